@@ -1,0 +1,219 @@
+//! Label and field selectors.
+
+use std::collections::BTreeSet;
+
+use serde_json::Value;
+
+use crate::kind::Kind;
+use crate::object::{Key, Object};
+use crate::status::Status;
+
+/// Which objects of a kind a list, watch or deletion is about.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Selector {
+    labels: Vec<Requirement>,
+    fields: Vec<Field>,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct Requirement {
+    label: String,
+    test: Test,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+enum Test {
+    In(BTreeSet<String>),
+    NotIn(BTreeSet<String>),
+    Exists,
+    Absent,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct Field {
+    place: Place,
+    value: String,
+    equal: bool,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+enum Place {
+    Name,
+    Namespace,
+    Pointer(&'static str),
+}
+
+impl Selector {
+    /// Parses the `labelSelector` and `fieldSelector` of a request for `kind`.
+    pub fn parse(kind: &Kind, labels: &str, fields: &str) -> Result<Self, Status> {
+        let parsed = |what: &str, text: &str, why: String| {
+            Status::bad_request(format!("unable to parse the {what} selector {text:?}: {why}"))
+        };
+        let label_terms = split_outside_parentheses(labels);
+        let labels = label_terms
+            .iter()
+            .map(|term| Requirement::parse(term).map_err(|why| parsed("label", labels, why)))
+            .collect::<Result<_, _>>()?;
+        let fields = fields
+            .split(',')
+            .filter(|term| !term.is_empty())
+            .map(|term| Field::parse(kind, term).map_err(|why| parsed("field", fields, why)))
+            .collect::<Result<_, _>>()?;
+        Ok(Self { labels, fields })
+    }
+
+    /// Whether everything is selected.
+    pub fn is_everything(&self) -> bool {
+        self.labels.is_empty() && self.fields.is_empty()
+    }
+
+    /// Whether this object is selected.
+    pub fn matches(&self, key: &Key, object: &Object) -> bool {
+        let by_key = |f: &Field| match f.place {
+            Place::Name => Some((&*key.name == f.value) == f.equal),
+            Place::Namespace => Some((&*key.namespace == f.value) == f.equal),
+            Place::Pointer(_) => None,
+        };
+        if self.fields.iter().any(|f| by_key(f) == Some(false)) {
+            return false;
+        }
+        if self.labels.is_empty() && self.fields.iter().all(|f| by_key(f).is_some()) {
+            return true;
+        }
+        let tree = object.tree();
+        let field_matches = |f: &Field| match f.place {
+            Place::Pointer(pointer) => (as_text(tree.pointer(pointer)) == f.value) == f.equal,
+            Place::Name | Place::Namespace => true,
+        };
+        let labels = tree.pointer("/metadata/labels");
+        self.fields.iter().all(field_matches)
+            && self.labels.iter().all(|r| r.matches(labels.and_then(|l| l.get(&r.label)).and_then(Value::as_str)))
+    }
+}
+
+fn as_text(value: Option<&Value>) -> String {
+    match value {
+        None | Some(Value::Null) => String::new(),
+        Some(Value::String(s)) => s.clone(),
+        Some(other) => other.to_string(),
+    }
+}
+
+impl Requirement {
+    fn parse(term: &str) -> Result<Self, String> {
+        let term = term.trim();
+        if let Some(label) = term.strip_prefix('!') {
+            return Ok(Self { label: label.trim().to_owned(), test: Test::Absent });
+        }
+        for (operator, equal) in [("!=", false), ("==", true), ("=", true)] {
+            if let Some((label, value)) = term.split_once(operator) {
+                let values = BTreeSet::from([value.trim().to_owned()]);
+                let test = if equal { Test::In(values) } else { Test::NotIn(values) };
+                return Ok(Self { label: label.trim().to_owned(), test });
+            }
+        }
+        let Some((label, rest)) = term.split_once(char::is_whitespace) else {
+            if term.is_empty() || term.contains(['<', '>', '(', ')']) {
+                return Err(format!("{term:?} is not a requirement"));
+            }
+            return Ok(Self { label: term.to_owned(), test: Test::Exists });
+        };
+        let (operator, set) = rest.split_once('(').ok_or_else(|| format!("{term:?} has no set of values"))?;
+        let set = set.trim_end().strip_suffix(')').ok_or_else(|| format!("{term:?} does not end with ')'"))?;
+        let values = set.split(',').map(|v| v.trim().to_owned()).collect();
+        let test = match operator.trim() {
+            "in" => Test::In(values),
+            "notin" => Test::NotIn(values),
+            other => return Err(format!("{other:?} is not an operator; use in or notin")),
+        };
+        Ok(Self { label: label.to_owned(), test })
+    }
+
+    fn matches(&self, value: Option<&str>) -> bool {
+        match (&self.test, value) {
+            (Test::In(set), Some(v)) => set.contains(v),
+            (Test::In(_), None) | (Test::Absent, Some(_)) | (Test::Exists, None) => false,
+            (Test::NotIn(set), Some(v)) => !set.contains(v),
+            (Test::NotIn(_) | Test::Absent, None) | (Test::Exists, Some(_)) => true,
+        }
+    }
+}
+
+impl Field {
+    fn parse(kind: &Kind, term: &str) -> Result<Self, String> {
+        let (name, value, equal) = term
+            .split_once("!=")
+            .map(|(n, v)| (n, v, false))
+            .or_else(|| term.split_once("==").or_else(|| term.split_once('=')).map(|(n, v)| (n, v, true)))
+            .ok_or_else(|| format!("{term:?} has no =, == or !="))?;
+        let place = match name.trim() {
+            "metadata.name" => Place::Name,
+            "metadata.namespace" => Place::Namespace,
+            other => kind
+                .fields
+                .iter()
+                .find(|(field, _)| *field == other)
+                .map(|(_, pointer)| Place::Pointer(pointer))
+                .ok_or_else(|| format!("field label not supported: {other}"))?,
+        };
+        Ok(Self { place, value: value.trim().to_owned(), equal })
+    }
+}
+
+fn split_outside_parentheses(text: &str) -> Vec<&str> {
+    let mut depth = 0_usize;
+    text.split(|c| {
+        match c {
+            '(' => depth += 1,
+            ')' => depth = depth.saturating_sub(1),
+            _ => {}
+        }
+        c == ',' && depth == 0
+    })
+    .filter(|term| !term.trim().is_empty())
+    .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn selects(labels: &str, fields: &str) -> bool {
+        let pod = Kind::named("Pod");
+        let tree = json!({
+            "metadata": {"name": "a", "namespace": "n", "labels": {"app": "web", "tier": "front"}},
+            "spec": {"nodeName": "node-1"}, "status": {"phase": "Running"},
+        });
+        let object = Object::encode(tree, 1);
+        Selector::parse(pod, labels, fields).unwrap().matches(&Key::new("n", "a"), &object)
+    }
+
+    #[test]
+    fn labels_are_compared_by_equality_sets_and_existence() {
+        for matching in ["app=web", "app==web", "app!=x", "app in (web, db),tier", "app notin (db)", "!x", "x!=1", ""] {
+            assert!(selects(matching, ""), "{matching}");
+        }
+        for other in ["app=db", "app!=web", "app in (a,b)", "!app", "x", "app=web,tier=back"] {
+            assert!(!selects(other, ""), "{other}");
+        }
+    }
+
+    #[test]
+    fn fields_are_compared_by_equality() {
+        for matching in ["metadata.name=a", "spec.nodeName=node-1,status.phase!=Failed", "metadata.namespace=n"] {
+            assert!(selects("", matching), "{matching}");
+        }
+        for other in ["metadata.name!=a", "spec.nodeName=", "status.phase==Pending"] {
+            assert!(!selects("", other), "{other}");
+        }
+    }
+
+    #[test]
+    fn an_unknown_field_and_a_broken_set_are_refused() {
+        let pod = Kind::named("Pod");
+        assert_eq!(Selector::parse(pod, "", "spec.volumes=x").unwrap_err().code, 400);
+        assert_eq!(Selector::parse(pod, "app in web", "").unwrap_err().code, 400);
+    }
+}

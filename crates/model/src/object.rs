@@ -1,0 +1,256 @@
+//! What every Kubernetes object has: its kind, its key, and the part of its metadata controllers decide on.
+
+use std::collections::BTreeMap;
+use std::fmt;
+
+use jiff::Timestamp;
+use serde::Deserialize;
+use serde::de::DeserializeOwned;
+
+/// Where a kind lives in the Kubernetes API.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct Kind {
+    /// API group, empty for the core group.
+    pub group: &'static str,
+    /// API version inside the group.
+    pub version: &'static str,
+    /// Kind as written in manifests.
+    pub kind: &'static str,
+    /// Lower-case plural used in paths.
+    pub plural: &'static str,
+    /// Whether objects live in a namespace.
+    pub namespaced: bool,
+}
+
+impl Kind {
+    /// `v1` or `group/version`.
+    pub fn api_version(&self) -> String {
+        if self.group.is_empty() {
+            self.version.to_owned()
+        } else {
+            format!("{}/{}", self.group, self.version)
+        }
+    }
+
+    /// The collection's path: of one namespace, or of all when `namespace` is empty.
+    pub fn collection_path(&self, namespace: &str) -> String {
+        let root = if self.group.is_empty() {
+            format!("/api/{}", self.version)
+        } else {
+            format!("/apis/{}/{}", self.group, self.version)
+        };
+        if self.namespaced && !namespace.is_empty() {
+            format!("{root}/namespaces/{namespace}/{}", self.plural)
+        } else {
+            format!("{root}/{}", self.plural)
+        }
+    }
+
+    /// The path of one object.
+    pub fn object_path(&self, key: &Key) -> String {
+        format!("{}/{}", self.collection_path(&key.namespace), key.name)
+    }
+}
+
+macro_rules! kinds {
+    ($($name:ident = $group:literal, $version:literal, $kind:literal, $plural:literal, $namespaced:literal;)*) => {
+        /// The kinds this project reads or writes.
+        pub mod kinds {
+            use super::Kind;
+            $(
+                #[doc = $kind]
+                pub const $name: Kind = Kind {
+                    group: $group, version: $version, kind: $kind, plural: $plural, namespaced: $namespaced,
+                };
+            )*
+        }
+    };
+}
+
+kinds! {
+    NAMESPACE = "", "v1", "Namespace", "namespaces", false;
+    NODE = "", "v1", "Node", "nodes", false;
+    POD = "", "v1", "Pod", "pods", true;
+    VOLUME = "", "v1", "PersistentVolume", "persistentvolumes", false;
+    CLAIM = "", "v1", "PersistentVolumeClaim", "persistentvolumeclaims", true;
+    EVENT = "", "v1", "Event", "events", true;
+    SECRET = "", "v1", "Secret", "secrets", true;
+    CONFIG_MAP = "", "v1", "ConfigMap", "configmaps", true;
+    SERVICE_ACCOUNT = "", "v1", "ServiceAccount", "serviceaccounts", true;
+    STORAGE_CLASS = "storage.k8s.io", "v1", "StorageClass", "storageclasses", false;
+    VOLUME_ATTACHMENT = "storage.k8s.io", "v1", "VolumeAttachment", "volumeattachments", false;
+    CSI_DRIVER = "storage.k8s.io", "v1", "CSIDriver", "csidrivers", false;
+    CSI_NODE = "storage.k8s.io", "v1", "CSINode", "csinodes", false;
+    LEASE = "coordination.k8s.io", "v1", "Lease", "leases", true;
+}
+
+/// Namespace and name; the namespace is empty for cluster-scoped kinds.
+#[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Default)]
+pub struct Key {
+    /// Empty for cluster-scoped kinds.
+    pub namespace: String,
+    /// The object's name.
+    pub name: String,
+}
+
+impl Key {
+    /// Key of an object in a namespace.
+    pub fn namespaced(namespace: impl Into<String>, name: impl Into<String>) -> Self {
+        Self { namespace: namespace.into(), name: name.into() }
+    }
+
+    /// Key of a cluster-scoped object.
+    pub fn cluster(name: impl Into<String>) -> Self {
+        Self { namespace: String::new(), name: name.into() }
+    }
+}
+
+impl fmt::Display for Key {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if self.namespace.is_empty() {
+            f.write_str(&self.name)
+        } else {
+            write!(f, "{}/{}", self.namespace, self.name)
+        }
+    }
+}
+
+impl fmt::Debug for Key {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
+    }
+}
+
+/// Kind and key together: what an action touches.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct ObjectId {
+    /// The object's kind.
+    pub kind: Kind,
+    /// The object's key.
+    pub key: Key,
+}
+
+/// An object reference good enough for an event or an owner reference.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub struct ObjectRef {
+    /// The object's kind.
+    pub kind: Kind,
+    /// The object's key.
+    pub key: Key,
+    /// The object's uid.
+    pub uid: String,
+}
+
+/// The part of ObjectMeta that decisions need. Deserialize only: a cached object cannot be written back.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct Meta {
+    /// Empty for cluster-scoped kinds.
+    pub namespace: String,
+    /// The object's name.
+    pub name: String,
+    /// Set by the API server, unique for ever.
+    pub uid: String,
+    /// Decimal revision of the last change.
+    #[serde(rename = "resourceVersion", deserialize_with = "revision")]
+    pub revision: u64,
+    /// When the object was created.
+    pub creation_timestamp: Option<Timestamp>,
+    /// Set once deletion was asked for.
+    pub deletion_timestamp: Option<Timestamp>,
+    /// Who must agree before the object goes.
+    #[serde(deserialize_with = "or_default")]
+    pub finalizers: Vec<String>,
+    /// Annotations, except the bulky `last-applied-configuration`.
+    #[serde(deserialize_with = "annotations")]
+    pub annotations: BTreeMap<String, String>,
+    /// Labels.
+    #[serde(deserialize_with = "or_default")]
+    pub labels: BTreeMap<String, String>,
+    /// Owners.
+    #[serde(deserialize_with = "or_default")]
+    pub owner_references: Vec<OwnerReference>,
+}
+
+/// An owner of an object.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct OwnerReference {
+    /// The owner's kind.
+    pub kind: String,
+    /// The owner's name.
+    pub name: String,
+    /// The owner's uid.
+    pub uid: String,
+    /// Whether this is the managing owner.
+    pub controller: bool,
+}
+
+impl Meta {
+    /// Namespace and name.
+    pub fn key(&self) -> Key {
+        Key::namespaced(self.namespace.clone(), self.name.clone())
+    }
+
+    /// Whether deletion was asked for.
+    pub fn is_deleting(&self) -> bool {
+        self.deletion_timestamp.is_some()
+    }
+
+    /// Whether the finalizer is present.
+    pub fn has_finalizer(&self, finalizer: &str) -> bool {
+        self.finalizers.iter().any(|f| f == finalizer)
+    }
+
+    /// An annotation's value; absent and empty are different.
+    pub fn annotation(&self, key: &str) -> Option<&str> {
+        self.annotations.get(key).map(String::as_str)
+    }
+}
+
+/// A trimmed, read-only view of a Kubernetes object, as kept in caches.
+pub trait Projection: DeserializeOwned + Clone + fmt::Debug + PartialEq + Send + Sync + 'static {
+    /// Where the kind lives.
+    const KIND: Kind;
+
+    /// The object's metadata.
+    fn meta(&self) -> &Meta;
+
+    /// Namespace and name.
+    fn key(&self) -> Key {
+        self.meta().key()
+    }
+
+    /// Kind and key.
+    fn id(&self) -> ObjectId {
+        ObjectId { kind: Self::KIND, key: self.key() }
+    }
+
+    /// Kind, key and uid.
+    fn reference(&self) -> ObjectRef {
+        ObjectRef { kind: Self::KIND, key: self.key(), uid: self.meta().uid.clone() }
+    }
+}
+
+fn revision<'de, D: serde::Deserializer<'de>>(deserializer: D) -> Result<u64, D::Error> {
+    let text = Option::<String>::deserialize(deserializer)?.unwrap_or_default();
+    if text.is_empty() {
+        return Ok(0);
+    }
+    text.parse().map_err(|_| serde::de::Error::custom(format!("resourceVersion {text:?} is not a decimal number")))
+}
+
+fn annotations<'de, D: serde::Deserializer<'de>>(deserializer: D) -> Result<BTreeMap<String, String>, D::Error> {
+    let mut map = Option::<BTreeMap<String, String>>::deserialize(deserializer)?.unwrap_or_default();
+    map.remove("kubectl.kubernetes.io/last-applied-configuration");
+    Ok(map)
+}
+
+/// Reads `null` as the default value, as Go does.
+pub fn or_default<'de, D, T>(deserializer: D) -> Result<T, D::Error>
+where
+    D: serde::Deserializer<'de>,
+    T: Default + Deserialize<'de>,
+{
+    Ok(Option::<T>::deserialize(deserializer)?.unwrap_or_default())
+}

@@ -1,0 +1,345 @@
+//! Reads and writes of the Kubernetes API: raw JSON out, trimmed projections in.
+//!
+//! Rule 1 of the design lives here. Writes are patches of the fields we own, guarded by uid and revision, and their
+//! answers go straight into the cache. A write without an answer is followed by one fresh read, so the caller always
+//! decides again on a view that is true.
+
+mod error;
+mod patch;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use http::{Method, Request};
+use serde::de::DeserializeOwned;
+use serde_json::{Value, json};
+
+use stowage_model::object::{Key, Kind, Meta, ObjectId, Projection};
+
+use crate::cache::Cache;
+
+pub use error::Error;
+pub use patch::{Patch, Target};
+
+/// How often a throttled request is sent again before the caller is told.
+const THROTTLED_TRIES: u32 = 10;
+
+/// How often an object whose write got no answer is read before the caller is told.
+const FRESH_READ_TRIES: u32 = 6;
+
+/// A part of an object that is written apart from the rest.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Part {
+    /// The object itself.
+    Main,
+    /// Its status subresource.
+    Status,
+}
+
+/// How an object is deleted.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Deletion {
+    /// Seconds until a pod is killed; `None` takes the object's own.
+    pub grace_period_seconds: Option<u32>,
+}
+
+/// A clonable connection to the Kubernetes API.
+#[derive(Clone)]
+pub struct Api {
+    client: kube::Client,
+}
+
+impl Api {
+    /// Wraps a client, real or in-memory.
+    pub fn new(client: kube::Client) -> Self {
+        Self { client }
+    }
+
+    /// The client underneath.
+    pub fn client(&self) -> &kube::Client {
+        &self.client
+    }
+
+    /// Reads one object live; `None` when there is none.
+    pub async fn get<T: Projection>(&self, key: &Key) -> Result<Option<T>, Error> {
+        match self.send(Method::GET, &id::<T>(key), "", None, "").await {
+            Ok(object) => Ok(Some(object)),
+            Err(error) if error.is_not_found() => Ok(None),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Reads one object live and whole; `None` when there is none.
+    pub async fn get_raw(&self, id: &ObjectId) -> Result<Option<Value>, Error> {
+        match self.send(Method::GET, id, "", None, "").await {
+            Ok(object) => Ok(Some(object)),
+            Err(error) if error.is_not_found() => Ok(None),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Reads one object live and puts what was found into the cache: the read that precedes an irreversible act.
+    pub async fn refresh<T: Projection>(&self, cache: &Cache<T>, key: &Key) -> Result<Option<Arc<T>>, Error> {
+        match self.get::<T>(key).await? {
+            Some(object) => {
+                let fresh = Arc::new(object.clone());
+                cache.observe(object);
+                Ok(Some(fresh))
+            }
+            None => {
+                cache.observe_absent(key);
+                Ok(None)
+            }
+        }
+    }
+
+    /// Creates an object; `body` needs metadata and the kind's own fields, kind and apiVersion are filled in.
+    pub async fn create<T: Projection>(&self, cache: &Cache<T>, body: Value) -> Result<Arc<T>, Error> {
+        let key = key_of(&body);
+        match self.create_raw(T::KIND, body).await.and_then(|answer| decode::<T>("create", &id::<T>(&key), answer)) {
+            Ok(object) => {
+                let fresh = Arc::new(object.clone());
+                cache.observe(object);
+                Ok(fresh)
+            }
+            Err(error) => self.after_failed_write(cache, &key, error).await,
+        }
+    }
+
+    /// Creates an object of a kind no cache holds, such as an event.
+    pub async fn create_raw(&self, kind: Kind, mut body: Value) -> Result<Value, Error> {
+        let key = key_of(&body);
+        body["apiVersion"] = kind.api_version().into();
+        body["kind"] = kind.kind.into();
+        let id = ObjectId { kind, key };
+        self.send_to(Method::POST, &kind.collection_path(&id.key.namespace), &id, Some(&body), JSON).await
+    }
+
+    /// Patches the fields we own.
+    pub async fn patch<T: Projection>(
+        &self,
+        cache: &Cache<T>,
+        target: &Target,
+        part: Part,
+        patch: Patch,
+    ) -> Result<Arc<T>, Error> {
+        let id = id::<T>(&target.key);
+        let suffix = part.suffix();
+        let result = match patch {
+            Patch::Merge(body) => self.send(Method::PATCH, &id, suffix, Some(&target.guard(body)), MERGE).await,
+            Patch::Json(operations) => {
+                let body = target.guard_operations(operations);
+                let answer = self.send(Method::PATCH, &id, suffix, Some(&body), JSON_PATCH).await;
+                // A failed `test` is how a guarded JSON Patch says that somebody else was faster.
+                answer.map_err(Error::failed_test_is_conflict)
+            }
+        };
+        match result {
+            Ok(object) => {
+                let object: T = object;
+                let fresh = Arc::new(object.clone());
+                cache.observe(object);
+                Ok(fresh)
+            }
+            Err(error) => self.after_failed_write(cache, &target.key, error).await,
+        }
+    }
+
+    /// Merge-patches an object of a kind no cache holds, such as an event.
+    pub async fn patch_raw(&self, id: &ObjectId, body: Value) -> Result<Value, Error> {
+        self.send(Method::PATCH, id, "", Some(&body), MERGE).await
+    }
+
+    /// Reads the object live and whole, edits it and puts it back: for kinds the originals' roles only let us update.
+    pub async fn replace<T: Projection>(
+        &self,
+        cache: &Cache<T>,
+        target: &Target,
+        part: Part,
+        edit: impl FnOnce(&mut Value) + Send,
+    ) -> Result<Arc<T>, Error> {
+        let id = id::<T>(&target.key);
+        let Some(mut object) = self.get_raw(&id).await? else {
+            cache.observe_absent(&target.key);
+            return Err(Error::conflict("update", &id, "the object is gone"));
+        };
+        if object["metadata"]["uid"].as_str() != Some(&target.uid) {
+            self.refresh(cache, &target.key).await?;
+            return Err(Error::conflict("update", &id, "another object has the name now"));
+        }
+        edit(&mut object);
+        match self.send::<T>(Method::PUT, &id, part.suffix(), Some(&object), JSON).await {
+            Ok(object) => {
+                let fresh = Arc::new(object.clone());
+                cache.observe(object);
+                Ok(fresh)
+            }
+            Err(error) => self.after_failed_write(cache, &target.key, error).await,
+        }
+    }
+
+    /// Deletes the object with this uid; an object that is gone already is success.
+    pub async fn delete<T: Projection>(&self, cache: &Cache<T>, target: &Target, how: Deletion) -> Result<(), Error> {
+        let id = id::<T>(&target.key);
+        let mut options = json!({
+            "apiVersion": "v1",
+            "kind": "DeleteOptions",
+            "preconditions": { "uid": target.uid },
+        });
+        if let Some(revision) = target.revision {
+            options["preconditions"]["resourceVersion"] = revision.to_string().into();
+        }
+        if let Some(seconds) = how.grace_period_seconds {
+            options["gracePeriodSeconds"] = seconds.into();
+        }
+        match self.send::<Value>(Method::DELETE, &id, "", Some(&options), JSON).await {
+            Ok(answer) => {
+                // The answer is a Status or the last version when the object is gone, the object itself while
+                // finalizers or a grace period hold it; only a read tells these apart for every server.
+                let held = answer["metadata"]["deletionTimestamp"].is_string()
+                    && (answer["metadata"]["finalizers"].as_array().is_some_and(|list| !list.is_empty())
+                        || answer["metadata"]["deletionGracePeriodSeconds"].as_i64().is_some_and(|s| s > 0));
+                if held {
+                    cache.observe(decode::<T>("delete", &id, answer)?);
+                } else {
+                    cache.observe_gone(&target.key, &target.uid);
+                }
+                Ok(())
+            }
+            Err(error) if error.is_not_found() => {
+                cache.observe_gone(&target.key, &target.uid);
+                Ok(())
+            }
+            Err(error) => self.after_failed_write(cache, &target.key, error).await,
+        }
+    }
+
+    /// Posts to a subresource such as `binding`; nothing is cached.
+    pub async fn post(&self, id: &ObjectId, subresource: &str, body: &Value) -> Result<Value, Error> {
+        self.send(Method::POST, id, &format!("/{subresource}"), Some(body), JSON).await
+    }
+
+    /// After a conflict or silence the cached view is not the truth any more: read it once, then report the error.
+    async fn after_failed_write<T: Projection, R>(
+        &self,
+        cache: &Cache<T>,
+        key: &Key,
+        error: Error,
+    ) -> Result<R, Error> {
+        if !error.is_stale() || key.name.is_empty() {
+            return Err(error);
+        }
+        if error.is_unanswered() {
+            cache.mark_unknown(key);
+        }
+        let mut tries = 0;
+        while let Err(silence) = self.refresh(cache, key).await {
+            tries += 1;
+            if tries >= FRESH_READ_TRIES {
+                return Err(silence);
+            }
+            tokio::time::sleep(Duration::from_millis(100) * 2_u32.pow(tries)).await;
+        }
+        Err(error)
+    }
+
+    async fn send<T: DeserializeOwned>(
+        &self,
+        method: Method,
+        id: &ObjectId,
+        suffix: &str,
+        body: Option<&Value>,
+        content_type: &'static str,
+    ) -> Result<T, Error> {
+        let path = format!("{}{suffix}", id.kind.object_path(&id.key));
+        self.send_to(method, &path, id, body, content_type).await
+    }
+
+    async fn send_to<T: DeserializeOwned>(
+        &self,
+        method: Method,
+        path: &str,
+        id: &ObjectId,
+        body: Option<&Value>,
+        content_type: &'static str,
+    ) -> Result<T, Error> {
+        let verb = verb(&method);
+        let body = body.map(Value::to_string).unwrap_or_default();
+        let mut tries = 0;
+        loop {
+            let mut request = Request::builder().method(method.clone()).uri(path);
+            if !body.is_empty() {
+                request = request.header(http::header::CONTENT_TYPE, content_type);
+            }
+            let request = request.body(body.clone().into_bytes()).map_err(|source| Error::build(verb, id, source))?;
+            match self.client.request::<T>(request).await {
+                Ok(answer) => return Ok(answer),
+                Err(source) => {
+                    let error = Error::from_client(verb, id, source);
+                    match error.retry_after() {
+                        Some(delay) if tries < THROTTLED_TRIES => {
+                            tries += 1;
+                            tokio::time::sleep(delay).await;
+                        }
+                        _ => return Err(error),
+                    }
+                }
+            }
+        }
+    }
+}
+
+impl std::fmt::Debug for Api {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Api")
+    }
+}
+
+const JSON: &str = "application/json";
+const MERGE: &str = "application/merge-patch+json";
+const JSON_PATCH: &str = "application/json-patch+json";
+
+impl Part {
+    fn suffix(self) -> &'static str {
+        match self {
+            Self::Main => "",
+            Self::Status => "/status",
+        }
+    }
+}
+
+impl Target {
+    /// The object with exactly this version.
+    pub fn exact(meta: &Meta) -> Self {
+        Self { key: meta.key(), uid: meta.uid.clone(), revision: Some(meta.revision) }
+    }
+
+    /// The object with this uid, whatever its version: for lists with one writer.
+    pub fn any_version(meta: &Meta) -> Self {
+        Self { key: meta.key(), uid: meta.uid.clone(), revision: None }
+    }
+}
+
+fn id<T: Projection>(key: &Key) -> ObjectId {
+    ObjectId { kind: T::KIND, key: key.clone() }
+}
+
+fn key_of(body: &Value) -> Key {
+    let text = |field: &str| body["metadata"][field].as_str().unwrap_or_default().to_owned();
+    Key::namespaced(text("namespace"), text("name"))
+}
+
+fn verb(method: &Method) -> &'static str {
+    match method.as_str() {
+        "GET" => "get",
+        "POST" => "create",
+        "PATCH" => "patch",
+        "PUT" => "update",
+        "DELETE" => "delete",
+        _ => "call",
+    }
+}
+
+fn decode<T: DeserializeOwned>(verb: &'static str, id: &ObjectId, value: Value) -> Result<T, Error> {
+    serde_json::from_value(value).map_err(|source| Error::Decode { verb, id: Box::new(id.clone()), source })
+}

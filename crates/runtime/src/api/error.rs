@@ -1,0 +1,156 @@
+//! What can go wrong between us and the API server, and what it means for the next step.
+
+use std::time::Duration;
+
+use stowage_model::object::ObjectId;
+
+/// A request to the Kubernetes API did not do what was asked, or did not say so.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// The server said no.
+    #[error("{verb} {} {}: {reason} ({code}): {message}", id.kind.kind, id.key)]
+    Refused {
+        /// What was asked.
+        verb: &'static str,
+        /// Of which object.
+        id: Box<ObjectId>,
+        /// HTTP status code.
+        code: u16,
+        /// Kubernetes' machine-readable reason.
+        reason: String,
+        /// Kubernetes' sentence.
+        message: String,
+        /// How long the server asks us to wait.
+        retry_after: Option<Duration>,
+    },
+    /// No answer came: it may or may not have been done.
+    #[error("{verb} {} {}: no answer from the API server: {source}", id.kind.kind, id.key)]
+    Unanswered {
+        /// What was asked.
+        verb: &'static str,
+        /// Of which object.
+        id: Box<ObjectId>,
+        /// What the client saw.
+        source: Box<kube::Error>,
+    },
+    /// The answer could not be read.
+    #[error("{verb} {} {}: cannot read the answer: {source}", id.kind.kind, id.key)]
+    Decode {
+        /// What was asked.
+        verb: &'static str,
+        /// Of which object.
+        id: Box<ObjectId>,
+        /// Where reading stopped.
+        source: serde_json::Error,
+    },
+    /// The request could not be built, for example because a name is no path segment.
+    #[error("{verb} {} {}: cannot build the request: {source}", id.kind.kind, id.key)]
+    Build {
+        /// What was to be asked.
+        verb: &'static str,
+        /// Of which object.
+        id: Box<ObjectId>,
+        /// Why not.
+        source: http::Error,
+    },
+}
+
+impl Error {
+    pub(super) fn from_client(verb: &'static str, id: &ObjectId, source: kube::Error) -> Self {
+        let id = Box::new(id.clone());
+        match source {
+            // Internal errors and gateway timeouts do not say whether the write was stored.
+            kube::Error::Api(status) if matches!(status.code, 500 | 502 | 504) => {
+                Self::Unanswered { verb, id, source: Box::new(kube::Error::Api(status)) }
+            }
+            kube::Error::Api(status) => {
+                let seconds = status.details.as_ref().map_or(0, |details| details.retry_after_seconds);
+                let throttled = matches!(status.code, 429 | 503);
+                Self::Refused {
+                    verb,
+                    id,
+                    code: status.code,
+                    retry_after: throttled.then(|| Duration::from_secs(u64::from(seconds).max(1))),
+                    reason: status.reason,
+                    message: status.message,
+                }
+            }
+            kube::Error::SerdeError(source) => Self::Decode { verb, id, source },
+            source => Self::Unanswered { verb, id, source: Box::new(source) },
+        }
+    }
+
+    pub(super) fn build(verb: &'static str, id: &ObjectId, source: http::Error) -> Self {
+        Self::Build { verb, id: Box::new(id.clone()), source }
+    }
+
+    pub(super) fn conflict(verb: &'static str, id: &ObjectId, message: &str) -> Self {
+        Self::Refused {
+            verb,
+            id: Box::new(id.clone()),
+            code: 409,
+            reason: "Conflict".into(),
+            message: message.into(),
+            retry_after: None,
+        }
+    }
+
+    pub(super) fn failed_test_is_conflict(self) -> Self {
+        match self {
+            Self::Refused { verb, id, code: 422, message, retry_after, .. } => {
+                Self::Refused { verb, id, code: 409, reason: "Conflict".into(), message, retry_after }
+            }
+            other => other,
+        }
+    }
+
+    fn code_and_reason(&self) -> Option<(u16, &str)> {
+        match self {
+            Self::Refused { code, reason, .. } => Some((*code, reason)),
+            _ => None,
+        }
+    }
+
+    /// There is no such object.
+    pub fn is_not_found(&self) -> bool {
+        matches!(self.code_and_reason(), Some((404, _)))
+    }
+
+    /// Somebody else wrote first; decide again on the fresh view.
+    pub fn is_conflict(&self) -> bool {
+        matches!(self.code_and_reason(), Some((409, reason)) if reason != "AlreadyExists")
+    }
+
+    /// The name is taken.
+    pub fn is_already_exists(&self) -> bool {
+        matches!(self.code_and_reason(), Some((409, "AlreadyExists")))
+    }
+
+    /// We lack the right.
+    pub fn is_forbidden(&self) -> bool {
+        matches!(self.code_and_reason(), Some((403, _)))
+    }
+
+    /// The object or its namespace does not accept this, now or ever.
+    pub fn is_invalid(&self) -> bool {
+        matches!(self.code_and_reason(), Some((400 | 422, _)))
+    }
+
+    /// Nobody knows whether it was done.
+    pub fn is_unanswered(&self) -> bool {
+        matches!(self, Self::Unanswered { .. } | Self::Decode { .. })
+    }
+
+    /// What we believed about the object is not (certainly) true any more.
+    pub fn is_stale(&self) -> bool {
+        self.is_unanswered() || self.is_conflict() || self.is_already_exists() || self.is_not_found()
+    }
+
+    /// How long the server asks us to wait before trying again.
+    pub fn retry_after(&self) -> Option<Duration> {
+        match self {
+            Self::Refused { retry_after, .. } => *retry_after,
+            _ => None,
+        }
+    }
+}

@@ -1,0 +1,367 @@
+//! The newest known view of a kind: watch events and answers to our own writes, merged by uid and revision.
+//!
+//! Rule 2 of the design lives here: an answer is decided on at once, a late watch event never takes it back,
+//! a write without an answer makes the object unknown until one fresh read, and no wait can hang.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::{Arc, Mutex, MutexGuard};
+
+use tokio::sync::watch;
+
+use stowage_model::object::{Key, Projection};
+
+/// What the cache can say about one object.
+#[derive(Debug, Clone, PartialEq)]
+pub enum View<T> {
+    /// No such object as far as we know.
+    Absent,
+    /// The newest version seen.
+    Known(Arc<T>),
+    /// A write of ours got no answer; nobody may decide on it until a fresh read.
+    Unknown,
+}
+
+/// One change of the view.
+#[derive(Debug)]
+pub struct Change<'a, T> {
+    /// Which object.
+    pub key: &'a Key,
+    /// What was known before.
+    pub before: Option<&'a Arc<T>>,
+    /// What is known now; `None` when the object is gone.
+    pub after: Option<&'a Arc<T>>,
+}
+
+type Subscriber<T> = Box<dyn Fn(&Change<'_, T>) + Send + Sync>;
+type IndexFn<T> = fn(&T) -> Vec<String>;
+
+/// A clonable handle to the view of one kind.
+pub struct Cache<T>(Arc<Inner<T>>);
+
+impl<T> Clone for Cache<T> {
+    fn clone(&self) -> Self {
+        Self(Arc::clone(&self.0))
+    }
+}
+
+struct Inner<T> {
+    state: Mutex<State<T>>,
+    subscribers: Mutex<Vec<Arc<Subscriber<T>>>>,
+    /// Revision the watch has reached; 0 before the first list.
+    progress: watch::Sender<u64>,
+}
+
+struct State<T> {
+    objects: BTreeMap<Key, Arc<T>>,
+    unknown: BTreeSet<Key>,
+    /// Uids known to be gone whose late watch events must not bring them back.
+    gone: BTreeMap<Key, String>,
+    indexes: Vec<Index<T>>,
+}
+
+struct Index<T> {
+    name: &'static str,
+    values: IndexFn<T>,
+    keys: BTreeMap<String, BTreeSet<Key>>,
+}
+
+impl<T> Index<T> {
+    fn insert(&mut self, key: &Key, object: &T) {
+        for value in (self.values)(object) {
+            self.keys.entry(value).or_default().insert(key.clone());
+        }
+    }
+
+    fn remove(&mut self, key: &Key, object: &T) {
+        for value in (self.values)(object) {
+            if let Some(keys) = self.keys.get_mut(&value) {
+                keys.remove(key);
+                if keys.is_empty() {
+                    self.keys.remove(&value);
+                }
+            }
+        }
+    }
+}
+
+impl<T: Projection> Cache<T> {
+    /// An empty, unsynced cache without indexes.
+    pub fn new() -> Self {
+        Self::indexed(&[])
+    }
+
+    /// An empty cache that also finds objects by computed values.
+    pub fn indexed(indexes: &[(&'static str, IndexFn<T>)]) -> Self {
+        let indexes = indexes
+            .iter()
+            .map(|(name, values)| Index { name, values: *values, keys: BTreeMap::new() })
+            .collect();
+        Self(Arc::new(Inner {
+            state: Mutex::new(State {
+                objects: BTreeMap::new(),
+                unknown: BTreeSet::new(),
+                gone: BTreeMap::new(),
+                indexes,
+            }),
+            subscribers: Mutex::new(Vec::new()),
+            progress: watch::Sender::new(0),
+        }))
+    }
+
+    /// Calls `f` after every change of the view; it must not block.
+    pub fn on_change(&self, f: impl Fn(&Change<'_, T>) + Send + Sync + 'static) {
+        self.0.subscribers.lock().expect("subscribers do not panic").push(Arc::new(Box::new(f)));
+    }
+
+    /// The newest version seen, even if unknown by now.
+    pub fn get(&self, key: &Key) -> Option<Arc<T>> {
+        self.lock().objects.get(key).cloned()
+    }
+
+    /// What may be decided on.
+    pub fn view(&self, key: &Key) -> View<T> {
+        let state = self.lock();
+        if state.unknown.contains(key) {
+            return View::Unknown;
+        }
+        state.objects.get(key).cloned().map_or(View::Absent, View::Known)
+    }
+
+    /// Every object that is known, in key order.
+    pub fn list(&self) -> Vec<Arc<T>> {
+        let state = self.lock();
+        state.objects.iter().filter(|(key, _)| !state.unknown.contains(key)).map(|(_, object)| object.clone()).collect()
+    }
+
+    /// Keys of every object, unknown ones included.
+    pub fn keys(&self) -> Vec<Key> {
+        self.lock().objects.keys().cloned().collect()
+    }
+
+    /// Objects whose index value is `value`, in key order; the index must have been declared.
+    pub fn by_index(&self, index: &'static str, value: &str) -> Vec<Arc<T>> {
+        let state = self.lock();
+        let declared = state.indexes.iter().find(|candidate| candidate.name == index);
+        let keys = declared.and_then(|index| index.keys.get(value));
+        keys.into_iter().flatten().filter_map(|key| state.objects.get(key).cloned()).collect()
+    }
+
+    /// How many objects there are.
+    pub fn len(&self) -> usize {
+        self.lock().objects.len()
+    }
+
+    /// Whether there is no object.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// Takes in a version, from the watch or from an answer; older ones are ignored. Says whether the view changed.
+    pub fn observe(&self, object: T) -> bool {
+        let key = object.key();
+        let object = Arc::new(object);
+        let before = {
+            let mut state = self.lock();
+            let meta = object.meta();
+            if state.gone.get(&key) == Some(&meta.uid) {
+                return false;
+            }
+            let before = state.objects.get(&key).cloned();
+            if let Some(known) = &before
+                && known.meta().revision >= meta.revision
+            {
+                // Same version: a fresh read confirmed it, so it is known again.
+                let cleared = known.meta().revision == meta.revision && state.unknown.remove(&key);
+                if !cleared {
+                    return false;
+                }
+            } else {
+                state.unknown.remove(&key);
+                state.insert(key.clone(), Arc::clone(&object));
+            }
+            before
+        };
+        self.publish(&Change { key: &key, before: before.as_ref(), after: Some(&object) });
+        true
+    }
+
+    /// Takes in that the object with this uid is gone.
+    pub fn observe_gone(&self, key: &Key, uid: &str) -> bool {
+        let before = {
+            let mut state = self.lock();
+            match state.objects.get(key) {
+                Some(known) if known.meta().uid != uid => return false,
+                Some(_) => {
+                    state.unknown.remove(key);
+                    state.gone.insert(key.clone(), uid.to_owned());
+                    state.remove(key)
+                }
+                None => {
+                    state.unknown.remove(key);
+                    state.gone.insert(key.clone(), uid.to_owned());
+                    None
+                }
+            }
+        };
+        match before {
+            Some(before) => {
+                self.publish(&Change { key, before: Some(&before), after: None });
+                true
+            }
+            None => false,
+        }
+    }
+
+    /// Takes in a fresh read that found nothing under this key.
+    pub fn observe_absent(&self, key: &Key) -> bool {
+        let uid = self.get(key).map(|object| object.meta().uid.clone());
+        match uid {
+            Some(uid) => self.observe_gone(key, &uid),
+            None => {
+                self.lock().unknown.remove(key);
+                false
+            }
+        }
+    }
+
+    /// A write got no answer: nobody decides on this object until a fresh read is observed.
+    pub fn mark_unknown(&self, key: &Key) {
+        self.lock().unknown.insert(key.clone());
+    }
+
+    /// A watch event said the object is gone.
+    pub fn watched_deletion(&self, object: &T) {
+        let key = object.key();
+        self.observe_gone(&key, &object.meta().uid);
+        // The watch has caught up with this uid's end, so no later event can mention it.
+        let mut state = self.lock();
+        if state.gone.get(&key) == Some(&object.meta().uid) {
+            state.gone.remove(&key);
+        }
+        drop(state);
+        self.advance(object.meta().revision);
+    }
+
+    /// A watch event carried a version.
+    pub fn watched(&self, object: T) {
+        let revision = object.meta().revision;
+        self.observe(object);
+        self.advance(revision);
+    }
+
+    /// The watch has reached this revision.
+    pub fn advance(&self, revision: u64) {
+        self.0.progress.send_if_modified(|reached| {
+            let forward = revision > *reached;
+            *reached = (*reached).max(revision);
+            forward
+        });
+    }
+
+    /// Replaces the view by a finished list at a revision.
+    ///
+    /// Objects missing from it are gone unless an answer newer than the list made them. A list older than what the
+    /// watch had reached means the server was restored from a backup: then the list alone is true.
+    pub fn relist(&self, objects: Vec<T>, revision: u64) {
+        let restored = revision < *self.0.progress.borrow();
+        let listed: BTreeMap<Key, T> = objects.into_iter().map(|object| (object.key(), object)).collect();
+        let missing: Vec<(Key, String)> = {
+            let mut state = self.lock();
+            state.gone.clear();
+            if restored {
+                state.unknown.clear();
+            }
+            let missing = state.objects.iter().filter(|(key, known)| {
+                !listed.contains_key(*key) && (restored || known.meta().revision <= revision)
+            });
+            missing.map(|(key, known)| (key.clone(), known.meta().uid.clone())).collect()
+        };
+        for (key, uid) in missing {
+            self.observe_gone(&key, &uid);
+            self.lock().gone.remove(&key);
+        }
+        for (key, object) in listed {
+            if restored {
+                self.forget_version(&key, &object);
+            }
+            self.observe(object);
+        }
+        if restored {
+            self.0.progress.send_replace(revision);
+        }
+        // Even an empty collection at revision 0 counts as listed.
+        self.advance(revision.max(1));
+    }
+
+    fn forget_version(&self, key: &Key, listed: &T) {
+        let mut state = self.lock();
+        let newer = state.objects.get(key).is_some_and(|known| known.meta().revision >= listed.meta().revision);
+        if newer {
+            state.remove(key);
+        }
+    }
+
+    /// Whether the first list has arrived.
+    pub fn is_synced(&self) -> bool {
+        *self.0.progress.borrow() > 0
+    }
+
+    /// Resolves when the first list has arrived.
+    pub async fn synced(&self) {
+        self.reached(1).await;
+    }
+
+    /// Resolves when an event, bookmark or list of this kind is at or past the revision.
+    ///
+    /// So waiting for an own write ends however the object fares: changed again, deleted, or missing from a relist.
+    pub async fn reached(&self, revision: u64) {
+        let mut progress = self.0.progress.subscribe();
+        // The sender lives in self, so the wait cannot fail.
+        let _ = progress.wait_for(|reached| *reached >= revision).await;
+    }
+
+    /// Tells every subscriber about every object again; used by the slow resync.
+    pub fn replay(&self) {
+        for object in self.list() {
+            self.publish(&Change { key: &object.key(), before: Some(&object), after: Some(&object) });
+        }
+    }
+
+    fn publish(&self, change: &Change<'_, T>) {
+        let subscribers = self.0.subscribers.lock().expect("subscribers do not panic").clone();
+        for subscriber in subscribers {
+            subscriber(change);
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State<T>> {
+        self.0.state.lock().expect("no code panics while holding the cache")
+    }
+}
+
+impl<T: Projection> Default for Cache<T> {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl<T> State<T> {
+    fn insert(&mut self, key: Key, object: Arc<T>) {
+        self.remove(&key);
+        for index in &mut self.indexes {
+            index.insert(&key, &object);
+        }
+        self.objects.insert(key, object);
+    }
+
+    fn remove(&mut self, key: &Key) -> Option<Arc<T>> {
+        let removed = self.objects.remove(key)?;
+        for index in &mut self.indexes {
+            index.remove(key, &removed);
+        }
+        Some(removed)
+    }
+}
+
+#[cfg(test)]
+mod tests;

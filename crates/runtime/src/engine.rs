@@ -1,0 +1,248 @@
+//! Decide, then apply: the one loop every controller runs.
+//!
+//! Deciding happens on one task over caches that only move between decisions; applying is concurrent. An action names
+//! the objects it touches: disjoint ones run side by side, and a key whose objects are busy waits for them.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt::{Debug, Display};
+use std::future::Future;
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures::stream::{FuturesUnordered, StreamExt};
+use jiff::Timestamp;
+
+use stowage_model::object::ObjectId;
+
+use crate::api;
+use crate::context::{Context, Stop};
+use crate::queue::Queue;
+
+/// Every decision is taken again this often, as a net under missed events.
+const RESYNC: Duration = Duration::from_secs(600);
+
+/// A stale view is decided on again at once this often in a row, then with backoff.
+const IMMEDIATE_RETRIES: u32 = 5;
+
+/// What must happen next, and why.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Decision<A, W> {
+    /// Carried out in this order; the first failure ends the round.
+    pub actions: Vec<A>,
+    /// When to decide again even if nothing happens.
+    pub wake_at: Option<Timestamp>,
+    /// The reason, as a type.
+    pub why: W,
+}
+
+impl<A, W> Decision<A, W> {
+    /// Nothing to do.
+    pub fn rest(why: W) -> Self {
+        Self { actions: Vec::new(), wake_at: None, why }
+    }
+
+    /// Nothing to do until a moment.
+    pub fn wait_until(at: Timestamp, why: W) -> Self {
+        Self { actions: Vec::new(), wake_at: Some(at), why }
+    }
+
+    /// Do these, in order.
+    pub fn act(actions: impl Into<Vec<A>>, why: W) -> Self {
+        Self { actions: actions.into(), wake_at: None, why }
+    }
+}
+
+/// Objects with a pending action; nobody else may decide on them.
+#[derive(Debug, Clone, Default)]
+pub struct Reserved(BTreeSet<ObjectId>);
+
+impl Reserved {
+    /// Whether an action on this object is under way.
+    pub fn contains(&self, id: &ObjectId) -> bool {
+        self.0.contains(id)
+    }
+
+    fn overlaps(&self, ids: &[ObjectId]) -> Option<ObjectId> {
+        ids.iter().find(|id| self.0.contains(id)).cloned()
+    }
+}
+
+/// What a failed action means for the next step.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Retry {
+    /// The view was stale; it is fresh now.
+    Now,
+    /// Try again with backoff.
+    Later,
+    /// The service cannot go on, for example because its lease has expired.
+    Stop,
+}
+
+/// An error of `apply` that says what to do about it.
+pub trait Retryable: Display {
+    /// Whether and when to try again.
+    fn retry(&self) -> Retry;
+}
+
+impl Retryable for api::Error {
+    fn retry(&self) -> Retry {
+        if self.is_stale() { Retry::Now } else { Retry::Later }
+    }
+}
+
+/// A controller: a pure decision over its caches, and the means to carry it out.
+pub trait Controller: Send + Sync + 'static {
+    /// What is decided on, for example a claim.
+    type Key: Ord + Clone + Debug + Send + Sync + 'static;
+    /// One write or the start of one driver call.
+    type Action: Debug + Send + 'static;
+    /// Why a decision was taken.
+    type Why: Debug;
+    /// Why an action failed.
+    type Error: Retryable + Send;
+
+    /// For logs and metrics.
+    const NAME: &'static str;
+
+    /// Gathers the snapshot for a key and decides; neither waits nor writes.
+    fn decide(&self, key: &Self::Key, now: Timestamp, reserved: &Reserved) -> Decision<Self::Action, Self::Why>;
+
+    /// Carries out one action.
+    fn apply(
+        self: Arc<Self>,
+        key: Self::Key,
+        action: Self::Action,
+    ) -> impl Future<Output = Result<(), Self::Error>> + Send;
+
+    /// The objects these actions write besides what the key itself serialises.
+    fn touches(&self, _key: &Self::Key, _actions: &[Self::Action]) -> Vec<ObjectId> {
+        Vec::new()
+    }
+
+    /// Every key there is, for the resync.
+    fn keys(&self) -> Vec<Self::Key>;
+}
+
+struct Round<K, E> {
+    key: K,
+    touched: Vec<ObjectId>,
+    result: Result<(), E>,
+}
+
+/// Runs a controller until shutdown, then waits for the actions under way.
+pub async fn run<C: Controller>(
+    context: &Context,
+    controller: Arc<C>,
+    queue: Queue<C::Key>,
+    parallel: usize,
+) -> Result<(), Stop> {
+    let decisions = context.metrics.decisions(C::NAME);
+    let missed = context.metrics.missed_wakeups(C::NAME);
+    let mut reserved = Reserved::default();
+    let mut parked: BTreeMap<ObjectId, BTreeSet<C::Key>> = BTreeMap::new();
+    let mut stale: BTreeMap<C::Key, u32> = BTreeMap::new();
+    let mut rounds = FuturesUnordered::new();
+    let mut resync = Box::pin(tokio::time::sleep(context.random.jitter(RESYNC, 0.2)));
+    loop {
+        tokio::select! {
+            biased;
+            () = context.shutdown.requested() => break,
+            Some(round) = rounds.next() => {
+                let Round { key, touched, result }: Round<C::Key, C::Error> = round;
+                for id in &touched {
+                    reserved.0.remove(id);
+                    for waiting in parked.remove(id).into_iter().flatten() {
+                        queue.add(waiting);
+                    }
+                }
+                settle(&queue, &mut stale, key, result)?;
+            }
+            key = queue.next(), if rounds.len() < parallel => {
+                decisions.inc();
+                let now = context.clock.now();
+                let decision = controller.decide(&key, now, &reserved);
+                tracing::debug!(controller = C::NAME, ?key, why = ?decision.why, actions = ?decision.actions, "decided");
+                if let Some(at) = decision.wake_at {
+                    let delay = at.duration_since(now).max(jiff::SignedDuration::ZERO);
+                    queue.add_after(key.clone(), delay.unsigned_abs().max(Duration::from_millis(1)));
+                }
+                if decision.actions.is_empty() {
+                    queue.forget(&key);
+                    stale.remove(&key);
+                    queue.done(&key);
+                    continue;
+                }
+                let touched = controller.touches(&key, &decision.actions);
+                if let Some(busy) = reserved.overlaps(&touched) {
+                    parked.entry(busy).or_default().insert(key.clone());
+                    queue.done(&key);
+                    continue;
+                }
+                reserved.0.extend(touched.iter().cloned());
+                let controller = Arc::clone(&controller);
+                rounds.push(async move {
+                    let mut result = Ok(());
+                    for action in decision.actions {
+                        result = Arc::clone(&controller).apply(key.clone(), action).await;
+                        if result.is_err() {
+                            break;
+                        }
+                    }
+                    Round { key, touched, result }
+                });
+            }
+            () = &mut resync => {
+                let now = context.clock.now();
+                for key in controller.keys() {
+                    if queue.is_idle(&key) && !controller.decide(&key, now, &reserved).actions.is_empty() {
+                        missed.inc();
+                        tracing::warn!(controller = C::NAME, ?key, "the resync found work that no event announced");
+                        queue.add(key);
+                    }
+                }
+                resync = Box::pin(tokio::time::sleep(context.random.jitter(RESYNC, 0.2)));
+            }
+        }
+    }
+    // Writes under way are waited for so that their answers are not lost; driver calls are not, they replay.
+    while rounds.next().await.is_some() {}
+    Ok(())
+}
+
+fn settle<K: Ord + Clone + Debug, E: Retryable>(
+    queue: &Queue<K>,
+    stale: &mut BTreeMap<K, u32>,
+    key: K,
+    result: Result<(), E>,
+) -> Result<(), Stop> {
+    match result {
+        Ok(()) => {
+            stale.remove(&key);
+            // Deciding again proves that the actions did what they should; normally it yields nothing.
+            queue.add(key.clone());
+        }
+        Err(error) => match error.retry() {
+            Retry::Stop => return Err(Stop::Unable { reason: error.to_string() }),
+            Retry::Now => {
+                let tries = stale.entry(key.clone()).or_insert(0);
+                *tries += 1;
+                if *tries <= IMMEDIATE_RETRIES {
+                    tracing::debug!(?key, %error, "view was stale, deciding again");
+                    queue.add(key.clone());
+                } else {
+                    let delay = queue.retry(&key);
+                    tracing::info!(?key, %error, ?delay, "view keeps being stale");
+                }
+            }
+            Retry::Later => {
+                let delay = queue.retry(&key);
+                tracing::warn!(?key, %error, ?delay, "action failed");
+            }
+        },
+    }
+    queue.done(&key);
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,193 @@
+//! Events people read in `kubectl describe`: written beside the work, repeated ones counted instead of repeated.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use jiff::Timestamp;
+use serde_json::{Value, json};
+use tokio::sync::mpsc;
+
+use stowage_model::object::{Key, ObjectId, ObjectRef, kinds};
+
+use crate::api::Api;
+use crate::clock::Clock;
+use crate::random::Random;
+use crate::tasks::Spawner;
+
+/// Events waiting to be written; more are dropped, because events are a courtesy and the work is not.
+const WAITING: usize = 1024;
+
+/// Series remembered for counting repetitions.
+const SERIES: usize = 4096;
+
+/// Normal or Warning, as Kubernetes has it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Severity {
+    /// For information.
+    Normal,
+    /// Somebody may have to look.
+    Warning,
+}
+
+impl Severity {
+    fn as_str(self) -> &'static str {
+        match self {
+            Self::Normal => "Normal",
+            Self::Warning => "Warning",
+        }
+    }
+}
+
+/// What is told about an object.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Note {
+    /// Normal or Warning.
+    pub severity: Severity,
+    /// Machine-readable, CamelCase.
+    pub reason: &'static str,
+    /// A sentence for people.
+    pub message: String,
+}
+
+impl Note {
+    /// Something went as it should.
+    pub fn normal(reason: &'static str, message: impl Into<String>) -> Self {
+        Self { severity: Severity::Normal, reason, message: message.into() }
+    }
+
+    /// Something needs attention.
+    pub fn warning(reason: &'static str, message: impl Into<String>) -> Self {
+        Self { severity: Severity::Warning, reason, message: message.into() }
+    }
+}
+
+type Series = (Key, String, Note);
+
+/// Writes events for one component.
+#[derive(Debug, Clone)]
+pub struct Recorder {
+    sender: mpsc::Sender<(ObjectRef, Note)>,
+}
+
+impl Recorder {
+    /// Starts the writer under the given owner.
+    pub fn start(
+        api: Api,
+        clock: Arc<dyn Clock>,
+        random: Random,
+        component: impl Into<String>,
+        host: impl Into<String>,
+        spawner: &Spawner,
+    ) -> Self {
+        let (sender, receiver) = mpsc::channel(WAITING);
+        let source = json!({ "component": component.into(), "host": host.into() });
+        spawner.spawn(Writer { api, clock, random, source, known: BTreeMap::new() }.run(receiver));
+        Self { sender }
+    }
+
+    /// Tells something about an object; never waits.
+    pub fn record(&self, about: &ObjectRef, note: Note) {
+        tracing::debug!(object = %about.key, reason = note.reason, message = note.message, "event");
+        if self.sender.try_send((about.clone(), note)).is_err() {
+            tracing::debug!(object = %about.key, "too many events, one was dropped");
+        }
+    }
+}
+
+struct Known {
+    id: ObjectId,
+    count: u64,
+    first: Timestamp,
+}
+
+struct Writer {
+    api: Api,
+    clock: Arc<dyn Clock>,
+    random: Random,
+    source: Value,
+    known: BTreeMap<Series, Known>,
+}
+
+impl Writer {
+    async fn run(mut self, mut receiver: mpsc::Receiver<(ObjectRef, Note)>) {
+        let mut gathered = Vec::new();
+        // A batch is what gathered while the previous write was in flight.
+        while receiver.recv_many(&mut gathered, WAITING).await > 0 {
+            let mut counted: BTreeMap<(ObjectRef, Note), u64> = BTreeMap::new();
+            let mut order = Vec::new();
+            for entry in gathered.drain(..) {
+                let count = counted.entry(entry.clone()).or_insert(0);
+                if *count == 0 {
+                    order.push(entry);
+                }
+                *count += 1;
+            }
+            for entry in order {
+                let times = counted.get(&entry).copied().unwrap_or(1);
+                self.write(entry.0, entry.1, times).await;
+            }
+        }
+    }
+
+    async fn write(&mut self, about: ObjectRef, note: Note, times: u64) {
+        let now = self.clock.now();
+        let series = (about.key.clone(), about.uid.clone(), note.clone());
+        let result = match self.known.get_mut(&series) {
+            Some(known) => {
+                known.count += times;
+                let body = json!({ "count": known.count, "lastTimestamp": seconds(now) });
+                self.api.patch_raw(&known.id, body).await.map(|_| ())
+            }
+            None => self.create(about, note, times, now, series.clone()).await,
+        };
+        if let Err(error) = result {
+            self.known.remove(&series);
+            tracing::debug!(%error, "event not written");
+        }
+    }
+
+    async fn create(
+        &mut self,
+        about: ObjectRef,
+        note: Note,
+        times: u64,
+        now: Timestamp,
+        series: Series,
+    ) -> Result<(), crate::api::Error> {
+        // Events of cluster-scoped objects live in `default`.
+        let namespace = if about.key.namespace.is_empty() { "default" } else { &about.key.namespace };
+        let name = format!("{}.{:016x}", about.key.name, self.random.number());
+        let mut involved = json!({
+            "apiVersion": about.kind.api_version(), "kind": about.kind.kind, "name": about.key.name, "uid": about.uid,
+        });
+        if !about.key.namespace.is_empty() {
+            involved["namespace"] = about.key.namespace.as_str().into();
+        }
+        let body = json!({
+            "metadata": { "name": name, "namespace": namespace },
+            "involvedObject": involved,
+            "reason": note.reason,
+            "message": note.message,
+            "type": note.severity.as_str(),
+            "source": self.source,
+            "reportingComponent": self.source["component"],
+            "reportingInstance": "",
+            "firstTimestamp": seconds(now),
+            "lastTimestamp": seconds(now),
+            "count": times,
+        });
+        self.api.create_raw(kinds::EVENT, body).await?;
+        if self.known.len() >= SERIES {
+            let oldest = self.known.iter().min_by_key(|(_, known)| known.first).map(|(series, _)| series.clone());
+            oldest.map(|series| self.known.remove(&series));
+        }
+        let id = ObjectId { kind: kinds::EVENT, key: Key::namespaced(namespace, name) };
+        self.known.insert(series, Known { id, count: times, first: now });
+        Ok(())
+    }
+}
+
+/// Kubernetes timestamps carry whole seconds.
+pub fn seconds(at: Timestamp) -> String {
+    at.round(jiff::Unit::Second).unwrap_or(at).to_string()
+}
