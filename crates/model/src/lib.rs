@@ -1,5 +1,46 @@
 //! The pure part of Stowage: identities, quantities, access modes, topology, matching, phases.
 //! No kube client, no tokio, no tonic.
+//!
+//! One file per kind holds its *projection*: the fields controllers decide on, read-only. Projections can be
+//! deserialised but not serialised, so that nobody writes a trimmed object back over a full one.
 #![forbid(unsafe_code)]
 
+#[macro_use]
+mod macros;
+
+pub mod access_mode;
+pub mod annotations;
+pub mod attachment;
+pub mod claim;
+pub mod class;
+pub mod condition;
+pub mod csi_driver;
+pub mod csi_node;
+pub mod finalizers;
+pub mod labels;
+pub mod lease;
+pub mod names;
+pub mod node;
 pub mod object;
+pub mod phase;
+pub mod pod;
+pub mod quantity;
+pub mod secret;
+pub mod selector;
+pub mod taints;
+pub mod volume;
+
+pub use crate::access_mode::{AccessMode, AccessModes};
+pub use crate::attachment::VolumeAttachment;
+pub use crate::claim::Claim;
+pub use crate::class::StorageClass;
+pub use crate::condition::Condition;
+pub use crate::csi_driver::CsiDriver;
+pub use crate::csi_node::CsiNode;
+pub use crate::lease::Lease;
+pub use crate::node::Node;
+pub use crate::object::{Key, Kind, Meta, ObjectId, ObjectRef, Projection};
+pub use crate::pod::Pod;
+pub use crate::quantity::Quantity;
+pub use crate::secret::Secret;
+pub use crate::volume::Volume;

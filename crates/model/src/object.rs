@@ -25,11 +25,7 @@ pub struct Kind {
 impl Kind {
     /// `v1` or `group/version`.
     pub fn api_version(&self) -> String {
-        if self.group.is_empty() {
-            self.version.to_owned()
-        } else {
-            format!("{}/{}", self.group, self.version)
-        }
+        if self.group.is_empty() { self.version.to_owned() } else { format!("{}/{}", self.group, self.version) }
     }
 
     /// The collection's path: of one namespace, or of all when `namespace` is empty.
@@ -107,11 +103,7 @@ impl Key {
 
 impl fmt::Display for Key {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        if self.namespace.is_empty() {
-            f.write_str(&self.name)
-        } else {
-            write!(f, "{}/{}", self.namespace, self.name)
-        }
+        if self.namespace.is_empty() { f.write_str(&self.name) } else { write!(f, "{}/{}", self.namespace, self.name) }
     }
 }
 
@@ -146,10 +138,13 @@ pub struct ObjectRef {
 #[serde(rename_all = "camelCase", default)]
 pub struct Meta {
     /// Empty for cluster-scoped kinds.
+    #[serde(deserialize_with = "or_default")]
     pub namespace: String,
     /// The object's name.
+    #[serde(deserialize_with = "or_default")]
     pub name: String,
     /// Set by the API server, unique for ever.
+    #[serde(deserialize_with = "or_default")]
     pub uid: String,
     /// Decimal revision of the last change.
     #[serde(rename = "resourceVersion", deserialize_with = "revision")]
@@ -158,6 +153,8 @@ pub struct Meta {
     pub creation_timestamp: Option<Timestamp>,
     /// Set once deletion was asked for.
     pub deletion_timestamp: Option<Timestamp>,
+    /// How long the deletion may take, in seconds; set together with the deletion timestamp.
+    pub deletion_grace_period_seconds: Option<i64>,
     /// Who must agree before the object goes.
     #[serde(deserialize_with = "or_default")]
     pub finalizers: Vec<String>,
@@ -183,6 +180,7 @@ pub struct OwnerReference {
     /// The owner's uid.
     pub uid: String,
     /// Whether this is the managing owner.
+    #[serde(deserialize_with = "or_default")]
     pub controller: bool,
 }
 
@@ -200,6 +198,11 @@ impl Meta {
     /// Whether the finalizer is present.
     pub fn has_finalizer(&self, finalizer: &str) -> bool {
         self.finalizers.iter().any(|f| f == finalizer)
+    }
+
+    /// The managing owner, of which there is at most one.
+    pub fn controller(&self) -> Option<&OwnerReference> {
+        self.owner_references.iter().find(|owner| owner.controller)
     }
 
     /// An annotation's value; absent and empty are different.

@@ -1,0 +1,256 @@
+//! Access modes, and what they are called on the CSI side.
+
+use std::fmt;
+
+use serde::Deserialize;
+use thiserror::Error;
+
+text_enum! {
+    /// How a volume may be used, in the canonical order of the Kubernetes API.
+    pub enum AccessMode {
+        /// Read and written by one node.
+        #[default]
+        ReadWriteOnce = "ReadWriteOnce",
+        /// Read by many nodes.
+        ReadOnlyMany = "ReadOnlyMany",
+        /// Read and written by many nodes.
+        ReadWriteMany = "ReadWriteMany",
+        /// Read and written by one pod.
+        ReadWriteOncePod = "ReadWriteOncePod",
+    }
+}
+
+impl AccessMode {
+    const ALL: [Self; 5] =
+        [Self::ReadWriteOnce, Self::ReadOnlyMany, Self::ReadWriteMany, Self::ReadWriteOncePod, Self::Unknown];
+
+    const fn bit(self) -> u8 {
+        1 << self as u8
+    }
+}
+
+/// A set of access modes: duplicates and order do not matter.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Default)]
+pub struct AccessModes(u8);
+
+impl AccessModes {
+    /// How many modes there are.
+    pub const fn len(self) -> usize {
+        self.0.count_ones() as usize
+    }
+
+    /// Whether there is none.
+    pub const fn is_empty(self) -> bool {
+        self.0 == 0
+    }
+
+    /// Whether the mode is one of them.
+    pub const fn contains(self, mode: AccessMode) -> bool {
+        self.0 & mode.bit() != 0
+    }
+
+    /// Whether all of the other's modes are among these.
+    pub const fn contains_all(self, other: Self) -> bool {
+        self.0 & other.0 == other.0
+    }
+
+    /// The modes in canonical order.
+    pub fn iter(self) -> impl Iterator<Item = AccessMode> {
+        AccessMode::ALL.into_iter().filter(move |mode| self.contains(*mode))
+    }
+
+    /// The modes in canonical order, as Kubernetes writes them.
+    pub fn names(self) -> Vec<&'static str> {
+        self.iter().map(AccessMode::as_str).collect()
+    }
+
+    /// Whether the volume can be in use on several nodes at a time, so that attaching it twice is no conflict.
+    pub const fn allow_many_nodes(self) -> bool {
+        self.contains(AccessMode::ReadOnlyMany) || self.contains(AccessMode::ReadWriteMany)
+    }
+}
+
+impl FromIterator<AccessMode> for AccessModes {
+    fn from_iter<I: IntoIterator<Item = AccessMode>>(modes: I) -> Self {
+        Self(modes.into_iter().fold(0, |bits, mode| bits | mode.bit()))
+    }
+}
+
+impl<const N: usize> From<[AccessMode; N]> for AccessModes {
+    fn from(modes: [AccessMode; N]) -> Self {
+        modes.into_iter().collect()
+    }
+}
+
+impl<'de> Deserialize<'de> for AccessModes {
+    fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        Ok(Vec::<AccessMode>::deserialize(deserializer)?.into_iter().collect())
+    }
+}
+
+impl fmt::Display for AccessModes {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.names().join(","))
+    }
+}
+
+impl fmt::Debug for AccessModes {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_set().entries(self.iter()).finish()
+    }
+}
+
+/// The access mode of a CSI volume capability, with the contract's numbers.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum CsiAccessMode {
+    /// `SINGLE_NODE_WRITER`
+    SingleNodeWriter = 1,
+    /// `MULTI_NODE_READER_ONLY`
+    MultiNodeReaderOnly = 3,
+    /// `MULTI_NODE_MULTI_WRITER`
+    MultiNodeMultiWriter = 5,
+    /// `SINGLE_NODE_SINGLE_WRITER`
+    SingleNodeSingleWriter = 6,
+    /// `SINGLE_NODE_MULTI_WRITER`
+    SingleNodeMultiWriter = 7,
+}
+
+impl CsiAccessMode {
+    /// The number in the CSI contract.
+    pub const fn number(self) -> i32 {
+        self as i32
+    }
+}
+
+/// Why access modes have no CSI counterpart.
+#[derive(Debug, Clone, PartialEq, Eq, Error)]
+pub enum Error {
+    /// There is no mode.
+    #[error(
+        "spec.accessModes is empty; name at least one of ReadWriteOnce, ReadOnlyMany, ReadWriteMany, ReadWriteOncePod"
+    )]
+    FindMode,
+    /// A mode is not known.
+    #[error(
+        "spec.accessModes holds a mode that is none of ReadWriteOnce, ReadOnlyMany, ReadWriteMany, ReadWriteOncePod"
+    )]
+    KnowMode,
+    /// ReadWriteOncePod with another mode.
+    #[error("spec.accessModes {modes} combines ReadWriteOncePod with another mode; it must be the only one")]
+    CombineOncePod {
+        /// All the modes.
+        modes: AccessModes,
+    },
+    /// ReadOnlyMany with ReadWriteOnce cannot become one capability.
+    #[error("spec.accessModes {modes} cannot be one CSI capability; use ReadWriteMany or only one of them")]
+    FoldModes {
+        /// All the modes.
+        modes: AccessModes,
+    },
+}
+
+/// The CSI mode of one Kubernetes mode. `finer` says whether the driver has `SINGLE_NODE_MULTI_WRITER`.
+pub fn to_csi(mode: AccessMode, finer: bool) -> Result<CsiAccessMode, Error> {
+    Ok(match (mode, finer) {
+        (AccessMode::ReadWriteMany, _) => CsiAccessMode::MultiNodeMultiWriter,
+        (AccessMode::ReadOnlyMany, _) => CsiAccessMode::MultiNodeReaderOnly,
+        (AccessMode::ReadWriteOnce, false) => CsiAccessMode::SingleNodeWriter,
+        (AccessMode::ReadWriteOnce, true) => CsiAccessMode::SingleNodeMultiWriter,
+        (AccessMode::ReadWriteOncePod, false) => CsiAccessMode::SingleNodeWriter,
+        (AccessMode::ReadWriteOncePod, true) => CsiAccessMode::SingleNodeSingleWriter,
+        (AccessMode::Unknown, _) => return Err(Error::KnowMode),
+    })
+}
+
+/// One CSI mode per Kubernetes mode, as the provisioner asks for them.
+pub fn each_to_csi(modes: AccessModes, finer: bool) -> Result<Vec<CsiAccessMode>, Error> {
+    check(modes)?;
+    modes.iter().map(|mode| to_csi(mode, finer)).collect()
+}
+
+/// All modes folded into one CSI mode, as attacher, resizer and nodes ask for it.
+pub fn fold_to_csi(modes: AccessModes, finer: bool) -> Result<CsiAccessMode, Error> {
+    check(modes)?;
+    if modes.contains(AccessMode::ReadWriteMany) {
+        return to_csi(AccessMode::ReadWriteMany, finer);
+    }
+    if modes.len() > 1 {
+        return Err(Error::FoldModes { modes });
+    }
+    modes.iter().next().map_or(Err(Error::FindMode), |mode| to_csi(mode, finer))
+}
+
+fn check(modes: AccessModes) -> Result<(), Error> {
+    if modes.is_empty() {
+        Err(Error::FindMode)
+    } else if modes.contains(AccessMode::Unknown) {
+        Err(Error::KnowMode)
+    } else if modes.contains(AccessMode::ReadWriteOncePod) && modes.len() > 1 {
+        Err(Error::CombineOncePod { modes })
+    } else {
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::AccessMode::*;
+    use super::*;
+
+    #[test]
+    fn the_four_modes_map_as_the_sidecars_map_them() {
+        for (mode, plain, finer) in [
+            (ReadWriteMany, CsiAccessMode::MultiNodeMultiWriter, CsiAccessMode::MultiNodeMultiWriter),
+            (ReadOnlyMany, CsiAccessMode::MultiNodeReaderOnly, CsiAccessMode::MultiNodeReaderOnly),
+            (ReadWriteOnce, CsiAccessMode::SingleNodeWriter, CsiAccessMode::SingleNodeMultiWriter),
+            (ReadWriteOncePod, CsiAccessMode::SingleNodeWriter, CsiAccessMode::SingleNodeSingleWriter),
+        ] {
+            assert_eq!(to_csi(mode, false), Ok(plain));
+            assert_eq!(to_csi(mode, true), Ok(finer));
+            assert_eq!(fold_to_csi([mode].into(), true), Ok(finer));
+        }
+    }
+
+    #[test]
+    fn read_write_many_wins_when_modes_are_folded() {
+        let modes = [ReadWriteOnce, ReadOnlyMany, ReadWriteMany].into();
+        assert_eq!(fold_to_csi(modes, false), Ok(CsiAccessMode::MultiNodeMultiWriter));
+    }
+
+    #[test]
+    fn read_only_many_with_read_write_once_is_two_capabilities_but_never_one() {
+        let modes = AccessModes::from([ReadWriteOnce, ReadOnlyMany]);
+        let each = each_to_csi(modes, false).unwrap();
+        assert_eq!(each, [CsiAccessMode::SingleNodeWriter, CsiAccessMode::MultiNodeReaderOnly]);
+        assert_eq!(fold_to_csi(modes, false), Err(Error::FoldModes { modes }));
+    }
+
+    #[test]
+    fn read_write_once_pod_stands_alone() {
+        let modes = AccessModes::from([ReadWriteOncePod, ReadWriteMany]);
+        assert_eq!(fold_to_csi(modes, true), Err(Error::CombineOncePod { modes }));
+        assert_eq!(each_to_csi(modes, true), Err(Error::CombineOncePod { modes }));
+    }
+
+    #[test]
+    fn no_mode_and_an_unknown_mode_are_errors() {
+        assert_eq!(fold_to_csi(AccessModes::default(), false), Err(Error::FindMode));
+        assert_eq!(each_to_csi([Unknown].into(), false), Err(Error::KnowMode));
+    }
+
+    #[test]
+    fn duplicates_and_order_do_not_matter() {
+        let modes: AccessModes = serde_json::from_str(r#"["ReadWriteMany","ReadWriteOnce","ReadWriteMany"]"#).unwrap();
+        assert_eq!(modes.names(), ["ReadWriteOnce", "ReadWriteMany"]);
+        assert_eq!(modes.to_string(), "ReadWriteOnce,ReadWriteMany");
+    }
+
+    #[test]
+    fn a_volume_with_two_modes_contains_what_the_reference_table_says() {
+        let volume = AccessModes::from([ReadWriteOnce, ReadWriteMany]);
+        assert!(volume.contains_all([ReadWriteMany].into()));
+        assert!(volume.contains_all([ReadWriteMany, ReadWriteOnce].into()));
+        assert!(!volume.contains_all([ReadOnlyMany].into()));
+        assert!(!volume.contains_all([ReadWriteMany, ReadOnlyMany].into()));
+    }
+}
