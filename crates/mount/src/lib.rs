@@ -1,1 +1,31 @@
+//! The Linux end of the house: the mount table, bind mounts, loop devices, file systems and small durable files.
+//!
+//! Services never call the kernel themselves. They hold an `Arc<dyn Mounter>` (files and mounts) or an
+//! `Arc<dyn Host>` (loop devices and file systems as well); [`LinuxMounter`] is the real one, the testing crate has
+//! one in memory, and [`Counting`] wraps either to stop its user at the n-th change.
 
+mod bind;
+mod counting;
+mod error;
+mod files;
+mod filesystem;
+mod host;
+mod linux;
+mod loopback;
+mod mounter;
+mod options;
+mod table;
+
+pub use counting::{Counting, Stop};
+pub use error::Error;
+pub use files::{DirEntry, FileId, FileInfo, FileKind, Usage};
+pub use filesystem::{Content, FileSystem, classify};
+pub use host::Host;
+pub use linux::LinuxMounter;
+pub use loopback::{LoopDevice, MAX_TAG};
+pub use mounter::{Access, Mounter};
+pub use options::MountOptions;
+pub use table::{DeviceNumber, Mount, MountTable};
+
+/// What a call of this crate returns.
+pub type Result<T, E = Error> = std::result::Result<T, E>;

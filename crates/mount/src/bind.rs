@@ -1,0 +1,111 @@
+//! mount(2), umount(2), and bind mounts through the newer calls (open_tree, mount_setattr, move_mount: Linux 5.12).
+//!
+//! With bind and remount a read-only mount would be writable for a moment, and for ever after a crash in between.
+//! Here it gets its flags while it is still detached and appears at the target complete or not at all.
+#![allow(unsafe_code)]
+
+use std::ffi::{CStr, CString, c_int, c_long, c_uint};
+use std::fs::{File, OpenOptions};
+use std::io;
+use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::Path;
+
+use nix::errno::Errno;
+use nix::libc;
+use nix::mount::{MntFlags, mount as mount_call, umount2};
+
+use crate::{Access, Error, MountOptions, MountTable, Result, files};
+
+const OPEN_TREE_CLONE: c_uint = 1;
+const MOVE_MOUNT_F_EMPTY_PATH: c_uint = 0x04;
+const MOVE_MOUNT_T_EMPTY_PATH: c_uint = 0x40;
+const MOUNT_ATTR_RDONLY: u64 = 0x01;
+
+/// The kernel's `struct mount_attr`, first version.
+#[repr(C)]
+#[derive(Default)]
+struct MountAttr {
+    set: u64,
+    clear: u64,
+    propagation: u64,
+    user_namespace: u64,
+}
+
+pub(crate) fn mount(from: &str, target: &Path, fs_type: &str, options: &MountOptions) -> Result<()> {
+    let (flags, data) = options.split();
+    let call = || -> io::Result<()> {
+        let place = open_place(target)?;
+        let place = format!("/proc/thread-self/fd/{}", place.as_raw_fd());
+        let data = Some(data.as_str()).filter(|data| !data.is_empty());
+        Ok(mount_call(Some(from), place.as_str(), Some(fs_type), flags, data)?)
+    };
+    call().map_err(|source| Error::Mount { from: from.into(), target: target.into(), fs_type: fs_type.into(), source })
+}
+
+pub(crate) fn bind(from: &Path, target: &Path, access: Access) -> Result<()> {
+    let call = || -> io::Result<()> {
+        let tree = clone_tree(from)?;
+        if access == Access::ReadOnly {
+            set_attributes(&tree, &MountAttr { set: MOUNT_ATTR_RDONLY, ..MountAttr::default() })?;
+        }
+        move_tree(&tree, &open_place(target)?)
+    };
+    call().map_err(|source| Error::Bind { from: from.into(), target: target.into(), source })
+}
+
+pub(crate) fn unmount(target: &Path) -> Result<()> {
+    match umount2(target, MntFlags::UMOUNT_NOFOLLOW) {
+        Ok(()) | Err(Errno::ENOENT) => Ok(()),
+        // Also what the kernel says of mounts it will not let go; only the table tells the two apart.
+        Err(Errno::EINVAL) if !is_mounted(target)? => Ok(()),
+        Err(errno) => Err(Error::Unmount { target: target.into(), source: errno.into() }),
+    }
+}
+
+fn is_mounted(target: &Path) -> Result<bool> {
+    let Some(resolved) = files::resolve(target)? else { return Ok(false) };
+    Ok(MountTable::read()?.at(&resolved).is_some())
+}
+
+/// Holds the target by descriptor, so that nobody can put a link in its place between check and mount.
+fn open_place(target: &Path) -> io::Result<File> {
+    let place = OpenOptions::new().read(true).custom_flags(libc::O_PATH | libc::O_NOFOLLOW).open(target)?;
+    match place.metadata()?.file_type().is_symlink() {
+        true => Err(Errno::ELOOP.into()),
+        false => Ok(place),
+    }
+}
+
+fn clone_tree(from: &Path) -> io::Result<OwnedFd> {
+    let path = CString::new(from.as_os_str().as_bytes())?;
+    let flags = OPEN_TREE_CLONE | libc::O_CLOEXEC as c_uint | libc::AT_SYMLINK_NOFOLLOW as c_uint;
+    // SAFETY: open_tree reads a NUL-terminated path that lives until the call returns, and writes no memory.
+    let fd = check(unsafe { libc::syscall(libc::SYS_open_tree, libc::AT_FDCWD, path.as_ptr(), flags) })?;
+    // SAFETY: the kernel has just made this descriptor for us; nobody else owns it.
+    Ok(unsafe { OwnedFd::from_raw_fd(fd) })
+}
+
+fn set_attributes(tree: &OwnedFd, attributes: &MountAttr) -> io::Result<()> {
+    let (fd, here) = (tree.as_raw_fd(), EMPTY.as_ptr());
+    let (attributes, size) = (std::ptr::from_ref(attributes), size_of::<MountAttr>());
+    // SAFETY: mount_setattr reads the empty path and `size` bytes of attributes; both outlive the call.
+    check(unsafe { libc::syscall(libc::SYS_mount_setattr, fd, here, libc::AT_EMPTY_PATH, attributes, size) }).map(drop)
+}
+
+fn move_tree(tree: &OwnedFd, place: &File) -> io::Result<()> {
+    let (from, to, here) = (tree.as_raw_fd(), place.as_raw_fd(), EMPTY.as_ptr());
+    let flags = MOVE_MOUNT_F_EMPTY_PATH | MOVE_MOUNT_T_EMPTY_PATH;
+    // SAFETY: move_mount reads two empty paths of static lifetime and writes no memory; both descriptors are open.
+    check(unsafe { libc::syscall(libc::SYS_move_mount, from, here, to, here, flags) }).map(drop)
+}
+
+const EMPTY: &CStr = c"";
+
+fn check(answer: c_long) -> io::Result<c_int> {
+    match answer {
+        -1 => Err(io::Error::last_os_error()),
+        value => Ok(value as c_int),
+    }
+}

@@ -1,0 +1,98 @@
+use std::io;
+use std::path::PathBuf;
+
+use crate::filesystem::FileSystem;
+
+/// Why something on this machine could not be read or changed.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// The kernel's mount table could not be read.
+    #[error("cannot read the mount table {path}: {source}")]
+    ReadTable { path: PathBuf, source: io::Error },
+    /// A line of the mount table is not what proc(5) describes.
+    #[error("cannot parse line {line} of the mount table: {reason}")]
+    ParseTable { line: usize, reason: &'static str },
+    /// mount(2) refused.
+    #[error("cannot mount {from} ({fs_type}) at {target}: {source}")]
+    Mount { from: String, target: PathBuf, fs_type: String, source: io::Error },
+    /// A bind mount could not be made.
+    #[error("cannot bind {from} to {target}: {source}")]
+    Bind { from: PathBuf, target: PathBuf, source: io::Error },
+    /// umount(2) refused.
+    #[error("cannot unmount {target}: {source}")]
+    Unmount { target: PathBuf, source: io::Error },
+    /// A directory is or holds a mount point and is therefore not removed.
+    #[error("will not remove {path}: {mounted} is still mounted")]
+    RemoveMounted { path: PathBuf, mounted: PathBuf },
+    /// A file or directory could not be read or changed.
+    #[error("cannot {action} {path}: {source}")]
+    AccessFile { action: &'static str, path: PathBuf, source: io::Error },
+    /// A loop device could not be set up, read or released.
+    #[error("cannot {action} loop device {device}: {source}")]
+    AccessLoop { action: &'static str, device: PathBuf, source: io::Error },
+    /// A loop device now serves another image than the caller thinks.
+    #[error("will not detach {device}: it no longer carries the tag {tag:?}")]
+    DetachForeign { device: PathBuf, tag: String },
+    /// Every free loop device was taken by somebody else first.
+    #[error("no free loop device after {attempts} attempts: others take them as fast as the kernel offers them")]
+    FindFreeLoop { attempts: u32 },
+    /// A loop device's tag does not fit into the kernel's field.
+    #[error("loop device tag {tag:?} is longer than {max} bytes")]
+    TagLoop { tag: String, max: usize },
+    /// A program such as mkfs could not be started.
+    #[error("cannot run {tool} on {device}: {source}; is it installed?")]
+    RunTool { tool: &'static str, device: PathBuf, source: io::Error },
+    /// A program such as mkfs ran and failed.
+    #[error("{tool} on {device} ended with {status}: {output}")]
+    FinishTool { tool: &'static str, device: PathBuf, status: String, output: String },
+    /// There is no way to make or check this file system here.
+    #[error("making a file system of type {file_system} is not supported; use ext4")]
+    MakeUnsupported { file_system: FileSystem },
+    /// The worker thread that made the call is gone.
+    #[error("the call did not finish: {reason}")]
+    FinishCall { reason: String },
+    /// A [`Counting`](crate::Counting) port was told to stop here.
+    #[error("stopped at change {at}")]
+    Stopped { at: u64 },
+}
+
+impl Error {
+    /// The error the kernel gave, if it came from there.
+    pub fn os_error(&self) -> Option<i32> {
+        match self {
+            Error::ReadTable { source, .. }
+            | Error::Mount { source, .. }
+            | Error::Bind { source, .. }
+            | Error::Unmount { source, .. }
+            | Error::AccessFile { source, .. }
+            | Error::AccessLoop { source, .. }
+            | Error::RunTool { source, .. } => source.raw_os_error(),
+            _ => None,
+        }
+    }
+
+    /// Whether the disk, the quota or the inodes ran out.
+    pub fn is_out_of_space(&self) -> bool {
+        matches!(self.os_error(), Some(nix::libc::ENOSPC | nix::libc::EDQUOT))
+    }
+
+    /// Whether the file is larger than the file system can hold.
+    pub fn is_too_large(&self) -> bool {
+        matches!(self.os_error(), Some(nix::libc::EFBIG | nix::libc::EOVERFLOW))
+    }
+
+    /// Whether somebody still uses the mount or device.
+    pub fn is_busy(&self) -> bool {
+        matches!(self, Error::RemoveMounted { .. }) || self.os_error() == Some(nix::libc::EBUSY)
+    }
+
+    /// Whether the file or one of its parents does not exist.
+    pub fn is_missing(&self) -> bool {
+        matches!(self.os_error(), Some(nix::libc::ENOENT | nix::libc::ENOTDIR))
+    }
+
+    /// Whether the file system is mounted read-only.
+    pub fn is_read_only(&self) -> bool {
+        self.os_error() == Some(nix::libc::EROFS)
+    }
+}

@@ -1,0 +1,129 @@
+use std::path::{Path, PathBuf};
+
+use async_trait::async_trait;
+
+use crate::{
+    Access, Content, DirEntry, Error, FileInfo, FileSystem, Host, LoopDevice, MountOptions, MountTable, Mounter,
+    Result, Usage, bind, files, filesystem, loopback,
+};
+
+/// The machine this process runs on.
+///
+/// Calls run on tokio's blocking threads, which have the mount namespace of the thread that runs the runtime.
+/// A call that is dropped still runs to its end.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct LinuxMounter;
+
+async fn blocking<T: Send + 'static>(call: impl FnOnce() -> Result<T> + Send + 'static) -> Result<T> {
+    let finished = tokio::task::spawn_blocking(call).await;
+    finished.unwrap_or_else(|error| Err(Error::FinishCall { reason: error.to_string() }))
+}
+
+/// Runs a function of one path on a blocking thread.
+async fn on<T: Send + 'static>(path: &Path, call: fn(&Path) -> Result<T>) -> Result<T> {
+    let path = path.to_owned();
+    blocking(move || call(&path)).await
+}
+
+#[async_trait]
+impl Mounter for LinuxMounter {
+    async fn mounts(&self) -> Result<MountTable> {
+        blocking(MountTable::read).await
+    }
+
+    async fn resolve(&self, path: &Path) -> Result<Option<PathBuf>> {
+        on(path, files::resolve).await
+    }
+
+    async fn mount(&self, source: &str, target: &Path, fs_type: &str, options: &MountOptions) -> Result<()> {
+        let (source, target) = (source.to_owned(), target.to_owned());
+        let (fs_type, options) = (fs_type.to_owned(), options.clone());
+        blocking(move || bind::mount(&source, &target, &fs_type, &options)).await
+    }
+
+    async fn bind(&self, source: &Path, target: &Path, access: Access) -> Result<()> {
+        let (source, target) = (source.to_owned(), target.to_owned());
+        blocking(move || bind::bind(&source, &target, access)).await
+    }
+
+    async fn unmount(&self, target: &Path) -> Result<()> {
+        on(target, bind::unmount).await
+    }
+
+    async fn create_dir(&self, path: &Path) -> Result<()> {
+        on(path, files::create_dir).await
+    }
+
+    async fn remove_dir(&self, path: &Path) -> Result<()> {
+        on(path, files::remove_dir).await
+    }
+
+    async fn write_file(&self, path: &Path, contents: &[u8]) -> Result<()> {
+        let (path, contents) = (path.to_owned(), contents.to_owned());
+        blocking(move || files::write_file(&path, &contents)).await
+    }
+
+    async fn read_file(&self, path: &Path) -> Result<Option<Vec<u8>>> {
+        on(path, files::read_file).await
+    }
+
+    async fn remove_file(&self, path: &Path) -> Result<()> {
+        on(path, files::remove_file).await
+    }
+
+    async fn list_dir(&self, path: &Path) -> Result<Option<Vec<DirEntry>>> {
+        on(path, files::list_dir).await
+    }
+
+    async fn stat(&self, path: &Path) -> Result<Option<FileInfo>> {
+        on(path, files::stat).await
+    }
+
+    async fn usage(&self, path: &Path) -> Result<Usage> {
+        on(path, files::usage).await
+    }
+}
+
+#[async_trait]
+impl Host for LinuxMounter {
+    async fn unique_id(&self) -> Result<String> {
+        blocking(files::unique_id).await
+    }
+
+    async fn create_image(&self, path: &Path, bytes: u64) -> Result<()> {
+        let path = path.to_owned();
+        blocking(move || files::create_image(&path, bytes)).await
+    }
+
+    async fn sync_dir(&self, path: &Path) -> Result<()> {
+        on(path, files::sync_dir).await
+    }
+
+    async fn loops(&self) -> Result<Vec<LoopDevice>> {
+        blocking(loopback::list).await
+    }
+
+    async fn attach_loop(&self, image: &Path, tag: &str) -> Result<LoopDevice> {
+        let (image, tag) = (image.to_owned(), tag.to_owned());
+        blocking(move || loopback::attach(&image, &tag)).await
+    }
+
+    async fn detach_loop(&self, device: &LoopDevice) -> Result<()> {
+        let device = device.clone();
+        blocking(move || loopback::detach(&device)).await
+    }
+
+    async fn probe(&self, device: &Path) -> Result<Content> {
+        on(device, filesystem::probe).await
+    }
+
+    async fn make_filesystem(&self, device: &Path, kind: FileSystem) -> Result<()> {
+        let device = device.to_owned();
+        blocking(move || filesystem::make(&device, kind)).await
+    }
+
+    async fn check_filesystem(&self, device: &Path, kind: FileSystem) -> Result<()> {
+        let device = device.to_owned();
+        blocking(move || filesystem::check(&device, kind)).await
+    }
+}

@@ -1,0 +1,143 @@
+//! Loop devices: images served as block devices.
+
+mod control;
+
+use std::fs::{self, File, OpenOptions};
+use std::io::{self, ErrorKind};
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::{Path, PathBuf};
+
+use nix::libc;
+use nix::sys::stat::{Mode, SFlag, makedev, mknod};
+
+use crate::{DeviceNumber, Error, FileId, Result};
+
+/// Longest tag a loop device can carry, in bytes: the kernel's file name field less its NUL.
+pub const MAX_TAG: usize = control::NAME - 1;
+
+const CONTROL: &str = "/dev/loop-control";
+/// The loop driver's major number; fixed since Linux 1.
+const MAJOR: u32 = 7;
+/// Between "this one is free" and our claim another process may take it; that rarely happens twice in a row.
+const ATTEMPTS: u32 = 64;
+
+/// A loop device in use.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct LoopDevice {
+    /// Its device node.
+    pub path: PathBuf,
+    /// Its number, as the mount table shows it.
+    pub number: DeviceNumber,
+    /// The image it serves.
+    pub image: FileId,
+    /// The words its maker left on it; tells whose it is, since all mount namespaces share one set of devices.
+    pub tag: String,
+    /// Whether the page cache of the image's file system is bypassed.
+    pub direct_io: bool,
+}
+
+fn failed(action: &'static str, device: &Path) -> impl FnOnce(io::Error) -> Error {
+    move |source| Error::AccessLoop { action, device: device.into(), source }
+}
+
+fn node(index: u32) -> PathBuf {
+    PathBuf::from(format!("/dev/loop{index}"))
+}
+
+/// Opens the device node, making it where /dev is not the kernel's own (in containers).
+fn open(index: u32, write: bool) -> Result<File> {
+    let path = node(index);
+    let open = || OpenOptions::new().read(true).write(write).custom_flags(libc::O_NOFOLLOW).open(&path);
+    let file = match open() {
+        Err(error) if error.kind() == ErrorKind::NotFound => {
+            let device = makedev(MAJOR.into(), index.into());
+            match mknod(&path, SFlag::S_IFBLK, Mode::from_bits_truncate(0o600), device) {
+                Ok(()) | Err(nix::errno::Errno::EEXIST) => open(),
+                Err(errno) => return Err(failed("make the node of", &path)(errno.into())),
+            }
+        }
+        other => other,
+    };
+    file.map_err(failed("open", &path))
+}
+
+/// `None` if the device is not in use.
+fn status(index: u32, device: &File) -> Result<Option<LoopDevice>> {
+    let path = node(index);
+    match control::status(device) {
+        Ok(status) => Ok(Some(LoopDevice {
+            number: DeviceNumber { major: MAJOR, minor: index },
+            image: FileId { device: status.device, inode: status.inode },
+            tag: status.tag(),
+            direct_io: status.flags & control::DIRECT_IO != 0,
+            path,
+        })),
+        Err(nix::errno::Errno::ENXIO) => Ok(None),
+        Err(errno) => Err(failed("read the status of", &path)(errno.into())),
+    }
+}
+
+pub(crate) fn list() -> Result<Vec<LoopDevice>> {
+    let block = Path::new("/sys/block");
+    let mut indices = Vec::new();
+    for entry in fs::read_dir(block).map_err(failed("list", block))? {
+        let name = entry.map_err(failed("list", block))?.file_name();
+        let index =
+            name.to_str().and_then(|name| name.strip_prefix("loop")).and_then(|index| index.parse::<u32>().ok());
+        // The `loop` folder exists while the device is bound, so idle ones are not even opened.
+        if let Some(index) = index
+            && block.join(&name).join("loop").try_exists().map_err(failed("list", block))?
+        {
+            indices.push(index);
+        }
+    }
+    indices.sort_unstable();
+    let mut devices = Vec::new();
+    for index in indices {
+        match open(index, false) {
+            Ok(file) => devices.extend(status(index, &file)?),
+            // Released between the listing and now.
+            Err(error) if matches!(error.os_error(), Some(libc::ENXIO | libc::ENODEV)) => {}
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(devices)
+}
+
+pub(crate) fn attach(image: &Path, tag: &str) -> Result<LoopDevice> {
+    if tag.len() > MAX_TAG {
+        return Err(Error::TagLoop { tag: tag.into(), max: MAX_TAG });
+    }
+    let open_image = OpenOptions::new().read(true).write(true).custom_flags(libc::O_NOFOLLOW).open(image);
+    let file = open_image.map_err(|source| Error::AccessFile { action: "open image", path: image.into(), source })?;
+    let control = Path::new(CONTROL);
+    let controller = OpenOptions::new().read(true).write(true).open(control).map_err(failed("open", control))?;
+    for _ in 0..ATTEMPTS {
+        let index = control::find_free(&controller).map_err(|errno| failed("find a free", control)(errno.into()))?;
+        let device = open(index, true)?;
+        match control::configure(&device, &file, tag) {
+            Ok(()) => {}
+            Err(nix::errno::Errno::EBUSY) => continue,
+            Err(errno) => return Err(failed("set up", &node(index))(errno.into())),
+        }
+        let found = status(index, &device)?;
+        return found.ok_or_else(|| failed("read the status of", &node(index))(io::Error::from(ErrorKind::NotFound)));
+    }
+    Err(Error::FindFreeLoop { attempts: ATTEMPTS })
+}
+
+/// The kernel lets go when the last opener closes: at once, unless somebody just looks at the device.
+pub(crate) fn detach(device: &LoopDevice) -> Result<()> {
+    let index = device.number.minor;
+    let file = open(index, false)?;
+    match status(index, &file)? {
+        None => Ok(()),
+        Some(now) if now.tag != device.tag || now.image != device.image => {
+            Err(Error::DetachForeign { device: device.path.clone(), tag: device.tag.clone() })
+        }
+        Some(_) => match control::clear(&file) {
+            Ok(()) | Err(nix::errno::Errno::ENXIO) => Ok(()),
+            Err(errno) => Err(failed("detach", &device.path)(errno.into())),
+        },
+    }
+}

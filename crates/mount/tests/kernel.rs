@@ -1,0 +1,188 @@
+//! The real kernel, in a mount namespace of the test's own thread. Needs root.
+#![allow(clippy::unwrap_used)]
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use nix::mount::{MsFlags, mount};
+use nix::sched::{CloneFlags, unshare};
+use stowage_mount::{Access, Content, FileSystem, Host, LinuxMounter, LoopDevice, MountOptions, MountTable, Mounter};
+
+const HOST: LinuxMounter = LinuxMounter;
+
+/// Runs a test on a thread whose mounts nobody else sees; they vanish with the thread, whatever happens.
+fn in_own_namespace<F: Future<Output = ()>>(test: impl FnOnce(PathBuf) -> F + Send + 'static) {
+    if !nix::unistd::geteuid().is_root() {
+        eprintln!("skipped: mounts need root");
+        return;
+    }
+    let thread = std::thread::spawn(|| {
+        unshare(CloneFlags::CLONE_NEWNS | CloneFlags::CLONE_FS).unwrap();
+        mount(None::<&str>, "/", None::<&str>, MsFlags::MS_REC | MsFlags::MS_PRIVATE, None::<&str>).unwrap();
+        let dir = tempfile::tempdir().unwrap();
+        let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
+        runtime.block_on(test(dir.path().canonicalize().unwrap()));
+    });
+    if let Err(panic) = thread.join() {
+        std::panic::resume_unwind(panic);
+    }
+}
+
+/// Detaches the device also when the test fails.
+struct Attached(LoopDevice);
+
+impl Drop for Attached {
+    fn drop(&mut self) {
+        let _ = Command::new("umount").args(["--all-targets", "--quiet"]).arg(&self.0.path).output();
+        let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
+        let device = self.0.clone();
+        // A runtime cannot be entered twice on one thread.
+        std::thread::spawn(move || runtime.block_on(HOST.detach_loop(&device))).join().unwrap().ok();
+    }
+}
+
+async fn attached(image: &Path, tag: &str) -> Attached {
+    HOST.create_image(image, 64 << 20).await.unwrap();
+    Attached(HOST.attach_loop(image, tag).await.unwrap())
+}
+
+fn tag(name: &str) -> String {
+    format!("stowage-test:{}:{name}", std::process::id())
+}
+
+#[test]
+fn a_bind_mount_shows_the_source_and_a_read_only_one_refuses_writes() {
+    in_own_namespace(async |dir| {
+        let (source, target) = (dir.join("source"), dir.join("target"));
+        HOST.create_dir(&source).await.unwrap();
+        HOST.create_dir(&target).await.unwrap();
+        fs::write(source.join("file"), b"data").unwrap();
+
+        HOST.bind(&source, &target, Access::ReadOnly).await.unwrap();
+        assert_eq!(fs::read(target.join("file")).unwrap(), b"data");
+        assert!(HOST.mounts().await.unwrap().at(&target).unwrap().is_read_only());
+        assert_eq!(fs::write(target.join("new"), b"").unwrap_err().raw_os_error(), Some(nix::libc::EROFS));
+        fs::write(source.join("new"), b"").unwrap();
+
+        HOST.unmount(&target).await.unwrap();
+        HOST.bind(&source, &target, Access::ReadWrite).await.unwrap();
+        fs::write(target.join("through"), b"").unwrap();
+        HOST.unmount(&target).await.unwrap();
+        assert_eq!(HOST.mounts().await.unwrap().at(&target), None);
+        HOST.unmount(&target).await.unwrap();
+    });
+}
+
+#[test]
+fn nothing_is_mounted_through_a_link() {
+    in_own_namespace(async |dir| {
+        let (victim, link) = (dir.join("victim"), dir.join("link"));
+        HOST.create_dir(&victim).await.unwrap();
+        std::os::unix::fs::symlink(&victim, &link).unwrap();
+        let bound = HOST.bind(&dir, &link, Access::ReadWrite).await.unwrap_err();
+        assert_eq!(bound.os_error(), Some(nix::libc::ELOOP));
+        let mounted = HOST.mount("none", &link, "tmpfs", &MountOptions::default()).await.unwrap_err();
+        assert_eq!(mounted.os_error(), Some(nix::libc::ELOOP));
+        assert_eq!(HOST.mounts().await.unwrap().under(&dir).count(), 0);
+    });
+}
+
+#[test]
+fn a_directory_that_is_or_holds_a_mount_is_not_removed() {
+    in_own_namespace(async |dir| {
+        let (outer, inner) = (dir.join("outer"), dir.join("outer/inner"));
+        HOST.create_dir(&inner).await.unwrap();
+        HOST.mount("none", &inner, "tmpfs", &MountOptions::new(["size=1m", "nosuid"])).await.unwrap();
+        for path in [&outer, &inner] {
+            let error = HOST.remove_dir(path).await.unwrap_err();
+            assert!(error.is_busy() && error.to_string().contains("inner"), "{error}");
+        }
+        HOST.unmount(&inner).await.unwrap();
+        HOST.remove_dir(&inner).await.unwrap();
+        HOST.remove_dir(&outer).await.unwrap();
+    });
+}
+
+#[test]
+fn an_image_becomes_a_device_a_file_system_and_a_mount_of_the_promised_size() {
+    in_own_namespace(async |dir| {
+        let image = dir.join("image");
+        let device = attached(&image, &tag("life")).await;
+        let found = HOST.loops().await.unwrap().into_iter().find(|found| found.tag == tag("life")).unwrap();
+        assert_eq!(found, device.0);
+        assert_eq!(found.image, HOST.stat(&image).await.unwrap().unwrap().id);
+
+        assert_eq!(HOST.probe(&found.path).await.unwrap(), Content::Blank);
+        HOST.make_filesystem(&found.path, FileSystem::Ext4).await.unwrap();
+        assert_eq!(HOST.probe(&found.path).await.unwrap(), Content::FileSystem(FileSystem::Ext4));
+        HOST.check_filesystem(&found.path, FileSystem::Ext4).await.unwrap();
+
+        let target = dir.join("target");
+        HOST.create_dir(&target).await.unwrap();
+        let source = found.path.to_str().unwrap();
+        HOST.mount(source, &target, "ext4", &MountOptions::new(["noatime"])).await.unwrap();
+        let table = HOST.mounts().await.unwrap();
+        assert_eq!(table.at(&target).unwrap().device, found.number);
+        let usage = HOST.usage(&target).await.unwrap();
+        assert!(usage.total_bytes > 32 << 20 && usage.total_bytes <= 64 << 20, "{usage:?}");
+        assert!(!usage.read_only && usage.available_inodes > 0, "{usage:?}");
+
+        HOST.unmount(&target).await.unwrap();
+        HOST.detach_loop(&found).await.unwrap();
+        assert!(!HOST.loops().await.unwrap().iter().any(|device| device.tag == tag("life")));
+        HOST.detach_loop(&found).await.unwrap();
+    });
+}
+
+#[test]
+fn data_of_an_unknown_kind_is_never_called_blank() {
+    in_own_namespace(async |dir| {
+        let image = dir.join("image");
+        let device = attached(&image, &tag("foreign")).await;
+        fs::write(&device.0.path, b"somebody's data").unwrap();
+        assert_eq!(HOST.probe(&device.0.path).await.unwrap(), Content::Unknown);
+    });
+}
+
+#[test]
+fn a_device_that_changed_hands_is_not_detached() {
+    in_own_namespace(async |dir| {
+        let device = attached(&dir.join("image"), &tag("mine")).await;
+        let mistaken = LoopDevice { tag: tag("other"), ..device.0.clone() };
+        let error = HOST.detach_loop(&mistaken).await.unwrap_err();
+        assert!(error.to_string().starts_with("will not detach"), "{error}");
+        assert!(HOST.loops().await.unwrap().contains(&device.0));
+    });
+}
+
+#[test]
+fn devices_taken_at_the_same_time_are_different_ones() {
+    in_own_namespace(async |dir| {
+        let mut tasks = Vec::new();
+        for number in 0..8 {
+            let image = dir.join(number.to_string());
+            HOST.create_image(&image, 1 << 20).await.unwrap();
+            tasks.push(tokio::spawn(async move {
+                Attached(HOST.attach_loop(&image, &tag(&format!("race{number}"))).await.unwrap())
+            }));
+        }
+        let mut devices = Vec::new();
+        for task in tasks {
+            devices.push(task.await.unwrap());
+        }
+        let paths: std::collections::BTreeSet<_> = devices.iter().map(|device| &device.0.path).collect();
+        assert_eq!(paths.len(), 8);
+    });
+}
+
+#[test]
+fn the_namespace_of_a_test_is_its_own() {
+    in_own_namespace(async |dir| {
+        HOST.mount("none", &dir, "tmpfs", &MountOptions::default()).await.unwrap();
+        assert!(HOST.mounts().await.unwrap().at(&dir).is_some());
+        let everybody = MountTable::parse(&fs::read("/proc/self/mountinfo").unwrap()).unwrap();
+        assert_eq!(everybody.at(&dir), None);
+        HOST.unmount(&dir).await.unwrap();
+    });
+}
