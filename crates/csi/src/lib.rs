@@ -6,7 +6,20 @@
 
 #![forbid(unsafe_code)]
 
+pub mod channel;
+pub mod code;
+pub mod connect;
+pub mod deadline;
+pub mod endpoint;
+pub mod identity;
 mod redact;
+pub mod server;
+
+pub use channel::Channel;
+pub use code::{Family, Outcome};
+pub use connect::{Connector, UnixConnector};
+pub use deadline::Deadline;
+pub use endpoint::Endpoint;
 
 /// Types, clients and servers of CSI v1 (`csi.v1`).
 #[allow(clippy::all, clippy::unwrap_used, rustdoc::all)]
