@@ -11,10 +11,7 @@ pub struct Deadline(pub Duration);
 
 impl Deadline {
     /// Makes the call and ends it with `DeadlineExceeded` once the time is up; the driver may well go on.
-    ///
-    /// ```ignore
-    /// let answer = Deadline(timeout).call(request, |r| client.create_volume(r)).await?;
-    /// ```
+    /// As in `deadline.call(request, |r| client.create_volume(r))`.
     pub async fn call<T, R, F>(self, message: T, call: impl FnOnce(Request<T>) -> F) -> Result<R, Status>
     where
         F: Future<Output = Result<Response<R>, Status>>,
