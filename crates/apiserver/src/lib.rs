@@ -1,1 +1,34 @@
+//! The embedded Kubernetes API server: a store that is a pure state machine, and HTTP around it.
+//!
+//! [`Store`] takes one write at a time and answers with the events it made. [`Server`] puts HTTP, watches and, with a data
+//! directory, durability around it; [`Server::service`] is the whole API as a tower service without sockets, and
+//! [`Server::serve`] offers the same over TLS.
 
+#![forbid(unsafe_code)]
+
+mod auth;
+mod durable;
+mod http;
+mod kind;
+mod object;
+mod patch;
+mod quantity;
+mod rules;
+mod selector;
+mod server;
+mod status;
+mod store;
+mod tls;
+mod watch;
+
+pub use auth::Credentials;
+pub use durable::OpenStore;
+pub use http::{Body, Service};
+pub use kind::{KINDS, Kind};
+pub use object::{Key, Object};
+pub use patch::Patch;
+pub use selector::Selector;
+pub use server::{Options, Server};
+pub use status::{Cause, Details, Status};
+pub use store::{Action, Answer, Applied, DeleteOptions, Event, EventType, Page, Query, Store, Subresource, Write};
+pub use tls::{MakeCertificates, Tls};

@@ -37,6 +37,12 @@ impl Object {
         Self { revision, json: Bytes::from(json.into_boxed_slice()) }
     }
 
+    /// An answer that is not kept: what a dry run would have made.
+    pub(crate) fn unsaved(tree: Value) -> Self {
+        let json = serde_json::to_vec(&tree).expect("a JSON tree always encodes");
+        Self { revision: 0, json: json.into() }
+    }
+
     /// The object as a JSON tree.
     pub fn tree(&self) -> Value {
         serde_json::from_slice(&self.json).expect("only encoded or verified objects are kept")

@@ -1,0 +1,198 @@
+//! Strategic merge patch: merging by the list keys of the built-in kinds, and its `$` directives.
+
+use serde_json::{Map, Value};
+
+use crate::status::Status;
+
+const ORDER: &str = "$setElementOrder/";
+const DELETE_PRIMITIVE: &str = "$deleteFromPrimitiveList/";
+
+/// How a list of this name is merged in the kinds served here: by which key of its elements. All others are replaced.
+fn merge_key(list: &str) -> Option<&'static str> {
+    Some(match list {
+        "containers" | "initContainers" | "ephemeralContainers" | "volumes" | "env" | "imagePullSecrets" | "secrets"
+        | "drivers" | "resourceClaims" | "schedulingGates" => "name",
+        "volumeMounts" => "mountPath",
+        "volumeDevices" => "devicePath",
+        "ports" => "containerPort",
+        "conditions" | "addresses" => "type",
+        "ownerReferences" => "uid",
+        "hostAliases" | "podIPs" => "ip",
+        "topologySpreadConstraints" => "topologyKey",
+        _ => return None,
+    })
+}
+
+/// Lists of plain values that are merged as sets.
+fn is_merged_set(list: &str) -> bool {
+    matches!(list, "finalizers" | "podCIDRs")
+}
+
+/// Applies `patch` to `tree`.
+pub(super) fn merge(tree: &mut Value, patch: &Value) -> Result<(), Status> {
+    let Some(patch) = patch.as_object() else {
+        return Err(Status::bad_request("a strategic merge patch is a JSON object"));
+    };
+    if !tree.is_object() {
+        *tree = Value::Object(Map::new());
+    }
+    let Some(members) = tree.as_object_mut() else { return Ok(()) };
+    match patch.get("$patch").and_then(Value::as_str) {
+        Some("replace") => {
+            *members = patch.iter().filter(|(k, _)| *k != "$patch").map(|(k, v)| (k.clone(), v.clone())).collect();
+            return Ok(());
+        }
+        Some("delete") => {
+            members.clear();
+            return Ok(());
+        }
+        None | Some("merge") => {}
+        Some(other) => return Err(Status::bad_request(format!("unknown patch directive $patch: {other:?}"))),
+    }
+    if let Some(keys) = patch.get("$retainKeys").and_then(Value::as_array) {
+        members.retain(|name, _| keys.iter().any(|k| k == name));
+    }
+    for (name, value) in patch {
+        if let Some(list) = name.strip_prefix(DELETE_PRIMITIVE) {
+            let gone = elements(name, value)?;
+            if let Some(present) = members.get_mut(list).and_then(Value::as_array_mut) {
+                present.retain(|element| !gone.contains(element));
+            }
+        } else if !name.starts_with('$') {
+            merge_member(members, name, value)?;
+        }
+    }
+    for (name, order) in patch {
+        if let Some(list) = name.strip_prefix(ORDER) {
+            reorder(members, list, elements(name, order)?);
+        }
+    }
+    Ok(())
+}
+
+fn merge_member(members: &mut Map<String, Value>, name: &str, value: &Value) -> Result<(), Status> {
+    match value {
+        Value::Null => {
+            members.remove(name);
+        }
+        Value::Object(_) => merge(members.entry(name).or_insert(Value::Null), value)?,
+        Value::Array(patch) if merge_key(name).is_some() || is_merged_set(name) => {
+            let slot = members.entry(name).or_insert(Value::Null);
+            if !slot.is_array() {
+                *slot = Value::Array(Vec::new());
+            }
+            let present = slot.as_array_mut().expect("made an array above");
+            match merge_key(name) {
+                Some(key) => merge_list(present, name, key, patch)?,
+                None => {
+                    let added: Vec<Value> = patch.iter().filter(|v| !present.contains(v)).cloned().collect();
+                    present.extend(added);
+                }
+            }
+        }
+        other => {
+            members.insert(name.to_owned(), other.clone());
+        }
+    }
+    Ok(())
+}
+
+fn merge_list(present: &mut Vec<Value>, list: &str, key: &str, patch: &[Value]) -> Result<(), Status> {
+    let replaces = |element: &&Value| element.get("$patch").and_then(Value::as_str) == Some("replace");
+    if patch.iter().any(|e| replaces(&e)) {
+        *present = patch.iter().filter(|e| !replaces(e)).cloned().collect();
+        return Ok(());
+    }
+    for element in patch {
+        let Some(identity) = element.get(key) else {
+            return Err(Status::bad_request(format!("an element of {list} in the patch does not have its merge key {key}")));
+        };
+        let place = present.iter().position(|e| e.get(key) == Some(identity));
+        if element.get("$patch").and_then(Value::as_str) == Some("delete") {
+            present.retain(|e| e.get(key) != Some(identity));
+            continue;
+        }
+        match place {
+            Some(index) => merge(&mut present[index], element)?,
+            None => {
+                let mut added = Value::Null;
+                merge(&mut added, element)?;
+                present.push(added);
+            }
+        }
+    }
+    Ok(())
+}
+
+/// Puts the named elements in the asked order; others keep their place behind the ones they followed.
+fn reorder(members: &mut Map<String, Value>, list: &str, order: &[Value]) {
+    let Some(present) = members.get_mut(list).and_then(Value::as_array_mut) else { return };
+    let key = merge_key(list);
+    let rank = |element: &Value| {
+        order.iter().position(|wanted| match key {
+            Some(key) => wanted.get(key) == element.get(key),
+            None => wanted == element,
+        })
+    };
+    let mut last = None;
+    let mut ranked: Vec<(Option<usize>, usize, Value)> = Vec::with_capacity(present.len());
+    for (index, element) in present.drain(..).enumerate() {
+        last = rank(&element).or(last);
+        ranked.push((last, index, element));
+    }
+    ranked.sort_by_key(|(rank, index, _)| (*rank, *index));
+    present.extend(ranked.into_iter().map(|(_, _, element)| element));
+}
+
+fn elements<'a>(name: &str, value: &'a Value) -> Result<&'a [Value], Status> {
+    value.as_array().map(Vec::as_slice).ok_or_else(|| Status::bad_request(format!("{name} in the patch is not a list")))
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn merged(mut tree: Value, patch: Value) -> Value {
+        merge(&mut tree, &patch).unwrap();
+        tree
+    }
+
+    #[test]
+    fn finalizers_are_merged_as_a_set_and_removed_by_directive() {
+        let tree = json!({"metadata": {"finalizers": ["a", "b"]}});
+        assert_eq!(
+            merged(tree.clone(), json!({"metadata": {"finalizers": ["b", "c"]}})),
+            json!({"metadata": {"finalizers": ["a", "b", "c"]}})
+        );
+        assert_eq!(
+            merged(tree, json!({"metadata": {"$deleteFromPrimitiveList/finalizers": ["a"]}})),
+            json!({"metadata": {"finalizers": ["b"]}})
+        );
+    }
+
+    #[test]
+    fn elements_are_merged_by_their_key_deleted_and_ordered() {
+        let tree = json!({"containers": [{"name": "a", "image": "1", "x": 1}, {"name": "b"}]});
+        let patch = json!({
+            "containers": [{"name": "c"}, {"name": "a", "image": "2"}, {"name": "b", "$patch": "delete"}],
+            "$setElementOrder/containers": [{"name": "c"}, {"name": "a"}],
+        });
+        assert_eq!(merged(tree, patch), json!({"containers": [{"name": "c"}, {"name": "a", "image": "2", "x": 1}]}));
+    }
+
+    #[test]
+    fn other_lists_are_replaced_and_null_removes() {
+        let tree = json!({"accessModes": ["a"], "b": 1, "c": {"d": 1, "e": 2}});
+        let patch = json!({"accessModes": ["x"], "b": null, "c": {"e": null}});
+        assert_eq!(merged(tree, patch), json!({"accessModes": ["x"], "c": {"d": 1}}));
+    }
+
+    #[test]
+    fn retain_keys_drops_the_other_member_of_a_union() {
+        let tree = json!({"volumes": [{"name": "v", "emptyDir": {}}]});
+        let patch = json!({"volumes": [{"name": "v", "hostPath": {"path": "/x"}, "$retainKeys": ["name", "hostPath"]}]});
+        assert_eq!(merged(tree, patch), json!({"volumes": [{"name": "v", "hostPath": {"path": "/x"}}]}));
+    }
+}

@@ -1,0 +1,118 @@
+//! What the API server does to objects on their way in: defaults, admission, validation.
+//!
+//! The rules of each kind are those of upstream's strategies and admission plugins, as far as storage depends on them.
+
+use jiff::Timestamp;
+use serde_json::Value;
+
+use crate::kind::Kind;
+use crate::object::{default, member_mut, metadata_mut, text};
+use crate::status::{Faults, Status};
+use crate::store::{Store, Subresource};
+
+pub(crate) mod claim;
+pub(crate) mod metadata;
+pub(crate) mod pod;
+mod storage;
+mod volume;
+
+/// Defaults and admission of a new object.
+pub(crate) fn create(store: &Store, kind: &Kind, tree: &mut Value, now: Timestamp) -> Result<(), Status> {
+    match kind.kind {
+        "Namespace" => {
+            let name = text(tree, "/metadata/name").to_owned();
+            let labels = metadata_mut(tree).entry("labels").or_insert(Value::Null);
+            if labels.is_null() {
+                *labels = Value::Object(serde_json::Map::new());
+            }
+            if let Some(labels) = labels.as_object_mut() {
+                labels.insert("kubernetes.io/metadata.name".to_owned(), name.into());
+            }
+            default(member_mut(tree, "status"), "phase", "Active");
+        }
+        "PersistentVolumeClaim" => claim::create(store, tree),
+        "PersistentVolume" => volume::create(tree, now),
+        "Pod" => pod::create(tree),
+        "StorageClass" | "CSIDriver" => storage::create(kind, tree),
+        "Secret" => default_at_root(tree, "type", "Opaque"),
+        _ => {}
+    }
+    Ok(())
+}
+
+/// What the server adds to an object that is being replaced.
+pub(crate) fn update(
+    store: &Store,
+    part: Subresource,
+    kind: &Kind,
+    new: &mut Value,
+    old: &Value,
+    now: Timestamp,
+) -> Result<(), Status> {
+    match (kind.kind, part) {
+        ("PersistentVolume", Subresource::Status) => volume::stamp_phase(new, old, now),
+        ("PersistentVolumeClaim", Subresource::Main) => return claim::admit_update(store, new, old),
+        _ => {}
+    }
+    Ok(())
+}
+
+/// Checks an object as it would be after the write.
+pub(crate) fn validate(kind: &Kind, tree: &Value, faults: &mut Faults) {
+    match kind.kind {
+        "PersistentVolumeClaim" => claim::validate(tree, faults),
+        "PersistentVolume" => volume::validate(tree, faults),
+        "Pod" => pod::validate(tree, faults),
+        "StorageClass" | "VolumeAttachment" | "CSINode" | "CSIDriver" | "CSIStorageCapacity" | "VolumeAttributesClass" => {
+            storage::validate(kind, tree, faults);
+        }
+        _ => {}
+    }
+}
+
+/// Checks what a write changed.
+pub(crate) fn validate_update(_store: &Store, kind: &Kind, new: &Value, old: &Value, faults: &mut Faults) {
+    match kind.kind {
+        "PersistentVolumeClaim" => claim::validate_update(new, old, faults),
+        "PersistentVolume" => volume::validate_update(new, old, faults),
+        "Pod" => pod::validate_update(new, old, faults),
+        "StorageClass" | "VolumeAttachment" | "VolumeAttributesClass" | "CSIStorageCapacity" => {
+            storage::validate_update(kind, new, old, faults);
+        }
+        "Secret" | "ConfigMap" => immutable_data(new, old, faults),
+        _ => {}
+    }
+}
+
+fn default_at_root(tree: &mut Value, name: &str, value: &str) {
+    if let Some(members) = tree.as_object_mut() {
+        default(members, name, value);
+    }
+}
+
+fn immutable_data(new: &Value, old: &Value, faults: &mut Faults) {
+    if old.get("immutable") != Some(&Value::Bool(true)) {
+        return;
+    }
+    for field in ["immutable", "data", "binaryData"] {
+        if new.get(field) != old.get(field) {
+            faults.forbidden(field, "field is immutable when `immutable` is set");
+        }
+    }
+}
+
+/// A field that may not change once the object is there.
+fn immutable(field: &str, pointer: &str, new: &Value, old: &Value, faults: &mut Faults) {
+    let (now, before) = (new.pointer(pointer), old.pointer(pointer));
+    if now != before {
+        let shown = now.map_or_else(|| "null".to_owned(), Value::to_string);
+        faults.invalid(field, shown, "field is immutable");
+    }
+}
+
+/// One of a few words.
+fn one_of(field: &str, pointer: &str, tree: &Value, words: &[&str], faults: &mut Faults) {
+    if let Some(value) = tree.pointer(pointer).and_then(Value::as_str).filter(|v| !words.contains(v)) {
+        faults.unsupported(field, value, words);
+    }
+}

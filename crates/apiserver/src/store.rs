@@ -1,0 +1,308 @@
+//! The state of the API as a plain state machine: one write in, one answer and its events out.
+//!
+//! Nothing here waits, reads a clock or draws a random number. Two revisions matter: the *head*, which the next write is
+//! checked against, and the *published* one, up to which the outside may see. In memory they are the same; with a data
+//! directory the published one follows when the disk has confirmed.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use jiff::Timestamp;
+use serde_json::Value;
+
+use crate::kind::{KINDS, Kind};
+use crate::object::{Key, Object};
+use crate::patch::Patch;
+use crate::selector::Selector;
+use crate::status::Status;
+
+mod create;
+mod delete;
+mod namespace;
+pub(crate) use namespace::PERMANENT as PERMANENT_NAMESPACES;
+mod table;
+#[cfg(test)]
+mod tests;
+mod update;
+
+use table::Table;
+pub use table::{Event, EventType};
+
+/// A part of an object with a path of its own.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Subresource {
+    /// The object itself.
+    Main,
+    /// Its `status`.
+    Status,
+    /// A pod's binding to a node.
+    Binding,
+}
+
+/// What a write does.
+#[derive(Debug, Clone)]
+pub enum Action {
+    /// Makes a new object.
+    Create(Value),
+    /// Replaces an object.
+    Update(Value),
+    /// Changes part of an object.
+    Patch(Patch),
+    /// Deletes an object, or begins to.
+    Delete(DeleteOptions),
+    /// Deletes all selected objects of a kind, or begins to.
+    DeleteCollection(DeleteOptions, Selector),
+}
+
+/// How to delete.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct DeleteOptions {
+    /// Seconds the object gets to end by itself; `None` leaves it to its kind.
+    pub grace_period_seconds: Option<i64>,
+    /// The object must have this uid.
+    pub uid: Option<String>,
+    /// The object must be at this revision.
+    pub resource_version: Option<String>,
+}
+
+/// One write, complete: the store adds nothing of its own but the revision.
+#[derive(Debug, Clone)]
+pub struct Write {
+    /// What kind of object.
+    pub kind: &'static Kind,
+    /// In which namespace; empty for cluster-wide kinds.
+    pub namespace: String,
+    /// Which object; empty for a creation by body and for collections.
+    pub name: String,
+    /// Which part of it.
+    pub subresource: Subresource,
+    /// What to do.
+    pub action: Action,
+    /// Source of the new object's uid and generated name.
+    pub id: u128,
+    /// Whether to answer as if done, without doing it.
+    pub dry_run: bool,
+}
+
+impl Write {
+    fn is_patch(&self) -> bool {
+        matches!(self.action, Action::Patch(_))
+    }
+}
+
+/// What a write is answered with.
+#[derive(Debug, Clone)]
+pub enum Answer {
+    /// The object was made.
+    Created(Arc<Object>),
+    /// The object as it now is, or last was.
+    Object(Arc<Object>),
+    /// A `Status` that says the object is gone, with its uid.
+    Deleted {
+        /// The deleted object's uid.
+        uid: String,
+    },
+    /// A pod was bound.
+    Bound,
+    /// The objects that a collection's deletion touched.
+    Collection(Vec<Arc<Object>>),
+}
+
+/// A write that was accepted.
+#[derive(Debug)]
+pub struct Applied {
+    /// What to answer once `revision` is published.
+    pub answer: Answer,
+    /// What happened, in order; empty when nothing changed.
+    pub events: Vec<Arc<Event>>,
+    /// The revision the answer shows; not to be told before it is published.
+    pub revision: u64,
+}
+
+/// One page of a list.
+#[derive(Debug)]
+pub struct Page {
+    /// The revision the whole list is of.
+    pub revision: u64,
+    /// The objects of this page, by namespace and name.
+    pub items: Vec<Arc<Object>>,
+    /// Where the next page begins, and how many objects are left; none on the last page.
+    pub rest: Option<(Key, usize)>,
+}
+
+/// Where a list begins, ends, and of what it is.
+#[derive(Debug, Clone, Default)]
+pub struct Query {
+    /// Only this namespace; all when empty.
+    pub namespace: String,
+    /// Only these objects.
+    pub selector: Selector,
+    /// At most this many objects.
+    pub limit: Option<usize>,
+    /// Go on after this key, at this revision.
+    pub after: Option<(u64, Key)>,
+}
+
+/// Group and plural.
+type Resource = (&'static str, &'static str);
+
+fn resource(kind: &Kind) -> Resource {
+    (kind.group, kind.plural)
+}
+
+/// All objects of all kinds, and the recent past of each kind.
+#[derive(Debug)]
+pub struct Store {
+    tables: BTreeMap<Resource, Table>,
+    head: u64,
+    published: u64,
+    window: usize,
+}
+
+impl Store {
+    /// An empty store that keeps the last `window` events of each kind for watches.
+    pub fn new(window: usize) -> Self {
+        Self::restored(0, [], window)
+    }
+
+    /// A store of these objects. Watches from before `revision` must list again.
+    pub fn restored(
+        revision: u64,
+        objects: impl IntoIterator<Item = (&'static Kind, Key, Object)>,
+        window: usize,
+    ) -> Self {
+        let mut tables: BTreeMap<Resource, Table> =
+            KINDS.iter().map(|kind| (resource(kind), Table::new(revision))).collect();
+        for (kind, key, object) in objects {
+            tables.entry(resource(kind)).or_default().objects.insert(key, Arc::new(object));
+        }
+        Self { tables, head: revision, published: revision, window }
+    }
+
+    /// The newest revision, published or not.
+    pub fn head(&self) -> u64 {
+        self.head
+    }
+
+    /// The newest revision that may be shown.
+    pub fn published(&self) -> u64 {
+        self.published
+    }
+
+    /// Lets everything up to `revision` be seen.
+    pub fn publish(&mut self, revision: u64) {
+        self.published = self.published.max(revision);
+        for table in self.tables.values_mut() {
+            table.forget_beyond(self.window, self.published);
+        }
+    }
+
+    /// Does one write, or refuses it and changes nothing.
+    pub fn apply(&mut self, write: Write, now: Timestamp) -> Result<Applied, Status> {
+        match write.action {
+            Action::Create(ref body) if write.subresource == Subresource::Binding => self.bind(&write, body, now),
+            Action::Create(ref body) => self.create(&write, body.clone(), now),
+            Action::Update(ref body) => self.update(&write, body.clone(), now),
+            Action::Patch(ref patch) => self.patch(&write, patch, now),
+            Action::Delete(ref options) => self.delete(&write, options, now),
+            Action::DeleteCollection(ref options, ref selector) => {
+                self.delete_collection(&write, options, selector, now)
+            }
+        }
+    }
+
+    /// The published version of one object.
+    pub fn get(&self, kind: &Kind, namespace: &str, name: &str) -> Result<Arc<Object>, Status> {
+        self.table(kind)
+            .and_then(|t| t.get_at(&Key::new(namespace, name), self.published))
+            .ok_or_else(|| Status::not_found(kind, name))
+    }
+
+    /// The published objects of a kind.
+    pub fn list(&self, kind: &Kind, query: &Query) -> Result<Page, Status> {
+        let revision = query.after.as_ref().map_or(self.published, |(revision, _)| *revision);
+        let mut page = Page { revision, items: Vec::new(), rest: None };
+        let Some(table) = self.table(kind) else { return Ok(page) };
+        if revision < table.compacted {
+            return Err(Status::expired(
+                "the provided continue parameter is too old to display a consistent list result; start a new list \
+                 without the continue parameter",
+            ));
+        }
+        if revision > self.published {
+            return Err(Status::bad_request("the continue parameter is of a revision that does not exist yet"));
+        }
+        let limit = query.limit.unwrap_or(usize::MAX);
+        let after = query.after.as_ref().map(|(_, key)| key);
+        let mut last: Option<Key> = None;
+        let mut left = 0;
+        table.visit_at(&query.namespace, after, revision, |key, object| {
+            if !query.selector.matches(key, object) {
+                return;
+            }
+            if page.items.len() < limit {
+                page.items.push(object.clone());
+                last = Some(key.clone());
+            } else {
+                left += 1;
+            }
+        });
+        page.rest = last.filter(|_| left > 0).map(|key| (key, left));
+        Ok(page)
+    }
+
+    /// The published events of a kind after `revision`, oldest first, or 410 if some of them are no longer kept.
+    pub fn events_after(&self, kind: &Kind, revision: u64) -> Result<Vec<Arc<Event>>, Status> {
+        let Some(table) = self.table(kind) else { return Ok(Vec::new()) };
+        if revision < table.compacted {
+            return Err(Status::expired(format!("too old resource version: {revision} ({})", table.compacted)));
+        }
+        let start = table.window.partition_point(|e| e.revision <= revision);
+        Ok(table.window.range(start..).take_while(|e| e.revision <= self.published).cloned().collect())
+    }
+
+    /// How many objects of a kind there are.
+    pub fn count(&self, kind: &Kind) -> usize {
+        self.table(kind).map_or(0, |t| t.objects.len())
+    }
+
+    fn table(&self, kind: &Kind) -> Option<&Table> {
+        self.tables.get(&resource(kind))
+    }
+
+    /// The newest version of one object, published or not: what writes are checked against.
+    pub(crate) fn newest(&self, kind: &Kind, namespace: &str, name: &str) -> Option<&Arc<Object>> {
+        self.table(kind)?.objects.get(&Key::new(namespace, name))
+    }
+
+    /// The newest versions of all objects of a kind.
+    pub(crate) fn newest_all(&self, kind: &Kind) -> impl Iterator<Item = (&Key, &Arc<Object>)> {
+        self.table(kind).into_iter().flat_map(|t| t.objects.iter())
+    }
+
+    /// Puts `tree` in as the next revision.
+    fn put(&mut self, kind: &'static Kind, key: Key, tree: Value) -> Arc<Event> {
+        self.head += 1;
+        let object = Arc::new(Object::encode(tree, self.head));
+        let table = self.tables.entry(resource(kind)).or_default();
+        let previous = table.objects.insert(key.clone(), object.clone());
+        let event_type = if previous.is_some() { EventType::Modified } else { EventType::Added };
+        self.record(Event { kind, event_type, revision: self.head, key, object, previous })
+    }
+
+    /// Takes an object out; `tree` is its last state.
+    fn remove(&mut self, kind: &'static Kind, key: Key, tree: Value) -> Arc<Event> {
+        self.head += 1;
+        let object = Arc::new(Object::encode(tree, self.head));
+        let table = self.tables.entry(resource(kind)).or_default();
+        let previous = table.objects.remove(&key);
+        self.record(Event { kind, event_type: EventType::Deleted, revision: self.head, key, object, previous })
+    }
+
+    fn record(&mut self, event: Event) -> Arc<Event> {
+        let event = Arc::new(event);
+        let table = self.tables.entry(resource(event.kind)).or_default();
+        table.window.push_back(event.clone());
+        event
+    }
+}

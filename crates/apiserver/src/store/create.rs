@@ -1,0 +1,142 @@
+//! Creating objects, and binding pods.
+
+use jiff::Timestamp;
+use serde_json::{Value, json};
+
+use super::{Answer, Applied, Store, Write};
+use crate::kind::Kind;
+use crate::object::{Key, Object, is_deleting, member_mut, metadata_mut, name_suffix, text, timestamp, uid};
+use crate::rules;
+use crate::status::{Faults, Status};
+
+/// Tries for a generated name that is still free, as upstream.
+const NAME_ATTEMPTS: u32 = 8;
+
+impl Store {
+    pub(super) fn create(&mut self, write: &Write, mut tree: Value, now: Timestamp) -> Result<Applied, Status> {
+        let kind = write.kind;
+        rules::metadata::identify(kind, &write.namespace, &mut tree)?;
+        if !text(&tree, "/metadata/resourceVersion").is_empty() {
+            return Err(Status::bad_request("resourceVersion should not be set on objects to be created"));
+        }
+        self.check_namespace(kind, &write.namespace, text(&tree, "/metadata/name"))?;
+        let name = self.name_for(write, &tree)?;
+        if self.newest(kind, &write.namespace, &name).is_some() {
+            return Err(Status::already_exists(kind, &name));
+        }
+        let metadata = metadata_mut(&mut tree);
+        for server_owned in ["deletionTimestamp", "deletionGracePeriodSeconds", "selfLink", "generation"] {
+            metadata.remove(server_owned);
+        }
+        metadata.insert("name".to_owned(), name.as_str().into());
+        metadata.insert("uid".to_owned(), uid(write.id).into());
+        metadata.insert("creationTimestamp".to_owned(), timestamp(now).into());
+        if kind.generation {
+            metadata.insert("generation".to_owned(), 1.into());
+        }
+        if kind.status && !kind.status_on_create {
+            tree.as_object_mut().map(|o| o.remove("status"));
+        }
+        rules::create(self, kind, &mut tree, now)?;
+        let mut faults = Faults::default();
+        rules::metadata::validate(kind, &tree, &mut faults);
+        rules::validate(kind, &tree, &mut faults);
+        faults.into_result(kind, &name)?;
+        if write.dry_run {
+            return Ok(Applied {
+                answer: Answer::Created(Object::unsaved(tree).into()),
+                events: Vec::new(),
+                revision: self.published,
+            });
+        }
+        let event = self.put(kind, Key::new(&write.namespace, &name), tree);
+        Ok(Applied {
+            answer: Answer::Created(event.object.clone()),
+            revision: event.revision,
+            events: vec![event],
+        })
+    }
+
+    fn name_for(&self, write: &Write, tree: &Value) -> Result<String, Status> {
+        let name = text(tree, "/metadata/name");
+        if !name.is_empty() {
+            return Ok(name.to_owned());
+        }
+        let prefix = text(tree, "/metadata/generateName");
+        if prefix.is_empty() {
+            let mut faults = Faults::default();
+            faults.required("metadata.name", "name or generateName is required");
+            faults.into_result(write.kind, "")?;
+        }
+        // Names of 63 characters at most, whatever the prefix.
+        let prefix: String = prefix.chars().take(58).collect();
+        (0..NAME_ATTEMPTS)
+            .map(|attempt| format!("{prefix}{}", name_suffix(write.id, attempt)))
+            .find(|name| self.newest(write.kind, &write.namespace, name).is_none())
+            .ok_or_else(|| Status::already_exists(write.kind, &prefix))
+    }
+
+    fn check_namespace(&self, kind: &Kind, namespace: &str, name: &str) -> Result<(), Status> {
+        if !kind.namespaced {
+            return Ok(());
+        }
+        let namespaces = Kind::named("Namespace");
+        let Some(object) = self.newest(namespaces, "", namespace) else {
+            return Err(Status::not_found(namespaces, namespace));
+        };
+        if is_deleting(&object.tree()) {
+            let why = format!("unable to create new content in namespace {namespace} because it is being terminated");
+            return Err(Status::forbidden(kind, name, why)
+                .because("NamespaceTerminating", format!("namespace {namespace} is being terminated")));
+        }
+        Ok(())
+    }
+
+    pub(super) fn bind(&mut self, write: &Write, binding: &Value, now: Timestamp) -> Result<Applied, Status> {
+        let kind = write.kind;
+        let pod = self
+            .newest(kind, &write.namespace, &write.name)
+            .ok_or_else(|| Status::not_found(kind, &write.name))?
+            .tree();
+        let node = text(binding, "/target/name");
+        let target_kind = text(binding, "/target/kind");
+        let mut faults = Faults::default();
+        if !target_kind.is_empty() && target_kind != "Node" {
+            faults.unsupported("target.kind", target_kind, &["Node", "<empty>"]);
+        }
+        if node.is_empty() {
+            faults.required("target.name", "");
+        }
+        faults.into_result(kind, &write.name)?;
+        let wanted_uid = text(binding, "/metadata/uid");
+        if !wanted_uid.is_empty() && wanted_uid != text(&pod, "/metadata/uid") {
+            let found = text(&pod, "/metadata/uid");
+            let why = format!("Precondition failed: UID in precondition: {wanted_uid}, UID in object meta: {found}");
+            return Err(Status::conflict(kind, &write.name, why));
+        }
+        if is_deleting(&pod) {
+            let why = format!("pod {} is being deleted, cannot be assigned to a host", write.name);
+            return Err(Status::conflict(kind, &write.name, why));
+        }
+        let bound = text(&pod, "/spec/nodeName");
+        if !bound.is_empty() {
+            let why = format!("pod {} is already assigned to node {bound:?}", write.name);
+            return Err(Status::conflict(kind, &write.name, why));
+        }
+        let mut pod = pod;
+        member_mut(&mut pod, "spec").insert("nodeName".to_owned(), node.into());
+        if let Some(annotations) = binding.pointer("/metadata/annotations").and_then(Value::as_object) {
+            let metadata = metadata_mut(&mut pod);
+            let slot = metadata.entry("annotations").or_insert_with(|| json!({}));
+            if let Some(existing) = slot.as_object_mut() {
+                existing.extend(annotations.clone());
+            }
+        }
+        rules::pod::mark_scheduled(&mut pod, now);
+        if write.dry_run {
+            return Ok(Applied { answer: Answer::Bound, events: Vec::new(), revision: self.published });
+        }
+        let event = self.put(kind, Key::new(&write.namespace, &write.name), pod);
+        Ok(Applied { answer: Answer::Bound, revision: event.revision, events: vec![event] })
+    }
+}
