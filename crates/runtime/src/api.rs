@@ -78,6 +78,20 @@ impl Api {
         }
     }
 
+    /// Lists objects live, in one namespace or all: the read that precedes an irreversible act on what they use.
+    pub async fn list<T: Projection>(&self, namespace: &str, query: &str) -> Result<Vec<T>, Error> {
+        #[derive(serde::Deserialize)]
+        #[serde(bound = "T: DeserializeOwned")]
+        struct List<T> {
+            items: Vec<T>,
+        }
+        let id = id::<T>(&Key::namespaced(namespace, ""));
+        let separator = if query.is_empty() { "" } else { "?" };
+        let path = format!("{}{separator}{query}", T::KIND.collection_path(namespace));
+        let list: List<T> = self.send_to(Method::GET, &path, &id, None, "").await?;
+        Ok(list.items)
+    }
+
     /// Reads one object live and puts what was found into the cache: the read that precedes an irreversible act.
     pub async fn refresh<T: Projection>(&self, cache: &Cache<T>, key: &Key) -> Result<Option<Arc<T>>, Error> {
         match self.get::<T>(key).await? {

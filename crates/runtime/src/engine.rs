@@ -46,6 +46,12 @@ impl<A, W> Decision<A, W> {
         Self { actions: Vec::new(), wake_at: Some(at), why }
     }
 
+    /// The same decision in terms of a wider action type.
+    pub fn map<B>(self, f: impl FnMut(A) -> B) -> Decision<B, W> {
+        let Self { actions, wake_at, why } = self;
+        Decision { actions: actions.into_iter().map(f).collect(), wake_at, why }
+    }
+
     /// Do these, in order.
     pub fn act(actions: impl Into<Vec<A>>, why: W) -> Self {
         Self { actions: actions.into(), wake_at: None, why }

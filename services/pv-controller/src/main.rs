@@ -1,1 +1,4 @@
-fn main() {}
+#[tokio::main]
+async fn main() -> anyhow::Result<()> {
+    stowage_runtime::flags::parse::<pv_controller::args::Args>().run().await
+}

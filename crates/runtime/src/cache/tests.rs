@@ -1,1 +1,159 @@
+use std::sync::atomic::{AtomicUsize, Ordering};
 
+use futures::FutureExt;
+use serde::Deserialize;
+use serde_json::json;
+
+use stowage_model::object::{Kind, Meta, kinds};
+
+use super::*;
+
+#[derive(Debug, Clone, PartialEq, Deserialize)]
+struct Thing {
+    #[serde(rename = "metadata")]
+    meta: Meta,
+    #[serde(default)]
+    color: String,
+}
+
+impl Projection for Thing {
+    const KIND: Kind = kinds::CONFIG_MAP;
+
+    fn meta(&self) -> &Meta {
+        &self.meta
+    }
+}
+
+fn thing(name: &str, uid: &str, revision: u64, color: &str) -> Thing {
+    let metadata = json!({ "namespace": "n", "name": name, "uid": uid, "resourceVersion": revision.to_string() });
+    serde_json::from_value(json!({ "metadata": metadata, "color": color })).unwrap()
+}
+
+fn key(name: &str) -> Key {
+    Key::namespaced("n", name)
+}
+
+fn color(cache: &Cache<Thing>, name: &str) -> Option<String> {
+    cache.get(&key(name)).map(|thing| thing.color.clone())
+}
+
+#[test]
+fn an_answer_is_seen_at_once_and_a_late_watch_event_does_not_take_it_back() {
+    let cache = Cache::new();
+    cache.relist(vec![thing("a", "1", 5, "red")], 5);
+    cache.observe(thing("a", "1", 9, "blue"));
+    cache.watched(thing("a", "1", 7, "green"));
+    assert_eq!(color(&cache, "a").as_deref(), Some("blue"));
+    cache.watched(thing("a", "1", 11, "black"));
+    assert_eq!(color(&cache, "a").as_deref(), Some("black"));
+}
+
+#[test]
+fn a_write_without_an_answer_makes_the_object_unknown_until_one_fresh_read() {
+    let cache = Cache::new();
+    cache.relist(vec![thing("a", "1", 5, "red")], 5);
+    cache.mark_unknown(&key("a"));
+    assert_eq!(cache.view(&key("a")), View::Unknown);
+    assert!(cache.list().is_empty(), "nobody may decide on it");
+    // The write never happened: the fresh read shows the version we had.
+    cache.observe(thing("a", "1", 5, "red"));
+    assert!(matches!(cache.view(&key("a")), View::Known(_)));
+}
+
+#[test]
+fn a_fresh_read_that_finds_nothing_ends_the_unknown_state() {
+    let cache: Cache<Thing> = Cache::new();
+    cache.mark_unknown(&key("a"));
+    cache.observe_absent(&key("a"));
+    assert_eq!(cache.view(&key("a")), View::Absent);
+}
+
+#[test]
+fn an_object_we_deleted_is_not_brought_back_by_a_late_event() {
+    let cache = Cache::new();
+    cache.relist(vec![thing("a", "1", 5, "red")], 5);
+    cache.observe_gone(&key("a"), "1");
+    cache.watched(thing("a", "1", 7, "green"));
+    assert_eq!(color(&cache, "a"), None);
+    cache.watched_deletion(&thing("a", "1", 8, "green"));
+    cache.watched(thing("a", "2", 9, "new"));
+    assert_eq!(color(&cache, "a").as_deref(), Some("new"));
+}
+
+#[test]
+fn the_late_end_of_a_namesake_does_not_remove_its_successor() {
+    let cache = Cache::new();
+    cache.observe(thing("a", "2", 9, "new"));
+    cache.watched_deletion(&thing("a", "1", 8, "old"));
+    assert_eq!(color(&cache, "a").as_deref(), Some("new"));
+}
+
+#[test]
+fn a_relist_removes_what_is_missing_but_not_what_was_created_after_it() {
+    let cache = Cache::new();
+    cache.relist(vec![thing("a", "1", 5, "red"), thing("b", "2", 4, "red")], 5);
+    cache.observe(thing("c", "3", 9, "ours"));
+    cache.relist(vec![thing("a", "1", 5, "red")], 7);
+    assert_eq!(color(&cache, "a").as_deref(), Some("red"));
+    assert_eq!(color(&cache, "b"), None);
+    assert_eq!(color(&cache, "c").as_deref(), Some("ours"));
+}
+
+#[test]
+fn a_restored_server_is_believed_although_its_revisions_are_lower() {
+    let cache = Cache::new();
+    cache.relist(vec![thing("a", "1", 50, "new"), thing("b", "2", 60, "new")], 60);
+    cache.relist(vec![thing("a", "1", 20, "old")], 30);
+    assert_eq!(color(&cache, "a").as_deref(), Some("old"));
+    assert_eq!(color(&cache, "b"), None);
+    cache.watched(thing("a", "1", 31, "after"));
+    assert_eq!(color(&cache, "a").as_deref(), Some("after"));
+}
+
+#[tokio::test(start_paused = true)]
+async fn waiting_for_an_own_write_ends_with_a_change_a_deletion_a_bookmark_or_a_relist() {
+    let endings: [fn(&Cache<Thing>); 4] = [
+        |cache| cache.watched(thing("a", "1", 9, "green")),
+        |cache| cache.watched_deletion(&thing("a", "1", 9, "red")),
+        |cache| cache.advance(9),
+        |cache| cache.relist(vec![], 9),
+    ];
+    for ending in endings {
+        let cache = Cache::new();
+        cache.relist(vec![thing("a", "1", 5, "red")], 5);
+        assert!(cache.reached(8).now_or_never().is_none());
+        ending(&cache);
+        assert!(cache.reached(8).now_or_never().is_some());
+    }
+}
+
+#[test]
+fn a_patch_that_changes_nothing_tells_nobody() {
+    let cache = Cache::new();
+    let changes = Arc::new(AtomicUsize::new(0));
+    cache.on_change({
+        let changes = Arc::clone(&changes);
+        move |_| {
+            changes.fetch_add(1, Ordering::Relaxed);
+        }
+    });
+    cache.relist(vec![thing("a", "1", 5, "red")], 5);
+    // The server answers a patch without effect with the version it has.
+    assert!(!cache.observe(thing("a", "1", 5, "red")));
+    assert_eq!(changes.load(Ordering::Relaxed), 1);
+}
+
+#[test]
+fn an_index_follows_its_objects() {
+    let cache = Cache::indexed(&[("color", |thing: &Thing| vec![thing.color.clone()])]);
+    cache.observe(thing("a", "1", 1, "red"));
+    cache.observe(thing("b", "2", 2, "red"));
+    cache.observe(thing("a", "1", 3, "blue"));
+    let names = |color: &str| -> Vec<String> {
+        cache.by_index("color", color).iter().map(|thing| thing.meta.name.clone()).collect()
+    };
+    assert_eq!(names("red"), ["b"]);
+    assert_eq!(names("blue"), ["a"]);
+    cache.observe_gone(&key("b"), "2");
+    assert!(names("red").is_empty());
+}

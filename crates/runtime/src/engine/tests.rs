@@ -1,1 +1,145 @@
+use std::collections::BTreeMap;
+use std::sync::Mutex;
 
+use stowage_model::object::{Key, kinds};
+
+use super::*;
+use crate::backoff::Backoff;
+use crate::shutdown::Shutdown;
+
+/// Counts up each key to its goal, one step per decision; steps on one shared object must not overlap.
+struct Counter {
+    goals: BTreeMap<&'static str, u32>,
+    state: Mutex<State>,
+    shared: bool,
+}
+
+#[derive(Default)]
+struct State {
+    reached: BTreeMap<&'static str, u32>,
+    failures: u32,
+    busy: u32,
+    most_busy: u32,
+}
+
+#[derive(Debug, thiserror::Error)]
+#[error("{0:?}")]
+struct Failed(Retry);
+
+impl Retryable for Failed {
+    fn retry(&self) -> Retry {
+        self.0
+    }
+}
+
+impl Controller for Counter {
+    type Key = &'static str;
+    type Action = u32;
+    type Why = &'static str;
+    type Error = Failed;
+
+    const NAME: &'static str = "counter";
+
+    fn decide(&self, key: &&'static str, _now: Timestamp, _reserved: &Reserved) -> Decision<u32, &'static str> {
+        let reached = self.state.lock().unwrap().reached.get(key).copied().unwrap_or(0);
+        if reached < self.goals[key] { Decision::act([reached + 1], "below") } else { Decision::rest("there") }
+    }
+
+    async fn apply(self: Arc<Self>, key: &'static str, step: u32) -> Result<(), Failed> {
+        {
+            let mut state = self.state.lock().unwrap();
+            if state.failures > 0 {
+                state.failures -= 1;
+                return Err(Failed(Retry::Later));
+            }
+            state.busy += 1;
+            state.most_busy = state.most_busy.max(state.busy);
+        }
+        tokio::task::yield_now().await;
+        let mut state = self.state.lock().unwrap();
+        state.busy -= 1;
+        state.reached.insert(key, step);
+        Ok(())
+    }
+
+    fn touches(&self, key: &&'static str, _actions: &[u32]) -> Vec<ObjectId> {
+        let name = if self.shared { "shared" } else { key };
+        vec![ObjectId { kind: kinds::CLAIM, key: Key::cluster(name) }]
+    }
+
+    fn keys(&self) -> Vec<&'static str> {
+        self.goals.keys().copied().collect()
+    }
+}
+
+fn context() -> Context {
+    // No request is ever sent.
+    let service = tower::service_fn(|_: http::Request<kube::client::Body>| async {
+        Err::<http::Response<kube::client::Body>, std::io::Error>(std::io::Error::other("unused"))
+    });
+    let mut context = Context::real(kube::Client::new(service, "default"), Arc::new(stowage_csi::UnixConnector), "test");
+    context.random = crate::random::Random::seeded(1);
+    context
+}
+
+async fn drive(goals: &[(&'static str, u32)], shared: bool, failures: u32, announced: bool) -> (Arc<Counter>, Context) {
+    let context = context();
+    let state = Mutex::new(State { failures, ..State::default() });
+    let counter = Arc::new(Counter { goals: goals.iter().copied().collect(), state, shared });
+    let queue = Queue::new(Backoff::QUEUE);
+    if announced {
+        goals.iter().for_each(|(key, _)| queue.add(*key));
+    }
+    let finished = async {
+        let goals = counter.goals.clone();
+        while counter.state.lock().unwrap().reached != goals {
+            tokio::time::sleep(Duration::from_secs(1)).await;
+        }
+        context.shutdown.trigger();
+    };
+    let (result, ()) = tokio::join!(run(&context, Arc::clone(&counter), queue, 8), finished);
+    result.unwrap();
+    (counter, context)
+}
+
+#[tokio::test(start_paused = true)]
+async fn disjoint_keys_are_applied_side_by_side() {
+    let (counter, _) = drive(&[("a", 3), ("b", 3)], false, 0, true).await;
+    assert_eq!(counter.state.lock().unwrap().most_busy, 2);
+}
+
+#[tokio::test(start_paused = true)]
+async fn keys_that_touch_the_same_object_take_turns_and_all_arrive() {
+    let (counter, _) = drive(&[("a", 3), ("b", 3), ("c", 1)], true, 0, true).await;
+    assert_eq!(counter.state.lock().unwrap().most_busy, 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_failed_action_is_decided_again_after_its_backoff() {
+    let (counter, _) = drive(&[("a", 1)], false, 3, true).await;
+    assert_eq!(counter.state.lock().unwrap().failures, 0);
+}
+
+#[tokio::test(start_paused = true)]
+async fn work_that_no_event_announced_is_found_by_the_resync_and_counted() {
+    let (_, context) = drive(&[("a", 1)], false, 0, false).await;
+    assert_eq!(context.metrics.missed_wakeups("counter").get(), 1);
+    let (_, context) = drive(&[("a", 1)], false, 0, true).await;
+    assert_eq!(context.metrics.missed_wakeups("counter").get(), 0);
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_error_that_means_stop_ends_the_service() {
+    let mut stale = BTreeMap::new();
+    let queue: Queue<&str> = Queue::new(Backoff::QUEUE);
+    let stopped = settle(&queue, &mut stale, "a", Err(Failed(Retry::Stop)));
+    assert!(matches!(stopped, Err(Stop::Unable { .. })));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_child_shutdown_does_not_stop_its_parent() {
+    let parent = Shutdown::new();
+    let child = parent.child();
+    child.trigger();
+    assert!(child.is_triggered() && !parent.is_triggered());
+}

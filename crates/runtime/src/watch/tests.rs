@@ -1,1 +1,44 @@
+use stowage_model::Claim;
+use stowage_model::object::Key;
 
+use super::*;
+
+fn line(kind: &str, name: &str, revision: u64) -> String {
+    format!(
+        r#"{{"type":"{kind}","object":{{"metadata":{{"namespace":"n","name":"{name}","uid":"u-{name}","resourceVersion":"{revision}"}}}}}}"#
+    )
+}
+
+#[test]
+fn events_move_the_cache_and_say_how_far_they_are() {
+    let cache: Cache<Claim> = Cache::new();
+    assert_eq!(take_line(&cache, &line("ADDED", "a", 3), 0).unwrap(), 3);
+    assert_eq!(take_line(&cache, &line("MODIFIED", "a", 4), 0).unwrap(), 4);
+    assert!(cache.get(&Key::namespaced("n", "a")).is_some());
+    assert_eq!(take_line(&cache, &line("DELETED", "a", 5), 0).unwrap(), 5);
+    assert!(cache.is_empty());
+    assert_eq!(take_line(&cache, r#"{"type":"BOOKMARK","object":{"metadata":{"resourceVersion":"9"}}}"#, 0).unwrap(), 9);
+}
+
+#[test]
+fn one_unreadable_object_is_skipped_and_the_watch_goes_on() {
+    let cache: Cache<Claim> = Cache::new();
+    let bad = r#"{"type":"ADDED","object":{"metadata":{"name":"bad","resourceVersion":"x"}}}"#;
+    assert_eq!(take_line(&cache, bad, 0).unwrap(), 0);
+    assert_eq!(take_line(&cache, &line("ADDED", "a", 3), 0).unwrap(), 3);
+}
+
+#[test]
+fn a_forgotten_revision_asks_for_a_new_list() {
+    let cache: Cache<Claim> = Cache::new();
+    let gone = r#"{"type":"ERROR","object":{"kind":"Status","code":410,"message":"too old"}}"#;
+    assert!(matches!(take_line(&cache, gone, 7), Err(Error::Expired(7))));
+    let other = r#"{"type":"ERROR","object":{"kind":"Status","code":500,"message":"no"}}"#;
+    assert!(matches!(take_line(&cache, other, 7), Err(Error::Ended { code: 500, .. })));
+}
+
+#[test]
+fn selectors_are_escaped() {
+    let uri = request::<Claim>(&Scope::fields("spec.nodeName=a,b"), vec![]).uri().to_string();
+    assert_eq!(uri, "/api/v1/persistentvolumeclaims?fieldSelector=spec.nodeName%3Da%2Cb");
+}

@@ -1,0 +1,121 @@
+//! How to reach the Kubernetes API.
+
+use std::path::Path;
+
+use anyhow::{Context as _, bail};
+use kube::client::ClientBuilder;
+use kube::config::{KubeConfigOptions, Kubeconfig};
+use kube::{Client, Config};
+
+use super::limit::RateLimit;
+
+/// Flags of a Kubernetes client.
+#[derive(Debug, Clone, Default, clap::Args)]
+#[command(next_help_heading = "Kubernetes API")]
+pub struct ClientArgs {
+    /// Kubeconfig file; without it the pod's service account is used, else $KUBECONFIG or ~/.kube/config
+    #[arg(long, value_name = "FILE")]
+    pub kubeconfig: Option<String>,
+    /// URL of the API server, overriding the kubeconfig's
+    #[arg(long, value_name = "URL")]
+    pub master: Option<String>,
+    /// Requests per second to the API server; unlike the original's 5, there is no limit unless this is set
+    #[arg(long, value_name = "QPS", allow_negative_numbers = true)]
+    pub kube_api_qps: Option<f32>,
+    /// Requests that may exceed --kube-api-qps for a moment; counts only together with it [default: 10]
+    #[arg(long, value_name = "COUNT")]
+    pub kube_api_burst: Option<u32>,
+}
+
+impl ClientArgs {
+    /// A client for the service's work, limited if the user asked for it.
+    pub async fn client(&self) -> anyhow::Result<Client> {
+        let builder = ClientBuilder::try_from(self.config().await?).context("cannot make a Kubernetes client")?;
+        // As in client-go, zero or less means no limit.
+        match self.kube_api_qps.filter(|qps| *qps > 0.0) {
+            Some(qps) => Ok(builder.with_layer(&RateLimit::new(qps, self.kube_api_burst.unwrap_or(10))).build()),
+            None => Ok(builder.build()),
+        }
+    }
+
+    /// A client that is never limited, so that work cannot starve lease renewals.
+    pub async fn unlimited_client(&self) -> anyhow::Result<Client> {
+        Client::try_from(self.config().await?).context("cannot make a Kubernetes client")
+    }
+
+    async fn config(&self) -> anyhow::Result<Config> {
+        let file = self.kubeconfig.as_deref().filter(|file| !file.is_empty());
+        let master = self.master.as_deref().filter(|url| !url.is_empty());
+        let url = master
+            .map(|url| url.parse::<http::Uri>().with_context(|| format!("--master {url:?} is not a URL")))
+            .transpose()?;
+        let mut config = match (file, &url) {
+            (Some(file), _) => from_file(Path::new(file)).await?,
+            (None, Some(url)) => Config::new(url.clone()),
+            (None, None) => found().await?,
+        };
+        if let Some(url) = url {
+            config.cluster_url = url;
+        }
+        Ok(config)
+    }
+}
+
+async fn from_file(file: &Path) -> anyhow::Result<Config> {
+    let way_out = || {
+        format!(
+            "cannot use the kubeconfig {} given by --kubeconfig; name a readable kubeconfig with a current context, \
+             or leave the flag out to run inside a cluster",
+            file.display()
+        )
+    };
+    let kubeconfig = Kubeconfig::read_from(file).with_context(way_out)?;
+    Config::from_custom_kubeconfig(kubeconfig, &KubeConfigOptions::default()).await.with_context(way_out)
+}
+
+async fn found() -> anyhow::Result<Config> {
+    if std::env::var_os("KUBERNETES_SERVICE_HOST").is_some() {
+        return Config::incluster().context(
+            "this is a pod (KUBERNETES_SERVICE_HOST is set) but its service account cannot be used; \
+             mount the service account token, or pass --kubeconfig FILE",
+        );
+    }
+    match Config::infer().await {
+        Ok(config) => Ok(config),
+        Err(error) => bail!(
+            "found no cluster: not in a pod, and neither $KUBECONFIG nor ~/.kube/config is usable; \
+             pass --kubeconfig FILE ({error})"
+        ),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn a_missing_kubeconfig_is_named_with_the_way_out() {
+        let args = ClientArgs { kubeconfig: Some("/nowhere/kubeconfig".into()), ..ClientArgs::default() };
+        let error = args.config().await.unwrap_err().to_string();
+        assert!(error.contains("/nowhere/kubeconfig") && error.contains("leave the flag out"), "{error}");
+    }
+
+    #[tokio::test]
+    async fn a_master_that_is_no_url_is_refused_by_name() {
+        let args = ClientArgs { master: Some("not a url".into()), ..ClientArgs::default() };
+        assert_eq!(args.config().await.unwrap_err().to_string(), "--master \"not a url\" is not a URL");
+    }
+
+    #[tokio::test]
+    async fn master_overrides_the_server_of_the_kubeconfig() {
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("config");
+        let text = "{apiVersion: v1, kind: Config, current-context: a, contexts: [{name: a, context: {cluster: a, \
+                    user: a}}], clusters: [{name: a, cluster: {server: 'http://one:1'}}], users: [{name: a, user: {}}]}";
+        std::fs::write(&file, text).unwrap();
+        let mut args = ClientArgs { kubeconfig: file.to_str().map(Into::into), ..ClientArgs::default() };
+        assert_eq!(args.config().await.unwrap().cluster_url, "http://one:1/");
+        args.master = Some("http://two:2".into());
+        assert_eq!(args.config().await.unwrap().cluster_url, "http://two:2/");
+    }
+}

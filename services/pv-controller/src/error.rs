@@ -1,0 +1,22 @@
+use stowage_runtime::api;
+use stowage_runtime::engine::{Retry, Retryable};
+
+/// Why an action was not carried out.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    #[error("write: {0}")]
+    Write(#[source] api::Error),
+    #[error("read before an irreversible step: {0}")]
+    Read(#[source] api::Error),
+    #[error("the world changed before the step could be taken: {0}")]
+    Stale(&'static str),
+}
+
+impl Retryable for Error {
+    fn retry(&self) -> Retry {
+        match self {
+            Self::Write(error) | Self::Read(error) => error.retry(),
+            Self::Stale(_) => Retry::Now,
+        }
+    }
+}
