@@ -19,6 +19,7 @@ pub mod csi_node;
 pub mod finalizers;
 pub mod labels;
 pub mod lease;
+pub mod matching;
 pub mod names;
 pub mod node;
 pub mod object;
@@ -28,6 +29,7 @@ pub mod quantity;
 pub mod secret;
 pub mod selector;
 pub mod taints;
+pub mod topology;
 pub mod volume;
 
 pub use crate::access_mode::{AccessMode, AccessModes};

@@ -57,8 +57,10 @@ projection! {
 text_enum! {
     /// What a taint does to pods that do not tolerate it.
     pub enum TaintEffect {
-        /// No new pod comes.
+        /// No effect is named; in a toleration that means all of them.
         #[default]
+        All = "",
+        /// No new pod comes.
         NoSchedule = "NoSchedule",
         /// No new pod comes if it can go elsewhere.
         PreferNoSchedule = "PreferNoSchedule",

@@ -174,10 +174,13 @@ pub struct Meta {
 #[serde(rename_all = "camelCase", default)]
 pub struct OwnerReference {
     /// The owner's kind.
+    #[serde(deserialize_with = "or_default")]
     pub kind: String,
     /// The owner's name.
+    #[serde(deserialize_with = "or_default")]
     pub name: String,
     /// The owner's uid.
+    #[serde(deserialize_with = "or_default")]
     pub uid: String,
     /// Whether this is the managing owner.
     #[serde(deserialize_with = "or_default")]
@@ -256,4 +259,30 @@ where
     T: Default + Deserialize<'de>,
 {
     Ok(Option::<T>::deserialize(deserializer)?.unwrap_or_default())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn core_kinds_live_under_api_and_others_under_apis() {
+        assert_eq!(kinds::VOLUME.api_version(), "v1");
+        assert_eq!(kinds::VOLUME.object_path(&Key::cluster("pv1")), "/api/v1/persistentvolumes/pv1");
+        assert_eq!(kinds::LEASE.api_version(), "coordination.k8s.io/v1");
+        let lease = Key::namespaced("kube-system", "l");
+        assert_eq!(kinds::LEASE.object_path(&lease), "/apis/coordination.k8s.io/v1/namespaces/kube-system/leases/l");
+    }
+
+    #[test]
+    fn an_empty_namespace_means_all_of_them() {
+        assert_eq!(kinds::CLAIM.collection_path(""), "/api/v1/persistentvolumeclaims");
+        assert_eq!(kinds::CLAIM.collection_path("shop"), "/api/v1/namespaces/shop/persistentvolumeclaims");
+    }
+
+    #[test]
+    fn a_version_that_is_no_number_is_named() {
+        let error = serde_json::from_str::<Meta>(r#"{"resourceVersion":"abc"}"#).unwrap_err().to_string();
+        assert!(error.contains("resourceVersion \"abc\""), "{error}");
+    }
 }

@@ -60,8 +60,8 @@ projection! {
         pub operator: TolerationOperator,
         /// The taint's value.
         pub value: String,
-        /// The taint's effect; absent for all.
-        pub effect: Option<TaintEffect>,
+        /// The taint's effect.
+        pub effect: TaintEffect,
     }
 
     /// Something that keeps the pod from being placed.
@@ -293,7 +293,7 @@ impl Pod {
 impl Toleration {
     /// Whether the taint is put up with.
     pub fn covers(&self, taint: &Taint) -> bool {
-        let same_effect = self.effect.is_none_or(|effect| effect == taint.effect);
+        let same_effect = self.effect == TaintEffect::All || self.effect == taint.effect;
         let same_key = self.key.is_empty() || self.key == taint.key;
         same_effect
             && same_key
