@@ -1,7 +1,8 @@
 //! Keeping the store on disk: many writers, one commit.
 
-use std::fs::File;
+use std::fs::{DirBuilder, File};
 use std::io;
+use std::os::unix::fs::DirBuilderExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::thread::JoinHandle;
@@ -63,7 +64,8 @@ pub(crate) fn open(directory: &Path, window: usize) -> Result<(Database, Store),
         let path = path.to_owned();
         move |source| OpenStore::Access { path, source }
     };
-    std::fs::create_dir_all(directory).map_err(access(directory))?;
+    // Secrets are in there.
+    DirBuilder::new().recursive(true).mode(0o700).create(directory).map_err(access(directory))?;
     let path = directory.join(FILE);
     let database = Database::builder().create(&path).map_err(|error| explain(&path, error))?;
     // A new file's name must survive a power loss too.

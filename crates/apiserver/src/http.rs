@@ -11,6 +11,7 @@ use http::header::{CONTENT_TYPE, HeaderValue};
 use http::{Request, Response, StatusCode};
 use http_body_util::combinators::UnsyncBoxBody;
 use http_body_util::{BodyExt, Full, Limited};
+use tokio::sync::watch;
 
 use crate::auth::Credentials;
 use crate::server::Shared;
@@ -45,11 +46,13 @@ pub(crate) enum Caller {
 pub struct Service {
     shared: Arc<Shared>,
     caller: Caller,
+    closing: watch::Receiver<bool>,
 }
 
 impl Service {
-    pub(crate) fn new(shared: Arc<Shared>, caller: Caller) -> Self {
-        Self { shared, caller }
+    /// `closing` ends the watches that were begun through this service.
+    pub(crate) fn new(shared: Arc<Shared>, caller: Caller, closing: watch::Receiver<bool>) -> Self {
+        Self { shared, caller, closing }
     }
 
     async fn answer<B>(self, request: Request<B>) -> Response<Body>
@@ -80,7 +83,7 @@ impl Service {
                 let body = limited.collect().await.map_err(|error| {
                     Status::new(413, "RequestEntityTooLarge", format!("the body cannot be read: {error}"))
                 })?;
-                resource::answer(&self.shared, target, &parts, body.to_bytes()).await
+                resource::answer(&self.shared, target, &parts, body.to_bytes(), self.closing).await
             }
         }
     }

@@ -114,10 +114,10 @@ impl Server {
 
     /// The whole API as a tower service; its callers are administrators.
     pub fn service(&self) -> Service {
-        Service::new(self.shared.clone(), Caller::InProcess)
+        Service::new(self.shared.clone(), Caller::InProcess, self.shared.core.closing.subscribe())
     }
 
-    /// Ends all watches; requests are still answered.
+    /// Ends the watches of [`Server::service`]; requests are still answered.
     pub fn close(&self) {
         self.shared.core.closing.send_replace(true);
     }
@@ -210,10 +210,6 @@ impl Core {
     /// Tells when a kind changed; read the store only after marking the current value as seen.
     pub fn changes_of(&self, kind: &Kind) -> Option<watch::Receiver<u64>> {
         self.changes.get(&(kind.group, kind.plural)).map(watch::Sender::subscribe)
-    }
-
-    pub fn closing(&self) -> watch::Receiver<bool> {
-        self.closing.subscribe()
     }
 
     /// Makes journalled events visible.

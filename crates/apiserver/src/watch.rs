@@ -62,13 +62,14 @@ enum Wake {
 pub(crate) fn start(
     core: Arc<Core>,
     request: Request,
+    closing: watch::Receiver<bool>,
 ) -> Result<impl Stream<Item = Result<Frame<Bytes>, Infallible>> + Send + 'static, Status> {
     let changes = core.changes_of(request.kind).ok_or_else(|| Status::internal("this kind cannot be watched"))?;
     let now = Instant::now;
     let mut watch = Watch {
         cursor: 0,
         changes,
-        closing: core.closing(),
+        closing,
         deadline: request.timeout.map(|timeout| now() + timeout),
         next_bookmark: request.bookmarks.then(|| now() + core.bookmark_interval),
         out: Vec::new(),

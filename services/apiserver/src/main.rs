@@ -1,1 +1,6 @@
-fn main() {}
+use clap::Parser as _;
+
+#[tokio::main]
+async fn main() -> anyhow::Result<()> {
+    apiserver::Args::parse().run().await
+}

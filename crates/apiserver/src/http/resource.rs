@@ -23,11 +23,15 @@ use super::query::Parameters;
 use super::route::Target;
 use super::{Body, answer as answers};
 
+/// Becomes true when watches must end.
+type Closing = tokio::sync::watch::Receiver<bool>;
+
 pub(super) async fn answer(
     shared: &Arc<Shared>,
     target: Target,
     parts: &Parts,
     body: Bytes,
+    closing: Closing,
 ) -> Result<Response<Body>, Status> {
     let parameters = Parameters::parse(parts.uri.query());
     accepts_json(&parts.headers)?;
@@ -37,7 +41,7 @@ pub(super) async fn answer(
     };
     let action = match parts.method {
         Method::GET if target.subresource == Subresource::Binding => return Err(not_allowed()),
-        Method::GET if parameters.flag("watch") => return start_watch(shared, target, &parameters),
+        Method::GET if parameters.flag("watch") => return start_watch(shared, target, &parameters, closing),
         Method::GET if collection => return list(shared, &target, &parameters),
         Method::GET => {
             let found = shared.core.read(|store| store.get(target.kind, &target.namespace, &target.name))?;
@@ -121,7 +125,12 @@ fn check_list_version(shared: &Arc<Shared>, parameters: &Parameters, continued: 
     Ok(())
 }
 
-fn start_watch(shared: &Arc<Shared>, target: Target, parameters: &Parameters) -> Result<Response<Body>, Status> {
+fn start_watch(
+    shared: &Arc<Shared>,
+    target: Target,
+    parameters: &Parameters,
+    closing: Closing,
+) -> Result<Response<Body>, Status> {
     let version = parameters.number::<u64>("resourceVersion")?.unwrap_or(0);
     let send_initial = parameters.text("sendInitialEvents");
     if !send_initial.is_empty() && parameters.text("resourceVersionMatch") != "NotOlderThan" {
@@ -152,7 +161,7 @@ fn start_watch(shared: &Arc<Shared>, target: Target, parameters: &Parameters) ->
         bookmarks: parameters.flag("allowWatchBookmarks"),
         timeout: parameters.number::<u64>("timeoutSeconds")?.filter(|t| *t > 0).map(Duration::from_secs),
     };
-    let stream = watch::start(shared.core.clone(), request)?;
+    let stream = watch::start(shared.core.clone(), request, closing)?;
     let mut response = super::json(http::StatusCode::OK, Bytes::new());
     *response.body_mut() = StreamBody::new(stream).boxed_unsync();
     Ok(response)
