@@ -9,12 +9,12 @@ use std::time::Duration;
 use futures::future::BoxFuture;
 use http::{Method, Request, Response, StatusCode, header};
 use http_body_util::Full;
-use hyper::body::Bytes;
+use hyper::body::{Bytes, Incoming};
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::server::graceful::GracefulShutdown;
-use tokio::net::{TcpListener, TcpStream};
+use tokio::net::TcpListener;
 use tokio::task::JoinSet;
 
 use crate::lease::Health;
@@ -170,6 +170,9 @@ impl Bound {
 
     /// Answers until `shutdown` resolves, then finishes the requests at hand.
     pub async fn serve(self, shutdown: impl Future<Output = ()>) {
+        let mut http = http1::Builder::new();
+        // Probes come one by one; connections kept open would only delay the drain.
+        http.timer(TokioTimer::new()).header_read_timeout(HEADER_TIMEOUT).keep_alive(false);
         let graceful = GracefulShutdown::new();
         let admin = Arc::new(self.admin);
         let mut connections = JoinSet::new();
@@ -181,8 +184,12 @@ impl Bound {
                 Some(_) = connections.join_next() => {}
                 accepted = self.listener.accept(), if connections.len() < CONNECTIONS => match accepted {
                     Ok((stream, _)) => {
-                        let connection = connection(Arc::clone(&admin), stream);
-                        let connection = graceful.watch(connection);
+                        let admin = Arc::clone(&admin);
+                        let service = service_fn(move |request: Request<Incoming>| {
+                            let admin = Arc::clone(&admin);
+                            async move { Ok::<_, Infallible>(admin.answer(&request).await) }
+                        });
+                        let connection = graceful.watch(http.serve_connection(TokioIo::new(stream), service));
                         connections.spawn(async move {
                             if let Err(error) = connection.await {
                                 tracing::debug!(%error, "admin connection ended early");
@@ -203,34 +210,11 @@ impl Bound {
     }
 }
 
-fn connection(
-    admin: Arc<Admin>,
-    stream: TcpStream,
-) -> http1::Connection<
-    TokioIo<TcpStream>,
-    impl hyper::service::Service<
-        Request<hyper::body::Incoming>,
-        Response = Response<Full<Bytes>>,
-        Error = Infallible,
-        Future = impl Future<Output = Result<Response<Full<Bytes>>, Infallible>> + Send,
-    > + Send,
-> {
-    let service = service_fn(move |request: Request<hyper::body::Incoming>| {
-        let admin = Arc::clone(&admin);
-        async move { Ok(admin.answer(&request).await) }
-    });
-    http1::Builder::new()
-        .timer(TokioTimer::new())
-        .header_read_timeout(HEADER_TIMEOUT)
-        // Probes come one by one; connections kept open would only delay the drain.
-        .keep_alive(false)
-        .serve_connection(TokioIo::new(stream), service)
-}
-
 #[cfg(test)]
 mod tests {
     use http_body_util::BodyExt;
     use tokio::io::{AsyncReadExt, AsyncWriteExt};
+    use tokio::net::TcpStream;
     use tokio::sync::oneshot;
 
     use super::*;

@@ -94,7 +94,7 @@ impl Shared {
 
     /// How long the holder's time still runs, as far as we saw.
     pub(super) fn left(&self, seen: &Seen) -> Duration {
-        let duration = seen.record.duration().unwrap_or(self.options.timing.lease_duration());
+        let duration = seen.record.duration().unwrap_or_else(|| self.options.timing.lease_duration());
         (seen.since + duration).saturating_sub(self.clock.boottime())
     }
 }

@@ -124,7 +124,11 @@ impl Leadership {
     ///
     /// Call it after the last driver call has ended.
     pub async fn end(self) -> Result<(), Error> {
-        if self.0.shared.options.release_on_exit { self.release().await } else { self.stop().await.map(drop) }
+        if self.0.shared.options.release_on_exit {
+            return self.release().await;
+        }
+        self.stop().await;
+        Ok(())
     }
 
     /// Gives the lease back so that another candidate takes over at once.
@@ -132,8 +136,7 @@ impl Leadership {
     /// Call it after the last driver call has ended.
     pub async fn release(self) -> Result<(), Error> {
         // Nobody may act on the lease from here on, whether or not the release arrives.
-        let was_ours = self.stop().await?;
-        if !was_ours {
+        if !self.stop().await {
             return Ok(());
         }
         let limit = self.0.shared.options.timing.renew_deadline();
@@ -144,7 +147,7 @@ impl Leadership {
     }
 
     /// Ends renewals and the term; true if it had not been lost before.
-    async fn stop(&self) -> Result<bool, Error> {
+    async fn stop(&self) -> bool {
         let ours = self.0.term.lose(Lost::Ended);
         let renewal = self.0.renewal.lock().expect("no code panics while holding the handle").take();
         if let Some(renewal) = renewal {
@@ -153,7 +156,7 @@ impl Leadership {
             let _ = renewal.await;
         }
         self.0.shared.leading(false);
-        Ok(ours)
+        ours
     }
 }
 
