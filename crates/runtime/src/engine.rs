@@ -63,6 +63,11 @@ impl<A, W> Decision<A, W> {
 pub struct Reserved(BTreeSet<ObjectId>);
 
 impl Reserved {
+    /// These objects, for deciding outside the engine.
+    pub fn of(ids: impl IntoIterator<Item = ObjectId>) -> Self {
+        Self(ids.into_iter().collect())
+    }
+
     /// Whether an action on this object is under way.
     pub fn contains(&self, id: &ObjectId) -> bool {
         self.0.contains(id)

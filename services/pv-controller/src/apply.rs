@@ -1,17 +1,18 @@
 //! Carries out one action: at most one write, guarded by the version that was decided on.
 
-use serde_json::{Value, json};
+use serde_json::Value;
 
 use stowage_model::object::{Key, Meta, Projection};
 use stowage_model::phase::VolumePhase;
-use stowage_model::{Claim, Pod, Volume, annotations, finalizers};
+use stowage_model::{Claim, Pod, Volume, finalizers};
 use stowage_runtime::api::{Part, Patch, Target};
 use stowage_runtime::cache::Cache;
 
 use crate::controller::Binder;
-use crate::decide::claim::{self, Status};
+use crate::decide::claim;
 use crate::decide::{ClaimAction, Subject, VolumeAction};
 use crate::error::Error;
+use crate::write;
 
 impl Binder {
     pub(crate) async fn carry_out_for_claim(&self, key: &Key, action: ClaimAction) -> Result<(), Error> {
@@ -20,23 +21,14 @@ impl Binder {
         match action {
             ClaimAction::Reserve { volume, marked } => self.reserve(&claim, &volume, marked).await,
             ClaimAction::Complete { volume, marked } => {
-                let mut notes = json!({ annotations::BIND_COMPLETED: "yes" });
-                if marked {
-                    notes[annotations::BOUND_BY_CONTROLLER] = "yes".into();
-                }
-                let body = json!({ "metadata": { "annotations": notes }, "spec": { "volumeName": volume } });
-                self.patch(claims, &claim.meta, Part::Main, body).await
+                self.patch(claims, &claim.meta, Part::Main, write::complete(&volume, marked)).await
             }
-            ClaimAction::Status(status) => self.patch(claims, &claim.meta, Part::Status, status_body(&status)).await,
+            ClaimAction::Status(status) => self.patch(claims, &claim.meta, Part::Status, write::status(&status)).await,
             ClaimAction::AskProvisioner { provisioner } => {
-                let notes = json!({
-                    annotations::STORAGE_PROVISIONER: provisioner,
-                    annotations::BETA_STORAGE_PROVISIONER: provisioner,
-                });
-                self.patch(claims, &claim.meta, Part::Main, json!({ "metadata": { "annotations": notes } })).await
+                self.patch(claims, &claim.meta, Part::Main, write::ask(&provisioner)).await
             }
             ClaimAction::AssignClass { class } => {
-                self.patch(claims, &claim.meta, Part::Main, json!({ "spec": { "storageClassName": class } })).await
+                self.patch(claims, &claim.meta, Part::Main, write::class(&class)).await
             }
             ClaimAction::Protect => self.add_finalizer(claims, &claim.meta, finalizers::CLAIM_PROTECTION).await,
             ClaimAction::Unprotect => self.unprotect_claim(&claim).await,
@@ -53,10 +45,10 @@ impl Binder {
         let volume = volumes.get(key).ok_or(Error::Stale("the volume is gone"))?;
         match action {
             VolumeAction::Phase { phase, message } => {
-                self.patch(volumes, &volume.meta, Part::Status, phase_body(phase, &message)).await
+                self.patch(volumes, &volume.meta, Part::Status, write::phase(phase, &message)).await
             }
             VolumeAction::Release => self.release(&volume).await,
-            VolumeAction::Unbind => self.patch(volumes, &volume.meta, Part::Main, unbind_body(&volume)).await,
+            VolumeAction::Unbind => self.patch(volumes, &volume.meta, Part::Main, write::unbind(&volume)).await,
             VolumeAction::Protect => self.add_finalizer(volumes, &volume.meta, finalizers::VOLUME_PROTECTION).await,
             VolumeAction::Unprotect => self.unprotect_volume(&volume).await,
             VolumeAction::Tell(note) => {
@@ -76,17 +68,7 @@ impl Binder {
 
     async fn reserve(&self, claim: &Claim, volume: &str, marked: bool) -> Result<(), Error> {
         let volume = self.caches.volumes.get(&Key::cluster(volume)).ok_or(Error::Stale("the volume is gone"))?;
-        let mut body = json!({ "spec": { "claimRef": {
-            "apiVersion": "v1",
-            "kind": "PersistentVolumeClaim",
-            "namespace": claim.meta.namespace,
-            "name": claim.meta.name,
-            "uid": claim.meta.uid,
-            "resourceVersion": claim.meta.revision.to_string(),
-        } } });
-        if marked {
-            body["metadata"] = json!({ "annotations": { annotations::BOUND_BY_CONTROLLER: "yes" } });
-        }
+        let body = write::reserve(claim, marked);
         self.patch(&self.caches.volumes, &volume.meta, Part::Main, body).await
     }
 
@@ -100,7 +82,7 @@ impl Binder {
         {
             return Err(Error::Stale("the claim exists after all"));
         }
-        let body = phase_body(VolumePhase::Released, "");
+        let body = write::phase(VolumePhase::Released, "");
         self.patch(&self.caches.volumes, &volume.meta, Part::Status, body).await
     }
 
@@ -143,33 +125,5 @@ impl Binder {
     async fn send<T: Projection>(&self, cache: &Cache<T>, meta: &Meta, part: Part, patch: Patch) -> Result<(), Error> {
         let answer = self.context.api.patch(cache, &Target::exact(meta), part, patch).await;
         answer.map(|_| ()).map_err(Error::Write)
-    }
-}
-
-fn status_body(status: &Status) -> Value {
-    let modes = status.access_modes.names();
-    json!({ "status": {
-        "phase": status.phase.as_str(),
-        "accessModes": if modes.is_empty() { Value::Null } else { json!(modes) },
-        "capacity": status.capacity.map_or(Value::Null, |size| json!({ "storage": size.to_string() })),
-        "currentVolumeAttributesClassName": status.attributes_class,
-    } })
-}
-
-fn phase_body(phase: VolumePhase, message: &str) -> Value {
-    json!({ "status": {
-        "phase": phase.as_str(),
-        "message": if message.is_empty() { Value::Null } else { message.into() },
-    } })
-}
-
-fn unbind_body(volume: &Volume) -> Value {
-    if volume.is_bound_by_controller() {
-        json!({
-            "metadata": { "annotations": { annotations::BOUND_BY_CONTROLLER: null } },
-            "spec": { "claimRef": null },
-        })
-    } else {
-        json!({ "spec": { "claimRef": { "uid": null, "resourceVersion": null } } })
     }
 }

@@ -12,5 +12,6 @@ pub mod controller;
 pub mod decide;
 pub mod error;
 pub mod snapshot;
+pub mod write;
 
 pub use controller::{Options, run};
