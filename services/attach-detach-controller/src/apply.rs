@@ -1,0 +1,96 @@
+//! Takes the steps of one decision.
+
+use futures::future::join_all;
+use serde_json::json;
+
+use stowage_model::object::Key;
+use stowage_runtime::api::{Deletion, Target};
+
+use crate::controller::Controller;
+use crate::decide::{Step, Steps};
+use crate::error::Error;
+use crate::report::Entry;
+use crate::snapshot::{Force, mentions};
+
+impl Controller {
+    pub(crate) async fn take(&self, Steps(steps): Steps) -> Result<(), Error> {
+        let taken = join_all(steps.into_iter().map(|step| self.step(step))).await;
+        taken.into_iter().collect()
+    }
+
+    async fn step(&self, step: Step) -> Result<(), Error> {
+        match step {
+            Step::CreateAttachment { name, driver, node, volume_name } => {
+                self.check_lease()?;
+                let body = json!({
+                    "metadata": { "name": name },
+                    "spec": {
+                        "attacher": driver,
+                        "nodeName": node,
+                        "source": { "persistentVolumeName": volume_name },
+                    },
+                });
+                let created = self.context.api.create(&self.caches.attachments, body).await;
+                created.map(|_| ()).map_err(Error::CreateAttachment)
+            }
+            Step::DeleteAttachment { name, uid, node, force } => self.delete(name, uid, &node, force).await,
+            Step::List { node, node_uid, volume, tell } => {
+                self.report(&node, &node_uid, Entry { volume, listed: true }).await?;
+                for (pod, note) in tell {
+                    self.recorder.record(&pod, note);
+                }
+                Ok(())
+            }
+            Step::Unlist { node, node_uid, volume } => {
+                self.report(&node, &node_uid, Entry { volume, listed: false }).await
+            }
+            Step::Tell { volume, pod, notice, note } => {
+                self.recorder.record(&pod, note);
+                self.memory.told(&volume, &pod.uid, notice);
+                Ok(())
+            }
+            Step::RefreshNode(name) => {
+                let read = self.context.api.refresh(&self.caches.nodes, &Key::cluster(name)).await;
+                read.map(|_| ()).map_err(Error::Read)
+            }
+            Step::RefreshAttachment(name) => {
+                let read = self.context.api.refresh(&self.caches.attachments, &Key::cluster(name)).await;
+                read.map(|_| ()).map_err(Error::Read)
+            }
+        }
+    }
+
+    async fn report(&self, node: &str, uid: &str, entry: Entry) -> Result<(), Error> {
+        self.check_lease()?;
+        self.reports.write(node, uid, entry).await.map_err(Error::ReportAttached)
+    }
+
+    /// Deleting the attachment cannot be taken back, so the node is read once more: also a leader that was deposed and
+    /// does not know it yet sees what its successor listed.
+    async fn delete(&self, name: String, uid: String, node: &str, force: Option<Force>) -> Result<(), Error> {
+        let fresh = self.context.api.refresh(&self.caches.nodes, &Key::cluster(node)).await.map_err(Error::Read)?;
+        if let Some(node) = fresh {
+            let (listed, in_use) = mentions(&node, &name);
+            let forced = match force {
+                None => false,
+                Some(Force::OutOfService) => node.is_out_of_service(),
+                Some(Force::Timeout) => !node.is_ready(),
+            };
+            if listed || (in_use && !forced) {
+                return Err(Error::Stale("the node lists or uses the volume again"));
+            }
+            if let Some(force) = force.filter(|_| in_use) {
+                tracing::warn!(attachment = name, node = node.meta.name, ?force, "detaching without the node's word");
+                self.metrics.forced(force);
+            }
+        }
+        self.check_lease()?;
+        let target = Target { key: Key::cluster(name), uid, revision: None };
+        let deleted = self.context.api.delete(&self.caches.attachments, &target, Deletion::default()).await;
+        deleted.map_err(Error::DeleteAttachment)
+    }
+
+    fn check_lease(&self) -> Result<(), Error> {
+        if self.context.may_call_driver() { Ok(()) } else { Err(Error::Deposed) }
+    }
+}

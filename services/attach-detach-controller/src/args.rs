@@ -1,0 +1,103 @@
+use std::time::Duration;
+
+use anyhow::bail;
+use clap::Parser;
+
+use stowage_runtime::args::{AdminArgs, ClientArgs, LeaderElectArgs, LogArgs};
+use stowage_runtime::duration::GoDuration;
+use stowage_runtime::launch::Launch;
+
+use crate::controller::{Options, run};
+
+/// Attaches the volumes of placed pods to their nodes, and detaches them when nobody needs them there
+///
+/// Stands in for kube-controller-manager's persistentvolume-attach-detach-controller: switch that off there, or run this
+/// where there is none. CSI volumes only.
+#[derive(Debug, Parser)]
+#[command(name = "attach-detach-controller", version)]
+pub struct Args {
+    #[command(flatten)]
+    client: ClientArgs,
+    #[command(flatten)]
+    log: LogArgs,
+    #[command(flatten)]
+    admin: AdminArgs,
+    #[command(flatten)]
+    election: LeaderElectArgs,
+    /// Look at every attached volume this often, at least 1s; unlike the original's 1m, only events count unless this is
+    /// set
+    #[arg(long, value_name = "DURATION")]
+    attach_detach_reconcile_sync_period: Option<GoDuration>,
+    /// Never look at attached volumes without an event, whatever the period says
+    #[arg(long)]
+    disable_attach_detach_reconcile_sync: bool,
+    /// Never take a volume from a node that does not say it is unmounted, unless the node is deleted or has the taint
+    /// node.kubernetes.io/out-of-service
+    #[arg(long)]
+    disable_force_detach_on_timeout: bool,
+    /// Accepted for compatibility: FlexVolumes are not attached
+    #[arg(long, value_name = "DIR", hide = true)]
+    flex_volume_plugin_dir: Option<String>,
+    /// Volumes worked on at the same time
+    #[arg(long, default_value_t = Options::default().parallel, value_name = "COUNT")]
+    concurrent_syncs: usize,
+}
+
+impl Args {
+    pub async fn run(self) -> anyhow::Result<()> {
+        let launch = Launch { client: &self.client, log: &self.log, admin: Some(&self.admin) };
+        let election = self.election.options("attach-detach-controller")?;
+        let options = self.options()?;
+        launch.run(launch.context().await?, election, |context| run(context, options)).await
+    }
+
+    fn options(&self) -> anyhow::Result<Options> {
+        let period = self.attach_detach_reconcile_sync_period.map(Duration::from);
+        let period = period.filter(|_| !self.disable_attach_detach_reconcile_sync);
+        if let Some(period) = period
+            && period < Duration::from_secs(1)
+        {
+            bail!(
+                "--attach-detach-reconcile-sync-period {period:?} is below 1s; give at least 1s, or \
+                 --disable-attach-detach-reconcile-sync"
+            );
+        }
+        Ok(Options {
+            force_detach_on_timeout: !self.disable_force_detach_on_timeout,
+            reconcile_sync_period: period,
+            parallel: self.concurrent_syncs.max(1),
+            ..Options::default()
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn options(flags: &[&str]) -> anyhow::Result<Options> {
+        let words = ["attach-detach-controller"].iter().chain(flags);
+        Args::try_parse_from(words)?.options()
+    }
+
+    #[test]
+    fn without_flags_only_events_count_and_force_detach_is_on() {
+        let options = options(&[]).unwrap();
+        assert_eq!((options.reconcile_sync_period, options.force_detach_on_timeout), (None, true));
+        assert_eq!(options.max_unmount_wait, Duration::from_secs(360));
+    }
+
+    #[test]
+    fn the_flags_of_kube_controller_manager_are_obeyed() {
+        let set = options(&["--attach-detach-reconcile-sync-period=1m", "--disable-force-detach-on-timeout"]).unwrap();
+        assert_eq!((set.reconcile_sync_period, set.force_detach_on_timeout), (Some(Duration::from_secs(60)), false));
+        let off = ["--attach-detach-reconcile-sync-period=1m", "--disable-attach-detach-reconcile-sync"];
+        assert_eq!(options(&off).unwrap().reconcile_sync_period, None);
+    }
+
+    #[test]
+    fn a_period_below_a_second_is_refused_with_the_way_out() {
+        let error = options(&["--attach-detach-reconcile-sync-period=10ms"]).unwrap_err().to_string();
+        assert!(error.contains("10ms is below 1s") && error.contains("--disable-attach"), "{error}");
+    }
+}

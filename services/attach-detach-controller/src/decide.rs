@@ -1,0 +1,310 @@
+//! What must happen to one volume next, on every node at once.
+//!
+//! A volume is listed in a node's `volumesAttached` exactly while its attachment says so and a pod wants it there, or the
+//! node may still use it. To detach, the entry goes first; only a node that neither lists nor uses the volume, in the
+//! answer to that very write or later, loses the attachment. A node starts to use a volume only when it sees the entry
+//! after having said so, hence the two can not miss each other.
+
+use std::time::Duration;
+
+use jiff::{SignedDuration, Timestamp};
+
+use stowage_model::object::ObjectRef;
+use stowage_runtime::engine;
+use stowage_runtime::events::Note;
+
+use crate::notice::{self, Notice};
+use crate::snapshot::{AttachmentFacts, AttachmentView, Force, NodeFacts, NodeView, Site, Snapshot, Wish};
+
+#[cfg(test)]
+mod tests;
+
+/// When a volume may be taken from a node that does not answer.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Policy {
+    pub force_detach_on_timeout: bool,
+    pub max_unmount_wait: Duration,
+}
+
+/// Steps on different nodes, taken side by side: one node in trouble does not hold up the others.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Steps(pub Vec<Step>);
+
+#[derive(Debug, Clone, PartialEq)]
+pub enum Step {
+    CreateAttachment {
+        name: String,
+        driver: String,
+        node: String,
+        volume_name: String,
+    },
+    DeleteAttachment {
+        name: String,
+        uid: String,
+        node: String,
+        force: Option<Force>,
+    },
+    /// Puts the volume into the node's list, then tells the pods that waited for it.
+    List {
+        node: String,
+        node_uid: String,
+        volume: String,
+        tell: Vec<(ObjectRef, Note)>,
+    },
+    Unlist {
+        node: String,
+        node_uid: String,
+        volume: String,
+    },
+    Tell {
+        volume: String,
+        pod: ObjectRef,
+        notice: Notice,
+        note: Note,
+    },
+    RefreshNode(String),
+    RefreshAttachment(String),
+}
+
+/// Why, node by node.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Why(pub Vec<(String, Reason)>);
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Reason {
+    /// A write of ours got no answer; one fresh read comes first.
+    Unknown,
+    Attached,
+    /// Wanted, and the attacher is at it.
+    Attaching,
+    AttachFailed,
+    /// Wanted, and to be asked for now.
+    Wanted,
+    /// Wanted, but another node has it.
+    HeldElsewhere,
+    /// Wanted by pods of a node that does not exist.
+    NodeGone,
+    /// The attachment is on its way out.
+    Detaching,
+    /// Not wanted, but the node may still use it.
+    InUse,
+    /// Not wanted: the entry in the node's list goes first.
+    Unlisting,
+    /// Not wanted, not listed, not used.
+    Unused,
+    /// Not wanted, perhaps used, and the node is past waiting for.
+    Forced(Force),
+    /// Nothing is here.
+    Idle,
+}
+
+pub type Decision = engine::Decision<Steps, Why>;
+
+pub fn decide(snapshot: &Snapshot, policy: Policy, now: Timestamp) -> Decision {
+    let mut steps = Vec::new();
+    let mut why = Why::default();
+    let mut wake_at: Option<Timestamp> = None;
+    for (name, site) in &snapshot.sites {
+        let mut at = At { snapshot, name, site, steps: &mut steps };
+        let reason = at.decide(policy, now, &mut wake_at);
+        why.0.push((name.clone(), reason));
+    }
+    let actions = if steps.is_empty() { Vec::new() } else { vec![Steps(steps)] };
+    Decision { actions, wake_at, why }
+}
+
+/// One node's part of the decision.
+struct At<'a> {
+    snapshot: &'a Snapshot,
+    name: &'a str,
+    site: &'a Site,
+    steps: &'a mut Vec<Step>,
+}
+
+impl At<'_> {
+    fn decide(&mut self, policy: Policy, now: Timestamp, wake_at: &mut Option<Timestamp>) -> Reason {
+        if self.site.node == NodeView::Unknown {
+            self.steps.push(Step::RefreshNode(self.name.to_owned()));
+            return Reason::Unknown;
+        }
+        match &self.site.attachment {
+            AttachmentView::Unknown => {
+                self.steps.push(Step::RefreshAttachment(self.site.attachment_name.clone()));
+                Reason::Unknown
+            }
+            AttachmentView::Absent if !self.site.wishes.is_empty() => self.ask(),
+            AttachmentView::Present(attachment) if !self.site.wishes.is_empty() => self.follow(attachment),
+            _ => self.give_up(policy, now, wake_at),
+        }
+    }
+
+    /// Wanted and not asked for yet.
+    fn ask(&mut self) -> Reason {
+        if self.site.node == NodeView::Gone {
+            return Reason::NodeGone;
+        }
+        if let Some(node) = self.holder_elsewhere() {
+            self.tell(&Notice::Elsewhere { node: node.to_owned() });
+            return Reason::HeldElsewhere;
+        }
+        let Some(first) = oldest(self.site) else { return Reason::Idle };
+        self.steps.push(Step::CreateAttachment {
+            name: self.site.attachment_name.clone(),
+            driver: self.snapshot.driver.clone(),
+            node: self.name.to_owned(),
+            volume_name: first.volume_name.clone(),
+        });
+        Reason::Wanted
+    }
+
+    /// Wanted and asked for.
+    fn follow(&mut self, attachment: &AttachmentFacts) -> Reason {
+        if attachment.attached && !attachment.deleting {
+            let tell = self.site.wishes.iter().map(|wish| notice::attached(wish, self.name)).collect();
+            self.list(tell);
+            return Reason::Attached;
+        }
+        // What the list says must be true before the node acts on it.
+        self.unlist();
+        if attachment.deleting {
+            return Reason::Detaching;
+        }
+        match &attachment.attach_error {
+            Some((message, time)) => {
+                self.tell(&Notice::Failed { message: message.clone(), time: *time });
+                Reason::AttachFailed
+            }
+            None => Reason::Attaching,
+        }
+    }
+
+    /// Not wanted.
+    fn give_up(&mut self, policy: Policy, now: Timestamp, wake_at: &mut Option<Timestamp>) -> Reason {
+        let force = match self.force(policy, now) {
+            Patience::Needless => None,
+            Patience::Over(force) => Some(force),
+            Patience::Endless => return self.hold(),
+            Patience::Until(end) => {
+                *wake_at = Some(wake_at.map_or(end, |earlier| earlier.min(end)));
+                return self.hold();
+            }
+        };
+        if self.unlist() {
+            return force.map_or(Reason::Unlisting, Reason::Forced);
+        }
+        match &self.site.attachment {
+            AttachmentView::Present(attachment) if !attachment.deleting => {
+                self.steps.push(Step::DeleteAttachment {
+                    name: self.site.attachment_name.clone(),
+                    uid: attachment.uid.clone(),
+                    node: self.name.to_owned(),
+                    force,
+                });
+                force.map_or(Reason::Unused, Reason::Forced)
+            }
+            AttachmentView::Present(_) => Reason::Detaching,
+            AttachmentView::Absent | AttachmentView::Unknown => Reason::Idle,
+        }
+    }
+
+    /// The node may use it: if its entry was removed a moment too early, it comes back.
+    fn hold(&mut self) -> Reason {
+        match &self.site.attachment {
+            AttachmentView::Present(attachment) if attachment.attached && !attachment.deleting => self.list(Vec::new()),
+            AttachmentView::Absent if !self.site.is_listed() => return Reason::Idle,
+            _ => {}
+        }
+        Reason::InUse
+    }
+
+    /// How long to wait for the node to unmount.
+    fn force(&self, policy: Policy, now: Timestamp) -> Patience {
+        let NodeView::Known(node) = &self.site.node else { return Patience::Needless };
+        if !node.in_use {
+            return Patience::Needless;
+        }
+        if node.out_of_service {
+            return Patience::Over(Force::OutOfService);
+        }
+        if node.ready || !policy.force_detach_on_timeout || !self.site.holds() {
+            return Patience::Endless;
+        }
+        // Both the pod must be gone and the node silent for the whole time.
+        let since = self.site.unwanted_since.unwrap_or(now).max(node.not_ready_since.unwrap_or(Timestamp::MIN));
+        let wait = SignedDuration::try_from(policy.max_unmount_wait).unwrap_or(SignedDuration::MAX);
+        match since.checked_add(wait) {
+            Ok(end) if end <= now => Patience::Over(Force::Timeout),
+            Ok(end) => Patience::Until(end),
+            Err(_) => Patience::Endless,
+        }
+    }
+
+    fn known(&self) -> Option<(&NodeFacts, String)> {
+        match (&self.site.node, &self.snapshot.volume) {
+            (NodeView::Known(node), Some(volume)) => Some((node, volume.clone())),
+            _ => None,
+        }
+    }
+
+    fn list(&mut self, tell: Vec<(ObjectRef, Note)>) {
+        if let Some((node, volume)) = self.known().filter(|(node, _)| !node.listed) {
+            let step = Step::List { node: self.name.to_owned(), node_uid: node.uid.clone(), volume, tell };
+            self.steps.push(step);
+        }
+    }
+
+    fn unlist(&mut self) -> bool {
+        match self.known().filter(|(node, _)| node.listed) {
+            Some((node, volume)) => {
+                let step = Step::Unlist { node: self.name.to_owned(), node_uid: node.uid.clone(), volume };
+                self.steps.push(step);
+                true
+            }
+            None => false,
+        }
+    }
+
+    fn tell(&mut self, notice: &Notice) {
+        let Some(volume) = &self.snapshot.volume else { return };
+        for wish in self.site.wishes.iter().filter(|wish| wish.told.as_ref() != Some(notice)) {
+            self.steps.push(Step::Tell {
+                volume: volume.clone(),
+                pod: wish.pod.clone(),
+                notice: notice.clone(),
+                note: notice::sentence(notice, wish, self.snapshot),
+            });
+        }
+    }
+
+    /// The node that keeps this one from getting a volume which only one may have. Until its attachment is really gone
+    /// it counts, whatever became of it.
+    fn holder_elsewhere(&self) -> Option<&str> {
+        if self.snapshot.many_nodes {
+            return None;
+        }
+        let sites = &self.snapshot.sites;
+        if let Some((name, _)) = sites.iter().find(|(name, site)| *name != self.name && site.holds()) {
+            return Some(name);
+        }
+        if self.site.holds() {
+            return None;
+        }
+        // Nobody has it yet: the pod that waited longest gets it.
+        let rank = |(name, site): (&'_ String, &'_ Site)| oldest(site).map(|wish| (wish.since, name.clone()));
+        let first = sites.iter().filter(|(_, site)| site.node != NodeView::Gone).filter_map(rank).min();
+        let (_, first) = first.filter(|(_, name)| name != self.name)?;
+        sites.get_key_value(&first).map(|(name, _)| name.as_str())
+    }
+}
+
+enum Patience {
+    /// The node does not use it.
+    Needless,
+    Over(Force),
+    Until(Timestamp),
+    Endless,
+}
+
+fn oldest(site: &Site) -> Option<&Wish> {
+    site.wishes.iter().min_by(|a, b| (a.since, &a.pod.key).cmp(&(b.since, &b.pod.key)))
+}

@@ -1,0 +1,252 @@
+//! One volume and every node that wants it, has it or says so.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use jiff::Timestamp;
+
+use stowage_model::object::{self, ObjectRef, Projection};
+use stowage_model::{Node, VolumeAttachment, names};
+use stowage_runtime::cache::View;
+
+use crate::caches::{Caches, Key};
+use crate::memory::{Memory, Remembered};
+use crate::notice::Notice;
+
+#[derive(Debug, Clone, PartialEq)]
+pub struct Snapshot {
+    /// As nodes name it in their status; unknown for an attachment whose volume object is gone.
+    pub volume: Option<String>,
+    pub driver: String,
+    /// Whether it may be attached to several nodes at a time.
+    pub many_nodes: bool,
+    /// By the node's name.
+    pub sites: BTreeMap<String, Site>,
+}
+
+/// The volume as seen from one node.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Site {
+    pub node: NodeView,
+    /// The one name the attachment of this volume to this node can have.
+    pub attachment_name: String,
+    pub attachment: AttachmentView,
+    /// Somebody else attached the volume here under a name of their own.
+    pub foreign_attachment: bool,
+    /// The pods that want the volume here.
+    pub wishes: Vec<Wish>,
+    /// Since when nobody wants here what is or may be attached here.
+    pub unwanted_since: Option<Timestamp>,
+}
+
+#[derive(Debug, Clone, PartialEq)]
+pub enum NodeView {
+    Gone,
+    /// A write of ours got no answer.
+    Unknown,
+    Known(NodeFacts),
+}
+
+#[derive(Debug, Clone, PartialEq)]
+pub struct NodeFacts {
+    pub uid: String,
+    pub ready: bool,
+    /// When it stopped being ready, if it said so.
+    pub not_ready_since: Option<Timestamp>,
+    pub out_of_service: bool,
+    /// In `volumesAttached`, which is ours.
+    pub listed: bool,
+    /// In `volumesInUse`, which is the node's.
+    pub in_use: bool,
+}
+
+#[derive(Debug, Clone, PartialEq)]
+pub enum AttachmentView {
+    Absent,
+    /// A write of ours got no answer.
+    Unknown,
+    Present(AttachmentFacts),
+}
+
+#[derive(Debug, Clone, PartialEq)]
+pub struct AttachmentFacts {
+    pub uid: String,
+    pub attached: bool,
+    pub deleting: bool,
+    /// What the driver last said, and when.
+    pub attach_error: Option<(String, Option<Timestamp>)>,
+}
+
+/// One pod that wants the volume on its node.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Wish {
+    pub pod: ObjectRef,
+    /// The volume object the pod's claim is bound to.
+    pub volume_name: String,
+    pub since: Option<Timestamp>,
+    /// What the pod was last told about this volume.
+    pub told: Option<Notice>,
+}
+
+/// Why a volume may be taken from a node that has not said it is unmounted.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Force {
+    OutOfService,
+    Timeout,
+}
+
+impl Site {
+    /// Whether the volume is, was or is about to be attached here.
+    pub fn holds(&self) -> bool {
+        self.attachment != AttachmentView::Absent || self.foreign_attachment || self.is_listed()
+    }
+
+    pub fn is_listed(&self) -> bool {
+        matches!(&self.node, NodeView::Known(node) if node.listed)
+    }
+}
+
+/// Gathers what is known about a key; none when there is nothing to decide under it.
+pub fn gather(caches: &Caches, memory: &Memory, key: &Key, now: Timestamp) -> Option<Snapshot> {
+    match key {
+        Key::Volume(volume) => {
+            let mut snapshot = gather_volume(caches, volume)?;
+            let wishes = snapshot.sites.values_mut().flat_map(|site| &mut site.wishes);
+            let Remembered { told, unwanted } = memory.recall(volume);
+            for wish in wishes {
+                wish.told = told.get(&wish.pod.uid).cloned();
+            }
+            for (node, site) in &mut snapshot.sites {
+                if site.wishes.is_empty() && site.holds() {
+                    site.unwanted_since = Some(unwanted.get(node).copied().unwrap_or(now));
+                }
+            }
+            memory.keep(volume, &snapshot);
+            Some(snapshot)
+        }
+        Key::Attachment(name) => gather_orphan(caches, name, now),
+    }
+}
+
+fn gather_volume(caches: &Caches, volume: &str) -> Option<Snapshot> {
+    let (driver, handle) = names::parse_csi_volume(volume)?;
+    let objects = caches.volumes.by_index("unique", volume);
+    let attachable = caches.drivers.get(&object::Key::cluster(driver)).is_none_or(|driver| driver.needs_attach());
+    let mut wishes: BTreeMap<String, Vec<Wish>> = BTreeMap::new();
+    let mut attachments = Vec::new();
+    for object in &objects {
+        attachments.extend(caches.attachments.by_index("volume", &object.meta.name));
+        if !attachable {
+            continue;
+        }
+        for pod in caches.pods_of(object) {
+            let wish = Wish {
+                pod: pod.reference(),
+                volume_name: object.meta.name.clone(),
+                since: pod.meta.creation_timestamp,
+                told: None,
+            };
+            wishes.entry(pod.spec.node_name.clone()).or_default().push(wish);
+        }
+    }
+    attachments.retain(|attachment| attachment.spec.attacher == driver);
+    let mut nodes: BTreeSet<String> = wishes.keys().cloned().collect();
+    nodes.extend(attachments.iter().map(|attachment| attachment.spec.node_name.clone()));
+    nodes.extend(caches.nodes.by_index("volume", volume).iter().map(|node| node.meta.name.clone()));
+    let site = |name: String| {
+        let attachment_name = names::attachment(handle, driver, &name);
+        let foreign = |other: &VolumeAttachment| other.spec.node_name == name && other.meta.name != attachment_name;
+        let site = Site {
+            node: node_view(caches, &name, |node| (node.is_attached(volume), node.is_in_use(volume))),
+            attachment: attachment_view(caches, &attachment_name),
+            foreign_attachment: attachments.iter().any(|other| foreign(other)),
+            attachment_name,
+            wishes: wishes.get(&name).cloned().unwrap_or_default(),
+            unwanted_since: None,
+        };
+        (name, site)
+    };
+    Some(Snapshot {
+        volume: Some(volume.to_owned()),
+        driver: driver.to_owned(),
+        // No mode at all says nothing against it; one object that forbids it is enough.
+        many_nodes: objects
+            .iter()
+            .all(|volume| volume.spec.access_modes.is_empty() || volume.spec.access_modes.allow_many_nodes()),
+        sites: nodes.into_iter().map(site).collect(),
+    })
+}
+
+/// An attachment of ours whose volume object is gone and which no node mentions: nothing can want or use it.
+fn gather_orphan(caches: &Caches, name: &str, now: Timestamp) -> Option<Snapshot> {
+    let attachment = caches.attachments.get(&object::Key::cluster(name))?;
+    let volume = object::Key::cluster(attachment.volume_name()?);
+    // A volume that exists but is not of CSI belongs to the original's migration code.
+    if !is_ours(name) || caches.volumes.get(&volume).is_some() || caches.volume_of(&attachment).is_some() {
+        return None;
+    }
+    let site = Site {
+        node: node_view(caches, &attachment.spec.node_name, |node| mentions(node, name)),
+        attachment_name: name.to_owned(),
+        attachment: attachment_view(caches, name),
+        foreign_attachment: false,
+        wishes: Vec::new(),
+        unwanted_since: Some(now),
+    };
+    Some(Snapshot {
+        volume: None,
+        driver: attachment.spec.attacher.clone(),
+        many_nodes: true,
+        sites: BTreeMap::from([(attachment.spec.node_name.clone(), site)]),
+    })
+}
+
+/// Whether a node lists the volume of this attachment as attached, and whether as in use. An attachment's name is made
+/// from the volume's, so this works without the volume.
+pub fn mentions(node: &Node, attachment_name: &str) -> (bool, bool) {
+    let is_it = |volume: &str| {
+        names::parse_csi_volume(volume)
+            .is_some_and(|(driver, handle)| names::attachment(handle, driver, &node.meta.name) == attachment_name)
+    };
+    (
+        node.status.volumes_attached.iter().any(|volume| is_it(&volume.name)),
+        node.status.volumes_in_use.iter().any(|volume| is_it(volume)),
+    )
+}
+
+/// Whether an attachment's name has the form that this controller and the original give.
+fn is_ours(name: &str) -> bool {
+    let hash = name.strip_prefix("csi-").unwrap_or_default();
+    hash.len() == 64 && hash.bytes().all(|byte| byte.is_ascii_hexdigit())
+}
+
+fn node_view(caches: &Caches, name: &str, mentions: impl Fn(&Node) -> (bool, bool)) -> NodeView {
+    match caches.nodes.view(&object::Key::cluster(name)) {
+        View::Absent => NodeView::Gone,
+        View::Unknown => NodeView::Unknown,
+        View::Known(node) => {
+            let (listed, in_use) = mentions(&node);
+            let ready = node.is_ready();
+            NodeView::Known(NodeFacts {
+                uid: node.meta.uid.clone(),
+                ready,
+                not_ready_since: node.ready().filter(|_| !ready).and_then(|ready| ready.last_transition_time),
+                out_of_service: node.is_out_of_service(),
+                listed,
+                in_use,
+            })
+        }
+    }
+}
+
+fn attachment_view(caches: &Caches, name: &str) -> AttachmentView {
+    match caches.attachments.view(&object::Key::cluster(name)) {
+        View::Absent => AttachmentView::Absent,
+        View::Unknown => AttachmentView::Unknown,
+        View::Known(attachment) => AttachmentView::Present(AttachmentFacts {
+            uid: attachment.meta.uid.clone(),
+            attached: attachment.status.attached,
+            deleting: attachment.meta.is_deleting(),
+            attach_error: attachment.status.attach_error.as_ref().map(|error| (error.message.clone(), error.time)),
+        }),
+    }
+}
