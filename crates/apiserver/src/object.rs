@@ -134,8 +134,11 @@ pub(crate) fn uid(id: u128) -> String {
 /// The `attempt`-th random end of a generated name: five letters and digits that spell nothing.
 pub(crate) fn name_suffix(id: u128, attempt: u32) -> String {
     const LETTERS: &[u8; 27] = b"bcdfghjklmnpqrstvwxz2456789";
-    // 27^5 names; each attempt uses other bits of the same number.
-    let mut rest = (id.rotate_right(attempt * 17) >> 64) as u64 ^ u64::from(attempt).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+    // Mixed (as in SplitMix64), so that neighbouring ids and attempts give names that do not look alike.
+    let mut rest = (id as u64 ^ (id >> 64) as u64).wrapping_add(u64::from(attempt).wrapping_mul(0x9e37_79b9_7f4a_7c15));
+    rest = (rest ^ (rest >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    rest = (rest ^ (rest >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+    rest ^= rest >> 31;
     (0..5)
         .map(|_| {
             let letter = LETTERS[(rest % 27) as usize];
