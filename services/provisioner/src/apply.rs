@@ -1,0 +1,198 @@
+//! Carries out one action. Whatever cannot be undone is preceded by one fresh read of what justifies it.
+
+use std::sync::Arc;
+
+use stowage_model::claim::Claim;
+use stowage_model::finalizers::PROVISIONER;
+use stowage_model::object::{Key as ObjectKey, ObjectRef, Projection};
+use stowage_model::phase::{ReclaimPolicy, VolumePhase};
+use stowage_model::volume::Volume;
+use stowage_runtime::api::{Deletion, Part, Patch, Target};
+use stowage_runtime::events::Note;
+
+use crate::controller::{Controller, Key};
+use crate::decide::{Action, DeletionSecret, is_wanted};
+use crate::error::Error;
+use crate::intent::{Intent, Made, SecretRef};
+use crate::{secrets, volume};
+
+impl Controller {
+    pub async fn carry_out(&self, key: Key, action: Action) -> Result<(), Error> {
+        match action {
+            Action::Tell(note) => self.tell(key, note),
+            Action::Record(intent) => self.record(key, intent).await,
+            Action::Create { intent, wanted } => self.create(intent, wanted).await,
+            Action::MakeVolume { intent, made } => self.make_volume(&intent, &made).await,
+            Action::CleanUp { intent, handle } => self.clean_up(&intent, handle).await,
+            Action::Forget => self.forget(key),
+            Action::ReadVolume(name) => self.read_volume(&name).await.map(drop),
+            Action::Delete { volume, handle, secret } => self.delete(&volume, handle, secret).await,
+            Action::RemoveVolume(volume) => {
+                let target = Target::any_version(&volume.meta);
+                let deleted = self.api().delete(&self.caches.volumes, &target, Deletion::default()).await;
+                deleted.map_err(|source| Error::DeleteVolume { source })
+            }
+            Action::AddFinalizer(volume) => self.patch(&volume, Patch::add_finalizer(&volume.meta, PROVISIONER)).await,
+            Action::RemoveFinalizer(volume) => {
+                self.patch(&volume, Patch::remove_finalizer(&volume.meta, PROVISIONER)).await
+            }
+            Action::FlushJournal => self.calls.journal.flush().await.map_err(|source| Error::Journal { source }),
+        }
+    }
+
+    fn api(&self) -> &stowage_runtime::api::Api {
+        &self.calls.context.api
+    }
+
+    fn tell(&self, key: Key, note: Note) -> Result<(), Error> {
+        let about: Option<ObjectRef> = match &key {
+            Key::Claim(uid) => self.caches.claims.by_index("uid", uid).first().map(|claim| claim.reference()),
+            Key::Volume(name) => self.caches.volumes.get(&ObjectKey::cluster(name)).map(|volume| volume.reference()),
+        };
+        if let Some(about) = about {
+            self.calls.recorder.record(&about, note.clone());
+        }
+        self.told().insert(key, note);
+        Ok(())
+    }
+
+    async fn record(&self, key: Key, intent: Arc<Intent>) -> Result<(), Error> {
+        let uid = intent.claim.uid.clone();
+        let before = self.calls.journal.get(&uid);
+        if let Err(source) = self.calls.journal.record(Arc::clone(&intent)).await {
+            let note = Note::warning("ProvisioningFailed", format!("cannot provision yet: {source}"));
+            self.calls.recorder.record(&intent.claim.reference(), note);
+            return Err(Error::Journal { source });
+        }
+        if before.is_some_and(|before| before.intent != intent) {
+            // The backoff belongs to the request that failed.
+            self.creations.forget(&uid);
+        }
+        self.told().remove(&key);
+        Ok(())
+    }
+
+    fn forget(&self, key: Key) -> Result<(), Error> {
+        if let Key::Claim(uid) = &key {
+            self.creations.forget(uid);
+            self.cleanups.forget(uid);
+            self.calls.journal.forget(uid);
+        }
+        self.told().remove(&key);
+        Ok(())
+    }
+
+    async fn create(&self, intent: Arc<Intent>, wanted: bool) -> Result<(), Error> {
+        self.check_lease()?;
+        // Without a claim the record alone justifies the call, and it is durable.
+        if wanted && self.wanted_claim(&intent).await?.is_none() {
+            return Err(Error::Decide { what: "the claim" });
+        }
+        let calls = self.calls.clone();
+        self.creations.start(intent.claim.uid.clone(), calls.create(intent, wanted));
+        Ok(())
+    }
+
+    async fn make_volume(&self, intent: &Intent, made: &Made) -> Result<(), Error> {
+        let Some(claim) = self.wanted_claim(intent).await? else {
+            return Err(Error::Decide { what: "the claim" });
+        };
+        let body = volume::body(&claim, intent, made, &self.facts);
+        let about = intent.claim.reference();
+        match self.api().create(&self.caches.volumes, body).await {
+            Ok(volume) => {
+                let message = format!("volume {} is made, handle {:?}", volume.meta.name, made.handle);
+                self.calls.recorder.record(&about, Note::normal("ProvisioningSucceeded", message));
+                Ok(())
+            }
+            Err(source) => {
+                if !source.is_stale() {
+                    let message = format!("the volume is made, but its object cannot be saved yet: {source}");
+                    self.calls.recorder.record(&about, Note::warning("ProvisioningFailed", message));
+                }
+                Err(Error::CreateVolume { source })
+            }
+        }
+    }
+
+    async fn clean_up(&self, intent: &Intent, handle: String) -> Result<(), Error> {
+        self.check_lease()?;
+        let unwanted = match self.read_volume(&intent.volume).await? {
+            // The name is taken: the claim cannot have this volume, whether it waits or not.
+            Some(object) => !has_handle(&object, &handle),
+            None => self.wanted_claim(intent).await?.is_none(),
+        };
+        if !unwanted {
+            return Err(Error::Decide { what: "the claim or its volume" });
+        }
+        let calls = self.calls.clone();
+        let call = calls.delete(handle.clone(), intent.secrets.provisioner.clone(), None, handle);
+        self.cleanups.start(intent.claim.uid.clone(), call);
+        Ok(())
+    }
+
+    async fn delete(&self, volume: &Volume, handle: String, secret: DeletionSecret) -> Result<(), Error> {
+        self.check_lease()?;
+        let fresh = self.read_volume(&volume.meta.name).await?;
+        let still = fresh.is_some_and(|fresh| {
+            fresh.meta.uid == volume.meta.uid
+                && fresh.status.phase == VolumePhase::Released
+                && fresh.spec.reclaim_policy == ReclaimPolicy::Delete
+                && has_handle(&fresh, &handle)
+        });
+        if !still {
+            return Err(Error::Decide { what: "the volume" });
+        }
+        let secret = match secret {
+            DeletionSecret::None => None,
+            DeletionSecret::At(secret) => Some(secret),
+            DeletionSecret::FromClass => self.secret_of_class(volume),
+        };
+        let call = self.calls.clone().delete(handle, secret, Some(volume.reference()), volume.meta.uid.clone());
+        self.deletions.start(volume.meta.name.clone(), call);
+        Ok(())
+    }
+
+    /// Volumes older than the annotations: what the class says now, if it still exists.
+    fn secret_of_class(&self, volume: &Volume) -> Option<SecretRef> {
+        let class = self.caches.classes.get(&ObjectKey::cluster(volume.class_name()))?;
+        let claim = volume.spec.claim_ref.as_ref()?;
+        let subject = secrets::Subject {
+            volume: &volume.meta.name,
+            claim: &claim.name,
+            namespace: &claim.namespace,
+            annotations: &Default::default(),
+        };
+        secrets::provisioner(&class.parameters, subject).unwrap_or_else(|error| {
+            tracing::warn!(volume = volume.meta.name, class = class.meta.name, %error, "no deletion secret");
+            None
+        })
+    }
+
+    async fn patch(&self, volume: &Volume, patch: Option<Patch>) -> Result<(), Error> {
+        let Some(patch) = patch else { return Ok(()) };
+        let target = Target::any_version(&volume.meta);
+        let patched = self.api().patch(&self.caches.volumes, &target, Part::Main, patch).await;
+        patched.map(drop).map_err(|source| Error::PatchFinalizers { source })
+    }
+
+    async fn read_volume(&self, name: &str) -> Result<Option<Arc<Volume>>, Error> {
+        let read = self.api().refresh(&self.caches.volumes, &ObjectKey::cluster(name)).await;
+        read.map_err(|source| Error::GetVolume { source })
+    }
+
+    /// The intent's claim by a fresh read, if it still waits for its volume.
+    async fn wanted_claim(&self, intent: &Intent) -> Result<Option<Arc<Claim>>, Error> {
+        let fresh = self.api().refresh(&self.caches.claims, &intent.claim.key()).await;
+        let fresh = fresh.map_err(|source| Error::GetClaim { source })?;
+        Ok(fresh.filter(|claim| claim.meta.uid == intent.claim.uid && is_wanted(claim)))
+    }
+
+    fn check_lease(&self) -> Result<(), Error> {
+        if self.calls.context.may_call_driver() { Ok(()) } else { Err(Error::Lead) }
+    }
+}
+
+fn has_handle(volume: &Volume, handle: &str) -> bool {
+    volume.spec.csi.as_ref().is_some_and(|csi| csi.volume_handle == handle)
+}

@@ -1,0 +1,353 @@
+//! The flags of csi-provisioner, and how the process is put together from them.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyhow::{Context as _, bail};
+use clap::{ArgAction, Parser};
+
+use stowage_csi::{Connector, Deadline, UnixConnector, identity};
+use stowage_runtime::admin::Admin;
+use stowage_runtime::args::{AdminArgs, ClientArgs, CsiArgs, FeatureArgs, LeaderElectionArgs, LogArgs};
+use stowage_runtime::duration::GoDuration;
+use stowage_runtime::lease::Election;
+use stowage_runtime::{Context, log};
+
+use crate::options::Options;
+
+const TIMEOUT: Duration = Duration::from_secs(10);
+
+/// Makes and deletes volumes for the claims that ask for one CSI driver
+#[derive(Debug, Clone, Parser)]
+#[command(name = "provisioner", version)]
+pub struct Args {
+    #[command(flatten)]
+    client: ClientArgs,
+    #[command(flatten)]
+    log: LogArgs,
+    #[command(flatten)]
+    admin: AdminArgs,
+    #[command(flatten)]
+    csi: CsiArgs,
+    #[command(flatten)]
+    features: FeatureArgs,
+    #[command(flatten)]
+    election: LeaderElectionArgs,
+
+    /// First part of the names of volumes
+    #[arg(long, value_name = "PREFIX", default_value = "pvc")]
+    volume_name_prefix: String,
+    /// Characters of the claim's uid in the names of volumes, without its dashes; -1 for the whole uid
+    #[arg(long, value_name = "LENGTH", default_value_t = -1, allow_negative_numbers = true)]
+    volume_name_uuid_length: i32,
+    /// Delay after the first failed call for a claim or volume; it doubles with each failure
+    #[arg(long, value_name = "DURATION", default_value = "1s")]
+    retry_interval_start: GoDuration,
+    /// Delay after a failed call that is never exceeded
+    #[arg(long, value_name = "DURATION", default_value = "5m")]
+    retry_interval_max: GoDuration,
+    /// Driver calls at a time: creations, and separately deletions
+    #[arg(long, value_name = "COUNT", default_value_t = 100)]
+    worker_threads: usize,
+    /// Tell the driver the names of claim and volume
+    #[arg(long)]
+    extra_create_metadata: bool,
+    /// File system of volumes whose class names none
+    #[arg(long, value_name = "TYPE", default_value = "")]
+    default_fstype: String,
+    /// Mark volumes read-only whose claim only asks to read
+    #[arg(long)]
+    controller_publish_readonly: bool,
+    /// Make every intent durable before the driver is called; without it a crash can leak a volume
+    #[arg(long, value_name = "BOOL", action = ArgAction::Set, default_value_t = true)]
+    intent_journal: bool,
+
+    #[command(flatten)]
+    later: Later,
+}
+
+/// Flags of the original whose features do not exist here yet: any other value than the default is refused at start.
+#[derive(Debug, Clone, PartialEq, clap::Args)]
+#[command(next_help_heading = "Not supported yet")]
+struct Later {
+    #[arg(long, default_value_t = 1)]
+    cloning_protection_threads: u32,
+    #[arg(long, default_value = "5m")]
+    snapshot_orphan_sweep_interval: GoDuration,
+    #[arg(long, default_value_t = 1)]
+    capacity_threads: u32,
+    #[arg(long)]
+    strict_topology: bool,
+    #[arg(long, action = ArgAction::Set, default_value_t = true)]
+    immediate_topology: bool,
+    #[arg(long)]
+    enable_pprof: bool,
+    #[arg(long, default_value_t = 1.0)]
+    kube_api_capacity_qps: f32,
+    #[arg(long, default_value_t = 5)]
+    kube_api_capacity_burst: u32,
+    #[arg(long)]
+    enable_capacity: bool,
+    #[arg(long)]
+    capacity_for_immediate_binding: bool,
+    #[arg(long, default_value = "1m")]
+    capacity_poll_interval: GoDuration,
+    #[arg(long, default_value_t = 1, allow_negative_numbers = true)]
+    capacity_ownerref_level: i32,
+    #[arg(long)]
+    node_deployment: bool,
+    #[arg(long, action = ArgAction::Set, default_value_t = true)]
+    node_deployment_immediate_binding: bool,
+    #[arg(long, default_value = "20s")]
+    node_deployment_base_delay: GoDuration,
+    #[arg(long, default_value = "60s")]
+    node_deployment_max_delay: GoDuration,
+    #[arg(long, action = ArgAction::Set, default_value_t = true)]
+    prevent_volume_mode_conversion: bool,
+}
+
+impl Default for Later {
+    fn default() -> Self {
+        let minutes = |minutes: u64| GoDuration(Duration::from_secs(60 * minutes));
+        Self {
+            cloning_protection_threads: 1,
+            snapshot_orphan_sweep_interval: minutes(5),
+            capacity_threads: 1,
+            strict_topology: false,
+            immediate_topology: true,
+            enable_pprof: false,
+            kube_api_capacity_qps: 1.0,
+            kube_api_capacity_burst: 5,
+            enable_capacity: false,
+            capacity_for_immediate_binding: false,
+            capacity_poll_interval: minutes(1),
+            capacity_ownerref_level: 1,
+            node_deployment: false,
+            node_deployment_immediate_binding: true,
+            node_deployment_base_delay: GoDuration(Duration::from_secs(20)),
+            node_deployment_max_delay: minutes(1),
+            prevent_volume_mode_conversion: true,
+        }
+    }
+}
+
+impl Later {
+    /// The flags that are set to something we cannot do.
+    fn refused(&self) -> Vec<&'static str> {
+        let usual = Self::default();
+        macro_rules! differing {
+            ($($field:ident = $flag:literal,)*) => {
+                [$((self.$field != usual.$field, $flag),)*]
+            };
+        }
+        let flags = differing! {
+            cloning_protection_threads = "--cloning-protection-threads",
+            snapshot_orphan_sweep_interval = "--snapshot-orphan-sweep-interval",
+            capacity_threads = "--capacity-threads",
+            strict_topology = "--strict-topology",
+            immediate_topology = "--immediate-topology",
+            enable_pprof = "--enable-pprof",
+            kube_api_capacity_qps = "--kube-api-capacity-qps",
+            kube_api_capacity_burst = "--kube-api-capacity-burst",
+            enable_capacity = "--enable-capacity",
+            capacity_for_immediate_binding = "--capacity-for-immediate-binding",
+            capacity_poll_interval = "--capacity-poll-interval",
+            capacity_ownerref_level = "--capacity-ownerref-level",
+            node_deployment = "--node-deployment",
+            node_deployment_immediate_binding = "--node-deployment-immediate-binding",
+            node_deployment_base_delay = "--node-deployment-base-delay",
+            node_deployment_max_delay = "--node-deployment-max-delay",
+            prevent_volume_mode_conversion = "--prevent-volume-mode-conversion",
+        };
+        flags.into_iter().filter(|(differs, _)| *differs).map(|(_, flag)| flag).collect()
+    }
+}
+
+impl Args {
+    /// Runs the service as a process of its own until a signal or a failure ends it.
+    pub async fn run(self) -> anyhow::Result<()> {
+        log::init(&self.log)?;
+        // The namespace and identity of the election also serve without one: for the journal and for events.
+        let always = LeaderElectionArgs { leader_election: true, ..self.election.clone() };
+        let candidate = always.options("unnamed", false)?.context("the election is switched on just above")?;
+        let options = self.options(candidate.namespace)?;
+        let context = Context::real(self.client.client().await?, Arc::new(UnixConnector), candidate.identity);
+        context.metrics.started(context.clock.now());
+        let signals = tokio::spawn(context.shutdown.clone().listen_to_signals());
+
+        let release = self.features.enabled("ReleaseLeaderElectionOnExit", false);
+        let election = match self.election.leader_election {
+            true => {
+                let lock = driver_name(&options).await?.replace('/', "-");
+                self.election.options(&lock, release)?
+            }
+            false => None,
+        };
+        let election = match election {
+            Some(election) => {
+                let client = self.client.unlimited_client().await?;
+                let clock = Arc::clone(&context.clock);
+                Some(Election::new(client, clock, context.random.clone(), context.metrics.clone(), election))
+            }
+            None => None,
+        };
+        let mut admin = Admin::new(context.metrics.clone(), context.readiness.clone());
+        admin = admin.metrics_path(self.admin.metrics_path.clone());
+        if let Some(election) = &election {
+            admin = admin.election(election.health());
+        }
+        let bound = match self.admin.address()? {
+            Some(address) => Some(admin.bind(address).await?),
+            None => None,
+        };
+        let shutdown = context.shutdown.clone();
+        let serve = async {
+            match bound {
+                Some(bound) => bound.serve(shutdown.requested()).await,
+                None => shutdown.requested().await,
+            }
+        };
+        let work = lead(context.clone(), options, election);
+        let (result, ()) = tokio::join!(
+            async {
+                let result = work.await;
+                // Whatever ended the work ends the process, and the admin server with it.
+                context.shutdown.trigger();
+                result
+            },
+            serve
+        );
+        signals.abort();
+        result
+    }
+
+    /// What the flags say, for [`crate::run`].
+    fn options(&self, namespace: String) -> anyhow::Result<Options> {
+        let refused = self.later.refused();
+        if !refused.is_empty() {
+            bail!("{} not supported by this provisioner yet; leave it out", refused.join(", "));
+        }
+        if self.features.enabled("CrossNamespaceVolumeDataSource", false) {
+            bail!(
+                "--feature-gates CrossNamespaceVolumeDataSource is not supported by this provisioner yet; leave it out"
+            );
+        }
+        if self.worker_threads == 0 {
+            bail!("--worker-threads 0 would never make a volume; give at least 1");
+        }
+        let uuid_length = match self.volume_name_uuid_length {
+            -1 => None,
+            length @ 0..=32 => usize::try_from(length).ok(),
+            length => bail!("--volume-name-uuid-length {length} is out of range; give -1, or 0 to 32"),
+        };
+        Ok(Options {
+            csi_address: self.csi.csi_address.clone(),
+            namespace,
+            volume_name_prefix: self.volume_name_prefix.clone(),
+            volume_name_uuid_length: uuid_length,
+            retry_interval_start: self.retry_interval_start.into(),
+            retry_interval_max: self.retry_interval_max.into(),
+            worker_threads: self.worker_threads,
+            timeout: self.csi.timeout_or(TIMEOUT),
+            default_fstype: self.default_fstype.clone(),
+            extra_create_metadata: self.extra_create_metadata,
+            controller_publish_readonly: self.controller_publish_readonly,
+            journal: self.intent_journal,
+        })
+    }
+}
+
+/// The lock has the driver's name, so the driver is asked before the election.
+async fn driver_name(options: &Options) -> anyhow::Result<String> {
+    let deadline = Deadline(options.timeout);
+    let channel = UnixConnector.connect(&options.csi_address)?;
+    let way_out = || format!("cannot reach the driver at {}; check --csi-address", options.csi_address);
+    identity::wait_until_ready(&channel, deadline, identity::CONNECT_BUDGET).await.with_context(way_out)?;
+    identity::plugin_name(&channel, deadline).await.with_context(way_out)
+}
+
+async fn lead(mut context: Context, options: Options, election: Option<Election>) -> anyhow::Result<()> {
+    if let Some(election) = election {
+        let leadership = tokio::select! {
+            biased;
+            () = context.shutdown.requested() => return Ok(()),
+            leadership = election.acquire() => leadership,
+        };
+        context.leadership = Some(leadership);
+    }
+    let leadership = context.leadership.clone();
+    crate::run(context, options).await?;
+    if let Some(leadership) = leadership {
+        leadership.end().await?;
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use stowage_runtime::flags::try_parse_from;
+
+    use super::*;
+
+    fn parsed(words: &[&str]) -> anyhow::Result<Options> {
+        let words = std::iter::once("provisioner").chain(words.iter().copied());
+        try_parse_from::<Args>(words.map(Into::into))?.options("default".into())
+    }
+
+    #[test]
+    fn no_flags_give_the_originals_defaults() {
+        assert_eq!(parsed(&[]).unwrap(), Options::default());
+    }
+
+    #[test]
+    fn the_arguments_of_the_originals_manifests_are_understood() {
+        let options = parsed(&[
+            "-v=5",
+            "--csi-address=/csi/csi.sock",
+            "--leader-election",
+            "--leader-election=true",
+            "--http-endpoint=:8080",
+            "--feature-gates=Topology=true",
+            "--timeout=60s",
+            "--worker-threads=5",
+            "--default-fstype=ext4",
+            "--extra-create-metadata",
+            "-volume-name-uuid-length=8",
+            "--kube-api-qps=20",
+        ])
+        .unwrap();
+        assert_eq!(options.csi_address, "/csi/csi.sock");
+        assert_eq!(options.timeout, Duration::from_secs(60));
+        assert_eq!((options.worker_threads, options.volume_name_uuid_length), (5, Some(8)));
+        assert!(options.extra_create_metadata && options.journal);
+    }
+
+    #[test]
+    fn the_defaults_of_flags_for_later_are_those_clap_fills_in() {
+        let args: Args = try_parse_from(["provisioner".into()]).unwrap();
+        assert_eq!(args.later, Later::default());
+    }
+
+    #[test]
+    fn a_flag_for_later_parses_and_is_refused_by_name() {
+        let error =
+            parsed(&["--node-deployment=true", "--strict-topology", "--capacity-ownerref-level=-1"]).unwrap_err();
+        assert_eq!(
+            error.to_string(),
+            "--strict-topology, --capacity-ownerref-level, --node-deployment not supported by this provisioner yet; \
+             leave it out"
+        );
+        assert!(parsed(&["--node-deployment=false", "--immediate-topology=true"]).is_ok());
+    }
+
+    #[test]
+    fn values_that_cannot_work_are_refused_with_the_way_out() {
+        assert!(parsed(&["--worker-threads=0"]).unwrap_err().to_string().contains("at least 1"));
+        assert!(parsed(&["--volume-name-uuid-length=33"]).unwrap_err().to_string().contains("0 to 32"));
+    }
+
+    #[test]
+    fn the_journal_can_be_switched_off() {
+        assert!(!parsed(&["--intent-journal=false"]).unwrap().journal);
+    }
+}

@@ -1,0 +1,231 @@
+//! The driver calls, each as one operation: it waits for its turn, fetches its secrets, calls, and reads the answer.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use tokio::time::Instant;
+use tonic::Status;
+
+use stowage_csi::code::{Family, Outcome, outcome_of};
+use stowage_csi::v1::controller_client::ControllerClient;
+use stowage_csi::v1::{CreateVolumeResponse, DeleteVolumeRequest};
+use stowage_csi::{Channel, Deadline};
+use stowage_model::object::ObjectRef;
+use stowage_model::secret::Secret;
+use stowage_runtime::Context;
+use stowage_runtime::events::{Note, Recorder};
+use stowage_runtime::operation::{Ended, Failure};
+use tokio::sync::Semaphore;
+
+use crate::driver::Facts;
+use crate::intent::{Intent, Made, SecretRef};
+use crate::journal::Journal;
+
+/// What a call needs; cheap to clone, so that it can outlive the action that starts it.
+#[derive(Clone)]
+pub struct Calls {
+    pub context: Context,
+    pub channel: Channel,
+    pub facts: Arc<Facts>,
+    pub journal: Journal,
+    pub recorder: Recorder,
+    /// Turns for creations and for deletions, as many as there are workers.
+    pub creating: Arc<Semaphore>,
+    pub deleting: Arc<Semaphore>,
+}
+
+/// Code of a call that was never sent because its secret could not be read.
+const NO_SECRET: &str = "SecretUnavailable";
+
+/// Code of a call that was never sent because another replica may lead.
+const NO_LEASE: &str = "LeaseExpired";
+
+impl Calls {
+    /// CreateVolume, for a claim that waits or to learn what became of an earlier call.
+    pub async fn create(self, intent: Arc<Intent>, wanted: bool) -> Ended<Made> {
+        let claim = intent.claim.reference();
+        if wanted {
+            let message = format!("volume {} is being made by driver {:?}", intent.volume, self.facts.driver);
+            self.recorder.record(&claim, Note::normal("Provisioning", message));
+        }
+        let ended = self.try_create(&intent).await;
+        if let Ended::Failed(failure) | Ended::Uncertain(failure) = &ended {
+            tracing::warn!(claim = %claim.key, volume = intent.volume, code = failure.code, message = failure.message, "CreateVolume");
+            if wanted {
+                let message = format!(
+                    "cannot make volume {} of StorageClass {:?}: {}: {}; {}",
+                    intent.volume,
+                    intent.class.name,
+                    failure.code,
+                    failure.message,
+                    self.way_out(&failure.code, &intent)
+                );
+                self.recorder.record(&claim, Note::warning("ProvisioningFailed", message));
+            }
+        }
+        ended
+    }
+
+    async fn try_create(&self, intent: &Intent) -> Ended<Made> {
+        let _turn = self.creating.acquire().await;
+        let secrets = match self.secrets(intent.secrets.provisioner.as_ref()).await {
+            Ok(secrets) => secrets,
+            Err(failure) => return Ended::Failed(failure),
+        };
+        if !self.context.may_call_driver() {
+            return Ended::Failed(expired());
+        }
+        self.journal.call_sent(&intent.claim.uid);
+        let mut client = ControllerClient::new(self.channel.clone());
+        let begin = Instant::now();
+        let request = intent.create_volume(secrets.clone());
+        let answer = Deadline(self.facts.options.timeout).call(request, |r| client.create_volume(r)).await;
+        self.observe("CreateVolume", begin, answer.as_ref().err());
+        match answer {
+            Ok(answer) => self.check(intent, answer, secrets).await,
+            Err(status) => match outcome_of(Family::CreateVolume, &status) {
+                Outcome::Uncertain => Ended::Uncertain(failure(&status)),
+                _ => {
+                    self.journal.certainly_not_made(&intent.claim.uid);
+                    Ended::Failed(failure(&status))
+                }
+            },
+        }
+    }
+
+    /// A volume that is not what was asked for is deleted at once, and asked for again later.
+    async fn check(
+        &self,
+        intent: &Intent,
+        answer: CreateVolumeResponse,
+        secrets: BTreeMap<String, String>,
+    ) -> Ended<Made> {
+        let broken = |message: String| Failure { code: "Broken".into(), message };
+        let volume = answer.volume.unwrap_or_default();
+        if volume.volume_id.is_empty() {
+            return Ended::Uncertain(broken("the driver answered without a volume id".into()));
+        }
+        let (asked, got) = (intent.request.bytes, volume.capacity_bytes);
+        if got != 0 && got < asked {
+            let message =
+                format!("the driver made volume {:?} of {got} bytes where {asked} were asked", volume.volume_id);
+            return match self.delete_volume(&volume.volume_id, secrets).await {
+                Ended::Done(()) => {
+                    self.journal.certainly_not_made(&intent.claim.uid);
+                    Ended::Failed(broken(format!("{message}; it was deleted again")))
+                }
+                Ended::Failed(why) | Ended::Uncertain(why) => {
+                    Ended::Uncertain(broken(format!("{message}; deleting it again failed: {}", why.message)))
+                }
+            };
+        }
+        Ended::Done(Made {
+            handle: volume.volume_id,
+            bytes: if got == 0 { asked } else { got },
+            context: volume.volume_context,
+            topology: volume.accessible_topology.into_iter().map(|place| place.segments).collect(),
+        })
+    }
+
+    /// DeleteVolume; `done` is the operation's result. With `about`, a failure is told there.
+    pub async fn delete(
+        self,
+        handle: String,
+        secret: Option<SecretRef>,
+        about: Option<ObjectRef>,
+        done: String,
+    ) -> Ended<String> {
+        let ended = self.try_delete(&handle, secret).await;
+        if let Ended::Failed(failure) | Ended::Uncertain(failure) = &ended {
+            tracing::warn!(handle, code = failure.code, message = failure.message, "DeleteVolume");
+            if let Some(about) = about {
+                let Failure { code, message } = failure;
+                let message = format!(
+                    "cannot delete volume {handle:?} in driver {:?}: {code}: {message}; it is tried again until it works",
+                    self.facts.driver
+                );
+                self.recorder.record(&about, Note::warning("VolumeFailedDelete", message));
+            }
+        }
+        match ended {
+            Ended::Done(()) => Ended::Done(done),
+            Ended::Failed(failure) => Ended::Failed(failure),
+            Ended::Uncertain(failure) => Ended::Uncertain(failure),
+        }
+    }
+
+    async fn try_delete(&self, handle: &str, secret: Option<SecretRef>) -> Ended<()> {
+        let _turn = self.deleting.acquire().await;
+        let secrets = match self.secrets(secret.as_ref()).await {
+            Ok(secrets) => secrets,
+            // The secret often goes together with its user's namespace; most drivers delete without it.
+            Err(failure) => {
+                tracing::warn!(handle, reason = failure.message, "DeleteVolume goes without its secret");
+                BTreeMap::new()
+            }
+        };
+        if !self.context.may_call_driver() {
+            return Ended::Failed(expired());
+        }
+        self.delete_volume(handle, secrets).await
+    }
+
+    async fn delete_volume(&self, handle: &str, secrets: BTreeMap<String, String>) -> Ended<()> {
+        let mut client = ControllerClient::new(self.channel.clone());
+        let begin = Instant::now();
+        let request = DeleteVolumeRequest { volume_id: handle.to_owned(), secrets };
+        let answer = Deadline(self.facts.options.timeout).call(request, |r| client.delete_volume(r)).await;
+        self.observe("DeleteVolume", begin, answer.as_ref().err());
+        match answer {
+            Ok(_) => Ended::Done(()),
+            Err(status) if outcome_of(Family::Delete, &status).may_be_running() => Ended::Uncertain(failure(&status)),
+            Err(status) => Ended::Failed(failure(&status)),
+        }
+    }
+
+    /// The values a secret holds now: read for each call, kept nowhere.
+    async fn secrets(&self, secret: Option<&SecretRef>) -> Result<BTreeMap<String, String>, Failure> {
+        let Some(secret) = secret else { return Ok(BTreeMap::new()) };
+        let missing = |message: String| Failure { code: NO_SECRET.into(), message };
+        match self.context.api.get::<Secret>(&secret.key()).await {
+            Ok(Some(found)) => Ok(found.data.to_text()),
+            Ok(None) => Err(missing(format!("secret {} does not exist", secret.key()))),
+            Err(error) => Err(missing(error.to_string())),
+        }
+    }
+
+    fn observe(&self, method: &str, begin: Instant, error: Option<&Status>) {
+        let code = error.map_or_else(|| "OK".to_owned(), |status| format!("{:?}", status.code()));
+        let method = format!("/csi.v1.Controller/{method}");
+        self.context.metrics.observe_csi(&self.facts.driver, &method, &code, begin.elapsed());
+    }
+
+    /// What the claim's user or the administrator can do about a failed CreateVolume.
+    fn way_out(&self, code: &str, intent: &Intent) -> String {
+        match code {
+            "InvalidArgument" => format!(
+                "correct the parameters of StorageClass {:?} by creating it anew, or the claim; unchanged it is tried \
+                 again every five minutes",
+                intent.class.name
+            ),
+            "OutOfRange" => format!("ask for another size than {} bytes", intent.request.bytes),
+            "ResourceExhausted" => {
+                format!("free space in the driver's pool, or ask for less than {} bytes", intent.request.bytes)
+            }
+            "AlreadyExists" => format!("remove the other volume named {} from the driver", intent.volume),
+            "Unavailable" => format!("check that the driver runs and listens at {}", self.facts.options.csi_address),
+            "DeadlineExceeded" => "the same request is sent again; raise --timeout if the driver needs longer".into(),
+            "Unauthenticated" | "PermissionDenied" => "check the provisioner secret of the StorageClass".into(),
+            NO_SECRET => "create the secret that the StorageClass names, and let the provisioner read it".into(),
+            _ => "it is tried again; see the driver's log".into(),
+        }
+    }
+}
+
+fn failure(status: &Status) -> Failure {
+    Failure { code: format!("{:?}", status.code()), message: status.message().to_owned() }
+}
+
+fn expired() -> Failure {
+    Failure { code: NO_LEASE.into(), message: "the lease has expired: another replica may lead now".into() }
+}

@@ -1,0 +1,225 @@
+//! Ties caches, journal and operations to the decisions, and every change to the keys it may concern.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::{Arc, Mutex, MutexGuard};
+
+use jiff::Timestamp;
+
+use stowage_model::attachment::VolumeAttachment;
+use stowage_model::claim::Claim;
+use stowage_model::class::StorageClass;
+use stowage_model::object::{Key as ObjectKey, Projection};
+use stowage_model::volume::Volume;
+use stowage_runtime::cache::{Cache, Change, View};
+use stowage_runtime::engine::{self, Reserved};
+use stowage_runtime::events::Note;
+use stowage_runtime::operation::{Operations, State};
+use stowage_runtime::queue::Queue;
+
+use crate::calls::Calls;
+use crate::decide::{self, Action, Step, Why};
+use crate::driver::Facts;
+use crate::error::Error;
+use crate::intent::Made;
+use crate::snapshot::{ClaimSnapshot, VolumeSnapshot};
+
+/// What is decided on.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Key {
+    /// A claim and the record it may have left, by the claim's uid.
+    Claim(String),
+    /// A PersistentVolume, by name.
+    Volume(String),
+}
+
+/// The views of the API that decisions need.
+#[derive(Clone)]
+pub struct Caches {
+    pub claims: Cache<Claim>,
+    pub volumes: Cache<Volume>,
+    pub classes: Cache<StorageClass>,
+    /// Empty for drivers that do not attach.
+    pub attachments: Cache<VolumeAttachment>,
+}
+
+impl Caches {
+    pub fn new() -> Self {
+        Self {
+            claims: Cache::indexed(&[
+                ("uid", |claim| vec![claim.meta.uid.clone()]),
+                ("class", |claim| vec![claim.class_name().to_owned()]),
+            ]),
+            volumes: Cache::indexed(&[("handle", |volume| {
+                volume.spec.csi.iter().map(|csi| csi.volume_handle.clone()).collect()
+            })]),
+            classes: Cache::new(),
+            attachments: Cache::indexed(&[("volume", |attachment| {
+                attachment.spec.source.persistent_volume_name.iter().cloned().collect()
+            })]),
+        }
+    }
+}
+
+pub struct Controller {
+    pub facts: Arc<Facts>,
+    pub caches: Caches,
+    pub calls: Calls,
+    /// CreateVolume, by claim uid.
+    pub creations: Operations<String, Made>,
+    /// DeleteVolume of volumes without an owner, by claim uid; the result is the handle.
+    pub cleanups: Operations<String, String>,
+    /// DeleteVolume of released volumes, by name; the result is the object's uid.
+    pub deletions: Operations<String, String>,
+    pub told: Mutex<BTreeMap<Key, Note>>,
+}
+
+impl Controller {
+    /// Lets every change enqueue the keys whose decision may depend on it.
+    pub fn subscribe(&self, queue: &Queue<Key>) {
+        let driver = self.facts.driver.clone();
+        self.caches.claims.on_change({
+            let (queue, driver, journal) = (queue.clone(), driver.clone(), self.calls.journal.clone());
+            move |change| {
+                for claim in both(change) {
+                    if decide::is_ours(claim, &driver) || journal.get(&claim.meta.uid).is_some() {
+                        queue.add(Key::Claim(claim.meta.uid.clone()));
+                    }
+                }
+            }
+        });
+        self.caches.volumes.on_change({
+            let (queue, driver, facts) = (queue.clone(), driver.clone(), Arc::clone(&self.facts));
+            move |change| {
+                if both(change).any(|volume| decide::is_our_volume(volume, &driver)) {
+                    queue.add(Key::Volume(change.key.name.clone()));
+                }
+                // Only whether there is such an object concerns its claim.
+                if change.before.is_none() || change.after.is_none() {
+                    let claims = both(change).filter_map(|volume| volume.spec.claim_ref.as_ref());
+                    let mut uids: BTreeSet<String> = claims.map(|claim| claim.uid.clone()).collect();
+                    let prefix = format!("{}-", facts.options.volume_name_prefix);
+                    uids.extend(change.key.name.strip_prefix(&prefix).map(str::to_owned));
+                    uids.into_iter().filter(|uid| !uid.is_empty()).for_each(|uid| queue.add(Key::Claim(uid)));
+                }
+            }
+        });
+        self.caches.classes.on_change({
+            let (queue, claims) = (queue.clone(), self.caches.claims.clone());
+            move |change| {
+                let waiting = claims.by_index("class", &change.key.name).into_iter();
+                let waiting = waiting.filter(|claim| decide::is_ours(claim, &driver) && decide::is_wanted(claim));
+                waiting.for_each(|claim| queue.add(Key::Claim(claim.meta.uid.clone())));
+            }
+        });
+        self.caches.attachments.on_change({
+            let queue = queue.clone();
+            move |change| {
+                if let (Some(before), None) = (change.before, change.after)
+                    && let Some(volume) = &before.spec.source.persistent_volume_name
+                {
+                    queue.add(Key::Volume(volume.clone()));
+                }
+            }
+        });
+    }
+
+    fn claim_step(&self, uid: &str, now: Timestamp) -> Step {
+        let journal = &self.calls.journal;
+        let claim = self.caches.claims.by_index("uid", uid).into_iter().next();
+        let recorded = journal.get(uid);
+        if claim.is_none() && recorded.is_none() {
+            self.creations.forget(&uid.to_owned());
+            self.told().remove(&Key::Claim(uid.to_owned()));
+            return Step::rest(Why::Gone);
+        }
+        let class_name = claim.as_ref().map(|claim| claim.class_name().to_owned()).unwrap_or_default();
+        let name =
+            recorded.as_ref().map_or_else(|| self.facts.volume_name(uid), |recorded| recorded.intent.volume.clone());
+        let creation = self.creations.record(&uid.to_owned());
+        let owner = match creation.as_ref().map(|record| &record.state) {
+            Some(State::Done(made)) => self.owner_of(&made.handle, &name),
+            _ => None,
+        };
+        let snapshot = ClaimSnapshot {
+            facts: &self.facts,
+            claim,
+            class: self.caches.classes.get(&ObjectKey::cluster(class_name)),
+            volume: self.caches.volumes.view(&ObjectKey::cluster(name)),
+            recorded,
+            creation,
+            cleanup: self.cleanups.record(&uid.to_owned()),
+            owner,
+            told: self.told().get(&Key::Claim(uid.to_owned())).cloned(),
+        };
+        decide::decide(&snapshot, now)
+    }
+
+    /// A PersistentVolume other than `name` that has the handle.
+    fn owner_of(&self, handle: &str, name: &str) -> Option<String> {
+        let mut volumes = self.caches.volumes.by_index("handle", handle).into_iter();
+        let owner = volumes.find(|volume| {
+            volume.meta.name != name && volume.spec.csi.as_ref().is_some_and(|csi| csi.driver == self.facts.driver)
+        });
+        owner.map(|volume| volume.meta.name.clone())
+    }
+
+    fn volume_step(&self, name: &str, now: Timestamp) -> Step {
+        let view = self.caches.volumes.view(&ObjectKey::cluster(name));
+        if let View::Absent = view {
+            self.deletions.forget(&name.to_owned());
+            self.told().remove(&Key::Volume(name.to_owned()));
+        }
+        let claim = match &view {
+            View::Known(volume) => volume.spec.claim_ref.as_ref().map(|claim| claim.uid.clone()),
+            _ => None,
+        };
+        let attachments = self.caches.attachments.by_index("volume", name);
+        let snapshot = VolumeSnapshot {
+            facts: &self.facts,
+            volume: view,
+            deletion: self.deletions.record(&name.to_owned()),
+            attached_to: attachments.first().map(|attachment| attachment.spec.node_name.clone()),
+            trace: claim.map(|uid| self.calls.journal.trace(&uid)).unwrap_or_default(),
+            told: self.told().get(&Key::Volume(name.to_owned())).cloned(),
+        };
+        decide::decide_volume(&snapshot, name, now)
+    }
+
+    pub fn told(&self) -> MutexGuard<'_, BTreeMap<Key, Note>> {
+        self.told.lock().expect("no code panics while holding what was told")
+    }
+}
+
+fn both<'a, T: Projection>(change: &'a Change<'_, T>) -> impl Iterator<Item = &'a T> {
+    change.before.into_iter().chain(change.after).map(AsRef::as_ref)
+}
+
+impl engine::Controller for Controller {
+    type Key = Key;
+    type Action = Action;
+    type Why = Why;
+    type Error = Error;
+
+    const NAME: &'static str = "provisioner";
+
+    fn decide(&self, key: &Key, now: Timestamp, _reserved: &Reserved) -> Step {
+        match key {
+            Key::Claim(uid) => self.claim_step(uid, now),
+            Key::Volume(name) => self.volume_step(name, now),
+        }
+    }
+
+    async fn apply(self: Arc<Self>, key: Key, action: Action) -> Result<(), Error> {
+        self.carry_out(key, action).await
+    }
+
+    fn keys(&self) -> Vec<Key> {
+        let driver = &self.facts.driver;
+        let claims = self.caches.claims.list().into_iter().filter(|claim| decide::is_ours(claim, driver));
+        let mut uids: BTreeSet<String> = claims.map(|claim| claim.meta.uid.clone()).collect();
+        uids.extend(self.calls.journal.uids());
+        let volumes = self.caches.volumes.list().into_iter().filter(|volume| decide::is_our_volume(volume, driver));
+        let volumes = volumes.map(|volume| Key::Volume(volume.meta.name.clone()));
+        uids.into_iter().map(Key::Claim).chain(volumes).collect()
+    }
+}

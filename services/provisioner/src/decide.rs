@@ -1,0 +1,299 @@
+//! What must happen next to a claim and its record.
+//!
+//! One key covers both, so a claim and its record never have two calls under way. A record lives until its answer has
+//! an owner: it is replayed with the very same request, then the volume gets its object, or is deleted again.
+
+mod volume;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use jiff::{SignedDuration, Timestamp};
+
+use stowage_model::claim::Claim;
+use stowage_model::class::StorageClass;
+use stowage_model::volume::Volume;
+use stowage_runtime::cache::View;
+use stowage_runtime::engine::Decision;
+use stowage_runtime::events::Note;
+use stowage_runtime::operation::{Record, State};
+
+use crate::intent::{Intent, Made, SecretRef};
+use crate::journal::Recorded;
+use crate::request::{self, Problem};
+use crate::snapshot::ClaimSnapshot;
+
+pub use volume::{decide_volume, is_ours as is_our_volume};
+
+/// How long a request that the driver calls invalid waits before it is sent again unchanged.
+pub const INFEASIBLE_DELAY: Duration = Duration::from_secs(300);
+
+/// One write or the start of one driver call.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Action {
+    /// Say something about the claim or volume.
+    Tell(Note),
+    /// Make the intent durable.
+    Record(Arc<Intent>),
+    /// Start CreateVolume; `wanted` if a claim still waits for it.
+    Create {
+        intent: Arc<Intent>,
+        wanted: bool,
+    },
+    /// Create the PersistentVolume.
+    MakeVolume {
+        intent: Arc<Intent>,
+        made: Made,
+    },
+    /// Start DeleteVolume of a volume that has no owner.
+    CleanUp {
+        intent: Arc<Intent>,
+        handle: String,
+    },
+    /// The record has done its work.
+    Forget,
+    /// A write got no answer: read the volume.
+    ReadVolume(String),
+    /// Start DeleteVolume of a released volume.
+    Delete {
+        volume: Arc<Volume>,
+        handle: String,
+        secret: DeletionSecret,
+    },
+    /// Delete the PersistentVolume.
+    RemoveVolume(Arc<Volume>),
+    AddFinalizer(Arc<Volume>),
+    RemoveFinalizer(Arc<Volume>),
+    /// Write the journal's removals now: something must not happen before.
+    FlushJournal,
+}
+
+/// Where the secret of a DeleteVolume is.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum DeletionSecret {
+    None,
+    At(SecretRef),
+    /// The volume does not say; ask its class.
+    FromClass,
+}
+
+/// Why.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Why {
+    NotOurs,
+    Gone,
+    Deleting,
+    Bound,
+    VolumeExists,
+    /// No node was chosen yet.
+    WaitsForConsumer,
+    /// Somebody else fills volumes from such a source.
+    WaitsForPopulator,
+    Problem(Problem),
+    /// The intent is not durable yet.
+    Unrecorded,
+    /// The class or the claim changed since a call that certainly made nothing.
+    RequestChanged,
+    Calling,
+    CallDue,
+    BacksOff,
+    Made,
+    /// The volume was made and nobody wants it any more.
+    Unwanted,
+    /// The volume was made, the claim is gone, but another object has it.
+    OwnedBy(String),
+    NothingMade,
+    CleanedUp,
+    UnknownVolume,
+    InUse,
+    Attached,
+    Released,
+    Deleted,
+    FinalizerMissing,
+    FinalizerLeft,
+    /// The record must go first.
+    Recorded,
+}
+
+pub type Step = Decision<Action, Why>;
+
+/// What must happen to this claim, or to the record it left, next.
+pub fn decide(s: &ClaimSnapshot<'_>, now: Timestamp) -> Step {
+    if let View::Unknown = s.volume {
+        let name = s.recorded.as_ref().map(|recorded| recorded.intent.volume.clone());
+        let name = name.or_else(|| s.claim.as_ref().map(|claim| s.facts.volume_name(&claim.meta.uid)));
+        return Decision::act(name.map(Action::ReadVolume).into_iter().collect::<Vec<_>>(), Why::UnknownVolume);
+    }
+    let running = is_running(s.creation.as_ref()) || is_running(s.cleanup.as_ref());
+    match &s.recorded {
+        _ if running => Decision::rest(Why::Calling),
+        None => begin(s),
+        Some(recorded) => settle(s, recorded, now),
+    }
+}
+
+/// Whether the claim still waits for a volume to be made.
+pub fn is_wanted(claim: &Claim) -> bool {
+    !claim.meta.is_deleting() && !claim.names_volume()
+}
+
+/// Whether the claim asks this driver for its volume.
+pub fn is_ours(claim: &Claim, driver: &str) -> bool {
+    claim.storage_provisioner() == Some(driver)
+}
+
+fn is_running<R>(record: Option<&Record<R>>) -> bool {
+    record.is_some_and(|record| matches!(record.state, State::Running))
+}
+
+/// Nothing is recorded: does the claim need a volume?
+fn begin(s: &ClaimSnapshot<'_>) -> Step {
+    let Some(claim) = &s.claim else { return Decision::rest(Why::Gone) };
+    if !is_ours(claim, &s.facts.driver) {
+        return Decision::rest(Why::NotOurs);
+    }
+    if claim.meta.is_deleting() {
+        return Decision::rest(Why::Deleting);
+    }
+    if claim.names_volume() {
+        return Decision::rest(Why::Bound);
+    }
+    if let View::Known(volume) = &s.volume {
+        return match is_made_for(volume, &claim.meta.uid, &s.facts.driver) {
+            true => Decision::rest(Why::VolumeExists),
+            false => refuse(s, claim, Problem::UseName { volume: volume.meta.name.clone() }),
+        };
+    }
+    match intent_now(s, claim) {
+        Ok(intent) => Decision::act([Action::Record(Arc::new(intent))], Why::Unrecorded),
+        Err(step) => step,
+    }
+}
+
+/// The intent as claim and class stand now, or what to do instead.
+fn intent_now(s: &ClaimSnapshot<'_>, claim: &Claim) -> Result<Intent, Step> {
+    let Some(class) = &s.class else {
+        return Err(refuse(s, claim, Problem::FindClass { class: claim.class_name().to_owned() }));
+    };
+    if class.waits_for_consumer() && claim.selected_node().is_none() {
+        return Err(Decision::rest(Why::WaitsForConsumer));
+    }
+    if request::is_populated(claim) {
+        return Err(wait_for_populator(s, claim, class));
+    }
+    request::build(claim, class, s.facts).map_err(|problem| refuse(s, claim, problem))
+}
+
+fn refuse(s: &ClaimSnapshot<'_>, claim: &Claim, problem: Problem) -> Step {
+    let message = format!("cannot provision a volume for claim {}: {problem}", claim.meta.key());
+    tell(s.told.as_ref(), Note::warning("ProvisioningFailed", message), Why::Problem(problem))
+}
+
+fn wait_for_populator(s: &ClaimSnapshot<'_>, claim: &Claim, class: &StorageClass) -> Step {
+    let source = claim.data_source().map(|source| format!("{} {:?}", source.kind, source.name)).unwrap_or_default();
+    let message = format!("volume of class {:?} is left to an external populator of {source}", class.meta.name);
+    tell(s.told.as_ref(), Note::normal("Provisioning", message), Why::WaitsForPopulator)
+}
+
+/// Says it, once.
+fn tell(told: Option<&Note>, note: Note, why: Why) -> Step {
+    if told == Some(&note) {
+        return Decision::rest(why);
+    }
+    Decision::act([Action::Tell(note)], why)
+}
+
+/// A record exists: bring it to its end.
+fn settle(s: &ClaimSnapshot<'_>, recorded: &Recorded, now: Timestamp) -> Step {
+    let intent = &recorded.intent;
+    let made = s.creation.as_ref().and_then(|record| match &record.state {
+        State::Done(made) => Some(made),
+        _ => None,
+    });
+    let mut claim = s.claim.as_deref().filter(|claim| is_wanted(claim));
+    if let View::Known(volume) = &s.volume {
+        let has = |made: &Made| volume.spec.csi.as_ref().is_some_and(|csi| csi.volume_handle == made.handle);
+        if is_made_for(volume, &intent.claim.uid, &s.facts.driver) && made.is_none_or(has) {
+            return Decision::act([Action::Forget], Why::VolumeExists);
+        }
+        // The name is taken, so whatever was made under it cannot become this claim's.
+        claim = None;
+    }
+    match (made, claim) {
+        (Some(made), Some(_)) => {
+            Decision::act([Action::MakeVolume { intent: Arc::clone(intent), made: made.clone() }], Why::Made)
+        }
+        (Some(made), None) => clean_up(s, intent, made, now),
+        (None, Some(claim)) => create(s, recorded, claim, now),
+        (None, None) if !recorded.maybe_made => Decision::act([Action::Forget], Why::NothingMade),
+        // Only the same request sent again tells whether there is a volume, and which.
+        (None, None) => call(s.creation.as_ref(), now, Duration::ZERO, || Action::Create {
+            intent: Arc::clone(intent),
+            wanted: false,
+        }),
+    }
+}
+
+fn create(s: &ClaimSnapshot<'_>, recorded: &Recorded, claim: &Claim, now: Timestamp) -> Step {
+    let mut intent = Arc::clone(&recorded.intent);
+    if !recorded.maybe_made {
+        // Certainly nothing was made, so the request may follow the class and the claim.
+        match intent_now(s, claim) {
+            Ok(current) if current != *intent => intent = Arc::new(current),
+            Ok(_) => {}
+            Err(step) => return step,
+        }
+        if intent != recorded.intent {
+            return Decision::act([Action::Record(intent)], Why::RequestChanged);
+        }
+    }
+    if !recorded.durable {
+        return Decision::act([Action::Record(intent)], Why::Unrecorded);
+    }
+    let infeasible = s.creation.as_ref().is_some_and(|record| match &record.state {
+        State::Failed(failure) => failure.code == "InvalidArgument",
+        _ => false,
+    });
+    let delay = if infeasible { INFEASIBLE_DELAY } else { Duration::ZERO };
+    call(s.creation.as_ref(), now, delay, || Action::Create { intent, wanted: true })
+}
+
+fn clean_up(s: &ClaimSnapshot<'_>, intent: &Arc<Intent>, made: &Made, now: Timestamp) -> Step {
+    if let Some(owner) = &s.owner {
+        return Decision::act([Action::Forget], Why::OwnedBy(owner.clone()));
+    }
+    let done =
+        s.cleanup.as_ref().is_some_and(|record| matches!(&record.state, State::Done(handle) if *handle == made.handle));
+    if done {
+        return Decision::act([Action::Forget], Why::CleanedUp);
+    }
+    let mut step = call(s.cleanup.as_ref(), now, Duration::ZERO, || Action::CleanUp {
+        intent: Arc::clone(intent),
+        handle: made.handle.clone(),
+    });
+    if !step.actions.is_empty() {
+        step.why = Why::Unwanted;
+    }
+    step
+}
+
+/// Starts the call unless it has to back off, for at least `delay` since it ended.
+fn call<R>(record: Option<&Record<R>>, now: Timestamp, delay: Duration, action: impl FnOnce() -> Action) -> Step {
+    let due = record.map(|record| {
+        let delay = SignedDuration::try_from(delay).unwrap_or(SignedDuration::MAX);
+        record.retry_at.max(record.since.checked_add(delay).unwrap_or(Timestamp::MAX))
+    });
+    match due {
+        Some(due) if due > now => Decision::wait_until(due, Why::BacksOff),
+        _ => Decision::act([action()], Why::CallDue),
+    }
+}
+
+/// Whether the object is the one made for the claim by this driver.
+fn is_made_for(volume: &Volume, claim_uid: &str, driver: &str) -> bool {
+    volume.spec.claim_ref.as_ref().is_some_and(|claim| claim.uid == claim_uid)
+        && volume.spec.csi.as_ref().is_some_and(|csi| csi.driver == driver)
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,195 @@
+//! What must be known to send a CreateVolume again after a crash and to make its PersistentVolume: one journal record.
+//!
+//! CSI cannot look a volume up by name, so the record holds the whole request. Secrets are references here; their
+//! values are read live for each call and never stored.
+
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+
+use stowage_csi::v1::{
+    CapacityRange, CreateVolumeRequest, VolumeCapability,
+    volume_capability::{AccessMode, AccessType, BlockVolume, MountVolume},
+};
+use stowage_model::object::{Key, ObjectRef, kinds};
+
+/// Raised whenever a field is added that changes the request: an older binary must then leave the record alone.
+const VERSION: u32 = 1;
+
+/// The intent to make one volume for one claim.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Intent {
+    #[serde(rename = "v")]
+    version: u32,
+    pub claim: ClaimId,
+    /// Name of the PersistentVolume, and of the volume in the CreateVolume call.
+    pub volume: String,
+    pub request: Request,
+    #[serde(default, skip_serializing_if = "SecretRefs::is_empty")]
+    pub secrets: SecretRefs,
+    pub class: ClassPart,
+}
+
+/// The claim that is to have the volume; a namesake with another uid is not meant.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ClaimId {
+    pub namespace: String,
+    pub name: String,
+    pub uid: String,
+}
+
+/// The CreateVolume call, without secrets.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Request {
+    pub bytes: i64,
+    /// Numbers of the CSI access modes: one capability each.
+    pub modes: Vec<i32>,
+    /// `None` for a block device.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub mount: Option<Mount>,
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub parameters: BTreeMap<String, String>,
+}
+
+/// How the volume will be mounted.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Mount {
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub fs_type: String,
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub flags: Vec<String>,
+}
+
+/// What the PersistentVolume takes from the class, which may be gone when the record is replayed.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct ClassPart {
+    pub name: String,
+    pub reclaim_policy: String,
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub mount_options: Vec<String>,
+}
+
+/// The secrets a class names for each use.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct SecretRefs {
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub provisioner: Option<SecretRef>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub controller_publish: Option<SecretRef>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub node_stage: Option<SecretRef>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub node_publish: Option<SecretRef>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub controller_expand: Option<SecretRef>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub node_expand: Option<SecretRef>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub controller_modify: Option<SecretRef>,
+}
+
+/// Where a secret is.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SecretRef {
+    pub namespace: String,
+    pub name: String,
+}
+
+/// Why a record cannot be replayed.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    #[error("the record is not one of ours: {source}")]
+    Read { source: serde_json::Error },
+    #[error("the record has version {found}, this provisioner knows {VERSION}; run the newer one to settle it")]
+    KnowVersion { found: u32 },
+}
+
+impl Intent {
+    pub fn new(claim: ClaimId, volume: String, request: Request, secrets: SecretRefs, class: ClassPart) -> Self {
+        Self { version: VERSION, claim, volume, request, secrets, class }
+    }
+
+    /// The record as it is stored: compact JSON.
+    pub fn encode(&self) -> String {
+        serde_json::to_string(self).expect("strings, numbers and maps with text keys always serialise")
+    }
+
+    /// Reads a stored record.
+    pub fn decode(text: &str) -> Result<Self, Error> {
+        #[derive(Deserialize)]
+        struct Versioned {
+            v: u32,
+        }
+        let versioned: Versioned = serde_json::from_str(text).map_err(|source| Error::Read { source })?;
+        if versioned.v != VERSION {
+            return Err(Error::KnowVersion { found: versioned.v });
+        }
+        serde_json::from_str(text).map_err(|source| Error::Read { source })
+    }
+
+    /// The call to make, with the values its secret holds now.
+    pub fn create_volume(&self, secrets: BTreeMap<String, String>) -> CreateVolumeRequest {
+        let capability = |mode: &i32| VolumeCapability {
+            access_mode: Some(AccessMode { mode: *mode }),
+            access_type: Some(match &self.request.mount {
+                None => AccessType::Block(BlockVolume {}),
+                Some(mount) => AccessType::Mount(MountVolume {
+                    fs_type: mount.fs_type.clone(),
+                    mount_flags: mount.flags.clone(),
+                    // Only nodes know the pod's group.
+                    volume_mount_group: String::new(),
+                }),
+            }),
+        };
+        CreateVolumeRequest {
+            name: self.volume.clone(),
+            capacity_range: Some(CapacityRange { required_bytes: self.request.bytes, limit_bytes: 0 }),
+            volume_capabilities: self.request.modes.iter().map(capability).collect(),
+            parameters: self.request.parameters.clone(),
+            secrets,
+            volume_content_source: None,
+            accessibility_requirements: None,
+            mutable_parameters: BTreeMap::new(),
+        }
+    }
+}
+
+impl ClaimId {
+    pub fn key(&self) -> Key {
+        Key::namespaced(&self.namespace, &self.name)
+    }
+
+    pub fn reference(&self) -> ObjectRef {
+        ObjectRef { kind: kinds::CLAIM, key: self.key(), uid: self.uid.clone() }
+    }
+}
+
+impl SecretRefs {
+    pub fn is_empty(&self) -> bool {
+        *self == Self::default()
+    }
+}
+
+impl SecretRef {
+    pub fn key(&self) -> Key {
+        Key::namespaced(&self.namespace, &self.name)
+    }
+}
+
+/// What the driver answered: the volume that exists now.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Made {
+    pub handle: String,
+    pub bytes: i64,
+    pub context: BTreeMap<String, String>,
+    /// Where it can be reached from; empty means everywhere.
+    pub topology: Vec<BTreeMap<String, String>>,
+}
+
+#[cfg(test)]
+pub mod tests;

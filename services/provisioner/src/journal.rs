@@ -1,0 +1,211 @@
+//! The intent journal (rule 5 of the design): no CreateVolume before its record is durable.
+//!
+//! Records live in Lease objects of the provisioner's namespace, a kind the original's role already lets us write. One
+//! task writes; a batch is what gathered while the previous write was in flight, and removals ride on the next write.
+//! Each run signs the pages at its start, so a run that was deposed cannot write any more and so cannot begin a
+//! CreateVolume that its successor does not know of.
+
+mod book;
+mod pages;
+mod writer;
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, MutexGuard};
+
+use tokio::sync::{Notify, oneshot};
+
+use stowage_runtime::tasks::Spawner;
+
+use self::book::{Book, Stage};
+use self::pages::Pages;
+use crate::intent::Intent;
+
+/// Why a record could not be made durable.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum Error {
+    #[error("cannot record the intent: {source}")]
+    Enter { source: book::TooLarge },
+    #[error("cannot write the intent journal {lease}: {reason}")]
+    Write { lease: String, reason: String },
+    #[error("cannot read the intent journal in namespace {namespace:?}: {reason}")]
+    Read { namespace: String, reason: String },
+    #[error(
+        "the intent journal {lease} was taken over by {by:?}; run one provisioner for the driver, \
+         or several with --leader-election"
+    )]
+    Deposed { lease: String, by: String },
+    #[error("the intent journal's writer has stopped")]
+    Stopped,
+}
+
+/// What a decision needs to know about a record.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Recorded {
+    pub intent: Arc<Intent>,
+    /// Whether the record is certainly stored.
+    pub durable: bool,
+    /// Whether the driver may have made the volume.
+    pub maybe_made: bool,
+}
+
+/// What is left of a claim's record.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum Trace {
+    /// Nothing.
+    #[default]
+    None,
+    /// The record is at work.
+    Live,
+    /// It is not needed any more and goes with the next write.
+    Leaving,
+}
+
+/// A clonable handle to the journal.
+#[derive(Clone)]
+pub struct Journal(Arc<Shared>);
+
+type OnChange = Box<dyn Fn(Change<'_>) + Send + Sync>;
+
+/// What others may have to decide on again.
+#[derive(Debug, Clone, Copy)]
+pub enum Change<'a> {
+    /// A record nobody here wrote was found.
+    Adopted { uid: &'a str },
+    /// A record is leaving or gone.
+    Left { intent: &'a Intent },
+}
+
+struct Shared {
+    state: Mutex<State>,
+    work: Notify,
+    on_change: OnChange,
+}
+
+type Waiter = oneshot::Sender<Result<(), Error>>;
+
+struct State {
+    book: Book,
+    /// Records that somebody waits for, by claim.
+    waiting: BTreeMap<String, Vec<Waiter>>,
+    flushing: Vec<Waiter>,
+    /// Whether records reach the API server at all.
+    stored: bool,
+}
+
+impl Journal {
+    /// A journal that reads and signs its pages before it returns; without the right to, it stays in memory.
+    pub async fn open(
+        pages: Pages,
+        run: &str,
+        spawner: &Spawner,
+        on_change: impl Fn(Change<'_>) + Send + Sync + 'static,
+    ) -> Result<Self, Error> {
+        let journal = Self::new(run, true, on_change);
+        writer::take_over(&journal, &pages).await?;
+        spawner.spawn(writer::run(journal.clone(), pages));
+        Ok(journal)
+    }
+
+    /// A journal without storage: what the original does.
+    pub fn in_memory(on_change: impl Fn(Change<'_>) + Send + Sync + 'static) -> Self {
+        Self::new("", false, on_change)
+    }
+
+    fn new(run: &str, stored: bool, on_change: impl Fn(Change<'_>) + Send + Sync + 'static) -> Self {
+        let state = State { book: Book::new(run), waiting: BTreeMap::new(), flushing: Vec::new(), stored };
+        Self(Arc::new(Shared { state: Mutex::new(state), work: Notify::new(), on_change: Box::new(on_change) }))
+    }
+
+    /// Makes the intent durable; resolves when it is.
+    pub async fn record(&self, intent: Arc<Intent>) -> Result<(), Error> {
+        let written = {
+            let mut state = self.lock();
+            let uid = intent.claim.uid.clone();
+            state.book.enter(intent).map_err(|source| Error::Enter { source })?;
+            if !state.stored {
+                state.book.give_up_storing();
+                return Ok(());
+            }
+            let (sender, written) = oneshot::channel();
+            state.waiting.entry(uid).or_default().push(sender);
+            written
+        };
+        self.0.work.notify_one();
+        written.await.unwrap_or(Err(Error::Stopped))
+    }
+
+    /// The record is no longer needed; its removal rides on the next write.
+    pub fn forget(&self, uid: &str) {
+        let intent = {
+            let mut state = self.lock();
+            let intent = state.book.get(uid).map(|entry| Arc::clone(&entry.intent));
+            if state.stored {
+                state.book.leave(uid)
+            } else {
+                state.book.remove(uid)
+            }
+            intent
+        };
+        if let Some(intent) = intent {
+            (self.0.on_change)(Change::Left { intent: &intent });
+        }
+    }
+
+    /// Writes the removals that have nothing to ride on.
+    pub async fn flush(&self) -> Result<(), Error> {
+        let flushed = {
+            let mut state = self.lock();
+            if !state.stored || state.book.pages_to_clean().is_empty() {
+                return Ok(());
+            }
+            let (sender, flushed) = oneshot::channel();
+            state.flushing.push(sender);
+            flushed
+        };
+        self.0.work.notify_one();
+        flushed.await.unwrap_or(Err(Error::Stopped))
+    }
+
+    /// The live record of a claim.
+    pub fn get(&self, uid: &str) -> Option<Recorded> {
+        let state = self.lock();
+        let entry = state.book.get(uid).filter(|entry| entry.stage != Stage::Leaving)?;
+        Some(Recorded {
+            intent: Arc::clone(&entry.intent),
+            durable: entry.stage == Stage::Stored,
+            maybe_made: entry.maybe_made,
+        })
+    }
+
+    /// What is left of a claim's record.
+    pub fn trace(&self, uid: &str) -> Trace {
+        match self.lock().book.get(uid).map(|entry| entry.stage) {
+            None => Trace::None,
+            Some(Stage::Leaving) => Trace::Leaving,
+            Some(Stage::Wanted | Stage::Stored) => Trace::Live,
+        }
+    }
+
+    /// The claims that have a live record.
+    pub fn uids(&self) -> Vec<String> {
+        let state = self.lock();
+        let live = |uid: &String| state.book.get(uid).is_some_and(|entry| entry.stage != Stage::Leaving);
+        state.book.uids().into_iter().filter(live).collect()
+    }
+
+    /// A call is about to be sent: from now on the volume may exist.
+    pub fn call_sent(&self, uid: &str) {
+        self.lock().book.set_maybe_made(uid, true);
+    }
+
+    /// The driver gave its final word that there is no volume.
+    pub fn certainly_not_made(&self, uid: &str) {
+        self.lock().book.set_maybe_made(uid, false);
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.0.state.lock().expect("no code panics while holding the journal")
+    }
+}
+
+pub use pages::Pages as Storage;

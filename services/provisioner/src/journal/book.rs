@@ -1,0 +1,254 @@
+//! The journal as plain data: which records there are, on which page each stands, and how a page's Lease is edited.
+//!
+//! A page is one Lease object; each record is one of its annotations. Nothing here waits or writes.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use serde_json::{Value, json};
+
+use crate::intent::Intent;
+
+/// Annotations that start so are records; the claim's uid follows.
+pub const RECORD: &str = "intent.provisioner.stowage.dev/";
+
+/// Annotation that says which run of the provisioner writes the page.
+pub const WRITER: &str = "provisioner.stowage.dev/writer";
+
+/// Kubernetes allows 256 KiB of annotations on an object; a page takes no new record beyond this.
+const PAGE_BYTES: usize = 200 * 1024;
+
+/// A record alone may fill a page up to this: a class's parameters can be that large.
+const RECORD_BYTES: usize = 250 * 1024;
+
+/// Where a record stands between memory and the API server.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Stage {
+    /// To be written; it may be stored already if a write got no answer.
+    Wanted,
+    /// Certainly stored.
+    Stored,
+    /// No longer needed; goes with the next write of its page.
+    Leaving,
+}
+
+/// One record.
+#[derive(Debug, Clone)]
+pub struct Entry {
+    pub intent: Arc<Intent>,
+    /// The record as stored. Kept as it was read, so that fields we do not know survive.
+    text: String,
+    page: usize,
+    pub stage: Stage,
+    /// Whether the driver may have made the volume: a call was sent and no final failure was answered since.
+    pub maybe_made: bool,
+    /// Distinguishes a record from its successor for the same claim.
+    generation: u64,
+}
+
+/// All records of one driver.
+#[derive(Debug)]
+pub struct Book {
+    writer: String,
+    entries: BTreeMap<String, Entry>,
+    unreadable: BTreeSet<String>,
+    generation: u64,
+}
+
+/// What an edit of a page did, to be confirmed once the write is answered.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub struct Edit {
+    /// Another run of the provisioner writes this page; nothing was edited.
+    pub deposed_by: Option<String>,
+    put: Vec<(String, u64)>,
+    dropped: Vec<(String, u64)>,
+    /// Claims whose records were found on the page and not known before.
+    pub adopted: Vec<String>,
+}
+
+/// Why a record cannot be written at all.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("the record has {bytes} bytes, a Lease holds {RECORD_BYTES}; shorten the parameters of the StorageClass")]
+pub struct TooLarge {
+    bytes: usize,
+}
+
+impl Book {
+    /// An empty book written by this run.
+    pub fn new(writer: impl Into<String>) -> Self {
+        Self { writer: writer.into(), entries: BTreeMap::new(), unreadable: BTreeSet::new(), generation: 0 }
+    }
+
+    pub fn get(&self, uid: &str) -> Option<&Entry> {
+        self.entries.get(uid)
+    }
+
+    pub fn uids(&self) -> Vec<String> {
+        self.entries.keys().cloned().collect()
+    }
+
+    /// Enters or replaces a record; it is durable only once a write of its page is confirmed.
+    pub fn enter(&mut self, intent: Arc<Intent>) -> Result<(), TooLarge> {
+        let uid = intent.claim.uid.clone();
+        let text = intent.encode();
+        let bytes = RECORD.len() + uid.len() + text.len();
+        if bytes > RECORD_BYTES {
+            return Err(TooLarge { bytes });
+        }
+        let known = self.entries.get(&uid);
+        let maybe_made = known.is_some_and(|entry| entry.maybe_made);
+        let page = known.map_or_else(|| self.page_with_room(bytes), |entry| entry.page);
+        self.generation += 1;
+        let generation = self.generation;
+        self.entries.insert(uid, Entry { intent, text, page, stage: Stage::Wanted, maybe_made, generation });
+        Ok(())
+    }
+
+    /// Prefers the page that has most to remove, so that removals ride on a write soon; then the first with room.
+    fn page_with_room(&self, bytes: usize) -> usize {
+        let mut pages: BTreeMap<usize, (usize, usize)> = BTreeMap::new();
+        for (uid, entry) in &self.entries {
+            let (live, leaving) = pages.entry(entry.page).or_default();
+            let size = RECORD.len() + uid.len() + entry.text.len();
+            *(if entry.stage == Stage::Leaving { leaving } else { live }) += size;
+        }
+        let free = (0..).find(|page| !pages.contains_key(page)).unwrap_or_default();
+        let fitting = pages.iter().filter(|(_, (live, _))| live + bytes <= PAGE_BYTES);
+        let best = fitting.max_by_key(|(page, (_, leaving))| (*leaving, std::cmp::Reverse(**page)));
+        best.map_or(free, |(page, _)| *page)
+    }
+
+    /// The record is no longer needed.
+    pub fn leave(&mut self, uid: &str) {
+        if let Some(entry) = self.entries.get_mut(uid) {
+            entry.stage = Stage::Leaving;
+        }
+    }
+
+    /// The record is gone for good; used where nothing is stored.
+    pub fn remove(&mut self, uid: &str) {
+        self.entries.remove(uid);
+    }
+
+    /// Remembers whether the driver may have made the volume.
+    pub fn set_maybe_made(&mut self, uid: &str, maybe_made: bool) {
+        if let Some(entry) = self.entries.get_mut(uid) {
+            entry.maybe_made = maybe_made;
+        }
+    }
+
+    /// The page a record is on.
+    pub fn page_of(&self, uid: &str) -> Option<usize> {
+        self.entries.get(uid).map(|entry| entry.page)
+    }
+
+    /// Pages from which records are to go.
+    pub fn pages_to_clean(&self) -> BTreeSet<usize> {
+        self.entries.values().filter(|entry| entry.stage == Stage::Leaving).map(|entry| entry.page).collect()
+    }
+
+    /// A page that does not exist yet.
+    pub fn new_page(&self, namespace: &str, name: &str, labels: Value) -> Value {
+        json!({
+            "metadata": {
+                "namespace": namespace, "name": name, "labels": labels, "annotations": { WRITER: self.writer },
+            },
+            "spec": {},
+        })
+    }
+
+    /// Brings the page's Lease to what the book says, leaving everything that is not ours as it is.
+    ///
+    /// `take` makes this run the page's writer; otherwise a page taken by another run is left alone.
+    pub fn edit(&mut self, page: usize, lease: &mut Value, take: bool) -> Edit {
+        let mut edit = Edit::default();
+        if !lease["metadata"]["annotations"].is_object() {
+            lease["metadata"]["annotations"] = json!({});
+        }
+        let annotations = lease["metadata"]["annotations"].as_object_mut().expect("made an object just now");
+        let writer = annotations.get(WRITER).and_then(Value::as_str).unwrap_or_default();
+        if writer != self.writer && !take {
+            edit.deposed_by = Some(writer.to_owned());
+            return edit;
+        }
+        annotations.insert(WRITER.into(), self.writer.as_str().into());
+        for (key, value) in annotations.iter() {
+            if let Some(uid) = key.strip_prefix(RECORD) {
+                self.adopt(uid, value.as_str().unwrap_or_default(), page, &mut edit);
+            }
+        }
+        for (uid, entry) in self.entries.iter().filter(|(_, entry)| entry.page == page) {
+            let key = format!("{RECORD}{uid}");
+            if entry.stage == Stage::Leaving {
+                annotations.remove(&key);
+                edit.dropped.push((uid.clone(), entry.generation));
+            } else {
+                annotations.insert(key, entry.text.as_str().into());
+                edit.put.push((uid.clone(), entry.generation));
+            }
+        }
+        edit
+    }
+
+    fn adopt(&mut self, uid: &str, text: &str, page: usize, edit: &mut Edit) {
+        if self.entries.contains_key(uid) || self.unreadable.contains(uid) {
+            return;
+        }
+        match Intent::decode(text) {
+            Ok(intent) if intent.claim.uid == uid => {
+                let intent = Arc::new(intent);
+                let stage = Stage::Stored;
+                // Who wrote it may have called the driver before it died.
+                let entry = Entry { intent, text: text.into(), page, stage, maybe_made: true, generation: 0 };
+                self.entries.insert(uid.into(), entry);
+                edit.adopted.push(uid.into());
+            }
+            Ok(intent) => {
+                tracing::error!(uid, other = intent.claim.uid, "an intent record is filed under another claim's uid");
+                self.unreadable.insert(uid.into());
+            }
+            Err(error) => {
+                tracing::error!(uid, %error, "an intent record cannot be read and is left alone");
+                self.unreadable.insert(uid.into());
+            }
+        }
+    }
+
+    /// The edit is stored. Returns the claims whose records are durable now, and the intents whose records are gone.
+    pub fn confirm(&mut self, edit: &Edit) -> (Vec<String>, Vec<Arc<Intent>>) {
+        let mut durable = Vec::new();
+        for (uid, generation) in &edit.put {
+            if let Some(entry) = self.entries.get_mut(uid).filter(|entry| entry.generation == *generation) {
+                // Left meanwhile: stored, and to be removed by a later write.
+                if entry.stage == Stage::Wanted {
+                    entry.stage = Stage::Stored;
+                }
+                durable.push(uid.clone());
+            }
+        }
+        let mut gone = Vec::new();
+        for (uid, generation) in &edit.dropped {
+            if self.entries.get(uid).is_some_and(|entry| entry.generation == *generation) {
+                gone.extend(self.entries.remove(uid).map(|entry| entry.intent));
+            }
+        }
+        (durable, gone)
+    }
+
+    /// Nothing can be stored: every record counts as good as it gets, and those leaving are gone.
+    pub fn give_up_storing(&mut self) -> Vec<Arc<Intent>> {
+        let mut gone = Vec::new();
+        self.entries.retain(|_, entry| {
+            if entry.stage == Stage::Leaving {
+                gone.push(Arc::clone(&entry.intent));
+                return false;
+            }
+            entry.stage = Stage::Stored;
+            true
+        });
+        gone
+    }
+}
+
+#[cfg(test)]
+mod tests;

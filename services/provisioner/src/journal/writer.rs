@@ -1,0 +1,146 @@
+//! The one task that writes the journal.
+
+use std::collections::BTreeSet;
+use std::time::Duration;
+
+use stowage_runtime::backoff::Backoff;
+
+use super::book::Edit;
+use super::pages::{Failure, Pages};
+use super::{Change, Error, Journal, State, Waiter};
+
+/// Between tries to read the journal at start, without which nothing may begin.
+const START: Backoff = Backoff { base: Duration::from_millis(100), max: Duration::from_secs(10) };
+
+/// Tries before the start is given up and left to whoever restarts us.
+const START_TRIES: u32 = 8;
+
+/// Reads every page and signs it, so that an earlier run can write no more.
+pub async fn take_over(journal: &Journal, pages: &Pages) -> Result<(), Error> {
+    let mut failures = 0;
+    let mut existing = loop {
+        let error = match pages.list().await {
+            Ok(existing) => break existing,
+            Err(kube::Error::Api(status)) if status.code == 403 => {
+                journal.stay_in_memory(&status.message);
+                return Ok(());
+            }
+            Err(error) => error,
+        };
+        failures += 1;
+        let namespace = pages.key(0).namespace;
+        if failures > START_TRIES {
+            return Err(Error::Read { namespace, reason: error.to_string() });
+        }
+        tracing::warn!(namespace, %error, "cannot list the intent journal yet");
+        tokio::time::sleep(START.delay(failures)).await;
+    };
+    if existing.is_empty() {
+        // Made even when there is nothing to record: a deposed run must find somebody else's signature.
+        existing.push(0);
+    }
+    for page in existing {
+        match pages.write(journal, page, true).await {
+            Ok(edit) => journal.confirm(&edit),
+            Err(Failure::Forbidden(error)) => {
+                journal.stay_in_memory(&error.to_string());
+                return Ok(());
+            }
+            Err(Failure::Lost(error)) => return Err(error),
+        }
+    }
+    Ok(())
+}
+
+/// Writes whatever gathered, page by page, for ever.
+pub async fn run(journal: Journal, pages: Pages) {
+    loop {
+        journal.0.work.notified().await;
+        loop {
+            let Some(Batch { pages: batch, flushing }) = journal.lock().batch() else { break };
+            let mut flushed = Ok(());
+            for page in batch {
+                match pages.write(&journal, page, false).await {
+                    Ok(edit) => journal.confirm(&edit),
+                    Err(Failure::Forbidden(error)) => journal.stay_in_memory(&error.to_string()),
+                    Err(Failure::Lost(error)) => {
+                        journal.lock().fail(page, &error);
+                        flushed = Err(error);
+                    }
+                }
+            }
+            answer(flushing, &flushed);
+        }
+    }
+}
+
+struct Batch {
+    pages: BTreeSet<usize>,
+    flushing: Vec<Waiter>,
+}
+
+/// Whoever no longer waits was dropped with the whole service.
+fn answer(waiters: impl IntoIterator<Item = Waiter>, result: &Result<(), Error>) {
+    for waiter in waiters {
+        let _ = waiter.send(result.clone());
+    }
+}
+
+impl State {
+    /// The pages somebody waits for; `None` when nobody does.
+    fn batch(&mut self) -> Option<Batch> {
+        let flushing = std::mem::take(&mut self.flushing);
+        let mut pages: BTreeSet<usize> = self.waiting.keys().filter_map(|uid| self.book.page_of(uid)).collect();
+        if !flushing.is_empty() {
+            pages.extend(self.book.pages_to_clean());
+        }
+        (!pages.is_empty() || !flushing.is_empty()).then_some(Batch { pages, flushing })
+    }
+
+    fn fail(&mut self, page: usize, error: &Error) {
+        let on_page = |uid: &String| self.book.page_of(uid) == Some(page);
+        let failed: Vec<String> = self.waiting.keys().filter(|uid| on_page(uid)).cloned().collect();
+        let waiters: Vec<Waiter> = failed.iter().filter_map(|uid| self.waiting.remove(uid)).flatten().collect();
+        answer(waiters, &Err(error.clone()));
+    }
+}
+
+impl Journal {
+    fn confirm(&self, edit: &Edit) {
+        let gone = {
+            let mut state = self.lock();
+            let (durable, gone) = state.book.confirm(edit);
+            let settled = durable.iter().chain(gone.iter().map(|intent| &intent.claim.uid));
+            let waiters: Vec<Waiter> = settled.filter_map(|uid| state.waiting.remove(uid)).flatten().collect();
+            answer(waiters, &Ok(()));
+            gone
+        };
+        for intent in &gone {
+            (self.0.on_change)(Change::Left { intent });
+        }
+        for uid in &edit.adopted {
+            (self.0.on_change)(Change::Adopted { uid });
+        }
+    }
+
+    fn stay_in_memory(&self, reason: &str) {
+        let gone = {
+            let mut state = self.lock();
+            if state.stored {
+                tracing::warn!(
+                    reason,
+                    "no right to write Leases: intents stay in memory, so a crash can leak a volume; grant get, list, \
+                     create and update of leases in this namespace, or pass --intent-journal=false to silence this"
+                );
+            }
+            state.stored = false;
+            let gone = state.book.give_up_storing();
+            answer(std::mem::take(&mut state.waiting).into_values().flatten(), &Ok(()));
+            answer(std::mem::take(&mut state.flushing), &Ok(()));
+            gone
+        };
+        for intent in &gone {
+            (self.0.on_change)(Change::Left { intent });
+        }
+    }
+}

@@ -1,0 +1,162 @@
+//! From a claim and its class to the intent to make a volume, or to the reason why not.
+
+use std::collections::BTreeMap;
+
+use stowage_model::access_mode;
+use stowage_model::claim::{Claim, DataSource};
+use stowage_model::class::StorageClass;
+use stowage_model::phase::VolumeMode;
+use stowage_model::quantity::{self, Quantity};
+
+use crate::driver::Facts;
+use crate::intent::{ClaimId, ClassPart, Intent, Mount, Request};
+use crate::secrets;
+
+const FS_TYPE: &str = "csi.storage.k8s.io/fstype";
+const DEPRECATED_FS_TYPE: &str = "fstype";
+
+/// Why no volume can be made for a claim as things stand; each names the field, the value and the way out.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum Problem {
+    #[error("StorageClass {class:?} does not exist; create it, or claim with a class that does")]
+    FindClass { class: String },
+    #[error(
+        "StorageClass {class:?} has the provisioner {provisioner:?}, the claim asks {driver:?}; \
+         claim with a class of that driver (in-tree classes are not translated)"
+    )]
+    MatchProvisioner { class: String, provisioner: String, driver: String },
+    #[error(
+        "driver {driver:?} lacks the capability CREATE_DELETE_VOLUME; make the volume by hand or use another driver"
+    )]
+    FindCapability { driver: String },
+    #[error("spec.selector cannot be met by a new volume; remove it, or name an existing volume in spec.volumeName")]
+    MeetSelector,
+    #[error(
+        "spec.dataSource {kind} {name:?} is not supported by this provisioner yet; \
+         claim an empty volume and copy the data into it"
+    )]
+    FillFromSource { kind: String, name: String },
+    #[error("spec.volumeAttributesClassName {name:?} is not supported by this provisioner yet; claim without it")]
+    ApplyAttributesClass { name: String },
+    #[error("spec.resources.requests.storage is {value}; ask for at least one byte")]
+    AskForNothing { value: Quantity },
+    #[error("spec.resources.requests.storage: {source}; ask for less")]
+    FitSize { source: quantity::Error },
+    #[error("{source}")]
+    MapAccessModes { source: access_mode::Error },
+    #[error("StorageClass {class:?} has the parameters {FS_TYPE:?} and {other:?}; keep the first")]
+    ChooseFsType { class: String, other: String },
+    #[error(
+        "StorageClass {class:?} has the unknown parameter {key:?}; keys starting with csi.storage.k8s.io/ are reserved"
+    )]
+    KnowParameter { class: String, key: String },
+    #[error("StorageClass {class:?}: {source}")]
+    ResolveSecrets { class: String, source: secrets::Error },
+    #[error("--volume-name-prefix is empty; volumes need a name, the default is pvc")]
+    NameVolume,
+    #[error(
+        "PersistentVolume {volume:?} exists already and is not this claim's; \
+         delete it, or name it in spec.volumeName if it is meant"
+    )]
+    UseName { volume: String },
+}
+
+/// Everything that is needed to make the claim's volume and to make it again, exactly so, after a crash.
+pub fn build(claim: &Claim, class: &StorageClass, facts: &Facts) -> Result<Intent, Problem> {
+    let class_name = &class.meta.name;
+    if class.provisioner != facts.driver {
+        let provisioner = class.provisioner.clone();
+        return Err(Problem::MatchProvisioner { class: class_name.clone(), provisioner, driver: facts.driver.clone() });
+    }
+    if !facts.creates {
+        return Err(Problem::FindCapability { driver: facts.driver.clone() });
+    }
+    if facts.options.volume_name_prefix.is_empty() {
+        return Err(Problem::NameVolume);
+    }
+    if let Some(DataSource { kind, name, .. }) = claim.data_source() {
+        return Err(Problem::FillFromSource { kind: kind.clone(), name: name.clone() });
+    }
+    if !claim.attributes_class().is_empty() {
+        return Err(Problem::ApplyAttributesClass { name: claim.attributes_class().to_owned() });
+    }
+    if claim.spec.selector.is_some() {
+        return Err(Problem::MeetSelector);
+    }
+    let volume = facts.volume_name(&claim.meta.uid);
+    let modes = access_mode::each_to_csi(claim.spec.access_modes, facts.finer_modes)
+        .map_err(|source| Problem::MapAccessModes { source })?;
+    let mount = match claim.spec.volume_mode {
+        VolumeMode::Block => None,
+        _ => Some(Mount { fs_type: fs_type(class, facts)?, flags: class.mount_options.clone() }),
+    };
+    let subject = secrets::Subject::of(claim, &volume);
+    let secrets = secrets::resolve(&class.parameters, subject)
+        .map_err(|source| Problem::ResolveSecrets { class: class_name.clone(), source })?;
+    let request = Request {
+        bytes: size(claim)?,
+        modes: modes.into_iter().map(access_mode::CsiAccessMode::number).collect(),
+        mount,
+        parameters: parameters(claim, class, facts, &volume)?,
+    };
+    let id =
+        ClaimId { namespace: claim.meta.namespace.clone(), name: claim.meta.name.clone(), uid: claim.meta.uid.clone() };
+    let class = ClassPart {
+        name: claim.class_name().to_owned(),
+        reclaim_policy: class.reclaim_policy().as_str().to_owned(),
+        mount_options: class.mount_options.clone(),
+    };
+    Ok(Intent::new(id, volume, request, secrets, class))
+}
+
+/// Whether somebody other than a CSI driver fills the volume: a populator makes its own.
+pub fn is_populated(claim: &Claim) -> bool {
+    claim.data_source().is_some_and(|source| match source.api_group.as_deref().unwrap_or_default() {
+        "" => source.kind != "PersistentVolumeClaim",
+        "snapshot.storage.k8s.io" => source.kind != "VolumeSnapshot",
+        _ => true,
+    })
+}
+
+fn size(claim: &Claim) -> Result<i64, Problem> {
+    match claim.requested().size() {
+        Ok(0) => Err(Problem::AskForNothing { value: claim.requested() }),
+        Ok(bytes) => Ok(bytes),
+        Err(source) => Err(Problem::FitSize { source }),
+    }
+}
+
+fn fs_type(class: &StorageClass, facts: &Facts) -> Result<String, Problem> {
+    let is_fs_type = |key: &str| key.eq_ignore_ascii_case(FS_TYPE) || key.eq_ignore_ascii_case(DEPRECATED_FS_TYPE);
+    let mut found = class.parameters.iter().filter(|(key, _)| is_fs_type(key));
+    let chosen = found.next().map(|(_, value)| value.as_str()).unwrap_or_default();
+    if let Some((other, _)) = found.next() {
+        return Err(Problem::ChooseFsType { class: class.meta.name.clone(), other: other.clone() });
+    }
+    Ok(if chosen.is_empty() { facts.options.default_fstype.clone() } else { chosen.to_owned() })
+}
+
+fn parameters(
+    claim: &Claim,
+    class: &StorageClass,
+    facts: &Facts,
+    volume: &str,
+) -> Result<BTreeMap<String, String>, Problem> {
+    let mut parameters = BTreeMap::new();
+    for (key, value) in &class.parameters {
+        if !key.starts_with(secrets::PREFIX) {
+            parameters.insert(key.clone(), value.clone());
+        } else if !secrets::is_key(key) && !key.eq_ignore_ascii_case(FS_TYPE) {
+            return Err(Problem::KnowParameter { class: class.meta.name.clone(), key: key.clone() });
+        }
+    }
+    if facts.options.extra_create_metadata {
+        let meta = &claim.meta;
+        let metadata = [("pvc/name", meta.name.as_str()), ("pvc/namespace", &meta.namespace), ("pv/name", volume)];
+        parameters.extend(metadata.map(|(key, value)| (format!("{}{key}", secrets::PREFIX), value.to_owned())));
+    }
+    Ok(parameters)
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,48 @@
+//! What one decision needs, gathered from the caches, the journal and the operations.
+
+use std::sync::Arc;
+
+use stowage_model::claim::Claim;
+use stowage_model::class::StorageClass;
+use stowage_model::volume::Volume;
+use stowage_runtime::cache::View;
+use stowage_runtime::events::Note;
+use stowage_runtime::operation::Record;
+
+use crate::driver::Facts;
+use crate::intent::Made;
+use crate::journal::{Recorded, Trace};
+
+/// A claim, its record, and what came of the calls for it.
+#[derive(Debug, Clone)]
+pub struct ClaimSnapshot<'a> {
+    pub facts: &'a Facts,
+    /// The claim with this uid; a namesake is not it.
+    pub claim: Option<Arc<Claim>>,
+    /// The class the claim names, if it exists.
+    pub class: Option<Arc<StorageClass>>,
+    /// What has the name the claim's volume gets.
+    pub volume: View<Volume>,
+    pub recorded: Option<Recorded>,
+    pub creation: Option<Record<Made>>,
+    /// DeleteVolume of a volume that nobody wants any more.
+    pub cleanup: Option<Record<String>>,
+    /// A PersistentVolume that has the handle of the volume made, whatever its name.
+    pub owner: Option<String>,
+    /// The last thing said about the claim, so that it is not said again.
+    pub told: Option<Note>,
+}
+
+/// A PersistentVolume and what came of its deletion.
+#[derive(Debug, Clone)]
+pub struct VolumeSnapshot<'a> {
+    pub facts: &'a Facts,
+    pub volume: View<Volume>,
+    /// Result: the uid of the object whose volume was deleted.
+    pub deletion: Option<Record<String>>,
+    /// Node of an attachment that still names the volume.
+    pub attached_to: Option<String>,
+    /// What is left of the record of the claim it was made for.
+    pub trace: Trace,
+    pub told: Option<Note>,
+}
