@@ -86,6 +86,11 @@ impl Error {
         matches!(self, Error::RemoveMounted { .. }) || self.os_error() == Some(nix::libc::EBUSY)
     }
 
+    /// Whether nobody knows if the change was made: the call got no answer.
+    pub fn is_uncertain(&self) -> bool {
+        matches!(self, Error::FinishCall { .. } | Error::Stopped { .. })
+    }
+
     /// Whether the file or one of its parents does not exist.
     pub fn is_missing(&self) -> bool {
         matches!(self.os_error(), Some(nix::libc::ENOENT | nix::libc::ENOTDIR))

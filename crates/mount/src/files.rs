@@ -135,7 +135,7 @@ fn is_waiting_name(name: &OsStr) -> bool {
 }
 
 fn parent(path: &Path) -> &Path {
-    path.parent().unwrap_or(Path::new("/"))
+    path.parent().unwrap_or_else(|| Path::new("/"))
 }
 
 pub(crate) fn write_file(path: &Path, contents: &[u8]) -> Result<()> {
@@ -182,10 +182,11 @@ pub(crate) fn read_file(path: &Path) -> Result<Option<Vec<u8>>> {
 }
 
 pub(crate) fn remove_file(path: &Path) -> Result<()> {
-    match unless_missing(fs::remove_file(path)).map_err(failed("remove", path))? {
-        Some(()) => sync_dir(parent(path)),
-        None => Ok(()),
+    let mut changed = false;
+    for path in [waiting_name(path).as_path(), path] {
+        changed |= unless_missing(fs::remove_file(path)).map_err(failed("remove", path))?.is_some();
     }
+    if changed { sync_dir(parent(path)) } else { Ok(()) }
 }
 
 pub(crate) fn list_dir(path: &Path) -> Result<Option<Vec<DirEntry>>> {
@@ -269,7 +270,7 @@ mod tests {
     }
 
     #[test]
-    fn the_leftover_of_an_interrupted_write_is_not_listed_and_is_replaced() {
+    fn the_leftover_of_an_interrupted_write_is_not_listed_and_goes_with_the_next_write_or_removal() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("record.json");
         fs::write(waiting_name(&path), b"half").unwrap();
@@ -277,6 +278,9 @@ mod tests {
         write_file(&path, b"whole").unwrap();
         let names: Vec<_> = fs::read_dir(dir.path()).unwrap().map(|entry| entry.unwrap().file_name()).collect();
         assert_eq!(names, ["record.json"]);
+        fs::write(waiting_name(&path), b"half").unwrap();
+        remove_file(&path).unwrap();
+        assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 0);
     }
 
     #[test]

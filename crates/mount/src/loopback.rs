@@ -2,8 +2,10 @@
 
 mod control;
 
+use std::ffi::OsString;
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, ErrorKind};
+use std::os::unix::ffi::OsStringExt;
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 
@@ -30,10 +32,14 @@ pub struct LoopDevice {
     pub number: DeviceNumber,
     /// The image it serves.
     pub image: FileId,
+    /// Where the kernel last saw that image; ` (deleted)` follows if it has no name any more.
+    pub backing: PathBuf,
     /// The words its maker left on it; tells whose it is, since all mount namespaces share one set of devices.
     pub tag: String,
     /// Whether the page cache of the image's file system is bypassed.
     pub direct_io: bool,
+    /// Whether it goes away with its last user: it was detached while somebody looked at it, or made that way.
+    pub autoclear: bool,
 }
 
 fn failed(action: &'static str, device: &Path) -> impl FnOnce(io::Error) -> Error {
@@ -61,6 +67,12 @@ fn open(index: u32, write: bool) -> Result<File> {
     file.map_err(failed("open", &path))
 }
 
+/// For people and for cleaning up; what a device serves is told by `image`.
+fn backing(index: u32) -> PathBuf {
+    let name = fs::read(format!("/sys/block/loop{index}/loop/backing_file")).unwrap_or_default();
+    PathBuf::from(OsString::from_vec(name.trim_ascii_end().to_vec()))
+}
+
 /// `None` if the device is not in use.
 fn status(index: u32, device: &File) -> Result<Option<LoopDevice>> {
     let path = node(index);
@@ -68,8 +80,10 @@ fn status(index: u32, device: &File) -> Result<Option<LoopDevice>> {
         Ok(status) => Ok(Some(LoopDevice {
             number: DeviceNumber { major: MAJOR, minor: index },
             image: FileId { device: status.device, inode: status.inode },
+            backing: backing(index),
             tag: status.tag(),
             direct_io: status.flags & control::DIRECT_IO != 0,
+            autoclear: status.flags & control::AUTOCLEAR != 0,
             path,
         })),
         Err(nix::errno::Errno::ENXIO) => Ok(None),

@@ -47,7 +47,7 @@ pub trait Mounter: Send + Sync {
     /// The contents of a small regular file; a link is refused.
     async fn read_file(&self, path: &Path) -> Result<Option<Vec<u8>>>;
 
-    /// Removes a file durably.
+    /// Removes a file durably, and what an interrupted `write_file` left of it.
     async fn remove_file(&self, path: &Path) -> Result<()>;
 
     /// The entries of a directory by name, without the leftovers of interrupted `write_file` calls.

@@ -111,6 +111,7 @@ fn an_image_becomes_a_device_a_file_system_and_a_mount_of_the_promised_size() {
         let device = attached(&image, &tag("life")).await;
         let found = HOST.loops().await.unwrap().into_iter().find(|found| found.tag == tag("life")).unwrap();
         assert_eq!(found, device.0);
+        assert_eq!(found.backing, image);
         assert_eq!(found.image, HOST.stat(&image).await.unwrap().unwrap().id);
 
         assert_eq!(HOST.probe(&found.path).await.unwrap(), Content::Blank);

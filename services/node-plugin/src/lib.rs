@@ -1,1 +1,46 @@
+//! The shared-pool CSI driver (`shared.csi.stowage.dev`): volumes are sparse images in pools that several nodes see.
+//!
+//! Watches nothing and writes to no API: it answers Identity, Controller and Node calls on one socket. What it knows
+//! lies in the pools (a record per volume, per staging and per node) and in the kernel (loop devices that carry our
+//! tag, the mount table); nothing is kept in memory but which volumes have a call in progress. All changes go through
+//! one `Arc<dyn Host>`. Every call converges: repeated after a kill at any change, it finishes what was begun.
 
+#![forbid(unsafe_code)]
+
+pub mod args;
+mod capability;
+mod controller;
+mod driver;
+mod identity;
+mod locks;
+mod node;
+mod parameters;
+mod pool;
+mod size;
+mod staging;
+mod token;
+mod volume;
+
+use std::sync::Arc;
+
+use stowage_csi::server::{self, Socket};
+use stowage_mount::Host;
+
+pub use crate::args::{Mode, Options};
+pub use crate::driver::Driver;
+pub use crate::token::TOKEN_KEY;
+
+/// Serves until `shutdown`, then lets the calls in progress finish; volumes in use stay mounted.
+pub async fn run(
+    options: Options,
+    host: Arc<dyn Host>,
+    shutdown: impl Future<Output = ()>,
+) -> Result<(), server::Error> {
+    let socket = Socket::bind(options.endpoint.path(), options.socket_mode)?;
+    let driver = Driver::new(&options, host);
+    driver.report_pools().await;
+    tracing::info!(driver = %options.driver_name, node = %options.node_id, endpoint = %options.endpoint, "serving");
+    let served = socket.serve(driver.routes(), shutdown).await;
+    driver.drain().await;
+    served
+}

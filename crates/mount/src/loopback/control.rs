@@ -7,6 +7,7 @@ use std::os::fd::AsRawFd;
 use nix::{Result, ioctl_none_bad, ioctl_read_bad, ioctl_write_ptr_bad};
 
 pub(super) const NAME: usize = 64;
+pub(super) const AUTOCLEAR: u32 = 4;
 pub(super) const DIRECT_IO: u32 = 16;
 
 /// `struct loop_info64`.

@@ -1,0 +1,195 @@
+use std::path::PathBuf;
+use std::str::FromStr;
+use std::sync::Arc;
+
+use clap::{Parser, ValueEnum};
+use stowage_csi::Endpoint;
+use stowage_csi::server::SocketMode;
+use stowage_mount::LinuxMounter;
+use stowage_runtime::args::LogArgs;
+use stowage_runtime::log;
+use stowage_runtime::shutdown::Shutdown;
+
+use crate::pool::is_pool_name;
+
+/// The name clusters know this driver by unless told otherwise.
+pub const DRIVER_NAME: &str = "shared.csi.stowage.dev";
+/// CSI's limit for a plugin name, in characters.
+const MAX_DRIVER_NAME: usize = 63;
+/// Node names become file names in the pool; Kubernetes allows 253 bytes, a file name with our endings 255.
+const MAX_NODE_ID: usize = 190;
+
+/// Which services this process offers besides Identity.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum Mode {
+    /// Makes, removes and attaches volumes: one per cluster.
+    Controller,
+    /// Stages and publishes volumes: one per node.
+    Node,
+    /// Both.
+    All,
+}
+
+/// What the driver needs to know, checked.
+#[derive(Debug, Clone)]
+pub struct Options {
+    pub driver_name: String,
+    pub endpoint: Endpoint,
+    pub socket_mode: SocketMode,
+    pub node_id: String,
+    pub pools: Vec<PoolOption>,
+    pub mode: Mode,
+    /// How many times the space of a pool may be promised; 1 promises only what is there.
+    pub overcommit: f64,
+}
+
+/// One `--pool NAME=PATH`.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct PoolOption {
+    pub name: String,
+    pub path: PathBuf,
+}
+
+impl FromStr for PoolOption {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let (name, path) = text.split_once('=').ok_or("write NAME=PATH, such as fast=/mnt/fast")?;
+        if !is_pool_name(name) {
+            return Err(format!("pool name {name:?} must be 1 to 32 of a-z, 0-9 and inner dashes"));
+        }
+        let path = PathBuf::from(path);
+        match path.is_absolute() {
+            true => Ok(PoolOption { name: name.into(), path }),
+            false => Err(format!("pool path {path:?} must be absolute")),
+        }
+    }
+}
+
+/// A CSI driver for volumes in pools that several nodes see.
+#[derive(Debug, Parser)]
+#[command(name = "node-plugin", version)]
+pub struct Args {
+    /// Socket to serve on
+    #[arg(long, value_name = "unix:///PATH", env = "CSI_ENDPOINT")]
+    endpoint: Endpoint,
+    /// Permission bits of the socket
+    #[arg(long, value_name = "OCTAL", default_value_t)]
+    socket_mode: SocketMode,
+    /// Name of this node, as the cluster knows it
+    #[arg(long, value_name = "NAME", value_parser = parse_node_id)]
+    nodeid: String,
+    /// A directory for volumes, as NAME=PATH; may be repeated
+    #[arg(long = "pool", value_name = "NAME=PATH", required = true)]
+    pools: Vec<PoolOption>,
+    /// Which services to offer
+    #[arg(long, value_enum, default_value_t = Mode::All)]
+    mode: Mode,
+    /// Name of the driver
+    #[arg(long, value_name = "NAME", default_value = DRIVER_NAME, value_parser = parse_driver_name)]
+    drivername: String,
+    /// How many times the space of a pool may be promised to volumes
+    #[arg(long, value_name = "FACTOR", default_value_t = 1.0, value_parser = parse_overcommit)]
+    overcommit: f64,
+    #[command(flatten)]
+    log: LogArgs,
+}
+
+impl Args {
+    pub fn options(&self) -> anyhow::Result<Options> {
+        for (index, pool) in self.pools.iter().enumerate() {
+            anyhow::ensure!(
+                !self.pools[..index].iter().any(|other| other.name == pool.name || other.path == pool.path),
+                "--pool {}={} is given twice; give each pool its own name and path",
+                pool.name,
+                pool.path.display()
+            );
+        }
+        Ok(Options {
+            driver_name: self.drivername.clone(),
+            endpoint: self.endpoint.clone(),
+            socket_mode: self.socket_mode,
+            node_id: self.nodeid.clone(),
+            pools: self.pools.clone(),
+            mode: self.mode,
+            overcommit: self.overcommit,
+        })
+    }
+
+    pub async fn run(self) -> anyhow::Result<()> {
+        log::init(&self.log)?;
+        let options = self.options()?;
+        let shutdown = Shutdown::new();
+        tokio::select! {
+            biased;
+            served = crate::run(options, Arc::new(LinuxMounter), shutdown.requested()) => Ok(served?),
+            Err(error) = shutdown.clone().listen_to_signals() => Err(error.into()),
+        }
+    }
+}
+
+/// Whether a node's name can be part of a file name.
+pub fn is_node_id(text: &str) -> bool {
+    let fits = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '.' | '_');
+    !text.is_empty() && text.len() <= MAX_NODE_ID && !text.starts_with('.') && text.chars().all(fits)
+}
+
+fn parse_node_id(text: &str) -> Result<String, String> {
+    let good = is_node_id(text);
+    let message = || format!("must be 1 to {MAX_NODE_ID} letters, digits, dashes, dots or underscores, no dot first");
+    good.then(|| text.to_owned()).ok_or_else(message)
+}
+
+fn parse_driver_name(text: &str) -> Result<String, String> {
+    let inner = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '.');
+    let ends = [text.chars().next(), text.chars().last()];
+    let good = text.len() <= MAX_DRIVER_NAME
+        && text.chars().all(inner)
+        && ends.iter().all(|end| end.is_some_and(|c| c.is_ascii_alphabetic()));
+    let message = || format!("must be a domain name of at most {MAX_DRIVER_NAME} characters, such as {DRIVER_NAME}");
+    good.then(|| text.to_owned()).ok_or_else(message)
+}
+
+fn parse_overcommit(text: &str) -> Result<f64, String> {
+    match text.parse::<f64>() {
+        Ok(factor) if (1.0..=1e6).contains(&factor) => Ok(factor),
+        _ => Err("must be a number from 1 to 1000000; 1 promises only the space that is there".into()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn parse(words: &[&str]) -> Result<Args, clap::Error> {
+        let all = ["node-plugin", "--endpoint=unix:///run/csi.sock", "--nodeid=n1"].iter().chain(words);
+        stowage_runtime::flags::try_parse_from(all.map(Into::into))
+    }
+
+    #[test]
+    fn the_flags_of_the_manifests_parse() {
+        let args = parse(&["--pool", "a=/mnt/a", "-pool=b=/mnt/b=c", "--mode=node", "-v=5"]).unwrap();
+        let options = args.options().unwrap();
+        assert_eq!(options.driver_name, DRIVER_NAME);
+        assert_eq!(options.mode, Mode::Node);
+        assert_eq!(options.pools[1], PoolOption { name: "b".into(), path: "/mnt/b=c".into() });
+    }
+
+    #[test]
+    fn a_bad_flag_is_refused_with_its_name_and_the_way_out() {
+        for (words, says) in [
+            (&["--pool=a"][..], "NAME=PATH"),
+            (&["--pool=A=/x"], "pool name \"A\""),
+            (&["--pool=a=x"], "must be absolute"),
+            (&[], "--pool"),
+            (&["--pool=a=/x", "--drivername=-x"], "domain name"),
+            (&["--pool=a=/x", "--nodeid=../n"], "dots or underscores"),
+            (&["--pool=a=/x", "--overcommit=0.5"], "from 1"),
+        ] {
+            let message = parse(words).unwrap_err().to_string();
+            assert!(message.contains(says), "{words:?}: {message}");
+        }
+        let twice = parse(&["--pool=a=/x", "--pool=a=/y"]).unwrap().options().unwrap_err();
+        assert!(twice.to_string().contains("given twice"), "{twice}");
+    }
+}

@@ -1,0 +1,82 @@
+//! ControllerPublishVolume and ControllerUnpublishVolume: who holds a volume is one field of its record.
+
+use std::collections::BTreeMap;
+
+use stowage_csi::v1::{
+    ControllerPublishVolumeRequest, ControllerPublishVolumeResponse, ControllerUnpublishVolumeRequest,
+    ControllerUnpublishVolumeResponse,
+};
+use stowage_mount::FileKind;
+
+use super::Error;
+use crate::args::is_node_id;
+use crate::capability::Capability;
+use crate::driver::Shared;
+use crate::token::{self, Publish, TOKEN_KEY};
+use crate::volume::{Attachment, VolumeId};
+
+pub async fn publish(
+    shared: &Shared,
+    request: &ControllerPublishVolumeRequest,
+) -> Result<ControllerPublishVolumeResponse, Error> {
+    let missing = |field| Error::ReadField { field };
+    let unknown = || Error::FindVolume { volume: request.volume_id.clone() };
+    if request.volume_id.is_empty() {
+        return Err(missing("volume_id"));
+    }
+    if request.node_id.is_empty() {
+        return Err(missing("node_id"));
+    }
+    Capability::read(request.volume_capability.as_ref()).map_err(Error::ReadCapability)?;
+    if request.readonly {
+        return Err(Error::Support { field: "readonly", way_out: "make the mount read-only instead" });
+    }
+    let id = VolumeId::parse(&request.volume_id).ok_or_else(unknown)?;
+    let pool = shared.pool(id.pool())?;
+    let _guard = shared.locks.try_lock(id.key()).ok_or_else(|| Error::Lock { volume: id.to_string() })?;
+    pool.open_for_writing().await?;
+    let mut record = pool.load(&id).await?.ok_or_else(unknown)?;
+    if !is_node_id(&request.node_id) || !pool.exists(&pool.node(&request.node_id)).await? {
+        return Err(Error::FindNode { node: request.node_id.clone(), pool: pool.name().into() });
+    }
+    let image = shared.host.stat(&pool.image(&id)).await.map_err(|source| pool.failed(source))?;
+    if image.is_none_or(|image| image.kind != FileKind::File) {
+        return Err(Error::FindImage { volume: id.to_string() });
+    }
+
+    let attachment = match token::publish(&record, &request.node_id) {
+        Publish::Keep(attachment) => attachment,
+        Publish::Refuse { holder } => return Err(Error::Attached { volume: id.to_string(), node: holder }),
+        Publish::Attach => {
+            let token = shared.host.unique_id().await.map_err(|source| pool.failed(source))?;
+            let attachment = Attachment { node: request.node_id.clone(), token };
+            record.attachment = Some(attachment.clone());
+            pool.store(&id, &record).await?;
+            tracing::info!(volume = %id, node = %request.node_id, "attached");
+            attachment
+        }
+    };
+    let publish_context = BTreeMap::from([(TOKEN_KEY.to_owned(), attachment.token)]);
+    Ok(ControllerPublishVolumeResponse { publish_context })
+}
+
+pub async fn unpublish(
+    shared: &Shared,
+    request: &ControllerUnpublishVolumeRequest,
+) -> Result<ControllerUnpublishVolumeResponse, Error> {
+    if request.volume_id.is_empty() {
+        return Err(Error::ReadField { field: "volume_id" });
+    }
+    let done = ControllerUnpublishVolumeResponse {};
+    let Some(id) = VolumeId::parse(&request.volume_id) else { return Ok(done) };
+    let pool = shared.pool(id.pool())?;
+    let _guard = shared.locks.try_lock(id.key()).ok_or_else(|| Error::Lock { volume: id.to_string() })?;
+    pool.open().await?;
+    let Some(mut record) = pool.load(&id).await? else { return Ok(done) };
+    if token::unpublish(&record, &request.node_id) {
+        record.attachment = None;
+        pool.store(&id, &record).await?;
+        tracing::info!(volume = %id, node = %request.node_id, "detached");
+    }
+    Ok(done)
+}

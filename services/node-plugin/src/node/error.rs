@@ -1,0 +1,87 @@
+use std::path::PathBuf;
+
+use stowage_mount::Content;
+use tonic::{Code, Status};
+
+use crate::{capability, parameters, pool, token};
+
+/// Why a Node call is refused.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    #[error("{field} is missing")]
+    ReadField { field: &'static str },
+    #[error("{field} {value:?} is not allowed: {reason}")]
+    ReadPath { field: &'static str, value: String, reason: &'static str },
+    #[error(transparent)]
+    ReadCapability(capability::Error),
+    #[error(transparent)]
+    ReadFileSystem(parameters::Error),
+    #[error("another call for volume {volume} is in progress; try again")]
+    Lock { volume: String },
+    #[error("volume_id {volume:?} does not exist")]
+    FindVolume { volume: String },
+    #[error("volume {volume} is not mounted at {path}")]
+    FindMount { volume: String, path: PathBuf },
+    #[error("volume {volume} has no image; repeat CreateVolume")]
+    FindImage { volume: String },
+    #[error("volume {volume}: {source}")]
+    CheckToken { volume: String, source: token::Error },
+    #[error("volume {volume} is open on this machine by {device}, which another node made; unstage it there first")]
+    TakeImage { volume: String, device: String },
+    #[error("volume {volume} is staged at {path} with mount flags {flags:?}; unstage it before staging it differently")]
+    MatchStaging { volume: String, path: PathBuf, flags: Vec<String> },
+    #[error("staging_target_path is missing; stage the volume first")]
+    ReadStagingPath,
+    #[error("volume {volume} is not staged at {path} under the current token; call NodeStageVolume")]
+    FindStaging { volume: String, path: PathBuf },
+    #[error("{path} is already the mount point of {mounted}; unmount it first")]
+    UsePath { path: PathBuf, mounted: String },
+    #[error("volume {volume} is published at {path} {access}; unpublish it before publishing it differently")]
+    MatchPublishing { volume: String, path: PathBuf, access: &'static str },
+    #[error("volume {volume} has a single writer and is published at {path}; unpublish it there first")]
+    ShareWriter { volume: String, path: PathBuf },
+    #[error("volume {volume} is still published at {path}; unpublish it there first")]
+    StillPublished { volume: String, path: PathBuf },
+    #[error("volume {volume} should hold {wanted} but holds {found}; it is left as it is, look at it by hand")]
+    TrustContent { volume: String, wanted: String, found: Content },
+    #[error(transparent)]
+    UsePool(#[from] pool::Error),
+    #[error(transparent)]
+    ChangeHost(#[from] stowage_mount::Error),
+    /// The change stopped half-way and could not be undone: not a final answer.
+    #[error("{cause}; undoing it failed too ({source}), repeat the call")]
+    Undo { cause: Box<Error>, source: Box<Error> },
+}
+
+impl Error {
+    fn code(&self) -> Code {
+        match self {
+            Error::ReadField { .. } | Error::ReadPath { .. } | Error::ReadCapability(_) | Error::ReadFileSystem(_) => {
+                Code::InvalidArgument
+            }
+            Error::Lock { .. } => Code::Aborted,
+            Error::FindVolume { .. } | Error::FindMount { .. } => Code::NotFound,
+            Error::MatchStaging { .. } | Error::MatchPublishing { .. } => Code::AlreadyExists,
+            Error::FindImage { .. }
+            | Error::CheckToken { .. }
+            | Error::TakeImage { .. }
+            | Error::ReadStagingPath
+            | Error::FindStaging { .. }
+            | Error::UsePath { .. }
+            | Error::ShareWriter { .. }
+            | Error::StillPublished { .. }
+            | Error::TrustContent { .. } => Code::FailedPrecondition,
+            Error::UsePool(error) => error.code(),
+            Error::ChangeHost(error) if error.is_out_of_space() => Code::ResourceExhausted,
+            Error::ChangeHost(error) if error.is_uncertain() => Code::Unavailable,
+            Error::ChangeHost(_) => Code::Internal,
+            Error::Undo { .. } => Code::Unavailable,
+        }
+    }
+}
+
+impl From<Error> for Status {
+    fn from(error: Error) -> Self {
+        Status::new(error.code(), error.to_string())
+    }
+}

@@ -1,0 +1,108 @@
+use std::path::Path;
+
+use node_plugin::TOKEN_KEY;
+use stowage_csi::v1::ControllerPublishVolumeRequest;
+use stowage_csi::v1::volume_capability::access_mode::Mode as AccessMode;
+use stowage_mount::{Host, LinuxMounter};
+use tonic::Code;
+
+use crate::world::{capability, refused, request, test};
+
+#[test]
+fn attaching_again_gives_the_same_token_and_detaching_twice_is_fine() {
+    test(async |world| {
+        let client = world.node("a").await;
+        let volume = client.create(request("v")).await.unwrap().volume_id;
+        let first = client.attach(&volume, "a").await.unwrap();
+        assert_eq!(client.attach(&volume, "a").await.unwrap(), first);
+        client.detach(&volume, "a").await.unwrap();
+        client.detach(&volume, "a").await.unwrap();
+        assert_ne!(client.attach(&volume, "a").await.unwrap()[TOKEN_KEY], first[TOKEN_KEY]);
+        client.detach("unknown", "a").await.unwrap();
+    });
+}
+
+#[test]
+fn a_held_volume_is_refused_to_a_second_node_and_to_deletion_by_the_holders_name() {
+    test(async |world| {
+        let (a, b) = (world.node("a").await, world.node("b").await);
+        let volume = a.create(request("v")).await.unwrap().volume_id;
+        a.attach(&volume, "a").await.unwrap();
+        assert_eq!(refused(b.attach(&volume, "b").await, &["attached to node a"]), Code::FailedPrecondition);
+        assert_eq!(refused(b.delete(&volume).await, &["attached to node a"]), Code::FailedPrecondition);
+        b.detach(&volume, "b").await.unwrap();
+        assert_eq!(b.attach(&volume, "b").await.unwrap_err().code(), Code::FailedPrecondition);
+        b.detach(&volume, "").await.unwrap();
+        b.attach(&volume, "b").await.unwrap();
+    });
+}
+
+#[test]
+fn unknown_volumes_and_nodes_are_not_found_and_missing_fields_are_named() {
+    test(async |world| {
+        let client = world.node("a").await;
+        let volume = client.create(request("v")).await.unwrap().volume_id;
+        assert_eq!(refused(client.attach("nothing", "a").await, &["nothing"]), Code::NotFound);
+        assert_eq!(refused(client.attach(&volume, "b").await, &["\"b\""]), Code::NotFound);
+        assert_eq!(refused(client.attach(&volume, "../nodes/a").await, &["node_id"]), Code::NotFound);
+        assert_eq!(refused(client.attach("", "a").await, &["volume_id"]), Code::InvalidArgument);
+        assert_eq!(refused(client.attach(&volume, "").await, &["node_id"]), Code::InvalidArgument);
+        assert_eq!(refused(client.detach("", "a").await, &["volume_id"]), Code::InvalidArgument);
+        let good = ControllerPublishVolumeRequest {
+            volume_id: volume,
+            node_id: "a".into(),
+            volume_capability: Some(capability(AccessMode::SingleNodeWriter)),
+            ..Default::default()
+        };
+        let bare = ControllerPublishVolumeRequest { volume_capability: None, ..good.clone() };
+        let answer = client.controller().controller_publish_volume(bare).await;
+        assert_eq!(refused(answer, &["volume_capability"]), Code::InvalidArgument);
+        let read_only = ControllerPublishVolumeRequest { readonly: true, ..good };
+        let answer = client.controller().controller_publish_volume(read_only).await;
+        assert_eq!(refused(answer, &["readonly"]), Code::InvalidArgument);
+    });
+}
+
+#[test]
+fn a_node_with_an_old_token_can_neither_stage_nor_publish() {
+    test(async |world| {
+        let (a, b) = (world.node("a").await, world.node("b").await);
+        let (volume, old) = a.staged("v", "a").await;
+
+        // Node a is cut off: the volume is taken from it without its help.
+        a.detach(&volume, "a").await.unwrap();
+        let new = b.attach(&volume, "b").await.unwrap();
+        let publish = a.publish(&volume, &old, "pod").await;
+        assert_eq!(refused(publish, &["attached to node b"]), Code::FailedPrecondition);
+        assert_eq!(refused(a.stage(&volume, &old).await, &["attached to node b"]), Code::FailedPrecondition);
+        // Both share this kernel, so b sees that a still has the image open.
+        assert_eq!(refused(b.stage(&volume, &new).await, &["another node made"]), Code::FailedPrecondition);
+
+        a.unstage(&volume).await.unwrap();
+        b.stage(&volume, &new).await.unwrap();
+        assert_eq!(refused(b.stage(&volume, &old).await, &["not the current one"]), Code::FailedPrecondition);
+        b.remove(&volume).await;
+    });
+}
+
+#[test]
+fn a_node_that_gets_the_volume_back_starts_from_a_fresh_device() {
+    test(async |world| {
+        let a = world.node("a").await;
+        let (volume, _) = a.staged("v", "a").await;
+        let before = loop_tag(&world.loops()[0]).await;
+        a.detach(&volume, "a").await.unwrap();
+        let new = a.attach(&volume, "a").await.unwrap();
+        a.stage(&volume, &new).await.unwrap();
+        assert_eq!(world.loops().len(), 1);
+        assert_ne!(loop_tag(&world.loops()[0]).await, before);
+        assert_eq!(world.mount_at(&a.staging()).unwrap().source, world.loops()[0].to_str().unwrap());
+        a.publish(&volume, &new, "pod").await.unwrap();
+        a.unpublish(&volume, "pod").await.unwrap();
+        a.remove(&volume).await;
+    });
+}
+
+async fn loop_tag(device: &Path) -> String {
+    LinuxMounter.loops().await.unwrap().into_iter().find(|found| found.path == device).unwrap().tag
+}

@@ -1,0 +1,298 @@
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::Arc;
+
+use nix::mount::{MntFlags, MsFlags, mount, umount2};
+use nix::sched::{CloneFlags, unshare};
+use node_plugin::args::PoolOption;
+use node_plugin::{Driver, Mode, Options};
+use stowage_csi::Channel;
+use stowage_csi::v1::controller_client::ControllerClient;
+use stowage_csi::v1::identity_client::IdentityClient;
+use stowage_csi::v1::node_client::NodeClient;
+use stowage_csi::v1::volume_capability::access_mode::Mode as AccessMode;
+use stowage_csi::v1::volume_capability::{self, AccessType, MountVolume};
+use stowage_csi::v1::*;
+use stowage_mount::{Host, LinuxMounter, Mount, MountTable};
+use tonic::Status;
+
+pub const MIB: i64 = 1 << 20;
+pub const SIZE: i64 = 32 * MIB;
+
+/// Runs a test on a thread whose mounts nobody else sees; afterwards nothing of it is left on the machine, and if the
+/// test itself passed, it must have left nothing to clean up.
+pub fn test<F: Future<Output = ()>>(body: impl FnOnce(World) -> F + Send + 'static) {
+    if !nix::unistd::geteuid().is_root() {
+        eprintln!("skipped: mounts and loop devices need root");
+        return;
+    }
+    let thread = std::thread::spawn(|| {
+        unshare(CloneFlags::CLONE_NEWNS | CloneFlags::CLONE_FS).unwrap();
+        mount(None::<&str>, "/", None::<&str>, MsFlags::MS_REC | MsFlags::MS_PRIVATE, None::<&str>).unwrap();
+        let dir = tempfile::tempdir().unwrap();
+        let root = dir.path().canonicalize().unwrap();
+        let cleaner = Cleaner(root.clone());
+        for name in ["pool", "kubelet"] {
+            fs::create_dir(root.join(name)).unwrap();
+        }
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+        runtime.block_on(body(World { root }));
+        cleaner.assert_nothing_left();
+    });
+    if let Err(panic) = thread.join() {
+        std::panic::resume_unwind(panic);
+    }
+}
+
+/// Unmounts and detaches whatever lies under a directory.
+struct Cleaner(PathBuf);
+
+impl Cleaner {
+    fn mounts(&self) -> Vec<PathBuf> {
+        let table = MountTable::read().unwrap();
+        table.under(&self.0).map(|mount| mount.target.clone()).collect()
+    }
+
+    fn loops(&self) -> Vec<PathBuf> {
+        loops_under(&self.0)
+    }
+
+    fn assert_nothing_left(&self) {
+        assert_eq!(self.mounts(), Vec::<PathBuf>::new(), "mounts are left");
+        assert_eq!(self.loops(), Vec::<PathBuf>::new(), "loop devices are left");
+    }
+}
+
+impl Drop for Cleaner {
+    fn drop(&mut self) {
+        for target in self.mounts().iter().rev() {
+            let _ = umount2(target, MntFlags::MNT_DETACH);
+        }
+        for device in self.loops() {
+            let _ = Command::new("losetup").arg("-d").arg(device).status();
+        }
+    }
+}
+
+fn loops_under(root: &Path) -> Vec<PathBuf> {
+    let mut found = Vec::new();
+    for entry in fs::read_dir("/sys/block").unwrap() {
+        let entry = entry.unwrap();
+        let backing = fs::read_to_string(entry.path().join("loop/backing_file")).unwrap_or_default();
+        if Path::new(&backing).starts_with(root) {
+            found.push(Path::new("/dev").join(entry.file_name()));
+        }
+    }
+    found
+}
+
+/// A machine with one pool and room for nodes.
+pub struct World {
+    pub root: PathBuf,
+}
+
+impl World {
+    pub fn pool(&self) -> PathBuf {
+        self.root.join("pool")
+    }
+
+    pub fn options(&self, node: &str) -> Options {
+        Options {
+            driver_name: "shared.csi.stowage.dev".into(),
+            endpoint: "unix:///unused.sock".parse().unwrap(),
+            socket_mode: Default::default(),
+            node_id: node.into(),
+            pools: vec![PoolOption { name: "main".into(), path: self.pool() }],
+            mode: Mode::All,
+            overcommit: 1.0,
+        }
+    }
+
+    /// A driver that the controller knows as a node.
+    pub async fn node(&self, name: &str) -> Client {
+        let client = self.node_on(name, Arc::new(LinuxMounter));
+        client.info().await.unwrap();
+        client
+    }
+
+    pub fn node_on(&self, name: &str, host: Arc<dyn Host>) -> Client {
+        self.start(self.options(name), host)
+    }
+
+    pub fn start(&self, options: Options, host: Arc<dyn Host>) -> Client {
+        let driver = Driver::new(&options, host);
+        let kubelet = self.root.join("kubelet").join(&options.node_id);
+        Client { channel: Channel::in_process(driver.routes()), kubelet }
+    }
+
+    pub fn loops(&self) -> Vec<PathBuf> {
+        loops_under(&self.root)
+    }
+
+    pub fn mount_at(&self, path: &Path) -> Option<Mount> {
+        MountTable::read().unwrap().at(path).cloned()
+    }
+
+    /// The names of the files in the pool, without the node records.
+    pub fn files(&self) -> Vec<String> {
+        let list = fs::read_dir(self.pool().join("volumes")).unwrap();
+        let mut names: Vec<_> = list.map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect();
+        names.sort();
+        names
+    }
+
+    pub fn only_image(&self) -> PathBuf {
+        let name = self.files().into_iter().find(|name| name.ends_with(".img")).unwrap();
+        self.pool().join("volumes").join(name)
+    }
+}
+
+/// Speaks to one node's driver as a cluster would.
+pub struct Client {
+    pub channel: Channel,
+    pub kubelet: PathBuf,
+}
+
+pub type Answer<T> = Result<T, Status>;
+
+impl Client {
+    pub fn identity(&self) -> IdentityClient<Channel> {
+        IdentityClient::new(self.channel.clone())
+    }
+
+    pub fn controller(&self) -> ControllerClient<Channel> {
+        ControllerClient::new(self.channel.clone())
+    }
+
+    pub fn node(&self) -> NodeClient<Channel> {
+        NodeClient::new(self.channel.clone())
+    }
+
+    pub fn staging(&self) -> PathBuf {
+        self.kubelet.join("globalmount")
+    }
+
+    pub fn target(&self, pod: &str) -> PathBuf {
+        self.kubelet.join("pods").join(pod)
+    }
+
+    pub async fn info(&self) -> Answer<NodeGetInfoResponse> {
+        Ok(self.node().node_get_info(NodeGetInfoRequest {}).await?.into_inner())
+    }
+
+    pub async fn create(&self, request: CreateVolumeRequest) -> Answer<Volume> {
+        Ok(self.controller().create_volume(request).await?.into_inner().volume.unwrap())
+    }
+
+    pub async fn delete(&self, volume: &str) -> Answer<()> {
+        let request = DeleteVolumeRequest { volume_id: volume.into(), ..Default::default() };
+        self.controller().delete_volume(request).await.map(drop)
+    }
+
+    pub async fn attach(&self, volume: &str, node: &str) -> Answer<BTreeMap<String, String>> {
+        let request = ControllerPublishVolumeRequest {
+            volume_id: volume.into(),
+            node_id: node.into(),
+            volume_capability: Some(capability(AccessMode::SingleNodeWriter)),
+            ..Default::default()
+        };
+        Ok(self.controller().controller_publish_volume(request).await?.into_inner().publish_context)
+    }
+
+    pub async fn detach(&self, volume: &str, node: &str) -> Answer<()> {
+        let (volume_id, node_id) = (volume.into(), node.into());
+        let request = ControllerUnpublishVolumeRequest { volume_id, node_id, ..Default::default() };
+        self.controller().controller_unpublish_volume(request).await.map(drop)
+    }
+
+    pub fn stage_request(&self, volume: &str, context: &BTreeMap<String, String>) -> NodeStageVolumeRequest {
+        NodeStageVolumeRequest {
+            volume_id: volume.into(),
+            publish_context: context.clone(),
+            staging_target_path: text(&self.staging()),
+            volume_capability: Some(capability(AccessMode::SingleNodeWriter)),
+            ..Default::default()
+        }
+    }
+
+    pub async fn stage(&self, volume: &str, context: &BTreeMap<String, String>) -> Answer<()> {
+        self.node().node_stage_volume(self.stage_request(volume, context)).await.map(drop)
+    }
+
+    pub async fn unstage(&self, volume: &str) -> Answer<()> {
+        let (volume_id, staging_target_path) = (volume.into(), text(&self.staging()));
+        self.node().node_unstage_volume(NodeUnstageVolumeRequest { volume_id, staging_target_path }).await.map(drop)
+    }
+
+    pub fn publish_request(
+        &self,
+        volume: &str,
+        context: &BTreeMap<String, String>,
+        pod: &str,
+    ) -> NodePublishVolumeRequest {
+        NodePublishVolumeRequest {
+            volume_id: volume.into(),
+            publish_context: context.clone(),
+            staging_target_path: text(&self.staging()),
+            target_path: text(&self.target(pod)),
+            volume_capability: Some(capability(AccessMode::SingleNodeWriter)),
+            ..Default::default()
+        }
+    }
+
+    pub async fn publish(&self, volume: &str, context: &BTreeMap<String, String>, pod: &str) -> Answer<()> {
+        self.node().node_publish_volume(self.publish_request(volume, context, pod)).await.map(drop)
+    }
+
+    pub async fn unpublish(&self, volume: &str, pod: &str) -> Answer<()> {
+        let (volume_id, target_path) = (volume.into(), text(&self.target(pod)));
+        self.node().node_unpublish_volume(NodeUnpublishVolumeRequest { volume_id, target_path }).await.map(drop)
+    }
+
+    /// Creates, attaches and stages a volume on this node.
+    pub async fn staged(&self, name: &str, node: &str) -> (String, BTreeMap<String, String>) {
+        let volume = self.create(request(name)).await.unwrap().volume_id;
+        let context = self.attach(&volume, node).await.unwrap();
+        self.stage(&volume, &context).await.unwrap();
+        (volume, context)
+    }
+
+    /// Takes a staged volume all the way back.
+    pub async fn remove(&self, volume: &str) {
+        self.unstage(volume).await.unwrap();
+        self.detach(volume, "").await.unwrap();
+        self.delete(volume).await.unwrap();
+    }
+}
+
+pub fn text(path: &Path) -> String {
+    path.to_str().unwrap().to_owned()
+}
+
+pub fn capability(mode: AccessMode) -> VolumeCapability {
+    VolumeCapability {
+        access_mode: Some(volume_capability::AccessMode { mode: mode.into() }),
+        access_type: Some(AccessType::Mount(MountVolume::default())),
+    }
+}
+
+/// A good request, to be spoiled one field per test.
+pub fn request(name: &str) -> CreateVolumeRequest {
+    CreateVolumeRequest {
+        name: name.into(),
+        capacity_range: Some(CapacityRange { required_bytes: SIZE, limit_bytes: 0 }),
+        volume_capabilities: vec![capability(AccessMode::SingleNodeWriter)],
+        ..Default::default()
+    }
+}
+
+/// The code of a refusal, after checking that its message says something about each of `words`.
+pub fn refused<T: std::fmt::Debug>(answer: Answer<T>, words: &[&str]) -> tonic::Code {
+    let status = answer.unwrap_err();
+    for word in words {
+        assert!(status.message().contains(word), "{:?} does not say {word:?}", status.message());
+    }
+    status.code()
+}

@@ -1,0 +1,92 @@
+//! The driver as a server: its socket, its stop, and callers that give up.
+#![allow(clippy::unwrap_used)]
+
+use std::path::Path;
+use std::sync::Arc;
+
+use node_plugin::args::PoolOption;
+use node_plugin::{Driver, Mode, Options, run};
+use stowage_csi::v1::controller_client::ControllerClient;
+use stowage_csi::v1::identity_client::IdentityClient;
+use stowage_csi::v1::node_client::NodeClient;
+use stowage_csi::v1::volume_capability::access_mode::Mode as AccessMode;
+use stowage_csi::v1::volume_capability::{self, AccessType, MountVolume};
+use stowage_csi::v1::{CreateVolumeRequest, NodeGetInfoRequest, ProbeRequest, VolumeCapability};
+use stowage_csi::{Channel, Endpoint};
+use stowage_mount::LinuxMounter;
+use tokio::sync::oneshot;
+use tonic::Code;
+
+fn options(dir: &Path, mode: Mode) -> Options {
+    Options {
+        driver_name: "shared.csi.stowage.dev".into(),
+        endpoint: Endpoint::at(dir.join("csi.sock")).unwrap(),
+        socket_mode: Default::default(),
+        node_id: "a".into(),
+        pools: vec![PoolOption { name: "main".into(), path: dir.into() }],
+        mode,
+        overcommit: 1.0,
+    }
+}
+
+fn request(name: &str) -> CreateVolumeRequest {
+    let capability = VolumeCapability {
+        access_mode: Some(volume_capability::AccessMode { mode: AccessMode::SingleNodeWriter.into() }),
+        access_type: Some(AccessType::Mount(MountVolume::default())),
+    };
+    CreateVolumeRequest { name: name.into(), volume_capabilities: vec![capability], ..Default::default() }
+}
+
+#[tokio::test]
+async fn a_server_answers_on_its_socket_until_told_to_stop_and_takes_the_socket_along() {
+    let dir = tempfile::tempdir().unwrap();
+    let options = options(dir.path(), Mode::All);
+    let channel = Channel::unix(&options.endpoint);
+    let (stop, stopped) = oneshot::channel::<()>();
+    let (ready, is_ready) = oneshot::channel::<()>();
+    let server = run(options.clone(), Arc::new(LinuxMounter), async move {
+        // The first poll of the stop signal comes with the first poll of the listening server.
+        ready.send(()).unwrap();
+        let _ = stopped.await;
+    });
+    let client = async {
+        is_ready.await.unwrap();
+        let answer = IdentityClient::new(channel).probe(ProbeRequest {}).await.unwrap();
+        assert_eq!(answer.into_inner().ready, Some(true));
+        stop.send(()).unwrap();
+    };
+    let (served, ()) = tokio::join!(server, client);
+    served.unwrap();
+    assert!(!options.endpoint.path().try_exists().unwrap());
+}
+
+#[tokio::test]
+async fn each_mode_offers_its_own_services_only() {
+    let dir = tempfile::tempdir().unwrap();
+    for (mode, controller, node) in
+        [(Mode::Controller, true, false), (Mode::Node, false, true), (Mode::All, true, true)]
+    {
+        let driver = Driver::new(&options(dir.path(), mode), Arc::new(LinuxMounter));
+        let channel = Channel::in_process(driver.routes());
+        let made = ControllerClient::new(channel.clone()).create_volume(request("v")).await;
+        let info = NodeClient::new(channel).node_get_info(NodeGetInfoRequest {}).await;
+        let offered = |code: Option<Code>| code != Some(Code::Unimplemented);
+        assert_eq!(offered(made.err().map(|status| status.code())), controller, "{mode:?}");
+        assert_eq!(offered(info.err().map(|status| status.code())), node, "{mode:?}");
+    }
+}
+
+#[tokio::test]
+async fn a_call_whose_caller_gives_up_is_finished_before_the_driver_stops() {
+    let dir = tempfile::tempdir().unwrap();
+    let driver = Driver::new(&options(dir.path(), Mode::All), Arc::new(LinuxMounter));
+    let mut client = ControllerClient::new(Channel::in_process(driver.routes()));
+    tokio::select! {
+        biased;
+        answer = client.create_volume(request("v")) => panic!("answered before it could be given up: {answer:?}"),
+        () = tokio::task::yield_now() => {}
+    }
+    driver.drain().await;
+    let names = std::fs::read_dir(dir.path().join("volumes")).unwrap();
+    assert_eq!(names.count(), 2, "record and image");
+}
