@@ -1,1 +1,35 @@
+//! The volume half of the kubelet, for nodes that have no kubelet and for tests.
+//!
+//! Watches the pods of one node, its own Node and CSINode, and CSIDrivers; reads claims, volumes, attachments and
+//! secrets live. Writes its Node (labels, Ready, `volumesInUse`), its Lease, CSINode, and the pods' status.
+//! Calls the registration sockets of plugins and NodeGetInfo, NodeGetCapabilities, NodeStageVolume,
+//! NodePublishVolume, NodeUnpublishVolume and NodeUnstageVolume of their drivers.
+//!
+//! No container is run here: a pod is said to be Running once its volumes are mounted, never Succeeded, and its
+//! deletion is finished once they are unmounted.
+#![forbid(unsafe_code)]
 
+pub mod args;
+mod apply;
+mod conditions;
+mod controller;
+pub mod decide;
+pub mod desired;
+mod driver;
+mod error;
+mod heartbeat;
+pub mod layout;
+mod node;
+mod options;
+pub mod plugins;
+pub mod reconstruct;
+mod registration;
+mod resolve;
+mod service;
+mod snapshot;
+pub mod vol_data;
+mod wake;
+pub mod world;
+
+pub use options::{Occupancy, Options};
+pub use service::{drain, run};

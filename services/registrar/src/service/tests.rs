@@ -1,0 +1,109 @@
+use std::path::Path;
+
+use stowage_csi::UnixConnector;
+use stowage_csi::registration::registration_client::RegistrationClient;
+use stowage_csi::registration::{InfoRequest, RegistrationStatus};
+use stowage_csi::server::{Socket, SocketMode};
+use stowage_csi::v1::identity_server::{Identity, IdentityServer};
+use stowage_csi::v1::{GetPluginInfoRequest, GetPluginInfoResponse};
+use tonic::{Request, Response, Status};
+
+use super::*;
+use crate::serve::UnixServe;
+
+struct Driver;
+
+#[tonic::async_trait]
+impl Identity for Driver {
+    async fn get_plugin_info(
+        &self,
+        _: Request<GetPluginInfoRequest>,
+    ) -> Result<Response<GetPluginInfoResponse>, Status> {
+        Ok(Response::new(GetPluginInfoResponse { name: "driver.example".into(), ..Default::default() }))
+    }
+}
+
+fn context() -> Context {
+    let nowhere = kube::Client::try_from(kube::Config::new(http::Uri::from_static("http://127.0.0.1:1"))).unwrap();
+    Context::real(nowhere, Arc::new(UnixConnector), "test")
+}
+
+fn options(dir: &Path) -> Options {
+    Options {
+        csi_address: dir.join("csi.sock").to_str().unwrap().to_owned(),
+        kubelet_registration_path: "/kubelet/csi.sock".into(),
+        plugin_registration_path: dir.join("registry"),
+        ..Options::default()
+    }
+}
+
+/// Runs the registrar beside a driver and lets `kubelet` talk to the registration socket.
+async fn with_registrar<F: Future<Output = ()>>(
+    kubelet: impl FnOnce(Context, Options, Channel) -> F,
+) -> Result<(), Stop> {
+    let dir = tempfile::tempdir().unwrap();
+    let driver = Socket::bind(dir.path().join("csi.sock"), SocketMode::default()).unwrap();
+    let (context, options) = (context(), options(dir.path()));
+    let socket = options.socket("driver.example");
+    let run = run(context.clone(), Arc::new(UnixServe), options.clone());
+    let kubelet = async {
+        let channel = context.csi.connect(socket.to_str().unwrap()).unwrap();
+        // The channel says at once that nobody is there, so ask until somebody is.
+        let mut client = RegistrationClient::new(channel.clone());
+        while client.get_info(InfoRequest {}).await.is_err() {
+            tokio::task::yield_now().await;
+        }
+        kubelet(context.clone(), options.clone(), channel).await;
+    };
+    let result = tokio::select! {
+        biased;
+        (result, ()) = async { tokio::join!(run, kubelet) } => result,
+        served = driver.serve(Routes::new(IdentityServer::new(Driver)), std::future::pending()) => panic!("{served:?}"),
+    };
+    assert!(!socket.exists(), "the registration socket is left behind");
+    result
+}
+
+#[tokio::test]
+async fn the_kubelet_learns_the_driver_and_shutdown_takes_the_socket_away() {
+    let result = with_registrar(|context, options, channel| async move {
+        let mut client = RegistrationClient::new(channel);
+        let info = client.get_info(InfoRequest {}).await.unwrap().into_inner();
+        assert_eq!((info.r#type.as_str(), info.name.as_str()), ("CSIPlugin", "driver.example"));
+        assert_eq!(info.endpoint, "/kubelet/csi.sock");
+        assert_eq!(info.supported_versions, ["1.0.0"]);
+        assert!(context.readiness.check().is_err(), "ready before the kubelet has agreed");
+
+        let status = RegistrationStatus { plugin_registered: true, error: String::new() };
+        client.notify_registration_status(status).await.unwrap();
+        context.readiness.wait().await;
+        let check = options.health.check(Arc::clone(&context.csi), options.timeout);
+        assert_eq!(check().await, Ok(()));
+        context.shutdown.trigger();
+    })
+    .await;
+    assert!(result.is_ok(), "{result:?}");
+}
+
+#[tokio::test]
+async fn a_refusal_by_the_kubelet_ends_the_run_with_its_words() {
+    let result = with_registrar(|_, _, channel| async move {
+        let status = RegistrationStatus { plugin_registered: false, error: "too old".into() };
+        RegistrationClient::new(channel).notify_registration_status(status).await.unwrap();
+    })
+    .await;
+    assert_eq!(result.unwrap_err().to_string(), "the kubelet refused driver driver.example: too old");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_driver_that_never_comes_is_named_with_the_way_out() {
+    let dir = tempfile::tempdir().unwrap();
+    let error = run(context(), Arc::new(UnixServe), options(dir.path())).await.unwrap_err().to_string();
+    assert!(error.contains("csi.sock") && error.contains("--csi-address"), "{error}");
+}
+
+#[tokio::test]
+async fn the_health_check_misses_a_socket_that_is_not_served() {
+    let check = Health::default().check(Arc::new(UnixConnector), Duration::from_secs(1));
+    assert_eq!(check().await.unwrap_err().0, http::StatusCode::NOT_FOUND);
+}

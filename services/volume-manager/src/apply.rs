@@ -1,0 +1,296 @@
+//! Carries out one action: a write to the API, or the start of an operation.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use serde_json::json;
+
+use stowage_model::object::ObjectRef;
+use stowage_model::pod::Pod;
+use stowage_runtime::api::{self, Deletion, Part, Patch, Target};
+use stowage_runtime::events::Note;
+use stowage_runtime::operation::{Ended, Failure};
+
+use crate::controller::Manager;
+use crate::decide::volume::Attachment;
+use crate::decide::{Action, Key, Operation};
+use crate::desired::{Use, VolumeId};
+use crate::error::Error;
+use crate::registration::{self, Greeting};
+use crate::resolve;
+use crate::world::{Hold, Published, Staged};
+
+impl Manager {
+    pub(crate) async fn carry_out(self: Arc<Self>, _key: &Key, action: Action) -> Result<(), Error> {
+        match action {
+            Action::ReadNode
+            | Action::CreateNode(_)
+            | Action::PatchNode { .. }
+            | Action::PatchNodeStatus { .. }
+            | Action::ReportInUse { .. } => self.write_node(action).await.map_err(|source| Error::WriteNode { source }),
+            Action::ReadCsiNode
+            | Action::CreateCsiNode(_)
+            | Action::PatchCsiNode { .. }
+            | Action::DeleteCsiNode { .. } => {
+                self.write_csi_node(action).await.map_err(|source| Error::WriteCsiNode { source })
+            }
+            Action::ReadPod(_) | Action::PatchPodStatus { .. } | Action::DeletePod { .. } => {
+                self.write_pod(action).await.map_err(|source| Error::WritePod { source })
+            }
+            Action::RemovePodDir { uid } => self.remove_pod_dir(&uid).await,
+            Action::ForgetPod { uid } => {
+                self.forget_pod(&uid);
+                Ok(())
+            }
+            Action::ForgetVolume { volume } => {
+                self.operations.forget(&Operation::Stage(volume.clone()));
+                self.operations.forget(&Operation::Unstage(volume));
+                Ok(())
+            }
+            Action::Explain { pod, message } => {
+                self.recorder.record(&pod, Note::warning("FailedMount", message.clone()));
+                self.state.with(|world| world.told.entry(pod.uid).or_default().insert(message));
+                Ok(())
+            }
+            Action::Accept { socket } => {
+                self.state.with(|world| {
+                    if let Some(plugin) = world.plugins.get_mut(&socket) {
+                        plugin.accepted = true;
+                        let name = plugin.greeted.as_ref().map(|driver| driver.info.name.clone());
+                        name.map(|name| world.dismissed.remove(&name));
+                    }
+                });
+                self.wake.plugin(&socket);
+                Ok(())
+            }
+            Action::Refuse { socket, message } => {
+                tracing::error!(socket, message, "the plugin is refused");
+                self.state.with(|world| {
+                    if let Some(plugin) = world.plugins.get_mut(&socket) {
+                        plugin.refused = Some(message);
+                        plugin.greeted = None;
+                    }
+                });
+                Ok(())
+            }
+            Action::Resolve { pod } => {
+                self.start_resolve(pod);
+                Ok(())
+            }
+            Action::Greet { .. }
+            | Action::Notify { .. }
+            | Action::Stage { .. }
+            | Action::Publish { .. }
+            | Action::Unpublish { .. }
+            | Action::Unstage { .. } => self.start_call(action),
+        }
+    }
+
+    async fn write_node(&self, action: Action) -> Result<(), api::Error> {
+        let api = &self.context.api;
+        match action {
+            Action::ReadNode => api.refresh(&self.nodes, &self.node_key()).await.map(|_| ()),
+            Action::CreateNode(body) => api.create(&self.nodes, body).await.map(|_| ()),
+            Action::PatchNode { target, body } => {
+                api.patch(&self.nodes, &target, Part::Main, Patch::Merge(body)).await.map(|_| ())
+            }
+            Action::PatchNodeStatus { target, patch } => {
+                api.patch(&self.nodes, &target, Part::Status, patch).await.map(|_| ())
+            }
+            Action::ReportInUse { target } => self.report_in_use(&target).await,
+            _ => Ok(()),
+        }
+    }
+
+    /// Writes what is in use now. While the write is under way nothing that it leaves out may be staged: rule 7 of the
+    /// design wants the report answered first, and a withdrawal answered last.
+    async fn report_in_use(&self, target: &Target) -> Result<(), api::Error> {
+        let list: BTreeSet<String> = self.state.with(|world| {
+            let list = self.in_use(world);
+            world.reporting = Some(list.clone());
+            list
+        });
+        let patch = Patch::Merge(json!({ "status": { "volumesInUse": list } }));
+        let result = self.context.api.patch(&self.nodes, target, Part::Status, patch).await;
+        self.state.with(|world| world.reporting = None);
+        result.map(|_| ())
+    }
+
+    async fn write_csi_node(&self, action: Action) -> Result<(), api::Error> {
+        let api = &self.context.api;
+        match action {
+            Action::ReadCsiNode => api.refresh(&self.csi_nodes, &self.node_key()).await.map(|_| ()),
+            Action::CreateCsiNode(body) => api.create(&self.csi_nodes, body).await.map(|_| ()),
+            Action::PatchCsiNode { target, patch } => {
+                api.patch(&self.csi_nodes, &target, Part::Main, patch).await.map(|_| ())
+            }
+            Action::DeleteCsiNode { target } => api.delete(&self.csi_nodes, &target, Deletion::default()).await,
+            _ => Ok(()),
+        }
+    }
+
+    async fn write_pod(&self, action: Action) -> Result<(), api::Error> {
+        let api = &self.context.api;
+        match action {
+            Action::ReadPod(key) => api.refresh(&self.pods, &key).await.map(|_| ()),
+            Action::PatchPodStatus { target, patch } => {
+                api.patch(&self.pods, &target, Part::Status, patch).await.map(|_| ())
+            }
+            Action::DeletePod { target } => {
+                api.delete(&self.pods, &target, Deletion { grace_period_seconds: Some(0) }).await
+            }
+            _ => Ok(()),
+        }
+    }
+
+    async fn remove_pod_dir(&self, uid: &str) -> Result<(), Error> {
+        for dir in self.layout.pod_dirs(uid) {
+            let removed = self.host.remove_dir(&dir).await;
+            removed.map_err(|source| Error::RemovePodDir { uid: uid.to_owned(), source })?;
+        }
+        self.state.with(|world| world.pod_dirs.remove(uid));
+        Ok(())
+    }
+
+    fn forget_pod(&self, uid: &str) {
+        let uses = self.state.with(|world| {
+            world.told.remove(uid);
+            world.resolutions.remove(uid).map(|resolution| resolution.uses).unwrap_or_default()
+        });
+        self.operations.forget(&Operation::Resolve(uid.to_owned()));
+        for volume in uses.into_keys() {
+            self.operations.forget(&Operation::Publish(volume.clone(), uid.to_owned()));
+            self.operations.forget(&Operation::Unpublish(volume, uid.to_owned()));
+        }
+    }
+
+    fn start_resolve(self: Arc<Self>, pod: Arc<Pod>) {
+        let uid = pod.meta.uid.clone();
+        let manager = Arc::clone(&self);
+        self.operations.start(Operation::Resolve(uid.clone()), async move {
+            let node = manager.nodes.get(&manager.node_key());
+            let resolution = resolve::resolve(&manager.context.api, &pod, node.as_deref()).await;
+            let problems = resolution.problems.join("; ");
+            manager.state.with(|world| world.resolutions.insert(uid, resolution));
+            match problems.is_empty() {
+                true => Ended::Done(()),
+                false => Ended::Failed(Failure { code: "Unresolved".into(), message: problems }),
+            }
+        });
+    }
+
+    /// Starts a call to a plugin or driver. What it may change is uncertain from this moment on.
+    fn start_call(self: Arc<Self>, action: Action) -> Result<(), Error> {
+        if !self.context.may_call_driver() {
+            return Err(Error::CallDriver);
+        }
+        match action {
+            Action::Greet { socket, instance } => self.start_greeting(socket, instance),
+            Action::Notify { socket, instance, refusal } => self.start_notification(socket, instance, refusal),
+            Action::Stage { usage, pod } => self.start_stage(*usage, pod),
+            Action::Publish { usage, pod } => self.start_publish(*usage, pod),
+            Action::Unpublish { volume, uid, spec_name } => self.start_unpublish(volume, uid, spec_name),
+            Action::Unstage { volume } => self.start_unstage(volume),
+            _ => {}
+        }
+        Ok(())
+    }
+
+    fn start_greeting(self: Arc<Self>, socket: String, instance: u64) {
+        let manager = Arc::clone(&self);
+        self.operations.start(Operation::Greet(socket.clone()), async move {
+            let greeting = registration::greet(&*manager.context.csi, &socket, manager.options.call_timeout).await;
+            let (driver, refused) = match greeting {
+                Ok(Greeting::Driver(driver)) => (Some(*driver), None),
+                Ok(Greeting::Refused(message)) => {
+                    tracing::error!(socket, message, "the plugin is refused");
+                    (None, Some(message))
+                }
+                Err(error) => {
+                    tracing::warn!(socket, %error, "the plugin cannot be registered yet");
+                    return Ended::Failed(Failure { code: "Unanswered".into(), message: error.to_string() });
+                }
+            };
+            manager.state.with(|world| {
+                if let Some(plugin) = world.plugins.get_mut(&socket).filter(|plugin| plugin.instance == instance) {
+                    (plugin.greeted, plugin.refused) = (driver, refused);
+                }
+            });
+            Ended::Done(())
+        });
+    }
+
+    fn start_notification(self: Arc<Self>, socket: String, instance: u64, refusal: Option<String>) {
+        let manager = Arc::clone(&self);
+        self.operations.start(Operation::Notify(socket.clone()), async move {
+            if let Err(error) = registration::notify(&*manager.context.csi, &socket, refusal).await {
+                tracing::warn!(socket, %error, "the plugin does not listen to how its registration went");
+                return Ended::Failed(Failure { code: "Unanswered".into(), message: error.to_string() });
+            }
+            for driver in manager.state.with(|world| world.plugin_notified(&socket, instance)) {
+                tracing::info!(socket, driver, "plugin registration settled");
+                manager.wake.driver(&driver);
+            }
+            Ended::Done(())
+        });
+    }
+
+    fn start_stage(self: Arc<Self>, usage: Use, pod: ObjectRef) {
+        let before = self.state.with(|world| {
+            self.may_mount(&usage.volume, world).then(|| {
+                let before = world.staged.get(&usage.volume).cloned();
+                let reconstructed = before.as_ref().is_some_and(|staged| staged.reconstructed);
+                world.set_staged(&usage.volume, Some(Staged { hold: Hold::Uncertain, reconstructed }));
+                before
+            })
+        });
+        if let Some(before) = before {
+            let call = Arc::clone(&self).stage(usage.clone(), pod, before);
+            self.operations.start(Operation::Stage(usage.volume), call);
+        }
+    }
+
+    fn start_publish(self: Arc<Self>, usage: Use, pod: Arc<Pod>) {
+        let uid = pod.meta.uid.clone();
+        let before = self.state.with(|world| {
+            self.may_mount(&usage.volume, world).then(|| {
+                let before = world.published.get(&usage.volume).and_then(|pods| pods.get(&uid)).cloned();
+                let reconstructed = before.as_ref().is_some_and(|published| published.reconstructed);
+                let spec_name = usage.spec_name.clone();
+                let during = Published { spec_name, hold: Hold::Uncertain, reconstructed };
+                world.set_published(&usage.volume, &uid, Some(during));
+                world.pod_dirs.insert(uid.clone());
+                before
+            })
+        });
+        if let Some(before) = before {
+            let call = Arc::clone(&self).publish(usage.clone(), pod, before);
+            self.operations.start(Operation::Publish(usage.volume, uid), call);
+        }
+    }
+
+    /// Whether the handshake still stands now that the mount is about to be noted: from then on every report has it.
+    fn may_mount(&self, volume: &VolumeId, world: &crate::world::World) -> bool {
+        matches!(self.attachment(volume, world), Attachment::NotNeeded | Attachment::Attached)
+    }
+
+    fn start_unpublish(self: Arc<Self>, volume: VolumeId, uid: String, spec_name: String) {
+        self.state.with(|world| {
+            if let Some(published) = world.published.get_mut(&volume).and_then(|pods| pods.get_mut(&uid)) {
+                published.hold = Hold::Uncertain;
+            }
+        });
+        let call = Arc::clone(&self).unpublish(volume.clone(), uid.clone(), spec_name);
+        self.operations.start(Operation::Unpublish(volume, uid), call);
+    }
+
+    fn start_unstage(self: Arc<Self>, volume: VolumeId) {
+        self.state.with(|world| {
+            if let Some(staged) = world.staged.get_mut(&volume) {
+                staged.hold = Hold::Uncertain;
+            }
+        });
+        let call = Arc::clone(&self).unstage(volume.clone());
+        self.operations.start(Operation::Unstage(volume), call);
+    }
+}

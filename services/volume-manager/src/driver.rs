@@ -1,0 +1,362 @@
+//! The four calls to a driver, each with what goes before it and what must hold after it.
+//!
+//! Metadata is on disk before the driver is called and goes only after the kernel's mount table shows the mount gone,
+//! so that a restart at any moment finds out what may be mounted.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::sync::Arc;
+
+use stowage_csi::code::outcome_of;
+use stowage_csi::v1::node_client::NodeClient;
+use stowage_csi::v1::volume_capability::{AccessMode, AccessType, MountVolume};
+use stowage_csi::v1::{
+    NodePublishVolumeRequest, NodeStageVolumeRequest, NodeUnpublishVolumeRequest, NodeUnstageVolumeRequest,
+    VolumeCapability,
+};
+use stowage_csi::{Deadline, Family};
+use stowage_model::access_mode::{self, CsiAccessMode};
+use stowage_model::attachment::VolumeAttachment;
+use stowage_model::object::{Key, ObjectRef, Projection};
+use stowage_model::pod::Pod;
+use stowage_model::secret::Secret;
+use stowage_runtime::events::Note;
+use stowage_runtime::operation::{Ended, Failure};
+
+use crate::controller::Manager;
+use crate::decide::Operation;
+use crate::desired::{Use, VolumeId};
+use crate::layout::data_file;
+use crate::vol_data;
+use crate::world::{Driver, DriverInfo, Hold, Published, Staged};
+
+/// Why a step towards or away from a mount did not end well.
+#[derive(Debug, thiserror::Error)]
+enum Fault {
+    /// Before the driver was called: everything is as it was.
+    #[error("{0}")]
+    Before(String),
+    #[error("{rpc}: {} ({:?})", status.message(), status.code())]
+    Call { rpc: &'static str, family: Family, status: Box<tonic::Status> },
+    /// After the driver was called: the mount or its traces may be there.
+    #[error("{0}")]
+    After(String),
+}
+
+impl Fault {
+    fn before(what: &str) -> impl FnOnce(stowage_mount::Error) -> Self {
+        move |error| Self::Before(format!("{what}: {error}"))
+    }
+
+    fn after(what: &str) -> impl FnOnce(stowage_mount::Error) -> Self {
+        move |error| Self::After(format!("{what}: {error}"))
+    }
+
+    fn is_uncertain(&self) -> bool {
+        match self {
+            Self::Before(_) => false,
+            Self::Call { family, status, .. } => outcome_of(*family, status).may_be_running(),
+            Self::After(_) => true,
+        }
+    }
+
+    fn ended(&self) -> Ended<()> {
+        let code = match self {
+            Self::Before(_) | Self::After(_) => "Node".to_owned(),
+            Self::Call { status, .. } => format!("{:?}", status.code()),
+        };
+        let failure = Failure { code, message: self.to_string() };
+        if self.is_uncertain() { Ended::Uncertain(failure) } else { Ended::Failed(failure) }
+    }
+}
+
+impl Manager {
+    pub(crate) async fn stage(self: Arc<Self>, usage: Use, pod: ObjectRef, before: Option<Staged>) -> Ended<()> {
+        let volume = &usage.volume;
+        let reconstructed = before.as_ref().is_some_and(|staged| staged.reconstructed);
+        let (staged, ended) = match self.try_stage(&usage).await {
+            Ok(()) => (Some(Staged { hold: Hold::Mounted, reconstructed: false }), Ended::Done(())),
+            Err(fault) => {
+                self.tell_failure(&usage, &pod, &fault);
+                let staged = match &fault {
+                    Fault::Before(_) => before,
+                    fault if fault.is_uncertain() || reconstructed => Some(Staged { hold: Hold::Uncertain, reconstructed }),
+                    _ => self.after_final_error(&self.layout.staging_dir(volume), &self.layout.global_mount(volume)).await.err().map(
+                        |still_there| {
+                            tracing::warn!(%volume, still_there, "the driver failed to stage, yet traces are left");
+                            Staged { hold: Hold::Uncertain, reconstructed }
+                        },
+                    ),
+                };
+                (staged, fault.ended())
+            }
+        };
+        self.state.with(|world| world.set_staged(volume, staged));
+        ended
+    }
+
+    pub(crate) async fn publish(self: Arc<Self>, usage: Use, pod: Arc<Pod>, before: Option<Published>) -> Ended<()> {
+        let (volume, uid) = (&usage.volume, &pod.meta.uid);
+        let reconstructed = before.as_ref().is_some_and(|published| published.reconstructed);
+        let held = |hold, reconstructed| Some(Published { spec_name: usage.spec_name.clone(), hold, reconstructed });
+        let (published, ended) = match self.try_publish(&usage, &pod).await {
+            Ok(()) => (held(Hold::Mounted, false), Ended::Done(())),
+            Err(fault) => {
+                self.tell_failure(&usage, &pod.reference(), &fault);
+                let dir = self.layout.pod_volume(uid, &usage.spec_name);
+                let target = self.layout.pod_mount(uid, &usage.spec_name);
+                let published = match &fault {
+                    Fault::Before(_) => before,
+                    fault if fault.is_uncertain() || reconstructed => held(Hold::Uncertain, reconstructed),
+                    _ => match self.after_final_error(&dir, &target).await {
+                        Ok(()) => None,
+                        Err(still_there) => {
+                            tracing::warn!(%volume, still_there, "the driver failed to publish, yet traces are left");
+                            held(Hold::Uncertain, reconstructed)
+                        }
+                    },
+                };
+                (published, fault.ended())
+            }
+        };
+        self.state.with(|world| world.set_published(volume, uid, published));
+        ended
+    }
+
+    pub(crate) async fn unpublish(self: Arc<Self>, volume: VolumeId, uid: String, spec_name: String) -> Ended<()> {
+        match self.try_unpublish(&volume, &uid, &spec_name).await {
+            Ok(()) => {
+                self.operations.forget(&Operation::Publish(volume.clone(), uid.clone()));
+                self.state.with(|world| world.set_published(&volume, &uid, None));
+                Ended::Done(())
+            }
+            Err(fault) => {
+                tracing::warn!(%volume, pod = uid, error = %fault, "unpublishing failed");
+                fault.ended()
+            }
+        }
+    }
+
+    pub(crate) async fn unstage(self: Arc<Self>, volume: VolumeId) -> Ended<()> {
+        match self.try_unstage(&volume).await {
+            Ok(()) => {
+                self.operations.forget(&Operation::Stage(volume.clone()));
+                self.state.with(|world| world.set_staged(&volume, None));
+                Ended::Done(())
+            }
+            Err(fault) => {
+                tracing::warn!(%volume, error = %fault, "unstaging failed");
+                fault.ended()
+            }
+        }
+    }
+
+    async fn try_stage(&self, usage: &Use) -> Result<(), Fault> {
+        let volume = &usage.volume;
+        let driver = self.driver(volume)?;
+        let publish_context = self.publish_context(volume).await?;
+        let secrets = self.secrets(usage.stage_secret.as_ref()).await?;
+        let volume_capability = Some(capability(usage, &driver.info)?);
+        let (dir, target) = (self.layout.staging_dir(volume), self.layout.global_mount(volume));
+        self.host.create_dir(&target).await.map_err(Fault::before("make the staging directory"))?;
+        let data = vol_data::staging(volume);
+        self.host.write_file(&data_file(&dir), &data).await.map_err(Fault::before("write the volume's metadata"))?;
+        let request = NodeStageVolumeRequest {
+            volume_id: volume.handle.clone(),
+            publish_context,
+            staging_target_path: path_text(&target)?,
+            volume_capability,
+            secrets,
+            volume_context: usage.attributes.clone(),
+        };
+        let mut client = NodeClient::new(driver.channel);
+        let call = self.deadline().call(request, |request| client.node_stage_volume(request));
+        self.observed(volume, "NodeStageVolume", Family::NodeStage, call).await.map(|_| ())
+    }
+
+    async fn try_publish(&self, usage: &Use, pod: &Pod) -> Result<(), Fault> {
+        let volume = &usage.volume;
+        let driver = self.driver(volume)?;
+        let publish_context = self.publish_context(volume).await?;
+        let secrets = self.secrets(usage.publish_secret.as_ref()).await?;
+        let volume_capability = Some(capability(usage, &driver.info)?);
+        let mut volume_context = usage.attributes.clone();
+        if self.csi_drivers.get(&Key::cluster(&volume.driver)).is_some_and(|driver| driver.spec.pod_info_on_mount) {
+            volume_context.extend(pod_info(pod));
+        }
+        let staging_target_path = match driver.info.stages() {
+            true => path_text(&self.layout.global_mount(volume))?,
+            false => String::new(),
+        };
+        let dir = self.layout.pod_volume(&pod.meta.uid, &usage.spec_name);
+        // The target itself is the driver's to make.
+        self.host.create_dir(&dir).await.map_err(Fault::before("make the pod's volume directory"))?;
+        let data = vol_data::publishing(volume, &usage.spec_name, &self.options.node_name);
+        self.host.write_file(&data_file(&dir), &data).await.map_err(Fault::before("write the volume's metadata"))?;
+        let request = NodePublishVolumeRequest {
+            volume_id: volume.handle.clone(),
+            publish_context,
+            staging_target_path,
+            target_path: path_text(&self.layout.pod_mount(&pod.meta.uid, &usage.spec_name))?,
+            volume_capability,
+            readonly: usage.read_only,
+            secrets,
+            volume_context,
+        };
+        let mut client = NodeClient::new(driver.channel);
+        let call = self.deadline().call(request, |request| client.node_publish_volume(request));
+        self.observed(volume, "NodePublishVolume", Family::NodePublish, call).await.map(|_| ())
+    }
+
+    async fn try_unpublish(&self, volume: &VolumeId, uid: &str, spec_name: &str) -> Result<(), Fault> {
+        let driver = self.driver(volume)?;
+        let (dir, target) = (self.layout.pod_volume(uid, spec_name), self.layout.pod_mount(uid, spec_name));
+        let request =
+            NodeUnpublishVolumeRequest { volume_id: volume.handle.clone(), target_path: path_text(&target)? };
+        let mut client = NodeClient::new(driver.channel);
+        let call = self.deadline().call(request, |request| client.node_unpublish_volume(request));
+        self.observed(volume, "NodeUnpublishVolume", Family::NodeUnpublish, call).await?;
+        self.clean_up(&dir, &target).await
+    }
+
+    async fn try_unstage(&self, volume: &VolumeId) -> Result<(), Fault> {
+        let driver = self.driver(volume)?;
+        let (dir, target) = (self.layout.staging_dir(volume), self.layout.global_mount(volume));
+        if driver.info.stages() {
+            let staging_target_path = path_text(&target)?;
+            let request = NodeUnstageVolumeRequest { volume_id: volume.handle.clone(), staging_target_path };
+            let mut client = NodeClient::new(driver.channel);
+            let call = self.deadline().call(request, |request| client.node_unstage_volume(request));
+            self.observed(volume, "NodeUnstageVolume", Family::NodeUnpublish, call).await?;
+        }
+        self.clean_up(&dir, &target).await
+    }
+
+    /// Removes a mount's directories and metadata once the kernel says that it is gone, the metadata second to last:
+    /// as long as it is there a restart comes back here.
+    async fn clean_up(&self, dir: &Path, target: &Path) -> Result<(), Fault> {
+        let table = self.host.mounts().await.map_err(Fault::after("read the mount table"))?;
+        let spelled = self.host.resolve(target).await.map_err(Fault::after("resolve the mount point"))?;
+        if spelled.is_some_and(|spelled| table.at(&spelled).is_some()) {
+            return Err(Fault::After(format!("the driver said it unmounted {}, but it is mounted", target.display())));
+        }
+        self.host.remove_dir(target).await.map_err(Fault::after("remove the mount point"))?;
+        self.host.remove_file(&data_file(dir)).await.map_err(Fault::after("remove the volume's metadata"))?;
+        self.host.remove_dir(dir).await.map_err(Fault::after("remove the volume's directory"))
+    }
+
+    /// After a final error nothing should be mounted; says what is left if that is not so.
+    async fn after_final_error(&self, dir: &Path, target: &Path) -> Result<(), String> {
+        self.clean_up(dir, target).await.map_err(|fault| fault.to_string())
+    }
+
+    /// Makes a call and counts how long it took and how it ended.
+    async fn observed<R>(
+        &self,
+        volume: &VolumeId,
+        rpc: &'static str,
+        family: Family,
+        call: impl Future<Output = Result<R, tonic::Status>>,
+    ) -> Result<R, Fault> {
+        let clock = &self.context.clock;
+        let begin = clock.boottime();
+        let result = call.await;
+        let took = clock.boottime().saturating_sub(begin);
+        let code = result.as_ref().err().map_or(tonic::Code::Ok, tonic::Status::code);
+        let method = format!("/csi.v1.Node/{rpc}");
+        self.context.metrics.observe_csi(&volume.driver, &method, &format!("{code:?}"), took);
+        result.map_err(|status| Fault::Call { rpc, family, status: Box::new(status) })
+    }
+
+    fn deadline(&self) -> Deadline {
+        Deadline(self.options.call_timeout)
+    }
+
+    fn driver(&self, volume: &VolumeId) -> Result<Driver, Fault> {
+        let driver = self.state.with(|world| world.driver(&volume.driver).cloned());
+        driver.ok_or_else(|| Fault::Before(format!("driver {} is not registered on this node", volume.driver)))
+    }
+
+    /// What attaching told the node; read live, because the attachment may be newer than the Node that lists it.
+    async fn publish_context(&self, volume: &VolumeId) -> Result<BTreeMap<String, String>, Fault> {
+        let attaches = self.csi_drivers.get(&Key::cluster(&volume.driver)).is_none_or(|driver| driver.needs_attach());
+        if !attaches {
+            return Ok(BTreeMap::new());
+        }
+        let name = volume.attachment(&self.options.node_name);
+        let attachment = match self.context.api.get::<VolumeAttachment>(&Key::cluster(&name)).await {
+            Ok(Some(attachment)) => attachment,
+            Ok(None) => return Err(Fault::Before(format!("VolumeAttachment {name} does not exist"))),
+            Err(error) => return Err(Fault::Before(error.to_string())),
+        };
+        if attachment.meta.is_deleting() {
+            return Err(Fault::Before(format!("VolumeAttachment {name} is being deleted")));
+        }
+        if !attachment.status.attached {
+            let cause = attachment.status.attach_error.map(|error| format!(": {}", error.message)).unwrap_or_default();
+            return Err(Fault::Before(format!("VolumeAttachment {name} is not attached{cause}")));
+        }
+        Ok(attachment.status.attachment_metadata)
+    }
+
+    async fn secrets(&self, key: Option<&Key>) -> Result<BTreeMap<String, String>, Fault> {
+        let Some(key) = key else {
+            return Ok(BTreeMap::new());
+        };
+        match self.context.api.get::<Secret>(key).await {
+            Ok(Some(secret)) => Ok(secret.data.to_text()),
+            Ok(None) => Err(Fault::Before(format!("secret {key}, which the volume names, does not exist"))),
+            Err(error) => Err(Fault::Before(error.to_string())),
+        }
+    }
+
+    fn tell_failure(&self, usage: &Use, pod: &ObjectRef, fault: &Fault) {
+        let message = format!("volume {:?} ({}): {fault}", usage.pod_volume, usage.spec_name);
+        tracing::warn!(pod = %pod.key, volume = %usage.volume, error = %fault, "mounting failed");
+        self.recorder.record(pod, Note::warning("FailedMount", message));
+    }
+}
+
+/// How the volume is used, in CSI's words.
+fn capability(usage: &Use, driver: &DriverInfo) -> Result<VolumeCapability, Fault> {
+    let finer = driver.has_finer_access_modes();
+    let mode = match usage.access_modes {
+        // The API server does not let such a volume in; the kubelet takes it for ReadWriteOnce.
+        modes if modes.is_empty() => Ok(CsiAccessMode::SingleNodeWriter),
+        modes => access_mode::fold_to_csi(modes, finer).or_else(|error| {
+            // Modes that are no single capability: the kubelet takes the first.
+            modes.iter().next().map_or(Err(error), |mode| access_mode::to_csi(mode, finer))
+        }),
+    };
+    let mode = mode.map_err(|error| Fault::Before(error.to_string()))?;
+    let group = usage.fs_group.filter(|_| driver.takes_mount_group());
+    let mount = MountVolume {
+        fs_type: usage.fs_type.clone(),
+        mount_flags: usage.mount_options.clone(),
+        volume_mount_group: group.map(|group| group.to_string()).unwrap_or_default(),
+    };
+    Ok(VolumeCapability {
+        access_mode: Some(AccessMode { mode: mode.number() }),
+        access_type: Some(AccessType::Mount(mount)),
+    })
+}
+
+/// What a driver is told about the pod, if it wants to know.
+fn pod_info(pod: &Pod) -> BTreeMap<String, String> {
+    let pairs = [
+        ("pod.name", pod.meta.name.as_str()),
+        ("pod.namespace", &pod.meta.namespace),
+        ("pod.uid", &pod.meta.uid),
+        ("serviceAccount.name", &pod.spec.service_account_name),
+        ("ephemeral", "false"),
+    ];
+    pairs.map(|(key, value)| (format!("csi.storage.k8s.io/{key}"), value.to_owned())).into()
+}
+
+fn path_text(path: &Path) -> Result<String, Fault> {
+    let text = path.to_str().map(str::to_owned);
+    text.ok_or_else(|| Fault::Before(format!("path {} is not UTF-8, which CSI needs", path.display())))
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,200 @@
+//! Gathers what one decision needs from the caches and the world into plain structs.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use jiff::SignedDuration;
+
+use stowage_model::node::Node;
+use stowage_model::object::{Key as ObjectKey, Projection};
+use stowage_model::pod::Pod;
+use stowage_runtime::cache::View;
+
+use crate::controller::Manager;
+use crate::decide::volume::{Attachment, Held, Wanted};
+use crate::decide::{self, Operation, pod::is_live};
+use crate::desired::VolumeId;
+use crate::world::{DriverInfo, Hold, Plugin, World};
+
+impl Manager {
+    pub(crate) fn node_key(&self) -> ObjectKey {
+        ObjectKey::cluster(&self.options.node_name)
+    }
+
+    /// The Node, if it may be decided on.
+    fn node(&self) -> Option<Arc<Node>> {
+        match self.nodes.view(&self.node_key()) {
+            View::Known(node) => Some(node),
+            View::Absent | View::Unknown => None,
+        }
+    }
+
+    /// The newest version of the pod with this uid.
+    pub(crate) fn pod(&self, uid: &str) -> Option<Arc<Pod>> {
+        self.pods.by_index("uid", uid).into_iter().next()
+    }
+
+    fn live_pod(&self, uid: &str) -> Option<Arc<Pod>> {
+        self.pod(uid).filter(|pod| is_live(pod))
+    }
+
+    /// Whether volumes of the driver are attached; so unless its CSIDriver says otherwise.
+    fn attaches(&self, driver: &str) -> bool {
+        self.csi_drivers.get(&ObjectKey::cluster(driver)).is_none_or(|driver| driver.needs_attach())
+    }
+
+    /// Unique names of the attachable volumes that live pods want or that are or may be mounted.
+    pub(crate) fn in_use(&self, world: &World) -> BTreeSet<String> {
+        let wanted = world.resolutions.iter().filter(|(uid, _)| self.live_pod(uid).is_some());
+        let wanted = wanted.flat_map(|(_, resolution)| resolution.uses.keys());
+        let attachable = wanted.chain(world.held()).filter(|volume| self.attaches(&volume.driver));
+        let mut names: BTreeSet<String> = attachable.map(VolumeId::unique_name).collect();
+        // What was reported stays reported until it is unmounted, whatever its CSIDriver says by now.
+        let reported = self.nodes.get(&self.node_key());
+        let reported = |name: &String| reported.as_ref().is_some_and(|node| node.is_in_use(name));
+        names.extend(world.held().map(VolumeId::unique_name).filter(reported));
+        names
+    }
+
+    pub(crate) fn attachment(&self, volume: &VolumeId, world: &World) -> Attachment {
+        if !self.attaches(&volume.driver) {
+            return Attachment::NotNeeded;
+        }
+        let Some(node) = self.node() else {
+            return Attachment::NodeUnknown;
+        };
+        let name = volume.unique_name();
+        let withdrawing = world.reporting.as_ref().is_some_and(|list| !list.contains(&name));
+        if withdrawing || !node.is_in_use(&name) {
+            Attachment::NotInUse
+        } else if !node.is_attached(&name) {
+            Attachment::NotAttached
+        } else {
+            Attachment::Attached
+        }
+    }
+
+    fn announced(world: &World) -> Vec<DriverInfo> {
+        world.plugins.values().filter_map(Plugin::announced).cloned().collect()
+    }
+
+    pub(crate) fn node_snapshot(&self) -> decide::node::Snapshot {
+        self.state.with(|world| decide::node::Snapshot {
+            name: self.options.node_name.clone(),
+            node: self.nodes.view(&self.node_key()),
+            labels: crate::node::labels(&self.options),
+            status: crate::node::status(&self.options),
+            drivers: Self::announced(world),
+            dismissed: world.dismissed.clone(),
+            in_use: self.in_use(world),
+            heartbeat: world.heartbeat,
+            lease_duration: SignedDuration::try_from(self.options.lease_duration).unwrap_or(SignedDuration::MAX),
+        })
+    }
+
+    pub(crate) fn csi_node_snapshot(&self) -> decide::csi_node::Snapshot {
+        self.state.with(|world| decide::csi_node::Snapshot {
+            name: self.options.node_name.clone(),
+            csi_node: self.csi_nodes.view(&self.node_key()),
+            node_uid: self.node().map(|node| node.meta.uid.clone()),
+            drivers: Self::announced(world),
+            dismissed: world.dismissed.clone(),
+        })
+    }
+
+    pub(crate) fn plugin_snapshot(&self, socket: &str) -> decide::plugin::Snapshot {
+        let (plugin, twin) = self.state.with(|world| {
+            let plugin = world.plugins.get(socket);
+            let greeted = plugin.and_then(|plugin| plugin.greeted.as_ref()).map(|driver| driver.info.clone());
+            let twin = greeted.as_ref().and_then(|driver| {
+                let others = world.plugins.iter().filter(|(other, _)| *other != socket);
+                let mut announced = others.filter_map(|(_, plugin)| plugin.announced());
+                announced.find(|other| other.name == driver.name).map(|other| other.version.clone())
+            });
+            let plugin = plugin.map(|plugin| decide::plugin::View {
+                instance: plugin.instance,
+                greeted,
+                accepted: plugin.accepted,
+                refused: plugin.refused.clone(),
+                notified: plugin.notified,
+            });
+            (plugin, twin)
+        });
+        decide::plugin::Snapshot {
+            socket: socket.to_owned(),
+            plugin,
+            twin,
+            node: self.node(),
+            csi_node: match self.csi_nodes.view(&self.node_key()) {
+                View::Known(csi_node) => Some(csi_node),
+                View::Absent | View::Unknown => None,
+            },
+            greeting: self.operations.record(&Operation::Greet(socket.to_owned())),
+            notification: self.operations.record(&Operation::Notify(socket.to_owned())),
+        }
+    }
+
+    pub(crate) fn pod_snapshot(&self, uid: &str) -> decide::pod::Snapshot {
+        let pod = match self.pod(uid) {
+            None => decide::pod::View::Absent,
+            Some(pod) => match self.pods.view(&pod.key()) {
+                View::Unknown => decide::pod::View::Unknown(pod.key()),
+                View::Absent | View::Known(_) => decide::pod::View::Known(pod),
+            },
+        };
+        self.state.with(|world| {
+            let held: Vec<Hold> =
+                world.published.values().filter_map(|pods| pods.get(uid)).map(|published| published.hold).collect();
+            decide::pod::Snapshot {
+                uid: uid.to_owned(),
+                pod,
+                resolution: world.resolutions.get(uid).cloned(),
+                resolving: self.operations.record(&Operation::Resolve(uid.to_owned())),
+                held: held.len(),
+                mounted: held.iter().filter(|hold| **hold == Hold::Mounted).count(),
+                has_dir: world.pod_dirs.contains(uid),
+                told: world.told.get(uid).cloned().unwrap_or_default(),
+            }
+        })
+    }
+
+    pub(crate) fn volume_snapshot(&self, volume: &VolumeId) -> decide::volume::Snapshot {
+        self.state.with(|world| {
+            let mut wanted = BTreeMap::new();
+            for (uid, resolution) in &world.resolutions {
+                if let (Some(usage), Some(pod)) = (resolution.uses.get(volume), self.live_pod(uid)) {
+                    let told = world.told.get(uid).cloned().unwrap_or_default();
+                    wanted.insert(uid.clone(), Wanted { pod, usage: usage.clone(), told });
+                }
+            }
+            let published: BTreeMap<String, Held> = world.published.get(volume).into_iter().flatten().map(|(uid, published)| {
+                let held = Held { published: published.clone(), pod_is_live: self.live_pod(uid).is_some() };
+                (uid.clone(), held)
+            }).collect();
+            let mut operations = vec![Operation::Stage(volume.clone()), Operation::Unstage(volume.clone())];
+            for uid in wanted.keys().chain(published.keys()) {
+                operations.push(Operation::Publish(volume.clone(), uid.clone()));
+                operations.push(Operation::Unpublish(volume.clone(), uid.clone()));
+            }
+            let records = operations.into_iter().filter_map(|operation| {
+                let record = self.operations.record(&operation)?;
+                Some((operation, record))
+            });
+            let staged = world.staged.get(volume).cloned();
+            decide::volume::Snapshot {
+                volume: volume.clone(),
+                pods_unresolved: staged.is_some() && wanted.is_empty() && self.has_unresolved_pods(world),
+                wanted,
+                published,
+                staged,
+                driver: world.driver(&volume.driver).map(|driver| driver.info.clone()),
+                attachment: self.attachment(volume, world),
+                records: records.collect(),
+            }
+        })
+    }
+
+    fn has_unresolved_pods(&self, world: &World) -> bool {
+        self.pods.list().iter().any(|pod| is_live(pod) && !world.resolutions.contains_key(&pod.meta.uid))
+    }
+}
