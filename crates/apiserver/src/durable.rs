@@ -1,8 +1,8 @@
 //! Keeping the store on disk: many writers, one commit.
 
-use std::fs::{DirBuilder, File};
+use std::fs::{DirBuilder, File, OpenOptions};
 use std::io;
-use std::os::unix::fs::DirBuilderExt as _;
+use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::thread::JoinHandle;
@@ -49,7 +49,9 @@ pub enum OpenStore {
         what: String,
     },
     /// It was written by another version of this program.
-    #[error("the data file {path} has format {found}, this program reads format {FORMAT}; use the version that wrote it")]
+    #[error(
+        "the data file {path} has format {found}, this program reads format {FORMAT}; use the version that wrote it"
+    )]
     UnknownFormat {
         /// The file.
         path: PathBuf,
@@ -67,7 +69,10 @@ pub(crate) fn open(directory: &Path, window: usize) -> Result<(Database, Store),
     // Secrets are in there.
     DirBuilder::new().recursive(true).mode(0o700).create(directory).map_err(access(directory))?;
     let path = directory.join(FILE);
-    let database = Database::builder().create(&path).map_err(|error| explain(&path, error))?;
+    let mut file = OpenOptions::new();
+    file.read(true).write(true).create(true).truncate(false).mode(0o600);
+    let file = file.open(&path).map_err(access(&path))?;
+    let database = Database::builder().create_file(file).map_err(|error| explain(&path, error))?;
     // A new file's name must survive a power loss too.
     File::open(directory).and_then(|d| d.sync_all()).map_err(access(directory))?;
     load(&path, database, window)

@@ -25,7 +25,9 @@ pub enum LoadIdentity {
         source: io::Error,
     },
     /// Some of its files are missing.
-    #[error("{path} is missing beside its companions; restore it, or remove ca.crt, ca.key and admin.token to make new ones")]
+    #[error(
+        "{path} is missing beside its companions; restore it, or remove ca.crt, ca.key and admin.token to make new ones"
+    )]
     Incomplete {
         /// The missing file.
         path: PathBuf,

@@ -168,13 +168,7 @@ pub static KINDS: &[Kind] = &[
         unconditional_update: false,
         ..CORE
     },
-    Kind {
-        plural: "storageclasses",
-        singular: "storageclass",
-        kind: "StorageClass",
-        short_names: &["sc"],
-        ..STORAGE
-    },
+    Kind { plural: "storageclasses", singular: "storageclass", kind: "StorageClass", short_names: &["sc"], ..STORAGE },
     Kind {
         plural: "volumeattachments",
         singular: "volumeattachment",

@@ -20,6 +20,7 @@ mod serve;
 mod server;
 mod status;
 mod store;
+mod table;
 mod tls;
 mod watch;
 

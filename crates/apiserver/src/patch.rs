@@ -93,7 +93,8 @@ mod tests {
 
     #[test]
     fn replacing_a_missing_member_adds_it() {
-        let patched = json_patch(json!({"metadata": {}}), json!([{"op": "replace", "path": "/metadata/x", "value": 1}]));
+        let patched =
+            json_patch(json!({"metadata": {}}), json!([{"op": "replace", "path": "/metadata/x", "value": 1}]));
         assert_eq!(patched.unwrap(), json!({"metadata": {"x": 1}}));
     }
 

@@ -13,6 +13,7 @@ use crate::store::{Store, Subresource};
 pub(crate) mod claim;
 pub(crate) mod metadata;
 pub(crate) mod pod;
+pub(crate) mod schema;
 mod storage;
 mod volume;
 
@@ -63,7 +64,12 @@ pub(crate) fn validate(kind: &Kind, tree: &Value, faults: &mut Faults) {
         "PersistentVolumeClaim" => claim::validate(tree, faults),
         "PersistentVolume" => volume::validate(tree, faults),
         "Pod" => pod::validate(tree, faults),
-        "StorageClass" | "VolumeAttachment" | "CSINode" | "CSIDriver" | "CSIStorageCapacity" | "VolumeAttributesClass" => {
+        "StorageClass"
+        | "VolumeAttachment"
+        | "CSINode"
+        | "CSIDriver"
+        | "CSIStorageCapacity"
+        | "VolumeAttributesClass" => {
             storage::validate(kind, tree, faults);
         }
         _ => {}

@@ -93,11 +93,7 @@ impl Server {
     }
 
     /// Like [`Server::open`], over any storage; `name` stands for it in messages.
-    pub fn open_backend(
-        name: &Path,
-        backend: impl redb::StorageBackend,
-        options: Options,
-    ) -> Result<Self, OpenStore> {
+    pub fn open_backend(name: &Path, backend: impl redb::StorageBackend, options: Options) -> Result<Self, OpenStore> {
         let (database, store) = durable::open_backend(name, backend, options.window)?;
         Self::restart(name, database, store, options)
     }
@@ -144,6 +140,7 @@ fn bootstrap(store: &mut Store, options: &mut Options) -> Vec<Arc<Event>> {
             action: Action::Create(json!({"metadata": {"name": name}})),
             id: (options.ids)(),
             dry_run: false,
+            strict: false,
         };
         let applied = store.apply(write, (options.clock)()).expect("the name is valid and free");
         events.extend(applied.events);
@@ -165,7 +162,7 @@ impl Shared {
     fn submit(&self, write: Write) -> Result<(Answer, u64), Status> {
         let core = &*self.core;
         core.check_failure()?;
-        let now = (core.clock)();
+        let now = core.now();
         let mut state = core.lock();
         let applied = state.store.apply(write, now)?;
         match &self.journal {
@@ -201,6 +198,10 @@ impl Core {
     /// Looks at the store.
     pub fn read<T>(&self, look: impl FnOnce(&Store) -> T) -> T {
         look(&self.lock().store)
+    }
+
+    pub fn now(&self) -> Timestamp {
+        (self.clock)()
     }
 
     pub fn next_id(&self) -> u128 {

@@ -13,6 +13,7 @@ use serde_json::Value;
 use crate::kind::{KINDS, Kind};
 use crate::object::{Key, Object};
 use crate::patch::Patch;
+use crate::rules::schema;
 use crate::selector::Selector;
 use crate::status::Status;
 
@@ -82,9 +83,32 @@ pub struct Write {
     pub id: u128,
     /// Whether to answer as if done, without doing it.
     pub dry_run: bool,
+    /// Whether fields that the kind does not have are refused rather than kept.
+    pub strict: bool,
 }
 
 impl Write {
+    /// Checks the types of `new`, and in a strict write that it brings no unknown field that `old` has not.
+    fn check_fields(&self, new: &Value, old: Option<&Value>) -> Result<(), Status> {
+        let unknown = schema::unknown_fields(self.kind, new)?;
+        if !self.strict || unknown.is_empty() {
+            return Ok(());
+        }
+        let known = old.map(|old| schema::unknown_fields(self.kind, old)).transpose()?.unwrap_or_default();
+        let added: Vec<String> =
+            unknown.iter().filter(|field| !known.contains(field)).map(|f| format!("unknown field {f:?}")).collect();
+        if added.is_empty() {
+            return Ok(());
+        }
+        let message = format!("strict decoding error: {}", added.join(", "));
+        Err(Status::bad_request(format!(
+            "{} in version {:?} cannot be handled as a {}: {message}",
+            self.kind.kind,
+            self.kind.api_version(),
+            self.kind.kind
+        )))
+    }
+
     fn is_patch(&self) -> bool {
         matches!(self.action, Action::Patch(_))
     }

@@ -7,6 +7,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use futures::stream::{self, Stream};
 use http_body::Frame;
+use serde_json::json;
 use tokio::sync::watch;
 use tokio::time::Instant;
 
@@ -16,6 +17,7 @@ use crate::selector::Selector;
 use crate::server::Core;
 use crate::status::Status;
 use crate::store::{Event, EventType, Query};
+use crate::table::{self, Form};
 
 /// What a watch request asks for.
 #[derive(Debug)]
@@ -24,6 +26,7 @@ pub(crate) struct Request {
     pub namespace: String,
     pub selector: Selector,
     pub start: Start,
+    pub form: Form,
     pub bookmarks: bool,
     pub timeout: Option<Duration>,
 }
@@ -111,7 +114,7 @@ impl Watch {
                 };
                 let page = store.list(self.request.kind, &query)?;
                 for object in page.items {
-                    self.push("ADDED", &object.json);
+                    self.push_object("ADDED", &object);
                 }
                 self.cursor = page.revision;
                 if marked {
@@ -184,14 +187,14 @@ impl Watch {
         let is = event.event_type != EventType::Deleted && selected(&event.object);
         let was = event.previous.as_deref().is_some_and(selected);
         match (was, is) {
-            (false, true) => self.push("ADDED", &event.object.json),
-            (true, true) => self.push("MODIFIED", &event.object.json),
-            (true, false) if event.event_type == EventType::Deleted => self.push("DELETED", &event.object.json),
+            (false, true) => self.push_object("ADDED", &event.object),
+            (true, true) => self.push_object("MODIFIED", &event.object),
+            (true, false) if event.event_type == EventType::Deleted => self.push_object("DELETED", &event.object),
             // It left the selection: its last selected state, at the revision it left.
             (true, false) => {
                 let last = event.previous.as_ref().map(|p| Object::encode(p.tree(), event.revision));
                 if let Some(last) = last {
-                    self.push("DELETED", &last.json);
+                    self.push_object("DELETED", &last);
                 }
             }
             (false, false) => {}
@@ -208,6 +211,17 @@ impl Watch {
             kind.api_version()
         );
         self.push("BOOKMARK", object.as_bytes());
+    }
+
+    fn push_object(&mut self, event_type: &str, object: &Object) {
+        match self.request.form {
+            Form::Objects => self.push(event_type, &object.json),
+            Form::Table => {
+                let metadata = json!({"resourceVersion": object.revision.to_string()});
+                let table = table::table(self.request.kind, [object], metadata, self.core.now());
+                self.push(event_type, &table);
+            }
+        }
     }
 
     fn push(&mut self, event_type: &str, object: &[u8]) {

@@ -98,7 +98,10 @@ async fn an_object_lives_through_every_verb() {
     let (code, updated) = call(&server, Method::PUT, &path, changed.clone()).await;
     assert_eq!((code, &updated["data"]["a"]), (StatusCode::OK, &json!("c")));
     let (code, status) = call(&server, Method::PUT, &path, changed).await;
-    assert_eq!((code, &status["reason"], &status["kind"]), (StatusCode::CONFLICT, &json!("Conflict"), &json!("Status")));
+    assert_eq!(
+        (code, &status["reason"], &status["kind"]),
+        (StatusCode::CONFLICT, &json!("Conflict"), &json!("Status"))
+    );
     let (code, patched) = call(&server, Method::PATCH, &path, json!({"data": {"x": "y"}})).await;
     assert_eq!((code, &patched["data"]), (StatusCode::OK, &json!({"a": "c", "x": "y"})));
     let (code, status) = call(&server, Method::DELETE, &path, Value::Null).await;
@@ -152,7 +155,8 @@ async fn a_watch_with_a_selector_sees_objects_come_and_go() {
     let mut watch = Lines::open(&server, &format!("{MAPS}?watch=1&labelSelector=on%3Dyes")).await;
     call(&server, Method::POST, MAPS, map("a")).await;
     call(&server, Method::PATCH, &format!("{MAPS}/a"), json!({"metadata": {"labels": {"on": "yes"}}})).await;
-    let (_, left) = call(&server, Method::PATCH, &format!("{MAPS}/a"), json!({"metadata": {"labels": {"on": "no"}}})).await;
+    let (_, left) =
+        call(&server, Method::PATCH, &format!("{MAPS}/a"), json!({"metadata": {"labels": {"on": "no"}}})).await;
     watch.next_of("ADDED").await;
     let gone = watch.next_of("DELETED").await;
     assert_eq!(gone["metadata"]["labels"]["on"], "yes");
@@ -178,9 +182,14 @@ async fn quiet_watches_get_bookmarks_and_end_at_their_timeout() {
     let version = server.revision();
     let path = format!("{MAPS}?watch=1&resourceVersion={version}&allowWatchBookmarks=true&timeoutSeconds=90");
     let mut watch = Lines::open(&server, &path).await;
-    call(&server, Method::POST, "/apis/storage.k8s.io/v1/storageclasses", json!({
-        "metadata": {"name": "s"}, "provisioner": "p",
-    }))
+    call(
+        &server,
+        Method::POST,
+        "/apis/storage.k8s.io/v1/storageclasses",
+        json!({
+            "metadata": {"name": "s"}, "provisioner": "p",
+        }),
+    )
     .await;
     let start = tokio::time::Instant::now();
     let mark = watch.next_of("BOOKMARK").await;

@@ -2,11 +2,13 @@
 
 use bytes::Bytes;
 use http::{Response, StatusCode};
-use serde_json::json;
+use jiff::Timestamp;
+use serde_json::{Value, json};
 
 use crate::kind::Kind;
 use crate::object::Object;
 use crate::store::{Answer, Page};
+use crate::table;
 
 use super::{Body, json as json_response};
 
@@ -34,15 +36,29 @@ pub(super) fn written(kind: &Kind, name: &str, answer: Answer, revision: u64) ->
     }
 }
 
-/// A list, put together from the encoded objects without decoding them.
-pub(super) fn list(kind: &Kind, page: &Page, next: Option<String>) -> Response<Body> {
+/// The list as kubectl prints it.
+pub(super) fn table(kind: &Kind, page: &Page, next: Option<String>, now: Timestamp) -> Response<Body> {
+    let objects = page.items.iter().map(|item| &**item);
+    json_response(StatusCode::OK, table::table(kind, objects, list_metadata(page, next), now))
+}
+
+fn list_metadata(page: &Page, next: Option<String>) -> Value {
     let mut metadata = json!({"resourceVersion": page.revision.to_string()});
     if let (Some(next), Some((_, left))) = (next, &page.rest) {
         metadata["continue"] = next.into();
         metadata["remainingItemCount"] = (*left).into();
     }
-    let head =
-        format!(r#"{{"kind":"{}List","apiVersion":"{}","metadata":{metadata},"items":["#, kind.kind, kind.api_version());
+    metadata
+}
+
+/// A list, put together from the encoded objects without decoding them.
+pub(super) fn list(kind: &Kind, page: &Page, next: Option<String>) -> Response<Body> {
+    let metadata = list_metadata(page, next);
+    let head = format!(
+        r#"{{"kind":"{}List","apiVersion":"{}","metadata":{metadata},"items":["#,
+        kind.kind,
+        kind.api_version()
+    );
     let size = page.items.iter().map(|item| item.json.len() + 1).sum::<usize>();
     let mut body = Vec::with_capacity(head.len() + size + 2);
     body.extend_from_slice(head.as_bytes());

@@ -73,9 +73,7 @@ fn group_of(group: &str, version: &str) -> Value {
 }
 
 fn resources_of(kind: &Kind) -> Vec<Value> {
-    let part = |name: String, of: &str, verbs: Value| {
-        json!({"name": name, "singularName": "", "namespaced": kind.namespaced, "kind": of, "verbs": verbs})
-    };
+    let part = |name: String, of: &str, verbs: Value| json!({"name": name, "singularName": "", "namespaced": kind.namespaced, "kind": of, "verbs": verbs});
     let verbs = json!(["create", "delete", "deletecollection", "get", "list", "patch", "update", "watch"]);
     let mut main = part(kind.plural.to_owned(), kind.kind, verbs);
     main["singularName"] = kind.singular.into();

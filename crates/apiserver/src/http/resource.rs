@@ -16,7 +16,8 @@ use crate::patch::Patch;
 use crate::selector::Selector;
 use crate::server::Shared;
 use crate::status::Status;
-use crate::store::{Action, DeleteOptions, Query, Subresource, Write};
+use crate::store::{Action, DeleteOptions, Page, Query, Subresource, Write};
+use crate::table::Form;
 use crate::watch::{self, Start};
 
 use super::query::Parameters;
@@ -34,18 +35,23 @@ pub(super) async fn answer(
     closing: Closing,
 ) -> Result<Response<Body>, Status> {
     let parameters = Parameters::parse(parts.uri.query());
-    accepts_json(&parts.headers)?;
+    let form = accepted_form(&parts.headers)?;
     let collection = target.name.is_empty();
-    let not_allowed = || {
-        Status::method_not_allowed(format!("the server does not allow {} on the requested resource", parts.method))
-    };
+    let not_allowed =
+        || Status::method_not_allowed(format!("the server does not allow {} on the requested resource", parts.method));
     let action = match parts.method {
         Method::GET if target.subresource == Subresource::Binding => return Err(not_allowed()),
-        Method::GET if parameters.flag("watch") => return start_watch(shared, target, &parameters, closing),
-        Method::GET if collection => return list(shared, &target, &parameters),
+        Method::GET if parameters.flag("watch") => return start_watch(shared, target, &parameters, form, closing),
+        Method::GET if collection => return list(shared, &target, &parameters, form),
         Method::GET => {
             let found = shared.core.read(|store| store.get(target.kind, &target.namespace, &target.name))?;
-            return Ok(answers::object(&found));
+            return Ok(match form {
+                Form::Objects => answers::object(&found),
+                Form::Table => {
+                    let page = Page { revision: found.revision, items: vec![found], rest: None };
+                    answers::table(target.kind, &page, None, shared.core.now())
+                }
+            });
         }
         Method::POST if collection == (target.subresource == Subresource::Main) => {
             if target.kind.namespaced && target.namespace.is_empty() {
@@ -69,40 +75,61 @@ pub(super) async fn answer(
             } else {
                 Action::Delete(delete)
             };
-            return write(shared, target, action, dry_run).await;
+            return write(shared, target, action, Manner { dry_run, strict: false }).await;
         }
         _ => return Err(not_allowed()),
     };
-    let dry_run = parameters.dry_run()?;
-    write(shared, target, action, dry_run).await
+    let strict = match parameters.text("fieldValidation") {
+        "" | "Ignore" | "Warn" => false,
+        "Strict" => true,
+        other => {
+            return Err(Status::bad_request(format!(
+                "fieldValidation={other:?} is not known; the values are Ignore, Warn and Strict"
+            )));
+        }
+    };
+    let manner = Manner { dry_run: parameters.dry_run()?, strict };
+    write(shared, target, action, manner).await
 }
 
-async fn write(
-    shared: &Arc<Shared>,
-    target: Target,
-    action: Action,
+/// How a write is to be done.
+struct Manner {
     dry_run: bool,
-) -> Result<Response<Body>, Status> {
+    strict: bool,
+}
+
+async fn write(shared: &Arc<Shared>, target: Target, action: Action, manner: Manner) -> Result<Response<Body>, Status> {
     let id = if matches!(action, Action::Create(_)) { shared.core.next_id() } else { 0 };
     let Target { kind, namespace, name, subresource } = target;
-    let write = Write { kind, namespace, name: name.clone(), subresource, action, id, dry_run };
+    let write = Write {
+        kind,
+        namespace,
+        name: name.clone(),
+        subresource,
+        action,
+        id,
+        dry_run: manner.dry_run,
+        strict: manner.strict,
+    };
     let answer = shared.write(write).await?;
     let revision = shared.core.read(crate::store::Store::published);
     Ok(answers::written(kind, &name, answer, revision))
 }
 
-fn list(shared: &Arc<Shared>, target: &Target, parameters: &Parameters) -> Result<Response<Body>, Status> {
+fn list(shared: &Arc<Shared>, target: &Target, parameters: &Parameters, form: Form) -> Result<Response<Body>, Status> {
     let after = match parameters.text("continue") {
         "" => None,
         token => Some(decode_continue(token)?),
     };
     let limit = parameters.number::<usize>("limit")?.filter(|limit| *limit > 0);
     check_list_version(shared, parameters, after.is_some())?;
-    let query =
-        Query { namespace: target.namespace.clone(), selector: selector(target, parameters)?, limit, after };
+    let query = Query { namespace: target.namespace.clone(), selector: selector(target, parameters)?, limit, after };
     let page = shared.core.read(|store| store.list(target.kind, &query))?;
     let next = page.rest.as_ref().map(|(last, _)| encode_continue(page.revision, last));
-    Ok(answers::list(target.kind, &page, next))
+    Ok(match form {
+        Form::Objects => answers::list(target.kind, &page, next),
+        Form::Table => answers::table(target.kind, &page, next, shared.core.now()),
+    })
 }
 
 /// A list always shows the newest revision; asking for exactly an older one cannot be done.
@@ -120,7 +147,9 @@ fn check_list_version(shared: &Arc<Shared>, parameters: &Parameters, continued: 
         return Err(status);
     }
     if parameters.text("resourceVersionMatch") == "Exact" && version != published {
-        return Err(Status::expired(format!("the list at resource version {version} is no longer kept; list the newest")));
+        return Err(Status::expired(format!(
+            "the list at resource version {version} is no longer kept; list the newest"
+        )));
     }
     Ok(())
 }
@@ -129,6 +158,7 @@ fn start_watch(
     shared: &Arc<Shared>,
     target: Target,
     parameters: &Parameters,
+    form: Form,
     closing: Closing,
 ) -> Result<Response<Body>, Status> {
     let version = parameters.number::<u64>("resourceVersion")?.unwrap_or(0);
@@ -158,6 +188,7 @@ fn start_watch(
         selector: Selector::parse(target.kind, parameters.text("labelSelector"), &selector_text)?,
         namespace: target.namespace,
         start,
+        form,
         bookmarks: parameters.flag("allowWatchBookmarks"),
         timeout: parameters.number::<u64>("timeoutSeconds")?.filter(|t| *t > 0).map(Duration::from_secs),
     };
@@ -193,7 +224,8 @@ fn delete_options(body: &Value, parameters: &Parameters) -> Result<DeleteOptions
             Status::bad_request(format!("gracePeriodSeconds {value} is not a whole number of seconds"))
         })?),
     };
-    let precondition = |name: &str| Some(text(body, &format!("/preconditions/{name}")).to_owned()).filter(|s| !s.is_empty());
+    let precondition =
+        |name: &str| Some(text(body, &format!("/preconditions/{name}")).to_owned()).filter(|s| !s.is_empty());
     Ok(DeleteOptions {
         grace_period_seconds: grace,
         uid: precondition("uid"),
@@ -216,14 +248,16 @@ fn read_json(headers: &HeaderMap, body: &[u8]) -> Result<Value, Status> {
     }
 }
 
-/// A client that takes nothing but protobuf cannot be served.
-fn accepts_json(headers: &HeaderMap) -> Result<(), Status> {
-    let Some(accept) = headers.get(http::header::ACCEPT).and_then(|v| v.to_str().ok()) else { return Ok(()) };
+/// Objects or tables; a client that takes nothing but protobuf cannot be served.
+fn accepted_form(headers: &HeaderMap) -> Result<Form, Status> {
+    let Some(accept) = headers.get(http::header::ACCEPT).and_then(|v| v.to_str().ok()) else {
+        return Ok(Form::Objects);
+    };
     let takes_json = accept.split(',').any(|one| {
         matches!(one.split(';').next().unwrap_or_default().trim(), "application/json" | "application/*" | "*/*" | "")
     });
     if takes_json {
-        return Ok(());
+        return Ok(Form::asked(accept));
     }
     Err(Status::new(
         406,

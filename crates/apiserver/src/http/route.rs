@@ -39,7 +39,9 @@ impl Route {
             ["api"] => Ok(Self::Discovery(Discovery::Core)),
             ["apis"] => Ok(Self::Discovery(Discovery::Groups)),
             ["apis", group] => Discovery::group(group).map(Self::Discovery).ok_or_else(|| no_such_path(path)),
-            ["api", version] => Discovery::resources("", version).map(Self::Discovery).ok_or_else(|| no_such_path(path)),
+            ["api", version] => {
+                Discovery::resources("", version).map(Self::Discovery).ok_or_else(|| no_such_path(path))
+            }
             ["apis", group, version] => {
                 Discovery::resources(group, version).map(Self::Discovery).ok_or_else(|| no_such_path(path))
             }

@@ -10,8 +10,16 @@ const DELETE_PRIMITIVE: &str = "$deleteFromPrimitiveList/";
 /// How a list of this name is merged in the kinds served here: by which key of its elements. All others are replaced.
 fn merge_key(list: &str) -> Option<&'static str> {
     Some(match list {
-        "containers" | "initContainers" | "ephemeralContainers" | "volumes" | "env" | "imagePullSecrets" | "secrets"
-        | "drivers" | "resourceClaims" | "schedulingGates" => "name",
+        "containers"
+        | "initContainers"
+        | "ephemeralContainers"
+        | "volumes"
+        | "env"
+        | "imagePullSecrets"
+        | "secrets"
+        | "drivers"
+        | "resourceClaims"
+        | "schedulingGates" => "name",
         "volumeMounts" => "mountPath",
         "volumeDevices" => "devicePath",
         "ports" => "containerPort",
@@ -105,7 +113,9 @@ fn merge_list(present: &mut Vec<Value>, list: &str, key: &str, patch: &[Value]) 
     }
     for element in patch {
         let Some(identity) = element.get(key) else {
-            return Err(Status::bad_request(format!("an element of {list} in the patch does not have its merge key {key}")));
+            return Err(Status::bad_request(format!(
+                "an element of {list} in the patch does not have its merge key {key}"
+            )));
         };
         let place = present.iter().position(|e| e.get(key) == Some(identity));
         if element.get("$patch").and_then(Value::as_str) == Some("delete") {
@@ -192,7 +202,8 @@ mod tests {
     #[test]
     fn retain_keys_drops_the_other_member_of_a_union() {
         let tree = json!({"volumes": [{"name": "v", "emptyDir": {}}]});
-        let patch = json!({"volumes": [{"name": "v", "hostPath": {"path": "/x"}, "$retainKeys": ["name", "hostPath"]}]});
+        let patch =
+            json!({"volumes": [{"name": "v", "hostPath": {"path": "/x"}, "$retainKeys": ["name", "hostPath"]}]});
         assert_eq!(merged(tree, patch), json!({"volumes": [{"name": "v", "hostPath": {"path": "/x"}}]}));
     }
 }

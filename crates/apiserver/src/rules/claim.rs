@@ -122,10 +122,7 @@ pub(crate) fn validate_update(new: &Value, old: &Value, faults: &mut Faults) {
             let floor = old.pointer("/status/capacity/storage").and_then(quantity_of);
             let asked = asked.and_then(quantity_of);
             if asked < had.and_then(quantity_of) && asked < floor {
-                faults.forbidden(
-                    "spec.resources.requests.storage",
-                    "field can not be less than status.capacity",
-                );
+                faults.forbidden("spec.resources.requests.storage", "field can not be less than status.capacity");
             }
             let storage = before.pointer("/resources/requests/storage").cloned().unwrap_or_default();
             if let Some(slot) = comparable.pointer_mut("/resources/requests/storage") {

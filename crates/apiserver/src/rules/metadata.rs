@@ -67,7 +67,11 @@ pub(crate) fn validate(kind: &Kind, tree: &Value, faults: &mut Faults) {
     }
     for (key, value) in members(tree, "/metadata/labels") {
         if !is_qualified_name(key) {
-            faults.invalid("metadata.labels", format!("{key:?}"), "a label key is an optional DNS prefix, a slash, and a name of at most 63 characters");
+            faults.invalid(
+                "metadata.labels",
+                format!("{key:?}"),
+                "a label key is an optional DNS prefix, a slash, and a name of at most 63 characters",
+            );
         }
         if !value.as_str().is_some_and(is_label_value) {
             faults.invalid("metadata.labels", value, "a label value has at most 63 letters, digits, '-', '_' or '.', and begins and ends with a letter or digit");
@@ -75,7 +79,11 @@ pub(crate) fn validate(kind: &Kind, tree: &Value, faults: &mut Faults) {
     }
     for (key, value) in members(tree, "/metadata/annotations") {
         if !is_qualified_name(&key.to_lowercase()) {
-            faults.invalid("metadata.annotations", format!("{key:?}"), "an annotation key is an optional DNS prefix, a slash, and a name of at most 63 characters");
+            faults.invalid(
+                "metadata.annotations",
+                format!("{key:?}"),
+                "an annotation key is an optional DNS prefix, a slash, and a name of at most 63 characters",
+            );
         }
         if !value.is_string() {
             faults.invalid("metadata.annotations", value, "an annotation value is a string");
@@ -105,7 +113,9 @@ pub(crate) fn validate_update(new: &Value, old: &Value, faults: &mut Faults) {
         if !added.is_empty() {
             faults.forbidden(
                 "metadata.finalizers",
-                &format!("no new finalizers can be added if the object is being deleted, found new finalizers {added:?}"),
+                &format!(
+                    "no new finalizers can be added if the object is being deleted, found new finalizers {added:?}"
+                ),
             );
         }
     }

@@ -10,8 +10,7 @@ use crate::object::{default, filled, member_mut, restore, text, timestamp};
 use crate::status::Faults;
 
 /// Fields of `spec` that may change in a pod that is there.
-const MUTABLE: [&str; 4] =
-    ["activeDeadlineSeconds", "terminationGracePeriodSeconds", "tolerations", "schedulingGates"];
+const MUTABLE: [&str; 4] = ["activeDeadlineSeconds", "terminationGracePeriodSeconds", "tolerations", "schedulingGates"];
 
 pub(super) fn create(tree: &mut Value) {
     let spec = member_mut(tree, "spec");
@@ -85,7 +84,11 @@ fn validate_container(path: &str, container: &Value, volumes: &BTreeSet<String>,
         for (index, mount) in container.get(list).and_then(Value::as_array).into_iter().flatten().enumerate() {
             let name = text(mount, "/name");
             if !volumes.contains(name) {
-                faults.invalid(&format!("{path}.{list}[{index}].name"), format!("{name:?}"), "is not one of spec.volumes");
+                faults.invalid(
+                    &format!("{path}.{list}[{index}].name"),
+                    format!("{name:?}"),
+                    "is not one of spec.volumes",
+                );
             }
             if text(mount, &format!("/{place}")).is_empty() {
                 faults.required(&format!("{path}.{list}[{index}].{place}"), "");

@@ -49,8 +49,10 @@ pub(super) fn validate(kind: &Kind, tree: &Value, faults: &mut Faults) {
             let named = filled(tree, &format!("{source}/persistentVolumeName")).is_some();
             let inline = filled(tree, &format!("{source}/inlineVolumeSpec")).is_some();
             match (named, inline) {
-                (false, false) => faults.required("spec.source", "must specify exactly one of inlineVolumeSpec and persistentVolumeName"),
-                (true, true) => faults.forbidden("spec.source", "must specify exactly one of inlineVolumeSpec and persistentVolumeName"),
+                (false, false) => faults
+                    .required("spec.source", "must specify exactly one of inlineVolumeSpec and persistentVolumeName"),
+                (true, true) => faults
+                    .forbidden("spec.source", "must specify exactly one of inlineVolumeSpec and persistentVolumeName"),
                 _ => {}
             }
         }
@@ -69,7 +71,11 @@ pub(super) fn validate(kind: &Kind, tree: &Value, faults: &mut Faults) {
         "CSIDriver" => {
             let name = text(tree, "/metadata/name");
             if name.len() > 63 || !metadata::is_dns_subdomain(name) {
-                faults.invalid("metadata.name", format!("{name:?}"), "a CSI driver name is a DNS name of at most 63 characters");
+                faults.invalid(
+                    "metadata.name",
+                    format!("{name:?}"),
+                    "a CSI driver name is a DNS name of at most 63 characters",
+                );
             }
             let policies = ["ReadWriteOnceWithFSType", "File", "None"];
             one_of("spec.fsGroupPolicy", "/spec/fsGroupPolicy", tree, &policies, faults);

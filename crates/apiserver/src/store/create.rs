@@ -16,6 +16,8 @@ impl Store {
     pub(super) fn create(&mut self, write: &Write, mut tree: Value, now: Timestamp) -> Result<Applied, Status> {
         let kind = write.kind;
         rules::metadata::identify(kind, &write.namespace, &mut tree)?;
+        rules::schema::spell_quantities(kind, &mut tree);
+        write.check_fields(&tree, None)?;
         if !text(&tree, "/metadata/resourceVersion").is_empty() {
             return Err(Status::bad_request("resourceVersion should not be set on objects to be created"));
         }
@@ -50,11 +52,7 @@ impl Store {
             });
         }
         let event = self.put(kind, Key::new(&write.namespace, &name), tree);
-        Ok(Applied {
-            answer: Answer::Created(event.object.clone()),
-            revision: event.revision,
-            events: vec![event],
-        })
+        Ok(Applied { answer: Answer::Created(event.object.clone()), revision: event.revision, events: vec![event] })
     }
 
     fn name_for(&self, write: &Write, tree: &Value) -> Result<String, Status> {

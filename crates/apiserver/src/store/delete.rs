@@ -20,12 +20,7 @@ enum Outcome {
 }
 
 impl Store {
-    pub(super) fn delete(
-        &mut self,
-        write: &Write,
-        options: &DeleteOptions,
-        now: Timestamp,
-    ) -> Result<Applied, Status> {
+    pub(super) fn delete(&mut self, write: &Write, options: &DeleteOptions, now: Timestamp) -> Result<Applied, Status> {
         let kind = write.kind;
         let name = write.name.as_str();
         let current = self.newest(kind, &write.namespace, name).ok_or_else(|| Status::not_found(kind, name))?.clone();
@@ -41,11 +36,8 @@ impl Store {
         }
         let answer = match self.delete_one(kind, Key::new(&write.namespace, name), current, options, now) {
             Outcome::Gone(event) => {
-                let answer = if kind.returns_deleted {
-                    Answer::Object(event.object.clone())
-                } else {
-                    Answer::Deleted { uid }
-                };
+                let answer =
+                    if kind.returns_deleted { Answer::Object(event.object.clone()) } else { Answer::Deleted { uid } };
                 events.push(event);
                 self.after_removal(&write.namespace, &mut events);
                 answer

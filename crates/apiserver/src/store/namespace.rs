@@ -66,8 +66,10 @@ impl Store {
 
     fn is_empty(&self, namespace: &str) -> bool {
         let begin = Key::new(namespace, "");
-        KINDS.iter().filter(|k| k.namespaced).filter_map(|k| self.table(k)).all(|table| {
-            table.objects.range(&begin..).next().is_none_or(|(key, _)| *key.namespace != *namespace)
-        })
+        KINDS
+            .iter()
+            .filter(|k| k.namespaced)
+            .filter_map(|k| self.table(k))
+            .all(|table| table.objects.range(&begin..).next().is_none_or(|(key, _)| *key.namespace != *namespace))
     }
 }

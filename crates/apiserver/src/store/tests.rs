@@ -23,7 +23,8 @@ impl World {
         self.next_id += 1;
         let namespace = if kind.namespaced { "default" } else { "" };
         let (namespace, name) = (namespace.to_owned(), name.to_owned());
-        let write = Write { kind, namespace, name, subresource, action, id: self.next_id, dry_run: false };
+        let write =
+            Write { kind, namespace, name, subresource, action, id: self.next_id, dry_run: false, strict: false };
         let applied = self.store.apply(write, self.now)?;
         self.store.publish(applied.revision);
         Ok(applied)
@@ -249,7 +250,8 @@ fn the_main_resource_cannot_change_status_nor_status_the_spec() {
     let main = world.update("PersistentVolume", "v", changed.clone()).unwrap();
     assert_eq!((text(&main, "/status/phase"), text(&main, "/spec/storageClassName")), ("Pending", "x"));
     let newest = with(changed, "/metadata/resourceVersion", main["metadata"]["resourceVersion"].clone());
-    let status = world.update_status("PersistentVolume", "v", with(newest, "/spec/storageClassName", json!("y"))).unwrap();
+    let status =
+        world.update_status("PersistentVolume", "v", with(newest, "/spec/storageClassName", json!("y"))).unwrap();
     assert_eq!((text(&status, "/status/phase"), text(&status, "/spec/storageClassName")), ("Bound", "x"));
 }
 
@@ -384,6 +386,7 @@ fn a_namespace_goes_when_its_last_object_has_gone() {
         action,
         id: 7,
         dry_run: false,
+        strict: false,
     };
     world.store.apply(in_team(Action::Create(claim("a")), ""), world.now).unwrap();
     let terminating = tree(&world.delete("Namespace", "team").unwrap());
@@ -459,7 +462,11 @@ fn bad_claims_volumes_and_attachments_are_refused_with_the_field() {
         ("PersistentVolume", with(volume("v"), "/spec/csi/volumeHandle", json!("")), "spec.csi.volumeHandle"),
         ("PersistentVolume", with(volume("v"), "/spec/capacity", json!({})), "spec.capacity"),
         ("StorageClass", json!({"metadata": {"name": "s"}}), "provisioner"),
-        ("VolumeAttachment", json!({"metadata": {"name": "a"}, "spec": {"attacher": "d", "nodeName": "n"}}), "spec.source"),
+        (
+            "VolumeAttachment",
+            json!({"metadata": {"name": "a"}, "spec": {"attacher": "d", "nodeName": "n"}}),
+            "spec.source",
+        ),
         ("Pod", json!({"metadata": {"name": "p"}, "spec": {}}), "spec.containers"),
     ] {
         let status = world.create(kind, body.clone()).unwrap_err();
@@ -544,6 +551,7 @@ fn what_is_not_published_is_neither_read_listed_nor_watched_but_conflicts() {
         action,
         id: 9,
         dry_run: false,
+        strict: false,
     };
     let changed = with(made.clone(), "/data", json!({"a": "c"}));
     world.store.apply(write("a", Action::Update(changed.clone())), world.now).unwrap();
@@ -583,8 +591,50 @@ fn a_dry_run_answers_as_if_done_and_changes_nothing() {
         action: Action::Create(claim("a")),
         id: 3,
         dry_run: true,
+        strict: false,
     };
     let applied = world.store.apply(write, world.now).unwrap();
     assert_eq!(text(&tree(&applied), "/spec/volumeMode"), "Filesystem");
     assert_eq!((world.store.head(), world.get("PersistentVolumeClaim", "a")), (head, None));
+}
+
+#[test]
+fn a_field_of_the_wrong_type_is_refused_also_in_a_patch() {
+    let mut world = World::new();
+    let body = with(claim("a"), "/spec/accessModes", json!("ReadWriteOnce"));
+    assert_eq!(world.create("PersistentVolumeClaim", body).unwrap_err().code, 400);
+    world.create("PersistentVolumeClaim", claim("a")).unwrap();
+    let patch = json!({"metadata": {"labels": "none"}});
+    assert_eq!(world.merge("PersistentVolumeClaim", "a", patch).unwrap_err().code, 400);
+}
+
+#[test]
+fn a_quantity_written_as_a_number_is_kept_as_text() {
+    let mut world = World::new();
+    let body = with(claim("a"), "/spec/resources/requests/storage", json!(1_073_741_824));
+    let made = world.create("PersistentVolumeClaim", body).unwrap();
+    assert_eq!(text(&made, "/spec/resources/requests/storage"), "1073741824");
+}
+
+#[test]
+fn a_strict_write_refuses_fields_its_kind_does_not_have() {
+    let mut world = World::new();
+    let mut write = Write {
+        kind: Kind::named("PersistentVolumeClaim"),
+        namespace: "default".to_owned(),
+        name: String::new(),
+        subresource: Subresource::Main,
+        action: Action::Create(with(claim("a"), "/spec/colour", json!("red"))),
+        id: 3,
+        dry_run: false,
+        strict: true,
+    };
+    let status = world.store.apply(write.clone(), world.now).unwrap_err();
+    assert!(status.code == 400 && status.message.contains(r#"unknown field "spec.colour""#), "{status}");
+    write.strict = false;
+    world.store.apply(write.clone(), world.now).unwrap();
+    write.strict = true;
+    write.name = "a".to_owned();
+    write.action = Action::Patch(Patch::Merge(json!({"metadata": {"labels": {"l": "v"}}})));
+    world.store.apply(write, world.now).expect("a field that was there before is not this write's fault");
 }
