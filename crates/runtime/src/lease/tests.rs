@@ -28,6 +28,11 @@ async fn settle() {
     sleep(Duration::from_millis(1)).await;
 }
 
+/// Why the term ended; fails rather than hangs if it does not end.
+async fn end_of(leadership: &Leadership) -> Lost {
+    timeout(10 * MINUTE, leadership.lost()).await.expect("still leading after ten minutes")
+}
+
 #[tokio::test(start_paused = true)]
 async fn an_absent_lease_is_created_without_waiting() {
     let world = World::new();
@@ -76,7 +81,7 @@ async fn a_follower_takes_over_once_it_saw_no_renewal_for_the_lease_duration() {
         world.link("a", Link::Cut);
     });
     assert_eq!(start.elapsed().as_secs(), (last_renewal + LEASE).as_secs());
-    assert_eq!(first.lost().await, Lost::Expired(DEADLINE));
+    assert_eq!(end_of(&first).await, Lost::Expired(DEADLINE));
     assert!(!first.valid() && second.valid());
     assert_eq!(world.lease().unwrap()["spec"]["leaseTransitions"], 1);
 }
@@ -90,7 +95,7 @@ async fn a_cut_off_leader_stops_at_the_renew_deadline_and_not_later() {
     sleep(DEADLINE - seconds(1)).await;
     assert!(leadership.valid());
     assert_eq!(leadership.remaining(), seconds(1));
-    assert_eq!(leadership.lost().await, Lost::Expired(DEADLINE));
+    assert_eq!(end_of(&leadership).await, Lost::Expired(DEADLINE));
     // Timers have a grain of a millisecond and retries one of fifty.
     assert!(start.elapsed() - DEADLINE <= Duration::from_millis(60), "{:?}", start.elapsed());
     assert!(!leadership.valid());
@@ -131,7 +136,7 @@ async fn a_released_lease_is_taken_at_once() {
     let kept = first.clone();
     first.end().await.unwrap();
     assert!(!kept.valid());
-    assert_eq!(kept.lost().await, Lost::Ended);
+    assert_eq!(end_of(&kept).await, Lost::Ended);
     let second = tasks.join_next().await.unwrap().unwrap();
     assert!(second.valid());
     assert_eq!(released.elapsed(), Duration::ZERO);
@@ -171,7 +176,7 @@ async fn time_spent_suspended_counts_although_no_timer_fired() {
     world.suspend(seconds(3600));
     assert!(!leadership.valid(), "no driver call may start on a lease that ran out while suspended");
     assert_eq!(leadership.remaining(), Duration::ZERO);
-    assert_eq!(leadership.lost().await, Lost::Expired(DEADLINE));
+    assert_eq!(end_of(&leadership).await, Lost::Expired(DEADLINE));
 }
 
 #[tokio::test(start_paused = true)]
@@ -222,7 +227,7 @@ async fn a_lease_written_by_somebody_else_is_lost_at_the_next_renewal() {
     let world = World::new();
     let leadership = world.candidate("a").acquire().await;
     world.edit(|lease| lease["spec"]["holderIdentity"] = "thief".into());
-    assert_eq!(leadership.lost().await, Lost::Taken { holder: "thief".into() });
+    assert_eq!(end_of(&leadership).await, Lost::Taken { holder: "thief".into() });
 }
 
 #[tokio::test(start_paused = true)]
@@ -233,7 +238,7 @@ async fn a_second_process_with_the_same_name_deposes_the_first() {
     let start = Instant::now();
     let second = world.candidate("a").acquire().await;
     assert_eq!(start.elapsed(), Duration::ZERO, "a restarted container need not wait for itself");
-    assert_eq!(first.lost().await, Lost::Taken { holder: "a".into() });
+    assert_eq!(end_of(&first).await, Lost::Taken { holder: "a".into() });
     assert!(second.valid());
     assert_eq!(world.lease().unwrap()["spec"]["leaseTransitions"], 0);
 }
@@ -297,7 +302,7 @@ async fn health_is_bad_only_when_leading_long_after_the_lease_ran_out() {
     assert_eq!(health.check(), Ok(()));
     world.suspend(seconds(2));
     assert_eq!(health.check(), Err("leading without a renewal for 36s".into()));
-    leadership.lost().await;
+    end_of(&leadership).await;
     assert_eq!(health.check(), Ok(()));
 }
 
