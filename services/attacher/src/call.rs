@@ -1,0 +1,166 @@
+//! Driver calls as operations: who they are for, how they are made, what their end means.
+
+use std::time::Duration;
+
+use tonic::{Code, Status};
+
+use stowage_csi::v1::controller_client::ControllerClient;
+use stowage_csi::v1::{ControllerPublishVolumeRequest, ControllerUnpublishVolumeRequest};
+use stowage_csi::{Channel, Deadline, Family, code};
+use stowage_model::object::Key;
+use stowage_model::volume::SecretRef;
+use stowage_model::{Secret, VolumeAttachment};
+use stowage_runtime::Context;
+use stowage_runtime::operation::{Ended, Failure, Operations};
+
+use crate::snapshot::PublishContext;
+
+pub type Calls = Operations<Subject, PublishContext>;
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Kind {
+    Publish,
+    Unpublish,
+}
+
+/// What a call is about. Each attachment has its own backoff; that only one call per handle runs is decided.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Subject {
+    pub handle: String,
+    pub attachment_uid: String,
+    pub kind: Kind,
+}
+
+impl Subject {
+    pub fn new(handle: &str, attachment: &VolumeAttachment, kind: Kind) -> Self {
+        Self { handle: handle.to_owned(), attachment_uid: attachment.meta.uid.clone(), kind }
+    }
+
+    pub fn opposite(&self) -> Self {
+        let kind = match self.kind {
+            Kind::Publish => Kind::Unpublish,
+            Kind::Unpublish => Kind::Publish,
+        };
+        Self { kind, ..self.clone() }
+    }
+}
+
+/// A call ready to be made, but for its secrets.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Request {
+    Publish(ControllerPublishVolumeRequest),
+    Unpublish(ControllerUnpublishVolumeRequest),
+}
+
+impl Request {
+    pub fn volume_id(&self) -> &str {
+        match self {
+            Self::Publish(request) => &request.volume_id,
+            Self::Unpublish(request) => &request.volume_id,
+        }
+    }
+
+    pub fn node_id(&self) -> &str {
+        match self {
+            Self::Publish(request) => &request.node_id,
+            Self::Unpublish(request) => &request.node_id,
+        }
+    }
+
+    pub fn kind(&self) -> Kind {
+        match self {
+            Self::Publish(_) => Kind::Publish,
+            Self::Unpublish(_) => Kind::Unpublish,
+        }
+    }
+}
+
+/// What every call needs.
+#[derive(Clone)]
+pub struct Caller {
+    pub context: Context,
+    pub channel: Channel,
+    pub driver: String,
+    pub timeout: Duration,
+}
+
+impl Caller {
+    pub async fn call(self, request: Request, secret: Option<SecretRef>) -> Ended<PublishContext> {
+        let secrets = match self.secrets(secret).await {
+            Ok(secrets) => secrets,
+            Err(message) => return Ended::Failed(Failure { code: String::new(), message }),
+        };
+        if !self.context.may_call_driver() {
+            let message = "the lease has expired; another replica may lead".to_owned();
+            return Ended::Failed(Failure { code: String::new(), message });
+        }
+        let mut client = ControllerClient::new(self.channel.clone());
+        let deadline = Deadline(self.timeout);
+        let begin = self.context.clock.boottime();
+        let (method, family, answer) = match request {
+            Request::Publish(request) => {
+                let request = ControllerPublishVolumeRequest { secrets, ..request };
+                let answer = deadline.call(request, |request| client.controller_publish_volume(request)).await;
+                ("ControllerPublishVolume", Family::ControllerPublish, answer.map(|answer| answer.publish_context))
+            }
+            Request::Unpublish(request) => {
+                let request = ControllerUnpublishVolumeRequest { secrets, ..request };
+                let answer = deadline.call(request, |request| client.controller_unpublish_volume(request)).await;
+                ("ControllerUnpublishVolume", Family::ControllerUnpublish, answer.map(|_| PublishContext::new()))
+            }
+        };
+        let code = answer.as_ref().err().map_or(Code::Ok, Status::code);
+        let took = self.context.clock.boottime().saturating_sub(begin);
+        let path = format!("/csi.v1.Controller/{method}");
+        self.context.metrics.observe_csi(&self.driver, &path, &code_name(code), took);
+        match answer {
+            Ok(context) => Ended::Done(context),
+            Err(status) => {
+                let message = format!("{method}: {} ({})", status.message(), code_name(code));
+                let failure = Failure { code: code_name(code), message };
+                if code::outcome_of(family, &status).may_be_running() {
+                    Ended::Uncertain(failure)
+                } else {
+                    Ended::Failed(failure)
+                }
+            }
+        }
+    }
+
+    async fn secrets(&self, secret: Option<SecretRef>) -> Result<PublishContext, String> {
+        let Some(SecretRef { namespace, name }) = secret else { return Ok(PublishContext::new()) };
+        let key = Key::namespaced(namespace, name);
+        match self.context.api.get::<Secret>(&key).await {
+            Ok(Some(secret)) => Ok(secret.data.to_text()),
+            Ok(None) => Err(format!("secret {key} of controllerPublishSecretRef does not exist; create it")),
+            Err(error) => Err(format!("secret {key} of controllerPublishSecretRef cannot be read: {error}")),
+        }
+    }
+}
+
+/// The name gRPC gives a code, as Go prints it.
+pub fn code_name(code: Code) -> String {
+    match code {
+        Code::Ok => "OK".to_owned(),
+        Code::Cancelled => "Canceled".to_owned(),
+        other => format!("{other:?}"),
+    }
+}
+
+/// The number behind a name, if a driver gave it.
+pub fn code_number(name: &str) -> Option<i32> {
+    (0..=16).find(|number| code_name(Code::from_i32(*number)) == name)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_code_is_found_again_by_its_name() {
+        for number in 0..=16 {
+            assert_eq!(code_number(&code_name(Code::from_i32(number))), Some(number));
+        }
+        assert_eq!(code_number(""), None);
+    }
+}

@@ -1,0 +1,462 @@
+//! Section 3 of reference/sidecars-and-csi.md: attach (3.5), detach (3.6), volume finalizer (3.7), crash points (3.10).
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use proptest::prelude::*;
+use serde_json::{Value, json};
+
+use stowage_csi::v1::volume_capability::{AccessType, access_mode::Mode};
+use stowage_model::{Volume, VolumeAttachment, annotations, finalizers};
+
+use super::*;
+use crate::call::Kind;
+
+const DRIVER: &str = "d.example";
+
+fn at(second: i64) -> Timestamp {
+    Timestamp::from_second(1_000_000 + second).unwrap()
+}
+
+fn facts() -> Facts {
+    Facts {
+        name: DRIVER.into(),
+        finalizer: finalizers::attacher(DRIVER),
+        attaches: true,
+        knows_read_only: true,
+        knows_single_writers: false,
+        default_fs_type: "ext4".into(),
+    }
+}
+
+fn volume_json() -> Value {
+    json!({
+        "metadata": { "name": "pv", "uid": "pv-uid", "resourceVersion": "5", "finalizers": [facts().finalizer] },
+        "spec": {
+            "accessModes": ["ReadWriteOnce"],
+            "mountOptions": ["noatime"],
+            "csi": { "driver": DRIVER, "volumeHandle": "h", "volumeAttributes": { "pool": "fast" } },
+        },
+    })
+}
+
+fn attachment_json() -> Value {
+    json!({
+        "metadata": {
+            "name": "csi-1", "uid": "va-uid", "resourceVersion": "7",
+            "finalizers": [facts().finalizer],
+            "annotations": { annotations::ATTACHMENT_NODE_ID: "node-id" },
+        },
+        "spec": { "attacher": DRIVER, "nodeName": "n", "source": { "persistentVolumeName": "pv" } },
+    })
+}
+
+fn volume(spoil: impl FnOnce(&mut Value)) -> Arc<Volume> {
+    let mut object = volume_json();
+    spoil(&mut object);
+    Arc::new(serde_json::from_value(object).unwrap())
+}
+
+/// An attachment with everything in place for its first publish; each test spoils it.
+fn case(spoil: impl FnOnce(&mut Value)) -> Case {
+    let mut object = attachment_json();
+    spoil(&mut object);
+    Case {
+        attachment: Arc::new(serde_json::from_value::<VolumeAttachment>(object).unwrap()),
+        unknown: false,
+        source: Source::Volume(volume(|_| {})),
+        node_id: Some("node-id".into()),
+        publish: None,
+        unpublish: None,
+    }
+}
+
+fn deleting(object: &mut Value) {
+    object["metadata"]["deletionTimestamp"] = json!("2024-01-01T00:00:00Z");
+}
+
+fn record(state: State<PublishContext>, retry_at: i64) -> Option<Record<PublishContext>> {
+    Some(Record { state, since: at(0), failures: 1, retry_at: at(retry_at) })
+}
+
+fn failure(code: &str) -> Failure {
+    Failure { code: code.into(), message: format!("broken ({code})") }
+}
+
+fn decide_one(case: Case, facts: &Facts, second: i64) -> Decision {
+    decide(&Snapshot { volumes: Vec::new(), attachments: vec![case] }, facts, at(second))
+}
+
+/// Actions as short words.
+fn words(actions: &[Action]) -> Vec<String> {
+    let word = |action: &Action| match action {
+        Action::Call { request, .. } => match request.kind() {
+            Kind::Publish => format!("publish {}", request.node_id()),
+            Kind::Unpublish => format!("unpublish {}", request.node_id()),
+        },
+        Action::ProtectVolume(meta) => format!("protect {}", meta.name),
+        Action::ReleaseVolume(meta) => format!("release {}", meta.name),
+        Action::MarkAttachment { node_id, .. } => format!("mark {node_id}"),
+        Action::ReleaseAttachment(meta) => format!("release {}", meta.name),
+        Action::SaveAttached { metadata, .. } => format!("attached {metadata:?}"),
+        Action::SaveDetached(_) => "detached".into(),
+        Action::SaveAttachError { error, .. } => format!("attach error {:?} {}", error.code, error.message),
+        Action::SaveDetachError { error, .. } => format!("detach error {:?} {}", error.code, error.message),
+        Action::RefreshAttachment(name) | Action::RefreshVolume(name) => format!("read {name}"),
+    };
+    actions.iter().map(word).collect()
+}
+
+fn act(case: Case) -> Vec<String> {
+    words(&decide_one(case, &facts(), 0).actions)
+}
+
+const NOTHING: [String; 0] = [];
+
+#[test]
+fn an_attachment_goes_through_volume_finalizer_mark_publish_and_status_one_by_one() {
+    let bare = |object: &mut Value| {
+        object["metadata"]["finalizers"] = json!(null);
+        object["metadata"]["annotations"] = json!(null);
+    };
+    let unprotected = volume(|volume| volume["metadata"]["finalizers"] = json!([]));
+    assert_eq!(act(Case { source: Source::Volume(unprotected), ..case(bare) }), ["protect pv"]);
+    assert_eq!(act(case(bare)), ["mark node-id"]);
+    assert_eq!(act(case(|object| object["metadata"]["annotations"] = json!(null))), ["mark node-id"]);
+    assert_eq!(act(case(|_| {})), ["publish node-id"]);
+    assert_eq!(act(Case { publish: record(State::Running, 0), ..case(|_| {}) }), NOTHING);
+    let context = PublishContext::from([("token".into(), "t".into())]);
+    let published = Case { publish: record(State::Done(context), 0), ..case(|_| {}) };
+    assert_eq!(act(published), ["attached {\"token\": Some(\"t\")}"]);
+    assert_eq!(act(case(|object| object["status"] = json!({ "attached": true }))), NOTHING);
+}
+
+#[test]
+fn the_publish_request_says_what_the_volume_says() {
+    let actions = decide_one(case(|_| {}), &facts(), 0).actions;
+    let [Action::Call { request: Request::Publish(request), secret: None, .. }] = &actions[..] else {
+        panic!("{actions:?}")
+    };
+    assert_eq!((request.volume_id.as_str(), request.node_id.as_str(), request.readonly), ("h", "node-id", false));
+    assert_eq!(request.volume_context["pool"], "fast");
+    let capability = request.volume_capability.clone().unwrap();
+    assert_eq!(capability.access_mode.unwrap().mode(), Mode::SingleNodeWriter);
+    let Some(AccessType::Mount(mount)) = capability.access_type else { panic!("{capability:?}") };
+    assert_eq!((mount.fs_type.as_str(), mount.mount_flags), ("ext4", vec!["noatime".to_owned()]));
+}
+
+#[test]
+fn reading_only_is_asked_for_only_where_the_driver_knows_it_and_blocks_stay_blocks() {
+    let spoiled = volume(|volume| {
+        volume["spec"]["csi"]["readOnly"] = json!(true);
+        volume["spec"]["volumeMode"] = json!("Block");
+    });
+    let case = Case { source: Source::Volume(spoiled), ..case(|_| {}) };
+    for knows_read_only in [true, false] {
+        let request = case.publish_request(&Facts { knows_read_only, ..facts() }).unwrap();
+        assert_eq!(request.readonly, knows_read_only);
+        assert!(matches!(request.volume_capability.unwrap().access_type, Some(AccessType::Block(_))));
+    }
+}
+
+#[test]
+fn what_keeps_the_driver_from_being_asked_is_shown_once_with_the_way_out() {
+    let broken = volume(|volume| volume["spec"]["accessModes"] = json!([]));
+    let going = volume(deleting);
+    let foreign = volume(|volume| volume["spec"]["csi"]["driver"] = json!("other"));
+    for (spoiled, expected) in [
+        (Case { node_id: None, ..case(|_| {}) }, "node \"n\" has no driver \"d.example\" in its CSINode"),
+        (
+            Case { source: Source::Missing("pv".into()), ..case(|_| {}) },
+            "PersistentVolume \"pv\" of spec.source does not exist",
+        ),
+        (Case { source: Source::Unclear, ..case(|_| {}) }, "spec.source must have exactly one"),
+        (Case { source: Source::Volume(broken), ..case(|_| {}) }, "PersistentVolume \"pv\": spec.accessModes is empty"),
+        (Case { source: Source::Volume(going), ..case(|_| {}) }, "PersistentVolume \"pv\" is being deleted"),
+        (Case { source: Source::Volume(foreign), ..case(|_| {}) }, "the volume is not one of driver"),
+    ] {
+        let actions = decide_one(spoiled.clone(), &facts(), 0).actions;
+        let [Action::SaveAttachError { error, .. }] = &actions[..] else { panic!("{actions:?}") };
+        assert!(error.message.starts_with(expected), "{}", error.message);
+        let mut shown = (*spoiled.attachment).clone();
+        shown.status.attach_error = Some(stowage_model::attachment::VolumeError {
+            message: error.message.clone(),
+            time: Some(error.time),
+            error_code: None,
+        });
+        let shown = Case { attachment: Arc::new(shown), ..spoiled };
+        assert_eq!(words(&decide_one(shown, &facts(), 100).actions), NOTHING);
+    }
+}
+
+#[test]
+fn a_failed_publish_is_shown_with_its_code_and_repeated_after_its_backoff() {
+    for state in [State::Failed(failure("Internal")), State::Uncertain(failure("Internal"))] {
+        let failed = Case { publish: record(state, 8), ..case(|_| {}) };
+        let decision = decide_one(failed.clone(), &facts(), 1);
+        assert_eq!(words(&decision.actions), ["attach error Some(13) broken (Internal)"]);
+        assert_eq!(decision.wake_at, Some(at(8)));
+        let shown = case(|object| {
+            object["status"] = json!({ "attachError": { "message": "broken (Internal)", "time": at(0).to_string() } });
+        });
+        let shown = Case { publish: failed.publish, ..shown };
+        assert_eq!(words(&decide_one(shown.clone(), &facts(), 1).actions), NOTHING);
+        assert_eq!(words(&decide_one(shown, &facts(), 8).actions), ["publish node-id"]);
+    }
+}
+
+#[test]
+fn a_detach_goes_through_unpublish_finalizer_and_status_one_by_one() {
+    assert_eq!(act(case(deleting)), ["unpublish node-id"]);
+    assert_eq!(act(Case { unpublish: record(State::Running, 0), ..case(deleting) }), NOTHING);
+    let done = || record(State::Done(PublishContext::new()), 0);
+    assert_eq!(act(Case { unpublish: done(), ..case(deleting) }), ["release csi-1"]);
+    let released = |others: Value| {
+        case(|object| {
+            deleting(object);
+            object["metadata"]["finalizers"] = others;
+            object["status"] = json!({ "attached": true });
+        })
+    };
+    assert_eq!(act(released(json!([]))), NOTHING);
+    assert_eq!(act(released(json!(["somebody/else"]))), ["detached"]);
+}
+
+#[test]
+fn an_attachment_that_was_never_marked_was_never_published_and_needs_no_unpublish() {
+    let unmarked = case(|object| {
+        deleting(object);
+        object["metadata"]["finalizers"] = json!(["somebody/else"]);
+    });
+    assert_eq!(act(unmarked), NOTHING);
+}
+
+#[test]
+fn no_outcome_of_a_publish_lets_the_unpublish_be_skipped() {
+    let context = PublishContext::new();
+    for publish in [
+        None,
+        record(State::Failed(failure("InvalidArgument")), 500),
+        record(State::Uncertain(failure("DeadlineExceeded")), 500),
+        record(State::Done(context), 0),
+    ] {
+        assert_eq!(act(Case { publish, ..case(deleting) }), ["unpublish node-id"]);
+    }
+    // While it runs nothing is certain; its end comes back here.
+    assert_eq!(act(Case { publish: record(State::Running, 0), ..case(deleting) }), NOTHING);
+}
+
+#[test]
+fn a_failed_unpublish_keeps_the_finalizer_and_is_repeated() {
+    let failed = Case { unpublish: record(State::Uncertain(failure("Unavailable")), 2), ..case(deleting) };
+    let decision = decide_one(failed, &facts(), 0);
+    assert_eq!(words(&decision.actions), ["detach error None broken (Unavailable)"]);
+    assert_eq!(decision.wake_at, Some(at(2)));
+}
+
+#[test]
+fn a_detach_uses_the_node_id_of_the_publish_and_never_an_empty_one() {
+    let moved = Case { node_id: Some("new-id".into()), ..case(deleting) };
+    assert_eq!(act(moved), ["unpublish node-id"]);
+    let forgotten = |node_id| {
+        let unmarked = case(|object| {
+            deleting(object);
+            object["metadata"]["annotations"] = json!(null);
+        });
+        act(Case { node_id, ..unmarked })
+    };
+    assert_eq!(forgotten(Some("node-id".into())), ["unpublish node-id"]);
+    assert!(forgotten(None)[0].starts_with("detach error None node \"n\" has no driver"));
+    let gone = act(Case { source: Source::Missing("pv".into()), ..case(deleting) });
+    assert!(gone[0].starts_with("detach error None PersistentVolume \"pv\""), "{gone:?}");
+}
+
+#[test]
+fn a_node_with_a_new_id_is_unpublished_under_the_old_one_first() {
+    let moved = || Case { node_id: Some("new-id".into()), ..case(|_| {}) };
+    assert_eq!(act(moved()), ["unpublish node-id"]);
+    let freed = Case { unpublish: record(State::Done(PublishContext::new()), 0), ..moved() };
+    assert_eq!(act(freed), ["mark new-id"]);
+}
+
+#[test]
+fn one_call_at_a_time_per_handle_and_the_longest_waiting_goes_first() {
+    let named = |name: &'static str, publish| {
+        let named = case(|object| object["metadata"]["name"] = json!(name));
+        Case { publish, ..named }
+    };
+    let waited = |second| record(State::Uncertain(failure("")), second);
+    let snapshot = |publish: [Option<Record<PublishContext>>; 2]| {
+        let [first, second] = publish;
+        Snapshot { volumes: Vec::new(), attachments: vec![named("a", first), named("b", second)] }
+    };
+    let started = |snapshot: Snapshot| {
+        let calls = decide(&snapshot, &facts(), at(10)).actions.into_iter();
+        let names = calls.filter_map(|action| match action {
+            Action::Call { attachment, .. } => Some(attachment.name),
+            _ => None,
+        });
+        names.collect::<Vec<_>>()
+    };
+    assert_eq!(started(snapshot([waited(9), waited(3)])), ["b"]);
+    assert_eq!(started(snapshot([waited(99), waited(3)])), ["b"]);
+    assert_eq!(started(snapshot([record(State::Running, 0), waited(3)])), NOTHING);
+}
+
+#[test]
+fn a_driver_that_does_not_attach_has_everything_attached_at_once_without_a_call() {
+    let facts = Facts { attaches: false, ..facts() };
+    let trivial = |spoil: fn(&mut Value)| words(&decide_one(case(spoil), &facts, 0).actions);
+    assert_eq!(trivial(|_| {}), ["attached {}"]);
+    assert_eq!(trivial(deleting), NOTHING);
+    assert_eq!(trivial(|object| object["status"] = json!({ "attached": true })), NOTHING);
+}
+
+#[test]
+fn a_volume_is_released_when_it_is_going_and_no_attachment_names_it() {
+    let one = |volume, named| {
+        let volumes = vec![VolumeCase { volume, named }];
+        words(&decide(&Snapshot { volumes, attachments: Vec::new() }, &facts(), at(0)).actions)
+    };
+    assert_eq!(one(volume(deleting), false), ["release pv"]);
+    assert_eq!(one(volume(deleting), true), NOTHING);
+    assert_eq!(one(volume(|_| {}), false), NOTHING);
+    let free = |object: &mut Value| {
+        deleting(object);
+        object["metadata"]["finalizers"] = json!(["kubernetes.io/pv-protection"]);
+    };
+    assert_eq!(one(volume(free), false), NOTHING);
+}
+
+#[test]
+fn what_is_unknown_is_read_first() {
+    assert_eq!(act(Case { unknown: true, ..case(|_| {}) }), ["read csi-1"]);
+    assert_eq!(act(Case { source: Source::Unknown("pv".into()), ..case(|_| {}) }), ["read pv"]);
+}
+
+#[test]
+fn values_of_an_earlier_publish_are_removed_from_the_status() {
+    let left = case(|object| object["status"] = json!({ "attachmentMetadata": { "old": "x", "token": "1" } }));
+    let context = PublishContext::from([("token".into(), "2".into())]);
+    let published = Case { publish: record(State::Done(context), 0), ..left };
+    assert_eq!(act(published), ["attached {\"old\": None, \"token\": Some(\"2\")}"]);
+}
+
+#[test]
+fn a_message_longer_than_the_api_takes_is_cut_at_a_character() {
+    let long = Failure { code: "Internal".into(), message: "ü".repeat(1000) };
+    let cut = trouble(&long, at(0)).message;
+    assert_eq!((cut.len(), cut.chars().count()), (1024, 512));
+}
+
+/// What the API and the records show after an action, when calls end well.
+fn take(case: &mut Case, action: Action) {
+    let attachment = Arc::make_mut(&mut case.attachment);
+    let shown = |error: Trouble| {
+        Some(stowage_model::attachment::VolumeError {
+            message: error.message,
+            time: Some(error.time),
+            error_code: error.code,
+        })
+    };
+    match action {
+        Action::Call { request, .. } => {
+            let done =
+                Some(Record { state: State::Done(PublishContext::new()), since: at(0), failures: 0, retry_at: at(0) });
+            (case.publish, case.unpublish) = match request.kind() {
+                Kind::Publish => (done, None),
+                Kind::Unpublish => (None, done),
+            };
+        }
+        Action::ProtectVolume(_) => case.source = Source::Volume(volume(|_| {})),
+        Action::MarkAttachment { node_id, .. } => {
+            attachment.meta.finalizers.push(facts().finalizer);
+            attachment.meta.annotations.insert(annotations::ATTACHMENT_NODE_ID.into(), node_id);
+        }
+        Action::ReleaseAttachment(_) => {
+            attachment.meta.finalizers.retain(|finalizer| *finalizer != facts().finalizer);
+            case.unpublish = None;
+        }
+        Action::SaveAttached { .. } => {
+            attachment.status.attached = true;
+            case.publish = None;
+        }
+        Action::SaveDetached(_) => attachment.status.attached = false,
+        Action::SaveAttachError { error, .. } => attachment.status.attach_error = shown(error),
+        Action::SaveDetachError { error, .. } => attachment.status.detach_error = shown(error),
+        Action::RefreshAttachment(_) => case.unknown = false,
+        Action::RefreshVolume(_) => case.source = Source::Missing("pv".into()),
+        Action::ReleaseVolume(_) => {}
+    }
+}
+
+prop_compose! {
+    fn any_record()(kind in 0..5, retry_at in -5_i64..5) -> Option<Record<PublishContext>> {
+        match kind {
+            0 => record(State::Failed(failure("NotFound")), retry_at),
+            1 => record(State::Uncertain(failure("Aborted")), retry_at),
+            2 => record(State::Done(PublishContext::new()), retry_at),
+            _ => None,
+        }
+    }
+}
+
+prop_compose! {
+    fn any_case()(going: bool, marked: bool, other: bool, recorded in 0..3, attached: bool, unknown: bool,
+                  source in 0..5, node in 0..3, publish in any_record(), unpublish in any_record()) -> Case {
+        let mut finalizers = Vec::new();
+        finalizers.extend(marked.then(|| facts().finalizer));
+        finalizers.extend(other.then(|| "somebody/else".to_owned()));
+        let id = |n| ["node-id", "new-id"].get(n as usize).map(|id| (*id).to_owned());
+        let spoiled = case(|object| {
+            if going { deleting(object) }
+            object["metadata"]["finalizers"] = json!(finalizers);
+            object["metadata"]["annotations"] = json!({});
+            if let Some(id) = id(recorded) {
+                object["metadata"]["annotations"][annotations::ATTACHMENT_NODE_ID] = json!(id);
+            }
+            object["status"] = json!({ "attached": attached });
+        });
+        Case {
+            unknown,
+            node_id: id(node),
+            source: match source {
+                0 => Source::Missing("pv".into()),
+                1 => Source::Unknown("pv".into()),
+                2 => Source::Volume(volume(|volume| volume["metadata"]["finalizers"] = json!([]))),
+                _ => Source::Volume(volume(|_| {})),
+            },
+            publish,
+            unpublish,
+            ..spoiled
+        }
+    }
+}
+
+proptest! {
+    #[test]
+    fn repeated_deciding_reaches_a_fixpoint_and_never_drops_a_finalizer_without_unpublish(mut case in any_case()) {
+        for _ in 0..12 {
+            let actions = decide_one(case.clone(), &facts(), 10).actions;
+            if actions.is_empty() {
+                return Ok(());
+            }
+            for action in actions {
+                if matches!(action, Action::ReleaseAttachment(_)) {
+                    let unpublished = matches!(&case.unpublish, Some(Record { state: State::Done(_), .. }));
+                    prop_assert!(unpublished, "released without unpublish");
+                }
+                take(&mut case, action);
+            }
+        }
+        prop_assert!(false, "no fixpoint: {:?}", decide_one(case, &facts(), 10));
+    }
+}
+
+#[test]
+fn waiting_for_a_backoff_costs_one_wake_up() {
+    let failed = Case { publish: record(State::Uncertain(failure("Aborted")), 30), ..case(|_| {}) };
+    let decision = decide_one(failed, &facts(), 0);
+    let wake_at = decision.wake_at.unwrap();
+    assert_eq!(wake_at.duration_since(at(0)).unsigned_abs(), Duration::from_secs(30));
+}

@@ -1,0 +1,107 @@
+//! From an attachment and its volume to a driver call, or to the reason why there can be none.
+
+use stowage_csi::v1::volume_capability::{AccessMode, AccessType, BlockVolume, MountVolume};
+use stowage_csi::v1::{ControllerPublishVolumeRequest, ControllerUnpublishVolumeRequest, VolumeCapability};
+use stowage_model::access_mode;
+use stowage_model::phase::VolumeMode;
+use stowage_model::volume::{CsiSource, SecretRef, VolumeSpec};
+
+use crate::driver::Facts;
+use crate::snapshot::{Case, Source};
+
+/// Why the driver cannot be asked. People read it in the attachment's status, and events of pods quote it.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum Problem {
+    #[error("spec.source must have exactly one of persistentVolumeName and inlineVolumeSpec")]
+    ReadSource,
+    #[error(
+        "PersistentVolume {name:?} of spec.source does not exist; create it again, or remove the finalizer of this VolumeAttachment once the volume is certainly detached"
+    )]
+    FindVolume { name: String },
+    #[error("the volume is not one of driver {driver:?} that spec.attacher names")]
+    MatchDriver { driver: String },
+    #[error("PersistentVolume {name:?} is being deleted and is not attached any more; use another claim")]
+    KeepVolume { name: String },
+    #[error("node {node:?} has no driver {driver:?} in its CSINode; see that the driver runs there and is registered")]
+    FindNode { node: String, driver: String },
+    #[error("PersistentVolume {name:?}: {source}")]
+    MapModes { name: String, source: access_mode::Error },
+}
+
+impl Case {
+    fn spec<'a>(&'a self, facts: &Facts) -> Result<(&'a VolumeSpec, &'a CsiSource), Problem> {
+        let spec = match &self.source {
+            Source::Volume(volume) => &volume.spec,
+            Source::Inline(spec) => spec,
+            Source::Missing(name) | Source::Unknown(name) => return Err(Problem::FindVolume { name: name.clone() }),
+            Source::Unclear => return Err(Problem::ReadSource),
+        };
+        let csi = spec.csi.as_ref().filter(|csi| csi.driver == facts.name);
+        csi.map(|csi| (spec, csi)).ok_or_else(|| Problem::MatchDriver { driver: facts.name.clone() })
+    }
+
+    fn no_node(&self, facts: &Facts) -> Problem {
+        Problem::FindNode { node: self.attachment.spec.node_name.clone(), driver: facts.name.clone() }
+    }
+
+    fn volume_name(&self) -> String {
+        self.attachment.volume_name().unwrap_or_default().to_owned()
+    }
+
+    pub fn secret(&self) -> Option<SecretRef> {
+        let spec = match &self.source {
+            Source::Volume(volume) => &volume.spec,
+            Source::Inline(spec) => spec,
+            _ => return None,
+        };
+        spec.csi.as_ref()?.controller_publish_secret_ref.clone()
+    }
+
+    /// The call that attaches, without its secrets.
+    pub fn publish_request(&self, facts: &Facts) -> Result<ControllerPublishVolumeRequest, Problem> {
+        let (spec, csi) = self.spec(facts)?;
+        if let Source::Volume(volume) = &self.source
+            && volume.meta.is_deleting()
+        {
+            return Err(Problem::KeepVolume { name: volume.meta.name.clone() });
+        }
+        Ok(ControllerPublishVolumeRequest {
+            volume_id: csi.volume_handle.clone(),
+            // No fallback while attaching: only a driver that is registered now can use the volume.
+            node_id: self.node_id.clone().ok_or_else(|| self.no_node(facts))?,
+            volume_capability: Some(self.capability(spec, csi, facts)?),
+            readonly: csi.read_only && facts.knows_read_only,
+            volume_context: csi.volume_attributes.clone(),
+            ..ControllerPublishVolumeRequest::default()
+        })
+    }
+
+    /// The call that detaches, without its secrets. What was published decides: the node id recorded before the publish
+    /// counts more than what the node registered since.
+    pub fn unpublish_request(&self, facts: &Facts) -> Result<ControllerUnpublishVolumeRequest, Problem> {
+        let (_, csi) = self.spec(facts)?;
+        let node_id = self.attachment.node_id().map(str::to_owned).or_else(|| self.node_id.clone());
+        Ok(ControllerUnpublishVolumeRequest {
+            volume_id: csi.volume_handle.clone(),
+            // An empty id would detach the volume from every node.
+            node_id: node_id.filter(|id| !id.is_empty()).ok_or_else(|| self.no_node(facts))?,
+            ..ControllerUnpublishVolumeRequest::default()
+        })
+    }
+
+    fn capability(&self, spec: &VolumeSpec, csi: &CsiSource, facts: &Facts) -> Result<VolumeCapability, Problem> {
+        let mode = access_mode::fold_to_csi(spec.access_modes, facts.knows_single_writers)
+            .map_err(|source| Problem::MapModes { name: self.volume_name(), source })?;
+        let fs_type = if csi.fs_type.is_empty() { &facts.default_fs_type } else { &csi.fs_type };
+        let access_type = match spec.volume_mode {
+            VolumeMode::Block => AccessType::Block(BlockVolume {}),
+            VolumeMode::Filesystem | VolumeMode::Unknown => AccessType::Mount(MountVolume {
+                fs_type: fs_type.clone(),
+                mount_flags: spec.mount_options.clone(),
+                ..MountVolume::default()
+            }),
+        };
+        let access_mode = Some(AccessMode { mode: mode.number() });
+        Ok(VolumeCapability { access_mode, access_type: Some(access_type) })
+    }
+}
