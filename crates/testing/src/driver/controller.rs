@@ -1,0 +1,172 @@
+//! Volumes, and which node has them.
+
+use std::collections::BTreeMap;
+
+use tonic::{Request, Response, Status, async_trait};
+
+use stowage_csi::v1::controller_server::Controller;
+use stowage_csi::v1::controller_service_capability::{self as capability, rpc};
+use stowage_csi::v1::volume_capability::access_mode::Mode;
+use stowage_csi::v1::{
+    ControllerGetCapabilitiesRequest, ControllerGetCapabilitiesResponse, ControllerPublishVolumeRequest,
+    ControllerPublishVolumeResponse, ControllerServiceCapability, ControllerUnpublishVolumeRequest,
+    ControllerUnpublishVolumeResponse, CreateVolumeRequest, CreateVolumeResponse, DeleteVolumeRequest,
+    DeleteVolumeResponse, Volume, VolumeCapability,
+};
+
+use super::{LARGEST, Made, Service, State};
+
+/// What a volume has that is made without a wish for a size.
+const DEFAULT_BYTES: i64 = 1 << 20;
+
+/// The only parameter of a class this driver knows.
+const PARAMETER: &str = "pool";
+
+#[async_trait]
+impl Controller for Service {
+    async fn create_volume(
+        &self,
+        request: Request<CreateVolumeRequest>,
+    ) -> Result<Response<CreateVolumeResponse>, Status> {
+        let request = request.into_inner();
+        let about = request.name.clone();
+        self.driver.answer("CreateVolume", &about, |state| create(state, request)).await
+    }
+
+    async fn delete_volume(
+        &self,
+        request: Request<DeleteVolumeRequest>,
+    ) -> Result<Response<DeleteVolumeResponse>, Status> {
+        let id = request.into_inner().volume_id;
+        self.driver.answer("DeleteVolume", &id, |state| delete(state, &id)).await
+    }
+
+    async fn controller_publish_volume(
+        &self,
+        request: Request<ControllerPublishVolumeRequest>,
+    ) -> Result<Response<ControllerPublishVolumeResponse>, Status> {
+        let request = request.into_inner();
+        let about = format!("{} {}", request.volume_id, request.node_id);
+        self.driver.answer("ControllerPublishVolume", &about, |state| attach(state, &request)).await
+    }
+
+    async fn controller_unpublish_volume(
+        &self,
+        request: Request<ControllerUnpublishVolumeRequest>,
+    ) -> Result<Response<ControllerUnpublishVolumeResponse>, Status> {
+        let request = request.into_inner();
+        let about = format!("{} {}", request.volume_id, request.node_id);
+        self.driver.answer("ControllerUnpublishVolume", &about, |state| detach(state, &request)).await
+    }
+
+    async fn controller_get_capabilities(
+        &self,
+        _: Request<ControllerGetCapabilitiesRequest>,
+    ) -> Result<Response<ControllerGetCapabilitiesResponse>, Status> {
+        let types = [rpc::Type::CreateDeleteVolume, rpc::Type::PublishUnpublishVolume];
+        let capabilities = types.map(|kind| ControllerServiceCapability {
+            r#type: Some(capability::Type::Rpc(capability::Rpc { r#type: kind.into() })),
+        });
+        self.driver
+            .answer("ControllerGetCapabilities", "", |_| {
+                Ok(ControllerGetCapabilitiesResponse { capabilities: capabilities.into() })
+            })
+            .await
+    }
+}
+
+fn create(state: &mut State, request: CreateVolumeRequest) -> Result<CreateVolumeResponse, Status> {
+    if request.name.is_empty() {
+        return Err(Status::invalid_argument("name is empty"));
+    }
+    if request.volume_capabilities.is_empty() {
+        return Err(Status::invalid_argument("volume_capabilities is empty"));
+    }
+    if let Some((key, value)) = request.parameters.iter().find(|(key, _)| *key != PARAMETER) {
+        return Err(Status::invalid_argument(format!(
+            "parameter {key:?} with value {value:?} is unknown; the class may only set {PARAMETER:?}"
+        )));
+    }
+    let range = request.capacity_range.unwrap_or_default();
+    let bytes = if range.required_bytes == 0 { DEFAULT_BYTES } else { range.required_bytes };
+    if bytes > LARGEST {
+        return Err(Status::out_of_range(format!(
+            "capacity_range.required_bytes is {bytes}, but a volume can have at most {LARGEST}; ask for less"
+        )));
+    }
+    let single_node = !request.volume_capabilities.iter().any(many_nodes);
+    let id = match state.by_name(&request.name) {
+        Some((_, made)) if made.bytes != bytes || made.single_node != single_node => {
+            return Err(Status::already_exists(format!("volume {} exists and is different", request.name)));
+        }
+        Some((id, _)) => id.clone(),
+        None => {
+            state.made += 1;
+            let id = format!("vol-{}", state.made);
+            state.volumes.insert(id.clone(), Made { name: request.name, bytes, single_node });
+            id
+        }
+    };
+    let volume = Volume { capacity_bytes: bytes, volume_id: id, ..Volume::default() };
+    Ok(CreateVolumeResponse { volume: Some(volume) })
+}
+
+fn many_nodes(capability: &VolumeCapability) -> bool {
+    let mode = capability.access_mode.as_ref().map(|access| access.mode());
+    matches!(mode, Some(Mode::MultiNodeReaderOnly | Mode::MultiNodeSingleWriter | Mode::MultiNodeMultiWriter))
+}
+
+fn delete(state: &mut State, id: &str) -> Result<DeleteVolumeResponse, Status> {
+    let staged = state.staged.keys().any(|(_, volume)| volume == id);
+    if staged || state.attached.contains_key(id) {
+        state.violation(format!("A2: asked to delete volume {id}, which a node still has"));
+        return Err(Status::failed_precondition(format!("volume {id} is in use")));
+    }
+    state.volumes.remove(id);
+    Ok(DeleteVolumeResponse {})
+}
+
+fn attach(
+    state: &mut State,
+    request: &ControllerPublishVolumeRequest,
+) -> Result<ControllerPublishVolumeResponse, Status> {
+    let (id, node) = (&request.volume_id, &request.node_id);
+    let Some(volume) = state.volumes.get(id) else {
+        return Err(Status::not_found(format!("volume {id} does not exist")));
+    };
+    if !state.nodes.contains(node) {
+        return Err(Status::not_found(format!("node {node} does not exist")));
+    }
+    let capability = request.volume_capability.as_ref();
+    let shared = !volume.single_node && capability.is_some_and(many_nodes);
+    let other = state.attached.get(id).and_then(|nodes| nodes.iter().find(|other| *other != node)).cloned();
+    if let Some(other) = other.filter(|_| !shared) {
+        state.violation(format!("A1: asked to publish volume {id} to {node} while it is published to {other}"));
+        return Err(Status::failed_precondition(format!("volume {id} is published to node {other}")));
+    }
+    state.attached.entry(id.clone()).or_default().insert(node.clone());
+    let publish_context = BTreeMap::from([("token".to_owned(), token(id, node))]);
+    Ok(ControllerPublishVolumeResponse { publish_context })
+}
+
+fn detach(
+    state: &mut State,
+    request: &ControllerUnpublishVolumeRequest,
+) -> Result<ControllerUnpublishVolumeResponse, Status> {
+    let (id, node) = (&request.volume_id, &request.node_id);
+    if state.staged.contains_key(&(node.clone(), id.clone())) {
+        state.violation(format!("A2: asked to unpublish volume {id} from {node}, where it is staged"));
+    }
+    if let Some(nodes) = state.attached.get_mut(id) {
+        nodes.remove(node);
+        if nodes.is_empty() {
+            state.attached.remove(id);
+        }
+    }
+    Ok(ControllerUnpublishVolumeResponse {})
+}
+
+/// What a node must show to stage the volume.
+pub(super) fn token(id: &str, node: &str) -> String {
+    format!("{id} on {node}")
+}
