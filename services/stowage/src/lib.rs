@@ -1,1 +1,16 @@
+//! stowage: the command people type.
+//!
+//! `up` runs the whole stack in one process, `demo` shows the life of a claim on it, `check` says what this machine
+//! lacks, `clean` removes what a killed run left. The services are the same code that runs as separate binaries.
+#![forbid(unsafe_code)]
 
+pub mod args;
+pub mod calls;
+pub mod check;
+pub mod clean;
+pub mod demo;
+pub mod objects;
+pub mod root;
+pub mod stack;
+pub mod supervisor;
+pub mod up;

@@ -1,0 +1,283 @@
+//! The whole stack in one process: embedded API server, controllers, sidecars, driver and nodes.
+
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyhow::{Context as _, bail};
+use tokio::task::JoinHandle;
+
+use stowage_csi::server::SocketMode;
+use stowage_csi::v1::controller_service_capability::rpc::Type as ControllerRpc;
+use stowage_csi::{Connector, Deadline, Endpoint, UnixConnector, identity};
+use stowage_model::object::kinds;
+use stowage_mount::LinuxMounter;
+use stowage_runtime::api::{self, Api};
+use stowage_runtime::shutdown::Shutdown;
+use stowage_runtime::{Context, Stop};
+
+use crate::calls::{Calls, Timing};
+use crate::objects;
+use crate::root::Root;
+use crate::supervisor::Supervisor;
+
+/// The one pool of our driver in a stack.
+pub const POOL: &str = "default";
+
+/// The class every stack starts with.
+pub const CLASS: &str = "stowage";
+
+/// How long a driver may take to answer for the first time.
+const DRIVER_START: Duration = Duration::from_secs(30);
+
+/// How long the nodes may take to unmount everything at the end.
+const DRAIN: Duration = Duration::from_secs(60);
+
+/// What a stack is made of.
+#[derive(Debug, Clone)]
+pub struct Options {
+    /// Where the API server listens.
+    pub listen: SocketAddr,
+    /// Where the kubeconfig goes, if not into the root.
+    pub kubeconfig_out: Option<PathBuf>,
+    /// The nodes' names.
+    pub nodes: Vec<String>,
+    /// Another driver instead of ours.
+    pub csi_endpoint: Option<Endpoint>,
+    /// Whether objects outlive the stack.
+    pub durable: bool,
+}
+
+/// A running stack. Stop it with [`Stack::stop`]; dropping it is like killing it.
+pub struct Stack {
+    /// The API, in process.
+    pub api: Api,
+    /// Every driver call so far.
+    pub calls: Calls,
+    /// Where the API server listens.
+    pub address: SocketAddr,
+    /// For kubectl.
+    pub kubeconfig: PathBuf,
+    /// The driver's name.
+    pub driver: String,
+    root: Root,
+    nodes: Vec<(String, volume_manager::Occupancy)>,
+    context: Context,
+    scheduling: Shutdown,
+    working: Shutdown,
+    driving: Shutdown,
+    serving: Shutdown,
+    scheduler: Supervisor,
+    workers: Supervisor,
+    drivers: Supervisor,
+    server: JoinHandle<Result<(), apiserver::Error>>,
+}
+
+impl Stack {
+    /// Starts everything; returns once the driver has answered and its objects exist.
+    pub async fn start(root: Root, options: Options) -> anyhow::Result<Self> {
+        if options.csi_endpoint.is_some() && options.nodes.len() > 1 {
+            bail!(
+                "--csi-endpoint and --nodes {}: one driver socket speaks for one node; use --nodes 1",
+                options.nodes.len()
+            );
+        }
+        let kubeconfig = options.kubeconfig_out.clone().unwrap_or_else(|| root.kubeconfig());
+        let bound = apiserver::bind(apiserver::Options {
+            listen: options.listen,
+            data_dir: options.durable.then(|| root.api()),
+            kubeconfig_out: Some(kubeconfig.clone()),
+        })
+        .await?;
+        let client = kube::Client::new(bound.server.service(), "default");
+        let address = bound.address;
+        let serving = Shutdown::new();
+        let server = tokio::spawn({
+            let serving = serving.clone();
+            async move { bound.run(async move { serving.requested().await }).await }
+        });
+
+        let calls = Calls::default();
+        let connector: Arc<dyn Connector> = Arc::new(Timing::new(Arc::new(UnixConnector), calls.clone()));
+        let context = Context::real(client, connector, "stowage");
+        let mut stack = Self {
+            api: context.api.clone(),
+            calls,
+            address,
+            kubeconfig,
+            driver: String::new(),
+            root,
+            nodes: Vec::new(),
+            context,
+            scheduling: Shutdown::new(),
+            working: Shutdown::new(),
+            driving: Shutdown::new(),
+            serving,
+            scheduler: Supervisor::default(),
+            workers: Supervisor::default(),
+            drivers: Supervisor::default(),
+            server,
+        };
+        let endpoint = match &options.csi_endpoint {
+            Some(endpoint) => endpoint.clone(),
+            None => stack.start_driver()?,
+        };
+        stack.introduce(&endpoint).await?;
+        stack.start_controllers(&endpoint);
+        for node in options.nodes {
+            stack.start_node(&node, options.csi_endpoint.as_ref())?;
+        }
+        Ok(stack)
+    }
+
+    /// The directory the stack lives in.
+    pub fn root(&self) -> &Root {
+        &self.root
+    }
+
+    /// Runs the controller part of our driver and says where it listens.
+    fn start_driver(&mut self) -> anyhow::Result<Endpoint> {
+        let pool = self.root.pool();
+        std::fs::create_dir_all(&pool).with_context(|| format!("cannot create {}", pool.display()))?;
+        let endpoint = Endpoint::at(self.root.controller_socket())?;
+        self.keep_driver(endpoint.clone(), "controller".to_owned(), node_plugin::Mode::Controller);
+        Ok(endpoint)
+    }
+
+    fn keep_driver(&mut self, endpoint: Endpoint, node: String, mode: node_plugin::Mode) {
+        let options = node_plugin::Options {
+            driver_name: node_plugin::args::DRIVER_NAME.to_owned(),
+            endpoint,
+            socket_mode: SocketMode::default(),
+            node_id: node,
+            pools: vec![node_plugin::args::PoolOption { name: POOL.to_owned(), path: self.root.pool() }],
+            mode,
+            overcommit: 1.0,
+        };
+        let shutdown = self.driving.clone();
+        self.drivers.keep("node-plugin", self.driving.clone(), move || {
+            let (options, shutdown) = (options.clone(), shutdown.clone());
+            async move {
+                let stopped = async move { shutdown.requested().await };
+                let served = node_plugin::run(options, Arc::new(LinuxMounter), stopped).await;
+                served.map_err(|error| Stop::Unable { reason: error.to_string() })
+            }
+        });
+    }
+
+    /// Learns who the driver is and makes the objects it needs.
+    async fn introduce(&mut self, endpoint: &Endpoint) -> anyhow::Result<()> {
+        let channel = UnixConnector.connect(&endpoint.to_string())?;
+        let deadline = Deadline(Duration::from_secs(5));
+        let no_driver = || {
+            format!("no CSI driver answers on {endpoint}; start it first, or check the path given with --csi-endpoint")
+        };
+        identity::wait_until_ready(&channel, deadline, DRIVER_START).await.with_context(no_driver)?;
+        self.driver = identity::plugin_name(&channel, deadline).await.with_context(no_driver)?;
+        let capabilities = identity::controller_capabilities(&channel, deadline).await.with_context(no_driver)?;
+        let attach = capabilities.contains(&ControllerRpc::PublishUnpublishVolume);
+        self.create(kinds::CSI_DRIVER, objects::csi_driver(&self.driver, attach)).await?;
+        self.create(kinds::STORAGE_CLASS, objects::class(CLASS, &self.driver, true, "Immediate")).await
+    }
+
+    async fn create(&self, kind: stowage_model::Kind, body: serde_json::Value) -> anyhow::Result<()> {
+        match self.api.create_raw(kind, body).await {
+            Ok(_) => Ok(()),
+            Err(error) if api::Error::is_already_exists(&error) => Ok(()),
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    /// A service's own view of the world, stopped by `shutdown`.
+    fn service(&self, shutdown: &Shutdown) -> Context {
+        Context { shutdown: shutdown.clone(), ..self.context.clone() }
+    }
+
+    fn start_controllers(&mut self, endpoint: &Endpoint) {
+        let address = endpoint.to_string();
+        let context = self.service(&self.scheduling);
+        self.scheduler.keep("scheduler", self.scheduling.clone(), move || {
+            scheduler::run(context.clone(), scheduler::Options::default())
+        });
+        let context = self.service(&self.working);
+        self.workers.keep("pv-controller", self.working.clone(), {
+            let context = context.clone();
+            move || pv_controller::run(context.clone(), pv_controller::Options::default())
+        });
+        self.workers.keep("attach-detach-controller", self.working.clone(), {
+            let context = context.clone();
+            let options = attach_detach_controller::Options::default();
+            move || attach_detach_controller::run(context.clone(), options.clone())
+        });
+        self.workers.keep("provisioner", self.working.clone(), {
+            let context = context.clone();
+            let options = provisioner::Options { csi_address: address.clone(), ..Default::default() };
+            move || provisioner::run(context.clone(), options.clone())
+        });
+        self.workers.keep("attacher", self.working.clone(), {
+            let options = attacher::Options { csi_address: address, ..Default::default() };
+            move || attacher::run(context.clone(), options.clone())
+        });
+    }
+
+    fn start_node(&mut self, node: &str, foreign: Option<&Endpoint>) -> anyhow::Result<()> {
+        let (folder, registry) = (self.root.node(node), self.root.registry(node));
+        std::fs::create_dir_all(&registry).with_context(|| format!("cannot create {}", registry.display()))?;
+        let endpoint = match foreign {
+            Some(endpoint) => endpoint.clone(),
+            None => {
+                let endpoint = Endpoint::at(self.root.node_socket(node))?;
+                self.keep_driver(endpoint.clone(), node.to_owned(), node_plugin::Mode::Node);
+                endpoint
+            }
+        };
+        let context = self.service(&self.working);
+        self.workers.keep("registrar", self.working.clone(), {
+            let context = context.clone();
+            let options = registrar::Options {
+                csi_address: endpoint.to_string(),
+                kubelet_registration_path: endpoint.path().display().to_string(),
+                plugin_registration_path: registry.clone(),
+                ..Default::default()
+            };
+            move || registrar::run(context.clone(), Arc::new(registrar::serve::UnixServe), options.clone())
+        });
+        self.workers.keep("volume-manager", self.working.clone(), {
+            let options = volume_manager::Options { node_name: node.to_owned(), root: folder, ..Default::default() };
+            self.nodes.push((node.to_owned(), options.occupancy.clone()));
+            let plugins = Arc::new(volume_manager::plugins::RegistryDir::new(registry));
+            move || volume_manager::run(context.clone(), Arc::new(LinuxMounter), plugins.clone(), options.clone())
+        });
+        Ok(())
+    }
+
+    /// Drains the nodes and stops everything, the API server last.
+    pub async fn stop(self) -> anyhow::Result<()> {
+        // Nothing may be placed on a node that is being emptied.
+        self.scheduling.trigger();
+        self.scheduler.join().await;
+        let drained = tokio::time::timeout(DRAIN, async {
+            for (node, occupancy) in &self.nodes {
+                volume_manager::drain(&self.context, node).await?;
+                occupancy.empty().await;
+            }
+            Ok::<(), Stop>(())
+        });
+        let drained = drained.await;
+        self.working.trigger();
+        self.workers.join().await;
+        self.driving.trigger();
+        self.drivers.join().await;
+        self.serving.trigger();
+        self.server.await.context("the API server's task failed")??;
+        match drained {
+            Ok(result) => Ok(result?),
+            Err(_) => bail!(
+                "the nodes were not empty after {} s; `stowage clean --root {}` removes what is left",
+                DRAIN.as_secs(),
+                self.root.path().display()
+            ),
+        }
+    }
+}
