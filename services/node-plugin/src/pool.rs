@@ -219,13 +219,12 @@ impl Pool {
     pub async fn free(&self) -> Result<u64, Error> {
         let usage = self.open_for_writing().await?;
         let (mut promised, mut occupied) = (0u64, 0u64);
-        for id in self.ids().await? {
-            match self.load(&id).await {
-                Ok(record) => promised = promised.saturating_add(record.map_or(0, |record| record.capacity_bytes)),
-                Err(error) => tracing::warn!(volume = %id, %error, "a volume is not counted"),
-            }
-            let image = self.host.stat(&self.image(&id)).await.map_err(|source| self.failed(source))?;
-            occupied = occupied.saturating_add(image.map_or(0, |image| image.allocated));
+        // An image is as long as its volume was promised to be, so no record has to be read.
+        for name in self.names().await?.iter().filter(|name| name.ends_with(".img")) {
+            let image = self.host.stat(&self.volumes().join(name)).await.map_err(|source| self.failed(source))?;
+            let Some(image) = image else { continue };
+            promised = promised.saturating_add(image.size);
+            occupied = occupied.saturating_add(image.allocated);
         }
         let space = usage.available_bytes.saturating_add(occupied);
         Ok(((space as f64 * self.overcommit) as u64).saturating_sub(promised))
