@@ -76,8 +76,8 @@ impl Service {
         match route {
             Route::Health => Ok(plain("ok")),
             Route::Version => Ok(json(StatusCode::OK, discovery::version())),
-            Route::Discovery(document) => document.answer(),
-            Route::OpenApi(document) => document.answer(),
+            Route::Discovery(document) => Ok(document.answer()),
+            Route::OpenApi(document) => Ok(document.answer()),
             Route::Resource(target) => {
                 let limited = Limited::new(body, MAX_BODY);
                 let body = limited.collect().await.map_err(|error| {

@@ -70,8 +70,8 @@ impl Selector {
     /// Whether this object is selected.
     pub fn matches(&self, key: &Key, object: &Object) -> bool {
         let by_key = |f: &Field| match f.place {
-            Place::Name => Some((&*key.name == f.value) == f.equal),
-            Place::Namespace => Some((&*key.namespace == f.value) == f.equal),
+            Place::Name => Some((*key.name == f.value) == f.equal),
+            Place::Namespace => Some((*key.namespace == f.value) == f.equal),
             Place::Pointer(_) => None,
         };
         if self.fields.iter().any(|f| by_key(f) == Some(false)) {

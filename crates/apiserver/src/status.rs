@@ -15,7 +15,7 @@ pub struct Status {
     /// What went wrong, for people.
     pub message: String,
     /// What the failure is about.
-    pub details: Details,
+    pub details: Box<Details>,
 }
 
 /// Which object and which of its fields a [`Status`] speaks of.
@@ -72,7 +72,7 @@ struct Wire<'a> {
 impl Status {
     /// A failure with this code, reason and message and no details.
     pub fn new(code: u16, reason: &'static str, message: impl Into<String>) -> Self {
-        Self { code, reason, message: message.into(), details: Details::default() }
+        Self { code, reason, message: message.into(), details: Box::default() }
     }
 
     /// 400: the request itself makes no sense.
@@ -151,7 +151,7 @@ impl Status {
             status: "Failure",
             message: &self.message,
             reason: self.reason,
-            details: (self.details != Details::default()).then_some(&self.details),
+            details: (*self.details != Details::default()).then_some(&self.details),
             code: self.code,
         };
         serde_json::to_vec(&wire).expect("a status holds only strings and numbers")

@@ -1,5 +1,7 @@
 //! What was answered is there after a crash.
 
+#![allow(clippy::unwrap_used, clippy::panic)]
+
 use std::path::Path;
 
 use bytes::Bytes;

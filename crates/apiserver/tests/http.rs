@@ -1,5 +1,7 @@
 //! The API as its clients see it, over the in-process service.
 
+#![allow(clippy::unwrap_used, clippy::panic)]
+
 use std::sync::Arc;
 use std::time::Duration;
 

@@ -1,5 +1,7 @@
 //! The installed kubectl against the real server: TLS, tokens, discovery, and the verbs people type.
 
+#![allow(clippy::unwrap_used)]
+
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
 
@@ -158,9 +160,10 @@ async fn kubectl_is_told_what_is_wrong() {
         return;
     }
     let mut server = Running::start().await;
-    let zero = "{apiVersion: v1, kind: PersistentVolumeClaim, metadata: {name: a}, spec: {accessModes: [ReadWriteOnce], \
-                resources: {requests: {storage: 0}}}}";
-    assert!(server.fails("create -f -", zero).await.contains("spec.resources[storage]: Invalid value"));
+    let zero = "apiVersion: v1\nkind: PersistentVolumeClaim\nmetadata: {name: a}\n\
+                spec: {accessModes: [ReadWriteOnce], resources: {requests: {storage: 0}}}\n";
+    let refused = server.fails("create -f -", zero).await;
+    assert!(refused.contains("spec.resources[storage]: Invalid value: \"0\": must be greater than zero"), "{refused}");
     let unknown = zero.replace("storage: 0", "storage: 1Gi").replace("spec: {", "spec: {colour: red, ");
     assert!(server.fails("create -f -", &unknown).await.contains("unknown field \"spec.colour\""));
     assert!(server.fails("apply --server-side -f -", OBJECTS).await.contains("server-side apply"));

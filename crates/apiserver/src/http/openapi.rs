@@ -4,7 +4,6 @@ use http::{Response, StatusCode};
 use serde_json::{Map, Value, json};
 
 use crate::kind::{KINDS, Kind};
-use crate::status::Status;
 
 use super::{Body, discovery, json as json_response};
 
@@ -27,7 +26,7 @@ impl Document {
         Some(Self::GroupVersion { group: kind.group, version: kind.version })
     }
 
-    pub fn answer(&self) -> Result<Response<Body>, Status> {
+    pub fn answer(&self) -> Response<Body> {
         let document = match self {
             Self::Index => index(),
             Self::GroupVersion { group, version } => {
@@ -39,7 +38,7 @@ impl Document {
                 })
             }
         };
-        Ok(json_response(StatusCode::OK, document.to_string()))
+        json_response(StatusCode::OK, document.to_string())
     }
 }
 

@@ -16,10 +16,11 @@ pub(crate) const ACCESS_MODES: [&str; 4] = ["ReadWriteOnce", "ReadOnlyMany", "Re
 /// Admission (default class, in-use protection) and defaults.
 pub(crate) fn create(store: &Store, tree: &mut Value) {
     let has_class = tree.pointer("/spec/storageClassName").is_some_and(|v| !v.is_null());
-    if !has_class && tree.pointer(BETA_CLASS).is_none() {
-        if let Some(class) = default_class(store) {
-            member_mut(tree, "spec").insert("storageClassName".to_owned(), class.into());
-        }
+    if !has_class
+        && tree.pointer(BETA_CLASS).is_none()
+        && let Some(class) = default_class(store)
+    {
+        member_mut(tree, "spec").insert("storageClassName".to_owned(), class.into());
     }
     add_finalizer(tree, "kubernetes.io/pvc-protection");
     default(member_mut(tree, "spec"), "volumeMode", "Filesystem");

@@ -126,7 +126,7 @@ fn members<'a>(tree: &'a Value, pointer: &str) -> impl Iterator<Item = (&'a Stri
 }
 
 pub(crate) fn is_dns_subdomain(name: &str) -> bool {
-    name.len() <= 253 && name.split('.').all(|part| is_dns_word(part))
+    name.len() <= 253 && name.split('.').all(is_dns_word)
 }
 
 fn is_dns_label(name: &str) -> bool {

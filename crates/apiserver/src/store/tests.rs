@@ -153,7 +153,7 @@ fn names_labels_and_missing_names_are_checked() {
         config("a..b"),
         json!({"metadata": {}}),
         json!({"metadata": {"name": "a", "labels": {"k": "not a value"}}}),
-        json!({"metadata": {"name": "a", "annotations": {"k": 1}}}),
+        json!({"metadata": {"name": "a", "annotations": {"not a key": "v"}}}),
     ] {
         let status = world.create("ConfigMap", body.clone()).unwrap_err();
         assert_eq!((status.code, status.reason), (422, "Invalid"), "{body}");

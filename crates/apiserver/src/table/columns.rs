@@ -77,7 +77,7 @@ pub(super) fn columns_of(kind: &Kind) -> Vec<Column> {
         }
         "ConfigMap" => vec![NAME, column("Data", |o, _| count(o, &["/data", "/binaryData"])), AGE],
         "Event" => vec![
-            column("Last Seen", |o, now| last_seen(o, now)),
+            column("Last Seen", last_seen),
             column("Type", |o, _| shown(o, "/type", "")),
             column("Reason", |o, _| shown(o, "/reason", "")),
             column("Object", |o, _| involved(o)),
