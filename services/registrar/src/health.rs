@@ -5,11 +5,11 @@ use std::time::Duration;
 
 use http::StatusCode;
 
+use stowage_csi::Deadline;
 use stowage_csi::channel::Unreachable;
 use stowage_csi::connect::Connector;
 use stowage_csi::registration::InfoRequest;
 use stowage_csi::registration::registration_client::RegistrationClient;
-use stowage_csi::Deadline;
 use stowage_runtime::admin::Check;
 
 /// Knows which socket is served for which driver, once it is.

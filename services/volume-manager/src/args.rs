@@ -70,7 +70,9 @@ impl Args {
     fn options(&self) -> anyhow::Result<Options> {
         let node_name = match &self.node_name {
             Some(name) => name.clone(),
-            None => gethostname().context("cannot read the host name; pass --node-name")?.to_string_lossy().into_owned(),
+            None => {
+                gethostname().context("cannot read the host name; pass --node-name")?.to_string_lossy().into_owned()
+            }
         };
         let node_name = node_name.trim().to_lowercase();
         if node_name.is_empty() {

@@ -54,34 +54,87 @@ pub enum Action {
     ReadPod(ObjectKey),
 
     CreateNode(Value),
-    PatchNode { target: Target, body: Value },
-    PatchNodeStatus { target: Target, patch: Patch },
+    PatchNode {
+        target: Target,
+        body: Value,
+    },
+    PatchNodeStatus {
+        target: Target,
+        patch: Patch,
+    },
     /// Write what is in use at the moment of writing.
-    ReportInUse { target: Target },
+    ReportInUse {
+        target: Target,
+    },
 
     CreateCsiNode(Value),
-    PatchCsiNode { target: Target, patch: Patch },
-    DeleteCsiNode { target: Target },
+    PatchCsiNode {
+        target: Target,
+        patch: Patch,
+    },
+    DeleteCsiNode {
+        target: Target,
+    },
 
-    Greet { socket: String, instance: u64 },
-    Accept { socket: String },
-    Refuse { socket: String, message: String },
-    Notify { socket: String, instance: u64, refusal: Option<String> },
+    Greet {
+        socket: String,
+        instance: u64,
+    },
+    Accept {
+        socket: String,
+    },
+    Refuse {
+        socket: String,
+        message: String,
+    },
+    Notify {
+        socket: String,
+        instance: u64,
+        refusal: Option<String>,
+    },
 
-    Resolve { pod: Arc<Pod> },
-    PatchPodStatus { target: Target, patch: Patch },
-    RemovePodDir { uid: String },
-    DeletePod { target: Target },
-    ForgetPod { uid: String },
+    Resolve {
+        pod: Arc<Pod>,
+    },
+    PatchPodStatus {
+        target: Target,
+        patch: Patch,
+    },
+    RemovePodDir {
+        uid: String,
+    },
+    DeletePod {
+        target: Target,
+    },
+    ForgetPod {
+        uid: String,
+    },
     /// Tell people in an event what keeps a pod waiting.
-    Explain { pod: ObjectRef, message: String },
+    Explain {
+        pod: ObjectRef,
+        message: String,
+    },
 
-    Stage { usage: Box<Use>, pod: ObjectRef },
-    Publish { usage: Box<Use>, pod: Arc<Pod> },
-    Unpublish { volume: VolumeId, uid: String, spec_name: String },
-    Unstage { volume: VolumeId },
+    Stage {
+        usage: Box<Use>,
+        pod: ObjectRef,
+    },
+    Publish {
+        usage: Box<Use>,
+        pod: Arc<Pod>,
+    },
+    Unpublish {
+        volume: VolumeId,
+        uid: String,
+        spec_name: String,
+    },
+    Unstage {
+        volume: VolumeId,
+    },
     /// Nothing is left of the volume: drop the records of its operations.
-    ForgetVolume { volume: VolumeId },
+    ForgetVolume {
+        volume: VolumeId,
+    },
 }
 
 /// The reason of a decision.

@@ -80,13 +80,17 @@ impl Manager {
                 self.tell_failure(&usage, &pod, &fault);
                 let staged = match &fault {
                     Fault::Before(_) => before,
-                    fault if fault.is_uncertain() || reconstructed => Some(Staged { hold: Hold::Uncertain, reconstructed }),
-                    _ => self.after_final_error(&self.layout.staging_dir(volume), &self.layout.global_mount(volume)).await.err().map(
-                        |still_there| {
+                    fault if fault.is_uncertain() || reconstructed => {
+                        Some(Staged { hold: Hold::Uncertain, reconstructed })
+                    }
+                    _ => self
+                        .after_final_error(&self.layout.staging_dir(volume), &self.layout.global_mount(volume))
+                        .await
+                        .err()
+                        .map(|still_there| {
                             tracing::warn!(%volume, still_there, "the driver failed to stage, yet traces are left");
                             Staged { hold: Hold::Uncertain, reconstructed }
-                        },
-                    ),
+                        }),
                 };
                 (staged, fault.ended())
             }
@@ -211,8 +215,7 @@ impl Manager {
     async fn try_unpublish(&self, volume: &VolumeId, uid: &str, spec_name: &str) -> Result<(), Fault> {
         let driver = self.driver(volume)?;
         let (dir, target) = (self.layout.pod_volume(uid, spec_name), self.layout.pod_mount(uid, spec_name));
-        let request =
-            NodeUnpublishVolumeRequest { volume_id: volume.handle.clone(), target_path: path_text(&target)? };
+        let request = NodeUnpublishVolumeRequest { volume_id: volume.handle.clone(), target_path: path_text(&target)? };
         let mut client = NodeClient::new(driver.channel);
         let call = self.deadline().call(request, |request| client.node_unpublish_volume(request));
         self.observed(volume, "NodeUnpublishVolume", Family::NodeUnpublish, call).await?;

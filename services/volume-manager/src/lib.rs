@@ -9,8 +9,8 @@
 //! deletion is finished once they are unmounted.
 #![forbid(unsafe_code)]
 
-pub mod args;
 mod apply;
+pub mod args;
 mod conditions;
 mod controller;
 pub mod decide;

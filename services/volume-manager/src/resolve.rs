@@ -77,7 +77,8 @@ fn usage(pod: &Pod, volume: &PodVolume, claim: &Claim, pv: &Volume, node: Option
     let Some(csi) = &pv.spec.csi else {
         return Err(Error::Support { source_field: pv.spec.other_source.unwrap_or("unknown") });
     };
-    if csi.driver.is_empty() || csi.driver.contains('/') || csi.driver.starts_with('.') || csi.volume_handle.is_empty() {
+    if csi.driver.is_empty() || csi.driver.contains('/') || csi.driver.starts_with('.') || csi.volume_handle.is_empty()
+    {
         return Err(Error::ReadCsiSource { name: spec_name });
     }
     check_affinity(pv, node)?;
@@ -133,7 +134,9 @@ fn field_name(source: &PodVolumeSource) -> &'static str {
 pub enum Error {
     #[error("source {source_field} is not supported by this volume manager; use a claim of a CSI volume")]
     Support { source_field: &'static str },
-    #[error("volume {name} is a raw block device, which this volume manager does not map yet; use volumeMode Filesystem")]
+    #[error(
+        "volume {name} is a raw block device, which this volume manager does not map yet; use volumeMode Filesystem"
+    )]
     SupportBlock { name: String },
     #[error("claim {name} does not exist; create it in the pod's namespace")]
     FindClaim { name: String },

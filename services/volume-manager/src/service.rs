@@ -73,13 +73,7 @@ pub async fn run(
     spawner.spawn(watch::feed(api.clone(), pods.clone(), on_this_node, random.clone()));
     spawner.spawn(watch::feed(api.clone(), csi_nodes.clone(), own(), random.clone()));
     spawner.spawn(watch::feed(api.clone(), csi_drivers.clone(), Scope::all(), random.clone()));
-    spawner.spawn(heartbeat::keep(
-        context.clone(),
-        options.clone(),
-        nodes.clone(),
-        Arc::clone(&state),
-        queue.clone(),
-    ));
+    spawner.spawn(heartbeat::keep(context.clone(), options.clone(), nodes.clone(), Arc::clone(&state), queue.clone()));
 
     let operations = Operations::new(spawner.clone(), Arc::clone(&context.clock), options.backoff, {
         let wake = wake.clone();

@@ -167,10 +167,16 @@ impl Manager {
                     wanted.insert(uid.clone(), Wanted { pod, usage: usage.clone(), told });
                 }
             }
-            let published: BTreeMap<String, Held> = world.published.get(volume).into_iter().flatten().map(|(uid, published)| {
-                let held = Held { published: published.clone(), pod_is_live: self.live_pod(uid).is_some() };
-                (uid.clone(), held)
-            }).collect();
+            let published: BTreeMap<String, Held> = world
+                .published
+                .get(volume)
+                .into_iter()
+                .flatten()
+                .map(|(uid, published)| {
+                    let held = Held { published: published.clone(), pod_is_live: self.live_pod(uid).is_some() };
+                    (uid.clone(), held)
+                })
+                .collect();
             let mut operations = vec![Operation::Stage(volume.clone()), Operation::Unstage(volume.clone())];
             for uid in wanted.keys().chain(published.keys()) {
                 operations.push(Operation::Publish(volume.clone(), uid.clone()));

@@ -53,10 +53,12 @@ fn encode(data: &BTreeMap<&str, &str>) -> Vec<u8> {
 
 /// Reads either file.
 pub fn parse(bytes: &[u8]) -> Result<VolumeData, Error> {
-    let mut data: BTreeMap<String, String> =
-        serde_json::from_slice(bytes).map_err(|source| Error::Parse { source })?;
+    let mut data: BTreeMap<String, String> = serde_json::from_slice(bytes).map_err(|source| Error::Parse { source })?;
     let mut take = |key| data.remove(key).filter(|value| !value.is_empty()).ok_or(Error::FindKey { key });
-    Ok(VolumeData { volume: VolumeId { driver: take(DRIVER)?, handle: take(HANDLE)? }, spec_name: take(SPEC_NAME).ok() })
+    Ok(VolumeData {
+        volume: VolumeId { driver: take(DRIVER)?, handle: take(HANDLE)? },
+        spec_name: take(SPEC_NAME).ok(),
+    })
 }
 
 #[cfg(test)]

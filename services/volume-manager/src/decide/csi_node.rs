@@ -95,8 +95,7 @@ fn driver_operations(s: &Snapshot, csi_node: &CsiNode) -> Vec<Value> {
         // An empty list may not be written out at all.
         return vec![json!({ "op": "add", "path": "/spec/drivers", "value": added })];
     }
-    operations
-        .extend(added.into_iter().map(|entry| json!({ "op": "add", "path": "/spec/drivers/-", "value": entry })));
+    operations.extend(added.into_iter().map(|entry| json!({ "op": "add", "path": "/spec/drivers/-", "value": entry })));
     operations
 }
 

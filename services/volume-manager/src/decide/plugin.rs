@@ -56,9 +56,7 @@ pub fn decide(s: &Snapshot, now: Timestamp) -> Decision<Action, Why> {
     let Some(plugin) = &s.plugin else {
         return Decision::rest(Why::Gone);
     };
-    let refuse = |message: String| {
-        Decision::act([Action::Refuse { socket: s.socket.clone(), message }], Why::Rejected)
-    };
+    let refuse = |message: String| Decision::act([Action::Refuse { socket: s.socket.clone(), message }], Why::Rejected);
     if plugin.notified {
         return Decision::rest(if plugin.refused.is_some() { Why::Refused } else { Why::Registered });
     }

@@ -138,8 +138,7 @@ impl Retry {
 
 /// The next step towards having it mounted for every pod that wants it; one operation at a time.
 fn mount(s: &Snapshot, driver: &DriverInfo, retry: &mut Retry, now: Timestamp) -> (Vec<Action>, Why) {
-    let waiting: Vec<(&String, &Wanted)> =
-        s.wanted.iter().filter(|(uid, _)| !s.is_mounted_for(uid)).collect();
+    let waiting: Vec<(&String, &Wanted)> = s.wanted.iter().filter(|(uid, _)| !s.is_mounted_for(uid)).collect();
     if waiting.is_empty() {
         return (Vec::new(), if s.wanted.is_empty() { Why::Nothing } else { Why::Mounted });
     }
