@@ -1,1 +1,19 @@
+//! scheduler: places pods where their volumes can be, for stacks that have no kube-scheduler.
+//!
+//! Watches pods, nodes, claims, volumes, classes, CSINodes, VolumeAttachments and the nodes' Leases. Writes
+//! `selected-node` on claims, `claimRef` on volumes, pod bindings and the PodScheduled condition. Does the small duties
+//! of absent controllers too: marks silent nodes (Ready condition and taints) and deletes pods of nodes that are gone.
+//! Calls no driver. Pods in flight hold their node's volume slots and their ReadWriteOncePod claims in the [`ledger`].
+#![forbid(unsafe_code)]
 
+pub mod apply;
+pub mod args;
+pub mod controller;
+pub mod decide;
+pub mod error;
+pub mod ledger;
+pub mod sightings;
+pub mod snapshot;
+mod wake;
+
+pub use controller::{Options, run};

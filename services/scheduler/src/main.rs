@@ -1,1 +1,4 @@
-fn main() {}
+#[tokio::main]
+async fn main() -> anyhow::Result<()> {
+    stowage_runtime::flags::parse::<scheduler::args::Args>().run().await
+}

@@ -1,0 +1,85 @@
+use clap::Parser;
+
+use stowage_runtime::args::{AdminArgs, ClientArgs, LeaderElectArgs, LogArgs};
+use stowage_runtime::duration::GoDuration;
+use stowage_runtime::launch::Launch;
+
+use crate::controller::{Options, run};
+
+/// Two schedulers that place the same pods must not run side by side, so the original's Lease is taken.
+const LEASE: &str = "kube-scheduler";
+
+/// Places pods where their volumes can be, marks silent nodes and collects pods of nodes that are gone
+///
+/// For stacks without kube-scheduler and kube-controller-manager: it knows volumes, taints, selectors and required
+/// node affinity, but neither CPU nor memory.
+#[derive(Debug, Parser)]
+#[command(name = "scheduler", version)]
+pub struct Args {
+    #[command(flatten)]
+    client: ClientArgs,
+    #[command(flatten)]
+    log: LogArgs,
+    #[command(flatten)]
+    admin: AdminArgs,
+    #[command(flatten)]
+    election: LeaderElectArgs,
+    /// Pods whose spec.schedulerName is this, or empty, are placed
+    #[arg(long, value_name = "NAME", default_value_t = Options::default().scheduler_name)]
+    scheduler_name: String,
+    /// How long a node may be silent before it is marked unreachable
+    #[arg(long, value_name = "DURATION", default_value = "40s")]
+    node_monitor_grace_period: GoDuration,
+    /// How long a new node may take to report for the first time
+    #[arg(long, value_name = "DURATION", default_value = "1m")]
+    node_startup_grace_period: GoDuration,
+    /// How long a Node object must be missing before its pods are deleted
+    #[arg(long, value_name = "DURATION", default_value = "40s")]
+    node_missing_grace_period: GoDuration,
+    /// Decisions applied at the same time
+    #[arg(long, value_name = "COUNT", default_value_t = Options::default().parallel)]
+    concurrent_syncs: usize,
+}
+
+impl Args {
+    fn options(&self) -> Options {
+        Options {
+            scheduler_name: self.scheduler_name.clone(),
+            silence: self.node_monitor_grace_period.into(),
+            startup: self.node_startup_grace_period.into(),
+            quarantine: self.node_missing_grace_period.into(),
+            parallel: self.concurrent_syncs.max(1),
+        }
+    }
+
+    pub async fn run(self) -> anyhow::Result<()> {
+        let launch = Launch { client: &self.client, log: &self.log, admin: Some(&self.admin) };
+        let election = self.election.options(LEASE)?;
+        let options = self.options();
+        launch.run(launch.context().await?, election, |context| run(context, options)).await
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn parse(words: &[&str]) -> Args {
+        let all = std::iter::once(&"scheduler").chain(words);
+        stowage_runtime::flags::try_parse_from(all.map(Into::into)).unwrap()
+    }
+
+    #[test]
+    fn without_flags_the_options_are_the_defaults() {
+        assert_eq!(parse(&[]).options(), Options::default());
+    }
+
+    #[test]
+    fn the_flags_of_the_originals_parse() {
+        let args =
+            parse(&["--leader-elect=false", "-scheduler-name=mine", "--node-monitor-grace-period", "5s", "-v=2"]);
+        assert!(args.election.options(LEASE).unwrap().is_none());
+        let options = args.options();
+        assert_eq!((options.scheduler_name.as_str(), options.silence.as_secs()), ("mine", 5));
+    }
+}

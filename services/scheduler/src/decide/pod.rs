@@ -1,0 +1,135 @@
+//! Where a pod goes, what its claims need first, and when nobody is left to end it.
+
+use std::collections::BTreeMap;
+
+use jiff::Timestamp;
+
+use stowage_model::condition::{self, ConditionStatus};
+use stowage_model::{Claim, Pod, Volume};
+use stowage_runtime::api::Target;
+use stowage_runtime::cache::View;
+
+use super::filter::filter;
+use super::obstacle::Unschedulable;
+use super::volumes::{self, Hold, Plan, Wanted};
+use super::{Decision, Leftover, PodAction, Reservation, Why};
+use crate::snapshot::{NodeState, PendingSnapshot, PlacedSnapshot, PodSnapshot};
+
+/// What must happen to this pod next, and why.
+pub fn decide(s: &PodSnapshot, now: Timestamp) -> Decision<PodAction> {
+    match s {
+        PodSnapshot::Absent => Decision::rest(Why::Gone),
+        PodSnapshot::Unknown(key) => Decision::act([PodAction::Look(super::Unseen::Pod(key.clone()))], Why::Unknown),
+        PodSnapshot::Placed(placed) => collect(placed, now),
+        PodSnapshot::Pending(pending) => place(pending, now),
+        PodSnapshot::Other(pod) if is_ending(pod) => end(Leftover::NeverPlaced),
+        PodSnapshot::Other(_) => Decision::rest(Why::NotOurs),
+    }
+}
+
+fn collect(s: &PlacedSnapshot, now: Timestamp) -> Decision<PodAction> {
+    let name = s.pod.spec.node_name.clone();
+    match &s.node {
+        View::Absent if is_asked_to_go_now(&s.pod) => Decision::rest(Why::Placed),
+        View::Absent => {
+            let at = s.missing_since.checked_add(s.quarantine).unwrap_or(Timestamp::MAX);
+            if now < at { Decision::wait_until(at, Why::Quarantine) } else { end(Leftover::NodeGone(name)) }
+        }
+        View::Known(node) if is_ending(&s.pod) && node.is_out_of_service() && !node.is_ready() => {
+            end(Leftover::OutOfService(name))
+        }
+        // A node that nobody may decide on is read by its own decision, which wakes its pods.
+        View::Known(_) | View::Unknown => Decision::rest(Why::Placed),
+    }
+}
+
+fn end(leftover: Leftover) -> Decision<PodAction> {
+    Decision::act([PodAction::Collect(leftover.clone())], Why::Collect(leftover))
+}
+
+/// Deleted, and not yet told to go at once: only finalizers hold a pod that was.
+fn is_ending(pod: &Pod) -> bool {
+    pod.meta.is_deleting() && !is_asked_to_go_now(pod)
+}
+
+fn is_asked_to_go_now(pod: &Pod) -> bool {
+    pod.meta.is_deleting() && pod.meta.deletion_grace_period_seconds == Some(0)
+}
+
+fn place(s: &PendingSnapshot, now: Timestamp) -> Decision<PodAction> {
+    let wanted = match volumes::classify(&s.pod, &s.claims) {
+        Ok(wanted) => wanted,
+        Err(Hold::Look(unseen)) => return Decision::act([PodAction::Look(unseen)], Why::Unknown),
+        Err(Hold::Fault(fault)) => return report(s, Unschedulable::Claims { nodes: s.nodes.len(), fault }),
+    };
+    if s.nodes.is_empty() {
+        return report(s, Unschedulable::NoNodes);
+    }
+    let mut reasons = BTreeMap::new();
+    let mut fitting: Vec<(&NodeState, Plan<'_>)> = Vec::new();
+    for on in &s.nodes {
+        match filter(s, &wanted, on) {
+            Ok(plan) => fitting.push((on, plan)),
+            Err(refused) => refused.into_iter().for_each(|reason| *reasons.entry(reason).or_insert(0) += 1),
+        }
+    }
+    match fitting.into_iter().min_by_key(|(on, _)| rank(s, on)) {
+        Some((on, plan)) => go(s, &wanted, on.node.meta.name.clone(), &plan, now),
+        None => report(s, Unschedulable::Nodes { nodes: s.nodes.len(), reasons }),
+    }
+}
+
+/// What makes a node better: no failure there lately, being on the way there already, fewer pods, then the name.
+fn rank<'a>(s: &PendingSnapshot, on: &'a NodeState) -> (u64, bool, usize, &'a str) {
+    let name = on.node.meta.name.as_str();
+    (s.failures.recency(name), s.heading_for.as_deref() != Some(name), on.pods, name)
+}
+
+/// The next step towards the node: volumes first, then the pod itself.
+fn go(
+    s: &PendingSnapshot,
+    wanted: &[Wanted<'_>],
+    node: String,
+    plan: &Plan<'_>,
+    now: Timestamp,
+) -> Decision<PodAction> {
+    let open = plan.bind.iter().filter(|(claim, volume)| !is_reserved(volume, claim));
+    let reserve: Vec<Reservation> = open
+        .map(|(claim, volume)| Reservation {
+            claim: Target::exact(&claim.meta),
+            volume: Target::exact(&volume.meta),
+            marked: !volume.is_bound_to(claim),
+        })
+        .collect();
+    let unasked = plan.provision.iter().filter(|claim| claim.selected_node() != Some(&node));
+    let select: Vec<Target> = unasked.map(|claim| Target::exact(&claim.meta)).collect();
+    if let Some(at) = s.failures.retry_at()
+        && !select.is_empty()
+        && now < at
+    {
+        return Decision::wait_until(at, Why::BackOff);
+    }
+    if !reserve.is_empty() || !select.is_empty() {
+        let why = Why::Prepare { node: node.clone() };
+        return Decision::act([PodAction::Prepare { reserve, select, node }], why);
+    }
+    if wanted.iter().any(|claim| matches!(claim, Wanted::Delayed { .. })) {
+        return Decision::rest(Why::AwaitVolumes { node });
+    }
+    Decision::act([PodAction::Bind { node: node.clone() }], Why::Bind { node })
+}
+
+/// Whether the volume already points at this very claim; the pv-controller does the rest.
+fn is_reserved(volume: &Volume, claim: &Claim) -> bool {
+    volume.is_bound_to(claim) && volume.spec.claim_ref.as_ref().is_some_and(|held| held.uid == claim.meta.uid)
+}
+
+/// Tells people once per change: what was told is in the pod's own condition.
+fn report(s: &PendingSnapshot, why: Unschedulable) -> Decision<PodAction> {
+    let message = why.to_string();
+    let told = condition::find(&s.pod.status.conditions, "PodScheduled").is_some_and(|told| {
+        told.status == ConditionStatus::False && told.reason == "Unschedulable" && told.message == message
+    });
+    let why = Why::Unschedulable(why);
+    if told { Decision::rest(why) } else { Decision::act([PodAction::Report { message }], why) }
+}

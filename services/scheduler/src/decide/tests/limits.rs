@@ -1,0 +1,164 @@
+//! Scenarios of the reference, 8.16: volume limits and ReadWriteOncePod.
+
+use super::*;
+
+const LIMIT: &str = "0/1 nodes are available: 1 node(s) exceed max volume count.";
+const ONCE: &str = "0/2 nodes are available: 2 node(s) unavailable due to PersistentVolumeClaim with ReadWriteOncePod \
+                    access mode already in-use by another pod.";
+
+/// One node with so many slots, and bound claims c1 to c4 with volumes of their own.
+fn one_node(slots: u32) -> World {
+    let mut world = World::default();
+    world.node(node("a")).limit("a", slots).class(class("waits", "WaitForFirstConsumer", DRIVER));
+    for number in 1..=4 {
+        world
+            .volume(volume(&format!("v{number}"), "1Gi", ""))
+            .claim(bound(&format!("c{number}"), &format!("v{number}")));
+    }
+    world
+}
+
+fn attach(world: &mut World, name: &str, volume: &str) {
+    world.put(
+        |caches| &caches.attachments,
+        json!({
+            "metadata": { "name": name },
+            "spec": { "attacher": DRIVER, "nodeName": "a", "source": { "persistentVolumeName": volume } },
+        }),
+    );
+}
+
+#[test]
+fn s8_16_existing_and_new_volumes_must_not_exceed_the_limit() {
+    let mut world = one_node(2);
+    world.pod(pod("p1", &["c1", "c2"])).pod(pod("p2", &["c3"]));
+    assert_eq!(world.settle("p1"), Why::Placed);
+    assert_eq!(world.message("p2"), LIMIT);
+}
+
+#[test]
+fn s8_16_a_volume_that_is_on_the_node_already_needs_no_slot() {
+    let mut world = one_node(1);
+    world.pod(pod("p1", &["c1"])).pod(pod("p2", &["c1"]));
+    world.settle("p1");
+    assert_eq!(world.settle("p2"), Why::Placed);
+}
+
+#[test]
+fn s8_16_attachments_count_without_pods_and_once_with_them() {
+    let mut world = one_node(2);
+    attach(&mut world, "va1", "v1");
+    attach(&mut world, "va2", "v2");
+    world.pod(pod("p", &["c3"])).pod(pod("same", &["c1", "c2"]));
+    assert_eq!(world.message("p"), LIMIT);
+    assert_eq!(world.settle("same"), Why::Placed);
+}
+
+#[test]
+fn s8_16_pods_that_ended_do_not_count() {
+    let mut world = one_node(1);
+    world.pod(pod("p1", &["c1"])).pod(pod("p2", &["c2"]));
+    world.settle("p1");
+    world.change(|caches| &caches.pods, &key("p1"), |pod| pod["status"]["phase"] = "Succeeded".into());
+    assert_eq!(world.settle("p2"), Why::Placed);
+}
+
+#[test]
+fn s8_16_pending_claims_count_by_the_driver_of_their_class() {
+    let mut world = one_node(1);
+    world.claim(claim("u1", "waits", "1Gi")).claim(claim("u2", "waits", "1Gi")).pod(pod("p", &["u1", "u2"]));
+    assert_eq!(world.message("p"), LIMIT);
+}
+
+#[test]
+fn s8_16_a_claim_whose_volume_is_being_made_for_the_node_holds_a_slot_even_after_a_restart() {
+    let mut world = one_node(1);
+    let mut selected = claim("u1", "waits", "1Gi");
+    selected["metadata"]["annotations"] = json!({ "volume.kubernetes.io/selected-node": "a" });
+    world.claim(selected).pod(pod("waiting", &["u1"])).pod(pod("p", &["c1"]));
+    assert_eq!(world.message("p"), LIMIT);
+    assert_eq!(world.settle("waiting"), Why::AwaitVolumes { node: "a".into() });
+}
+
+#[test]
+fn s8_16_no_limit_and_other_drivers_pass() {
+    let mut world = one_node(0);
+    let mut other = volume("other", "1Gi", "");
+    other["spec"]["csi"]["driver"] = "other.example.com".into();
+    world.volume(other).claim(bound("o", "other")).pod(pod("p1", &["o"])).pod(pod("p2", &["c1"]));
+    assert_eq!(world.settle("p1"), Why::Placed);
+    assert_eq!(world.message("p2"), LIMIT);
+    let driver = json!({ "name": DRIVER, "nodeID": "a" });
+    world.put(|caches| &caches.csi_nodes, json!({ "metadata": { "name": "a" }, "spec": { "drivers": [driver] } }));
+    assert_eq!(world.settle("p2"), Why::Placed);
+}
+
+#[test]
+fn two_pods_decided_before_either_is_seen_on_the_node_do_not_share_its_last_slot() {
+    let mut world = one_node(1);
+    world.pod(pod("p1", &["c1"])).pod(pod("p2", &["c2"]));
+    assert_eq!(world.decide("p1").why, Why::Bind { node: "a".into() });
+    assert_eq!(world.message("p2"), LIMIT);
+    world.ledger.plan(&key("p1"), None);
+    assert_eq!(world.decide("p2").why, Why::Bind { node: "a".into() });
+}
+
+#[test]
+fn a_pod_of_the_same_name_as_one_in_flight_does_not_inherit_its_plan() {
+    let mut world = one_node(1);
+    world.pod(pod("p1", &["c1"])).pod(pod("p2", &["c2"]));
+    world.decide("p1");
+    let mut namesake = pod("p1", &[]);
+    namesake["metadata"]["uid"] = "another".into();
+    world.pod(namesake);
+    assert_eq!(world.decide("p2").why, Why::Bind { node: "a".into() });
+}
+
+#[test]
+fn a_free_volume_counts_by_its_own_driver_not_by_its_class() {
+    let mut world = two_nodes_static();
+    world.limit("a", 0).limit("b", 1);
+    world.volume(volume("v", "1Gi", "")).claim(claim("c", "waits", "1Gi")).pod(pod("p", &["c"]));
+    assert_eq!(world.settle("p"), Why::AwaitVolumes { node: "b".into() });
+}
+
+#[test]
+fn two_pods_with_one_volume_do_not_talk_each_other_past_the_limit() {
+    let mut world = one_node(0);
+    world.pod(pod("p1", &["c1"])).pod(pod("p2", &["c1"]));
+    let plan = |uid: &str| Some(Planned { uid: uid.into(), node: "a".into() });
+    world.ledger.plan(&key("p1"), plan("uid-p1"));
+    world.ledger.plan(&key("p2"), plan("uid-p2"));
+    assert_eq!(world.message("p1"), LIMIT);
+    assert_eq!(world.message("p2"), LIMIT);
+}
+
+fn once(mode: &str) -> World {
+    let mut world = two_nodes();
+    let mut claim = bound("c", "v");
+    claim["spec"]["accessModes"] = json!([mode]);
+    world.volume(volume("v", "1Gi", "")).claim(claim).pod(pod("p1", &["c"])).pod(pod("p2", &["c"]));
+    world
+}
+
+#[test]
+fn s8_16_a_read_write_once_pod_claim_has_one_pod_at_a_time() {
+    let mut world = once("ReadWriteOncePod");
+    assert_eq!(world.settle("p1"), Why::Placed);
+    assert_eq!(world.message("p2"), ONCE);
+    world.change(|caches| &caches.pods, &key("p1"), |pod| pod["status"]["phase"] = "Succeeded".into());
+    assert_eq!(world.settle("p2"), Why::Placed);
+}
+
+#[test]
+fn s8_16_a_read_write_once_pod_claim_is_held_by_a_pod_on_its_way() {
+    let world = once("ReadWriteOncePod");
+    assert!(matches!(world.decide("p1").why, Why::Bind { .. }));
+    assert_eq!(world.message("p2"), ONCE);
+}
+
+#[test]
+fn s8_16_other_modes_are_shared() {
+    let mut world = once("ReadWriteMany");
+    assert_eq!([world.settle("p1"), world.settle("p2")], [Why::Placed, Why::Placed]);
+}

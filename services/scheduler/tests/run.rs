@@ -1,0 +1,285 @@
+//! The whole service against the embedded API server, in virtual time.
+// The configured exemption covers test functions only, not the helpers beside them.
+#![allow(clippy::unwrap_used, clippy::panic)]
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use jiff::Timestamp;
+use serde_json::{Value, json};
+use tokio::time::Instant;
+
+use stowage_apiserver::Server;
+use stowage_csi::UnixConnector;
+use stowage_model::object::{Key, Kind, ObjectId, Projection, kinds};
+use stowage_model::{Claim, Node, Pod, Volume};
+use stowage_runtime::Context;
+use stowage_runtime::api::Api;
+use stowage_runtime::cache::Cache;
+use stowage_runtime::clock::Clock;
+use stowage_runtime::random::Random;
+use stowage_runtime::watch::{self, Scope};
+
+/// Wall time that moves with tokio's.
+struct Virtual(Instant);
+
+impl Clock for Virtual {
+    fn now(&self) -> Timestamp {
+        Timestamp::UNIX_EPOCH + jiff::SignedDuration::try_from(self.boottime()).unwrap()
+    }
+
+    fn boottime(&self) -> Duration {
+        self.0.elapsed()
+    }
+}
+
+/// An API server with a scheduler; both end with it.
+struct World {
+    api: Api,
+    context: Context,
+    start: Instant,
+    tasks: tokio::task::JoinSet<()>,
+}
+
+impl World {
+    fn new() -> Self {
+        let start = Instant::now();
+        let clock = Arc::new(Virtual(start));
+        let mut id = 0_u128;
+        let server = Server::in_memory(stowage_apiserver::Options {
+            clock: Arc::new({
+                let clock = Arc::clone(&clock);
+                move || clock.now()
+            }),
+            ids: Box::new(move || {
+                id += 1;
+                id
+            }),
+            window: 4096,
+            bookmark_interval: Duration::from_secs(60),
+        });
+        let client = kube::Client::new(server.service(), "default");
+        let mut context = Context::real(client, Arc::new(UnixConnector), "test");
+        context.clock = clock;
+        context.random = Random::seeded(1);
+        let mut world = Self { api: context.api.clone(), context, start, tasks: tokio::task::JoinSet::new() };
+        world.start_scheduler();
+        world
+    }
+
+    fn start_scheduler(&mut self) {
+        let run = scheduler::run(self.context.clone(), scheduler::Options::default());
+        self.tasks.spawn(async move { run.await.unwrap() });
+    }
+
+    async fn create(&self, kind: Kind, body: Value) {
+        let status = body["status"].clone();
+        let made = self.api.create_raw(kind, body).await.unwrap();
+        if !status.is_null() {
+            let key = Key::namespaced(made["metadata"]["namespace"].as_str().unwrap_or_default(), name_of(&made));
+            self.patch_status(kind, &key, json!({ "status": status })).await;
+        }
+    }
+
+    async fn patch_status(&self, kind: Kind, key: &Key, body: Value) {
+        let path = format!("{}/status", kind.object_path(key));
+        let request = http::Request::patch(path).header("content-type", "application/merge-patch+json");
+        self.api.client().request::<Value>(request.body(body.to_string().into_bytes()).unwrap()).await.unwrap();
+    }
+
+    async fn patch(&self, kind: Kind, key: Key, body: Value) {
+        self.api.patch_raw(&ObjectId { kind, key }, body).await.unwrap();
+    }
+
+    /// Waits by watching until the object is as wished, or gone if that is wished.
+    async fn until<T: Projection>(&self, key: &Key, wish: impl Fn(Option<&T>) -> bool) {
+        let cache = Cache::<T>::new();
+        let changed = Arc::new(tokio::sync::Notify::new());
+        cache.on_change({
+            let changed = Arc::clone(&changed);
+            move |_| changed.notify_one()
+        });
+        let feed = watch::feed(self.api.clone(), cache.clone(), Scope::all(), Random::seeded(2));
+        let wished = async {
+            cache.synced().await;
+            while !wish(cache.get(key).as_deref()) {
+                changed.notified().await;
+            }
+        };
+        let reached = tokio::time::timeout(Duration::from_secs(500), async {
+            tokio::select! {
+                biased;
+                () = wished => {}
+                () = feed => {}
+            }
+        });
+        reached.await.unwrap_or_else(|_| panic!("{key} never came to be as wished: {:?}", cache.get(key)));
+    }
+
+    fn seconds(&self) -> u64 {
+        self.start.elapsed().as_secs()
+    }
+}
+
+fn name_of(object: &Value) -> &str {
+    object["metadata"]["name"].as_str().unwrap()
+}
+
+fn node(name: &str) -> Value {
+    json!({
+        "metadata": { "name": name, "labels": { "kubernetes.io/hostname": name } },
+        "status": { "conditions": [{ "type": "Ready", "status": "True", "reason": "KubeletReady" }] },
+    })
+}
+
+fn pod(name: &str, claims: &[&str]) -> Value {
+    let volumes: Vec<Value> =
+        claims.iter().map(|c| json!({ "name": c, "persistentVolumeClaim": { "claimName": c } })).collect();
+    json!({
+        "metadata": { "namespace": "default", "name": name },
+        "spec": { "containers": [{ "name": "c", "image": "i" }], "volumes": volumes },
+    })
+}
+
+fn claim(name: &str) -> Value {
+    json!({
+        "metadata": { "namespace": "default", "name": name },
+        "spec": {
+            "accessModes": ["ReadWriteOnce"],
+            "storageClassName": "waits",
+            "resources": { "requests": { "storage": "1Gi" } },
+        },
+    })
+}
+
+fn class() -> Value {
+    json!({
+        "metadata": { "name": "waits" },
+        "provisioner": "shared.csi.stowage.dev",
+        "volumeBindingMode": "WaitForFirstConsumer",
+    })
+}
+
+fn volume(name: &str) -> Value {
+    json!({
+        "metadata": { "name": name },
+        "spec": {
+            "capacity": { "storage": "1Gi" },
+            "accessModes": ["ReadWriteOnce"],
+            "storageClassName": "waits",
+            "csi": { "driver": "shared.csi.stowage.dev", "volumeHandle": name },
+        },
+        "status": { "phase": "Available" },
+    })
+}
+
+fn key(name: &str) -> Key {
+    Key::namespaced("default", name)
+}
+
+fn is_on(node: &str) -> impl Fn(Option<&Pod>) -> bool {
+    move |pod| pod.is_some_and(|pod| pod.spec.node_name == node)
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_pod_waits_for_its_volume_and_is_placed_without_time_passing() {
+    let world = World::new();
+    world.create(kinds::NODE, node("a")).await;
+    world.create(kinds::STORAGE_CLASS, class()).await;
+    world.create(kinds::POD, pod("p", &["c"])).await;
+    let told = |pod: Option<&Pod>| {
+        let conditions = pod.map(|pod| pod.status.conditions.clone()).unwrap_or_default();
+        conditions.iter().any(|c| c.kind == "PodScheduled" && c.message.contains("\"c\" not found"))
+    };
+    world.until::<Pod>(&key("p"), told).await;
+    world.create(kinds::CLAIM, claim("c")).await;
+    world.until::<Claim>(&key("c"), |claim| claim.is_some_and(|claim| claim.selected_node() == Some("a"))).await;
+    world.create(kinds::VOLUME, volume("v")).await;
+    let bound = json!({
+        "metadata": { "annotations": { "pv.kubernetes.io/bind-completed": "yes" } },
+        "spec": { "volumeName": "v" },
+    });
+    world.patch(kinds::CLAIM, key("c"), bound).await;
+    world.until::<Pod>(&key("p"), is_on("a")).await;
+    assert_eq!(world.seconds(), 0);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_free_volume_is_taken_for_the_claim() {
+    let world = World::new();
+    world.create(kinds::NODE, node("a")).await;
+    world.create(kinds::STORAGE_CLASS, class()).await;
+    world.create(kinds::VOLUME, volume("v")).await;
+    world.create(kinds::CLAIM, claim("c")).await;
+    world.create(kinds::POD, pod("p", &["c"])).await;
+    let taken = |volume: Option<&Volume>| {
+        volume.is_some_and(|volume| {
+            volume.is_bound_by_controller() && volume.spec.claim_ref.as_ref().is_some_and(|held| !held.uid.is_empty())
+        })
+    };
+    world.until::<Volume>(&Key::cluster("v"), taken).await;
+    assert_eq!(world.seconds(), 0);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_claim_given_back_goes_to_the_other_node() {
+    let world = World::new();
+    world.create(kinds::NODE, node("a")).await;
+    world.create(kinds::NODE, node("b")).await;
+    world.create(kinds::STORAGE_CLASS, class()).await;
+    world.create(kinds::CLAIM, claim("c")).await;
+    world.create(kinds::POD, pod("p", &["c"])).await;
+    let selected = |node: &'static str| move |c: Option<&Claim>| c.is_some_and(|c| c.selected_node() == Some(node));
+    world.until::<Claim>(&key("c"), selected("a")).await;
+    let given_back = json!({ "metadata": { "annotations": { "volume.kubernetes.io/selected-node": null } } });
+    world.patch(kinds::CLAIM, key("c"), given_back).await;
+    world.until::<Claim>(&key("c"), selected("b")).await;
+    assert_eq!(world.seconds(), 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_silent_node_is_marked_and_comes_back_with_its_lease() {
+    let mut world = World::new();
+    let lease = |at: u64| {
+        json!({
+            "metadata": { "namespace": "kube-node-lease", "name": "a" },
+            "spec": { "holderIdentity": "a", "renewTime": format!("1970-01-01T00:{:02}:{:02}.000000Z", at / 60, at % 60) },
+        })
+    };
+    world.create(kinds::NODE, node("a")).await;
+    world.create(kinds::LEASE, lease(0)).await;
+    let marked = |node: Option<&Node>| {
+        node.is_some_and(|node| {
+            let unreachable = node.spec.taints.iter().filter(|t| t.key == "node.kubernetes.io/unreachable").count();
+            !node.is_ready() && unreachable == 2
+        })
+    };
+    let well = |node: Option<&Node>| node.is_some_and(|node| node.is_ready() && node.spec.taints.is_empty());
+    let node = Key::cluster("a");
+    world.until::<Node>(&node, marked).await;
+    assert_eq!(world.seconds(), 40);
+
+    // A new scheduler must not take the old lease for a sign of life.
+    world.tasks.shutdown().await;
+    world.start_scheduler();
+    world.create(kinds::POD, pod("p", &[])).await;
+    let told = |pod: Option<&Pod>| pod.is_some_and(|pod| !pod.status.conditions.is_empty());
+    world.until::<Pod>(&key("p"), told).await;
+    world.until::<Node>(&node, marked).await;
+    world.patch(kinds::LEASE, Key::namespaced("kube-node-lease", "a"), lease(41)).await;
+    world.until::<Node>(&node, well).await;
+    world.until::<Pod>(&key("p"), is_on("a")).await;
+    assert_eq!(world.seconds(), 40);
+}
+
+#[tokio::test(start_paused = true)]
+async fn pods_of_a_deleted_node_go_after_the_quarantine() {
+    let world = World::new();
+    world.create(kinds::NODE, node("a")).await;
+    world.create(kinds::POD, pod("p", &[])).await;
+    world.until::<Pod>(&key("p"), is_on("a")).await;
+    let request = http::Request::delete("/api/v1/nodes/a").body(Vec::new()).unwrap();
+    world.api.client().request::<Value>(request).await.unwrap();
+    world.until::<Pod>(&key("p"), |pod| pod.is_none()).await;
+    assert_eq!(world.seconds(), 40);
+}
