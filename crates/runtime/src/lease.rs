@@ -4,6 +4,9 @@
 //! itself*, so clocks need not agree. A leader counts from the moment a renewal was sent, by a clock that goes on
 //! while suspended, and stops at the renew deadline, well before others may take over. Unlike client-go a follower
 //! watches the Lease, so a released one is taken at once and a held one costs no requests.
+//!
+//! Somebody who deletes a held Lease by hand can make two leaders for a moment: a candidate that never saw it cannot
+//! know of its holder. Those that did see it wait.
 
 mod follow;
 mod options;
@@ -107,10 +110,8 @@ impl Shared {
 
     async fn attempt(&self, seen: &mut Option<Seen>) -> Result<Attempt, Error> {
         let live = self.get().await?;
-        if let Some(live) = &live {
-            self.observe(seen, live.clone());
-        }
-        // Also when it was deleted under a holder that is alive: its own time has to pass first.
+        self.observe(seen, live.as_ref());
+        // Also when it was deleted under a holder that may be alive: its own time has to pass first.
         if let Some(seen) = seen.as_ref().filter(|seen| !self.is_free(seen))
             && !self.left(seen).is_zero()
         {

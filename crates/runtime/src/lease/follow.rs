@@ -16,6 +16,8 @@ pub(super) struct Seen {
     record: Record,
     /// Boot time at which the spec was last seen to change.
     since: Duration,
+    /// Read as absent since then.
+    gone: bool,
 }
 
 impl Shared {
@@ -73,18 +75,23 @@ impl Shared {
         }
     }
 
-    pub(super) fn observe(&self, seen: &mut Option<Seen>, record: Record) {
-        match seen {
-            Some(seen) => self.see(seen, record),
-            None => *seen = Some(Seen { record, since: self.clock.boottime() }),
+    /// Takes note of a fresh read.
+    pub(super) fn observe(&self, seen: &mut Option<Seen>, live: Option<&Record>) {
+        let since = self.clock.boottime();
+        match (seen, live) {
+            (Some(seen), Some(record)) => self.see(seen, record.clone()),
+            (seen @ None, Some(record)) => *seen = Some(Seen { record: record.clone(), since, gone: false }),
+            // Deleted under its holder, who may have renewed until that moment.
+            (Some(seen), None) if !seen.gone => (seen.since, seen.gone) = (since, true),
+            (_, None) => {}
         }
     }
 
     fn see(&self, seen: &mut Seen, record: Record) {
-        if seen.record.spec() != record.spec() {
+        if seen.gone || seen.record.spec() != record.spec() {
             seen.since = self.clock.boottime();
         }
-        seen.record = record;
+        (seen.record, seen.gone) = (record, false);
     }
 
     /// Released, or held by an earlier process of our own name.

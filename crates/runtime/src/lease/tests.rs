@@ -276,6 +276,23 @@ async fn a_lease_deleted_under_a_live_leader_is_put_back_and_not_taken() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_follower_that_finds_a_held_lease_deleted_lets_the_holders_time_pass() {
+    let world = World::new();
+    world.link("b", Link::NoWatch);
+    let first = world.candidate("a").acquire().await;
+    let follower = world.candidate("b");
+    let deleted = seconds(28);
+    let start = Instant::now();
+    let (second, ()) = tokio::join!(follower.acquire(), async {
+        sleep(deleted).await;
+        world.link("a", Link::Cut);
+        world.delete();
+    });
+    assert!(!first.valid() && second.valid());
+    assert!(start.elapsed() >= deleted + LEASE, "taken {:?} after the start", start.elapsed());
+}
+
+#[tokio::test(start_paused = true)]
 async fn without_the_right_to_watch_a_follower_reads_in_the_rhythm_of_the_original() {
     let world = World::new();
     world.link("b", Link::NoWatch);
