@@ -18,7 +18,7 @@ pub mod mounter;
 mod numbers;
 mod sockets;
 mod trace;
-mod world;
+pub mod world;
 
 pub use admin::Admin;
 pub use changes::Changes;

@@ -2,7 +2,6 @@
 
 use std::collections::BTreeMap;
 use std::fmt;
-use std::future::Future;
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
@@ -96,7 +95,7 @@ impl World {
             window: 4096,
             bookmark_interval: Duration::from_secs(60),
         });
-        let admin = Admin::new(kube::Client::new(server.service(), "default"), changes.clone());
+        let admin = Admin::new(server.clone(), changes.clone());
         Self(Arc::new(Shared {
             seed,
             server,
@@ -195,17 +194,10 @@ impl World {
     }
 
     /// Waits until a look at the world finds what is waited for, looking again after every change.
-    pub async fn until<F>(&self, what: &str, limit: Duration, mut look: impl FnMut() -> F) -> Result<(), Hang>
-    where
-        F: Future<Output = bool>,
-    {
+    pub async fn until(&self, what: &str, limit: Duration, mut look: impl FnMut() -> bool) -> Result<(), Hang> {
         let mut changes = self.0.changes.subscribe();
         let found = async {
-            loop {
-                changes.mark_unchanged();
-                if look().await {
-                    return;
-                }
+            while !look() {
                 // The sender lives in the world, so the wait cannot fail.
                 let _ = changes.changed().await;
             }
@@ -213,7 +205,7 @@ impl World {
         if tokio::time::timeout(limit, found).await.is_ok() {
             return Ok(());
         }
-        Err(Hang { what: what.to_owned(), after: limit, state: self.describe().await })
+        Err(Hang { what: what.to_owned(), after: limit, state: self.describe() })
     }
 
     /// Lets everything happen that needs no time: paused time moves only when nobody has anything to do.
@@ -221,17 +213,17 @@ impl World {
         tokio::time::sleep(Duration::from_millis(1)).await;
     }
 
-    /// What the invariants are about, as it is now.
-    pub async fn observe(&self) -> Observed {
+    /// What the invariants are about, all at one moment.
+    pub fn observe(&self) -> Observed {
         let nodes = lock(&self.0.nodes).iter().map(|(name, node)| (name.clone(), node.snapshot())).collect();
         let admin = &self.0.admin;
         Observed {
-            claims: admin.list().await,
-            volumes: admin.list().await,
-            pods: admin.list().await,
-            nodes: admin.list().await,
-            attachments: admin.list().await,
-            intents: admin.list_raw(kinds::LEASE).await.iter().map(ToString::to_string).collect(),
+            claims: admin.list(),
+            volumes: admin.list(),
+            pods: admin.list(),
+            nodes: admin.list(),
+            attachments: admin.list(),
+            intents: admin.list_raw(kinds::LEASE).iter().map(ToString::to_string).collect(),
             driver_name: DRIVER.to_owned(),
             driver: self.0.driver.snapshot(),
             trees: nodes,
@@ -239,7 +231,7 @@ impl World {
     }
 
     /// All objects, the driver and the nodes, for a person who looks for the reason.
-    pub async fn describe(&self) -> String {
+    pub fn describe(&self) -> String {
         let mut text = String::new();
         for kind in [
             kinds::POD,
@@ -250,7 +242,7 @@ impl World {
             kinds::CSI_NODE,
             kinds::EVENT,
         ] {
-            for mut object in self.0.admin.list_raw(kind).await {
+            for mut object in self.0.admin.list_raw(kind) {
                 if let Some(metadata) = object["metadata"].as_object_mut() {
                     metadata.remove("managedFields");
                 }

@@ -1,1 +1,19 @@
+//! The whole pipeline in the in-memory world: lives of claims, crashes at every point, bad input.
+//!
+//! `life` plays the life of a claim; `sweep` plays it again and again, each time with another service stopped at another
+//! point. A failing case prints the command that replays it.
+#![forbid(unsafe_code)]
 
+pub mod life;
+pub mod manifests;
+pub mod pipeline;
+mod plugins;
+pub mod sweep;
+
+use std::future::Future;
+
+/// Runs a future on a runtime of its own: one thread, time paused.
+pub fn block_on<T>(future: impl Future<Output = T>) -> T {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().start_paused(true).build();
+    runtime.expect("a runtime needs nothing but a few descriptors").block_on(future)
+}

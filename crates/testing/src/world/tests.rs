@@ -39,7 +39,7 @@ async fn only_writes_of_services_are_points_and_the_same_seed_gives_the_same_tra
         world.admin().create(kinds::CLAIM, claim()).await.unwrap();
         let life = world.life("a");
         annotate(&life.context, "1").await.unwrap();
-        let uid = world.admin().get::<Claim>(&key()).await.unwrap().meta.uid;
+        let uid = world.admin().get::<Claim>(&key()).unwrap().meta.uid;
         (world.trace().text(), uid)
     };
     let (text, uid) = run().await;
@@ -55,7 +55,7 @@ async fn a_write_whose_answer_is_lost_is_stored_and_seen_as_unanswered() {
     world.arm(fault(1, Mode::AnswerLostAlive), None);
     let life = world.life("a");
     assert!(annotate(&life.context, "1").await.unwrap_err().is_unanswered());
-    assert_eq!(world.admin().get::<Claim>(&key()).await.unwrap().meta.annotation("x"), Some("1"));
+    assert_eq!(world.admin().get::<Claim>(&key()).unwrap().meta.annotation("x"), Some("1"));
     assert_eq!(world.elapsed(), Duration::ZERO);
 }
 
@@ -84,7 +84,7 @@ async fn a_service_stopped_before_a_write_writes_and_reads_nothing_more() {
         _ = write => unreachable!("the service was stopped"),
         () = stopped => {}
     }
-    let claim = world.admin().get::<Claim>(&key()).await.unwrap();
+    let claim = world.admin().get::<Claim>(&key()).unwrap();
     assert_eq!(claim.meta.annotation("x"), None);
     assert!(life.context.api.get::<Claim>(&key()).now_or_never().is_none(), "a dead service reads");
     let next = world.life("a");
@@ -112,7 +112,7 @@ async fn calls_reach_the_driver_that_listens_and_a_missing_one_is_unreachable() 
 async fn waiting_for_what_never_comes_ends_and_shows_the_world() {
     let world = World::new(1);
     world.admin().create(kinds::CLAIM, claim()).await.unwrap();
-    let hang = world.until("the end", Duration::from_secs(60), async || false).await.unwrap_err();
+    let hang = world.until("the end", Duration::from_secs(60), || false).await.unwrap_err();
     assert_eq!(world.elapsed(), Duration::from_secs(60));
     assert!(hang.to_string().contains("\"name\":\"data\""), "{hang}");
 }

@@ -1,0 +1,161 @@
+//! The life of a claim: made, mounted for a pod, released, gone.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures::FutureExt;
+
+use stowage_model::object::kinds;
+use stowage_model::phase::PodPhase;
+use stowage_model::pod::Pod;
+use stowage_testing::{Fault, Hang, Point, Violation, World};
+
+use crate::manifests::{self, Binding, key};
+use crate::pipeline::{self, Pipeline};
+
+/// The claim's name.
+pub const CLAIM: &str = "data";
+
+/// The pod's name.
+pub const POD: &str = "app";
+
+/// No step of a life takes longer than this in virtual time, whatever happens; backoffs end at five minutes.
+const LIMIT: Duration = Duration::from_secs(30 * 60);
+
+/// Which life is played.
+#[derive(Debug, Clone)]
+pub struct Script {
+    pub seed: u64,
+    pub binding: Binding,
+    pub options: pipeline::Options,
+    pub fault: Option<Fault>,
+    /// Whether the claim is deleted at the fault.
+    pub delete_claim: bool,
+}
+
+impl Script {
+    /// A life without faults.
+    pub fn plain(seed: u64, binding: Binding) -> Self {
+        Self { seed, binding, options: pipeline::Options::default(), fault: None, delete_claim: false }
+    }
+}
+
+/// How a life went.
+#[derive(Debug)]
+pub struct Report {
+    /// Everything the services did.
+    pub trace: Vec<Point>,
+    /// How many points there were when the claim was made.
+    pub claim_made: usize,
+    /// How many points there were when the claim's deletion was asked for.
+    pub claim_deleted: usize,
+    /// Virtual time from the beginning to the end.
+    pub took: Duration,
+    /// What was found wrong.
+    pub wrong: Vec<String>,
+}
+
+/// Plays a life in a new world; a hang ends it early and is among what is wrong.
+pub async fn play(world: &World, script: &Script) -> Report {
+    let mut stage = Stage {
+        world,
+        script,
+        report: Report {
+            trace: Vec::new(),
+            claim_made: 0,
+            claim_deleted: 0,
+            took: Duration::ZERO,
+            wrong: Vec::new(),
+        },
+    };
+    if let Err(hang) = stage.play().await {
+        stage.report.wrong.push(hang.to_string());
+    }
+    stage.report.trace = world.trace().points();
+    stage.report
+}
+
+struct Stage<'a> {
+    world: &'a World,
+    script: &'a Script,
+    report: Report,
+}
+
+impl Stage<'_> {
+    async fn play(&mut self) -> Result<(), Hang> {
+        let (world, admin) = (self.world, self.world.admin());
+        let made = "the manifests of a life are valid";
+        admin.create(kinds::CSI_DRIVER, manifests::csi_driver()).await.expect(made);
+        admin.create(kinds::STORAGE_CLASS, manifests::class(self.script.binding)).await.expect(made);
+        self.arm();
+        let pipeline = Pipeline::start(world, self.script.options);
+        pipeline.ready(LIMIT).await?;
+
+        self.report.claim_made = world.trace().len();
+        admin.create(kinds::CLAIM, manifests::claim(CLAIM, "1Gi")).await.expect(made);
+        admin.create(kinds::POD, manifests::pod(POD, CLAIM)).await.expect(made);
+        let gave_up = || self.script.delete_claim && !world.is_armed();
+        let running = || gave_up() || is_running(world);
+        world.until("the pod Running with its volume", LIMIT, running).await?;
+        if !gave_up() {
+            self.check_mounted();
+        }
+
+        admin.delete(kinds::POD, &key(POD)).await.expect("a pod can be deleted");
+        let pod_gone = || gave_up() || !admin.exists(kinds::POD, &key(POD));
+        world.until("the end of the pod", LIMIT, pod_gone).await?;
+        self.report.claim_deleted = world.trace().len();
+        admin.delete(kinds::CLAIM, &key(CLAIM)).await.expect("a claim can be deleted");
+        world.until("the end of everything", LIMIT, || is_all_gone(world)).await?;
+        self.report.took = world.elapsed();
+
+        // What is still on its way now needs no time any more.
+        world.settle().await;
+        let observed = world.observe();
+        self.note(observed.violations_at_rest());
+        self.note(observed.leftovers());
+        self.report.wrong.extend(pipeline.ends());
+        for (service, numbers) in world.numbers() {
+            if numbers.missed_wakeups > 0 {
+                self.report.wrong.push(format!("{service}: {} wake-ups were missed", numbers.missed_wakeups));
+            }
+        }
+        Ok(())
+    }
+
+    fn arm(&self) {
+        let Some(fault) = self.script.fault.clone() else { return };
+        let admin = self.world.admin().clone();
+        let delete = move || {
+            let admin = admin.clone();
+            async move { admin.delete(kinds::CLAIM, &key(CLAIM)).await.expect("a claim can be deleted") }.boxed()
+        };
+        self.world.arm(fault, self.script.delete_claim.then(|| Arc::new(delete) as _));
+    }
+
+    fn check_mounted(&mut self) {
+        let observed = self.world.observe();
+        self.note(observed.violations());
+        if observed.driver.volumes.len() != 1 || observed.driver.published.len() != 1 {
+            self.report.wrong.push(format!("the pod runs, but the driver has {:?}", observed.driver));
+        }
+    }
+
+    fn note(&mut self, violations: Vec<Violation>) {
+        self.report.wrong.extend(violations.iter().map(ToString::to_string));
+    }
+}
+
+fn is_running(world: &World) -> bool {
+    let pod: Option<Pod> = world.admin().get(&key(POD));
+    pod.is_some_and(|pod| pod.status.phase == PodPhase::Running)
+}
+
+/// Cheap looks first: this is asked after every change.
+fn is_all_gone(world: &World) -> bool {
+    let admin = world.admin();
+    world.driver().snapshot().is_empty()
+        && !admin.exists(kinds::CLAIM, &key(CLAIM))
+        && admin.list_raw(kinds::VOLUME).is_empty()
+        && world.observe().leftovers().is_empty()
+}

@@ -1,0 +1,78 @@
+//! The objects a life is about.
+
+use serde_json::{Value, json};
+
+use stowage_model::object::Key;
+use stowage_testing::world::DRIVER;
+
+/// The namespace of claims and pods.
+pub const NAMESPACE: &str = "default";
+
+/// The class of every claim.
+pub const CLASS: &str = "fast";
+
+/// When a class lets its volumes be made.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Binding {
+    /// Once a pod that uses the claim has a node.
+    WaitForFirstConsumer,
+    /// At once.
+    Immediate,
+}
+
+impl Binding {
+    /// As the API and the name of a case spell it.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::WaitForFirstConsumer => "WaitForFirstConsumer",
+            Self::Immediate => "Immediate",
+        }
+    }
+}
+
+/// The driver's object: attach is required.
+pub fn csi_driver() -> Value {
+    json!({ "metadata": { "name": DRIVER }, "spec": { "attachRequired": true } })
+}
+
+/// The class.
+pub fn class(binding: Binding) -> Value {
+    json!({
+        "metadata": { "name": CLASS },
+        "provisioner": DRIVER,
+        "reclaimPolicy": "Delete",
+        "volumeBindingMode": binding.as_str(),
+    })
+}
+
+/// A claim of the class.
+pub fn claim(name: &str, size: &str) -> Value {
+    json!({
+        "metadata": { "name": name, "namespace": NAMESPACE },
+        "spec": {
+            "accessModes": ["ReadWriteOnce"],
+            "storageClassName": CLASS,
+            "resources": { "requests": { "storage": size } },
+        },
+    })
+}
+
+/// A pod that mounts a claim.
+pub fn pod(name: &str, claim: &str) -> Value {
+    json!({
+        "metadata": { "name": name, "namespace": NAMESPACE },
+        "spec": {
+            "containers": [{
+                "name": "main",
+                "image": "none",
+                "volumeMounts": [{ "name": "data", "mountPath": "/data" }],
+            }],
+            "volumes": [{ "name": "data", "persistentVolumeClaim": { "claimName": claim } }],
+        },
+    })
+}
+
+/// The key of a claim or pod.
+pub fn key(name: &str) -> Key {
+    Key::namespaced(NAMESPACE, name)
+}

@@ -1,0 +1,78 @@
+//! Every service stopped at every point of a claim's life, in every way, with and without the claim deleted there.
+
+use std::collections::BTreeMap;
+use std::time::Instant;
+
+use simulation_suite::manifests::Binding;
+use simulation_suite::pipeline::Options;
+use simulation_suite::sweep::{CASE, Case, Recording};
+
+const SEED: u64 = 1;
+
+/// How many failing cases are shown in full.
+const SHOWN: usize = 3;
+
+fn record(binding: Binding, options: Options) -> Recording {
+    Recording::make(SEED, binding, options).unwrap_or_else(|wrong| panic!("the life without faults: {wrong}"))
+}
+
+/// The case the environment asks for, with the services' logs as RUST_LOG says.
+fn asked_for() -> Option<Case> {
+    let text = std::env::var(CASE).ok()?;
+    let filter = tracing_subscriber::EnvFilter::from_default_env();
+    let _ = tracing_subscriber::fmt().with_env_filter(filter).without_time().with_test_writer().try_init();
+    Some(text.parse().unwrap_or_else(|error| panic!("{CASE}: {error}")))
+}
+
+fn sweep(binding: Binding) {
+    let recording = record(binding, Options::default());
+    if let Some(case) = asked_for() {
+        if case.binding == binding {
+            recording.run(&case).unwrap_or_else(|wrong| panic!("{case}\n{wrong}"));
+        }
+        return;
+    }
+    let begin = Instant::now();
+    let cases = recording.cases();
+    let failed = recording.sweep(&cases);
+    let mut points: BTreeMap<&str, usize> = BTreeMap::new();
+    for point in recording.points() {
+        *points.entry(&point.service).or_default() += 1;
+    }
+    let (all, bad, took) = (cases.len(), failed.len(), begin.elapsed());
+    println!("{}: {} points, {all} cases swept in {took:.1?}, {bad} failed", binding.as_str(), recording.points().len());
+    println!("  points: {points:?}");
+    for (case, wrong) in failed.iter().take(SHOWN) {
+        println!("{case}\n{wrong}\nreplay: {CASE}={case} RUST_LOG=debug cargo test -p simulation-suite --test crash_sweep -- --nocapture\n");
+    }
+    let names: Vec<String> = failed.iter().map(|(case, wrong)| {
+        format!("{case}: {}", wrong.lines().next().unwrap_or_default())
+    }).collect();
+    assert!(failed.is_empty(), "{bad} of {all} cases failed:\n{}", names.join("\n"));
+}
+
+#[test]
+fn a_claim_that_waits_for_its_consumer_survives_every_crash() {
+    sweep(Binding::WaitForFirstConsumer);
+}
+
+#[test]
+fn a_claim_that_binds_at_once_survives_every_crash() {
+    sweep(Binding::Immediate);
+}
+
+#[test]
+fn without_the_intent_record_the_sweep_leaks() {
+    let recording = record(Binding::Immediate, Options { journal: false, ..Options::default() });
+    let of_the_provisioner = |case: &Case| case.fault.service == "provisioner";
+    let cases: Vec<Case> = recording.cases().into_iter().filter(of_the_provisioner).collect();
+    let failed = recording.sweep(&cases);
+    let leaks: Vec<String> = failed
+        .iter()
+        .filter(|(_, wrong)| wrong.contains("in the driver is left") || wrong.contains("P1: "))
+        .map(|(case, _)| case.to_string())
+        .collect();
+    println!("{} of {} cases leak without the intent record: {leaks:#?}", leaks.len(), cases.len());
+    assert!(!leaks.is_empty(), "the sweep does not find the leak that the intent record prevents");
+    assert!(leaks.iter().any(|case| case.contains("claim-deleted")));
+}
