@@ -201,6 +201,7 @@ impl Journal {
         let queue = Arc::new((Mutex::new(Queue::default()), Condvar::new()));
         let shared = queue.clone();
         let thread = std::thread::Builder::new().name("journal".to_owned()).spawn(move || {
+            let _guard = FailOnPanic(core.clone());
             while let Some(events) = gather(&shared) {
                 if let Err(error) = commit(&database, &events) {
                     tracing::error!(%error, "cannot write to the data file; no more writes are accepted");
@@ -232,6 +233,17 @@ impl Drop for Journal {
         if let Some(thread) = self.thread.take() {
             // It only panics on a broken invariant, which the panic itself has reported.
             let _reported = thread.join();
+        }
+    }
+}
+
+/// Writers must not wait for a thread that has died.
+struct FailOnPanic(Arc<Core>);
+
+impl Drop for FailOnPanic {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            self.0.fail("the journal has failed; restart the API server".to_owned());
         }
     }
 }

@@ -147,3 +147,41 @@ fn write_private(path: &Path, content: &[u8]) -> io::Result<()> {
         let _gone = fs::remove_file(&unfinished);
     })
 }
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::PermissionsExt as _;
+
+    use super::*;
+
+    #[test]
+    fn an_identity_stays_the_same_and_its_secrets_are_private() {
+        let directory = tempfile::tempdir().unwrap();
+        let address = "127.0.0.1:6443".parse().unwrap();
+        let first = Identity::load_or_create(directory.path(), &[]).unwrap().kubeconfig(address);
+        let second = Identity::load_or_create(directory.path(), &[]).unwrap();
+        assert_eq!(first, second.kubeconfig(address));
+        let out = directory.path().join("kubeconfig");
+        second.write_kubeconfig(&out, address).unwrap();
+        for name in ["ca.key", "admin.token", "kubeconfig"] {
+            let mode = fs::metadata(directory.path().join(name)).unwrap().permissions().mode();
+            assert_eq!(mode & 0o777, 0o600, "{name}");
+        }
+        assert_eq!(fs::read_dir(directory.path()).unwrap().count(), 4, "no unfinished file is left");
+    }
+
+    #[test]
+    fn a_missing_part_of_an_identity_is_named() {
+        let directory = tempfile::tempdir().unwrap();
+        Identity::load_or_create(directory.path(), &[]).unwrap();
+        fs::remove_file(directory.path().join("ca.key")).unwrap();
+        let Err(error) = Identity::load_or_create(directory.path(), &[]) else { panic!("made a second authority") };
+        assert!(error.to_string().contains("ca.key"), "{error}");
+    }
+
+    #[test]
+    fn a_wildcard_address_becomes_loopback_for_clients() {
+        let identity = Identity::generate(&[]).unwrap();
+        assert!(identity.kubeconfig("0.0.0.0:1234".parse().unwrap()).contains("https://127.0.0.1:1234"));
+    }
+}
