@@ -97,7 +97,8 @@ fn the_node_with_fewest_live_pods_is_chosen_counting_those_on_their_way() {
 
 #[test]
 fn pods_that_are_not_ours_are_left_alone() {
-    let cases: [(&str, fn(&mut Value)); 3] = [
+    type Spoil = fn(&mut Value);
+    let cases: [(&str, Spoil); 3] = [
         ("another scheduler's", |pod| pod["spec"]["schedulerName"] = "theirs".into()),
         ("gated", |pod| pod["spec"]["schedulingGates"] = json!([{ "name": "wait" }])),
         ("ended", |pod| pod["status"]["phase"] = "Failed".into()),
