@@ -13,7 +13,7 @@ use stowage_runtime::operation::{Ended, Failure};
 
 use crate::controller::Manager;
 use crate::decide::volume::Attachment;
-use crate::decide::{Action, Key, Operation};
+use crate::decide::{Action, Operation};
 use crate::desired::{Use, VolumeId};
 use crate::error::Error;
 use crate::registration::{self, Greeting};
@@ -21,7 +21,7 @@ use crate::resolve;
 use crate::world::{Hold, Published, Staged};
 
 impl Manager {
-    pub(crate) async fn carry_out(self: Arc<Self>, _key: &Key, action: Action) -> Result<(), Error> {
+    pub(crate) async fn carry_out(self: Arc<Self>, action: Action) -> Result<(), Error> {
         match action {
             Action::ReadNode
             | Action::CreateNode(_)
@@ -145,8 +145,15 @@ impl Manager {
 
     async fn remove_pod_dir(&self, uid: &str) -> Result<(), Error> {
         for dir in self.layout.pod_dirs(uid) {
-            let removed = self.host.remove_dir(&dir).await;
-            removed.map_err(|source| Error::RemovePodDir { uid: uid.to_owned(), source })?;
+            match self.host.remove_dir(&dir).await {
+                Ok(()) => {}
+                // Somebody else's files are not ours to remove, and no reason to keep the pod.
+                Err(error) if error.os_error() == Some(nix::errno::Errno::ENOTEMPTY as i32) => {
+                    tracing::warn!(dir = %dir.display(), "the pod's directory is not empty, it stays");
+                    break;
+                }
+                Err(source) => return Err(Error::RemovePodDir { uid: uid.to_owned(), source }),
+            }
         }
         self.state.with(|world| world.pod_dirs.remove(uid));
         Ok(())

@@ -60,8 +60,8 @@ impl Controller for Manager {
         }
     }
 
-    async fn apply(self: Arc<Self>, key: Key, action: Action) -> Result<(), Error> {
-        self.carry_out(&key, action).await
+    async fn apply(self: Arc<Self>, _key: Key, action: Action) -> Result<(), Error> {
+        self.carry_out(action).await
     }
 
     fn keys(&self) -> Vec<Key> {

@@ -71,6 +71,6 @@ impl Occupancy {
     }
 
     pub(crate) fn set(&self, mounts: usize) {
-        self.0.send_if_modified(|known| std::mem::replace(known, Some(mounts)) != Some(mounts));
+        self.0.send_if_modified(|known| known.replace(mounts) != Some(mounts));
     }
 }

@@ -64,7 +64,7 @@ fn check_claim(pod: &Pod, volume: &PodVolume, claim: &Claim) -> Result<(), Error
 /// How the pod is to have the volume, if it may have it.
 fn usage(pod: &Pod, volume: &PodVolume, claim: &Claim, pv: &Volume, node: Option<&Node>) -> Result<Use, Error> {
     let spec_name = pv.meta.name.clone();
-    if !pv.spec.claim_ref.as_ref().is_some_and(|reference| reference.uid == claim.meta.uid) {
+    if pv.spec.claim_ref.as_ref().is_none_or(|reference| reference.uid != claim.meta.uid) {
         return Err(Error::UseForeignVolume { name: spec_name, claim: claim.key() });
     }
     let as_device = pod.maps_device(&volume.name);

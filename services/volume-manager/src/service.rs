@@ -1,6 +1,7 @@
 //! Puts the parts together: look at the node, read pods and own Node, and only then decide anything.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use futures::StreamExt;
 
@@ -27,6 +28,9 @@ use crate::plugins::{PluginEvent, PluginSource};
 use crate::reconstruct;
 use crate::wake::Wake;
 use crate::world::State;
+
+/// Before a pod that could not be deleted is tried again.
+const DRAIN_RETRY: Duration = Duration::from_secs(1);
 
 /// Manages the volumes of one node until shutdown, which leaves every mount in place.
 pub async fn run(
@@ -174,15 +178,20 @@ pub async fn drain(context: &Context, node_name: &str) -> Result<(), Stop> {
         pods.synced().await;
         nodes.synced().await;
         loop {
+            let mut refused = false;
             for pod in pods.list().iter().filter(|pod| !pod.meta.is_deleting()) {
-                delete(context, &pods, pod).await;
+                refused |= !delete(context, &pods, pod).await;
             }
             let node = nodes.get(&ObjectKey::cluster(node_name));
             if pods.is_empty() && node.is_none_or(|node| node.status.volumes_in_use.is_empty()) {
                 return Ok(());
             }
             // The sender lives in the caches, so the wait cannot fail.
-            let _ = changed.changed().await;
+            let changed = changed.changed();
+            match refused {
+                true => drop(tokio::time::timeout(DRAIN_RETRY, changed).await),
+                false => drop(changed.await),
+            }
         }
     };
     tokio::select! {
@@ -192,10 +201,12 @@ pub async fn drain(context: &Context, node_name: &str) -> Result<(), Stop> {
     }
 }
 
-async fn delete(context: &Context, pods: &Cache<Pod>, pod: &Pod) {
+/// Asks for the pod's deletion; says whether the server agreed.
+async fn delete(context: &Context, pods: &Cache<Pod>, pod: &Pod) -> bool {
     let deleted: Result<(), api::Error> =
         context.api.delete(pods, &Target::any_version(pod.meta()), Deletion::default()).await;
-    if let Err(error) = deleted {
-        tracing::warn!(pod = %pod.key(), %error, "the pod cannot be deleted");
+    if let Err(error) = &deleted {
+        tracing::warn!(pod = %pod.key(), %error, "the pod cannot be deleted yet");
     }
+    deleted.is_ok()
 }

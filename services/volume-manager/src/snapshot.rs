@@ -49,10 +49,15 @@ impl Manager {
         let wanted = wanted.flat_map(|(_, resolution)| resolution.uses.keys());
         let attachable = wanted.chain(world.held()).filter(|volume| self.attaches(&volume.driver));
         let mut names: BTreeSet<String> = attachable.map(VolumeId::unique_name).collect();
+        let Some(node) = self.nodes.get(&self.node_key()) else {
+            return names;
+        };
         // What was reported stays reported until it is unmounted, whatever its CSIDriver says by now.
-        let reported = self.nodes.get(&self.node_key());
-        let reported = |name: &String| reported.as_ref().is_some_and(|node| node.is_in_use(name));
-        names.extend(world.held().map(VolumeId::unique_name).filter(reported));
+        names.extend(world.held().map(VolumeId::unique_name).filter(|name| node.is_in_use(name)));
+        // A pod whose volumes are not known yet may want any of those that were reported before a restart.
+        if self.has_unresolved_pods(world) {
+            names.extend(node.status.volumes_in_use.iter().cloned());
+        }
         names
     }
 

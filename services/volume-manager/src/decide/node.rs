@@ -61,7 +61,7 @@ pub fn decide(s: &Snapshot, now: Timestamp) -> Decision<Action, Why> {
     if node.is_ready() {
         return Decision::rest(Why::UpToDate);
     }
-    if !s.heartbeat.is_some_and(|at| now.duration_since(at) < s.lease_duration) {
+    if s.heartbeat.is_none_or(|at| now.duration_since(at) >= s.lease_duration) {
         return Decision::rest(Why::Silent);
     }
     let fields = if node.status.conditions.is_empty() { s.status.clone() } else { json!({}) };

@@ -71,8 +71,8 @@ async fn the_files_of_a_node_are_read_back_and_leftovers_are_removed() {
     assert_eq!(world.staged.keys().collect::<Vec<_>>(), [&volume()]);
     assert_eq!(world.published[&volume()].keys().collect::<Vec<_>>(), ["a"]);
     assert_eq!(world.pod_dirs.iter().collect::<Vec<_>>(), ["a", "b"]);
-    assert!(!layout.pod_volume("b", "pv").exists(), "the leftover is still there");
-    assert!(published.exists() && staging.exists());
+    assert!(!layout.pod_volume("b", "pv").try_exists().unwrap(), "the leftover is still there");
+    assert!(published.try_exists().unwrap() && staging.try_exists().unwrap());
 }
 
 #[tokio::test]

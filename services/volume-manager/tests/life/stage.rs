@@ -1,0 +1,367 @@
+//! Everything around the service under test, and what others would do in a cluster.
+
+use std::io;
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use futures::StreamExt;
+use futures::stream::BoxStream;
+use jiff::Timestamp;
+use serde_json::{Value, json};
+use tokio::sync::{mpsc, watch};
+use tokio::task::JoinHandle;
+use tokio::time::Instant;
+
+use stowage_apiserver::Server;
+use stowage_model::csi_node::{CsiNode, CsiNodeDriver};
+use stowage_model::node::Node;
+use stowage_model::object::{Key, ObjectId, Projection, kinds};
+use stowage_model::phase::PodPhase;
+use stowage_model::pod::Pod;
+use stowage_model::{Claim, VolumeAttachment, names};
+use stowage_mount::LinuxMounter;
+use stowage_runtime::api::{Api, Deletion, Part, Patch, Target};
+use stowage_runtime::cache::Cache;
+use stowage_runtime::clock::Clock;
+use stowage_runtime::random::Random;
+use stowage_runtime::{Context, watch as feed};
+use volume_manager::plugins::{PluginEvent, PluginSource};
+use volume_manager::{Occupancy, Options};
+
+use crate::driver::{Driver, NAME, REGISTRATION};
+
+pub const POD: &str = "pod";
+const HANDLE: &str = "vol-1";
+pub const UNIQUE: &str = "kubernetes.io/csi/driver.example^vol-1";
+
+/// Longer than any backoff that a test provokes; virtual, so a hang costs nothing.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+pub async fn within<T>(future: impl Future<Output = T>) -> T {
+    tokio::time::timeout(PATIENCE, future).await.expect("what was waited for did not happen")
+}
+
+/// Wall time that follows tokio's.
+struct VirtualClock(Instant);
+
+impl Clock for VirtualClock {
+    fn now(&self) -> Timestamp {
+        Timestamp::from_second(1_700_000_000).unwrap() + jiff::SignedDuration::try_from(self.0.elapsed()).unwrap()
+    }
+
+    fn boottime(&self) -> Duration {
+        self.0.elapsed()
+    }
+}
+
+/// Registration sockets as the test wishes.
+#[derive(Clone, Default)]
+struct Sockets(Arc<Mutex<SocketState>>);
+
+#[derive(Default)]
+struct SocketState {
+    plugged: bool,
+    watchers: Vec<mpsc::UnboundedSender<PluginEvent>>,
+}
+
+impl Sockets {
+    fn plug(&self, plugged: bool) {
+        let mut state = self.0.lock().unwrap();
+        state.plugged = plugged;
+        let event = if plugged { PluginEvent::Appeared } else { PluginEvent::Vanished };
+        state.watchers.retain(|watcher| watcher.send(event(REGISTRATION.into())).is_ok());
+    }
+}
+
+impl PluginSource for Sockets {
+    fn watch(&self) -> io::Result<BoxStream<'static, io::Result<PluginEvent>>> {
+        let (sender, receiver) = mpsc::unbounded_channel();
+        let mut state = self.0.lock().unwrap();
+        if state.plugged {
+            sender.send(PluginEvent::Appeared(REGISTRATION.into())).unwrap();
+        }
+        state.watchers.push(sender);
+        Ok(futures::stream::unfold(receiver, |mut receiver| async { Some((Ok(receiver.recv().await?), receiver)) })
+            .boxed())
+    }
+}
+
+/// A running volume manager.
+pub struct Running {
+    task: JoinHandle<()>,
+    pub occupancy: Occupancy,
+}
+
+impl Running {
+    pub fn crash(self) {
+        self.task.abort();
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        self.task.abort();
+    }
+}
+
+pub struct Stage {
+    api: Api,
+    pub driver: Driver,
+    sockets: Sockets,
+    root: tempfile::TempDir,
+    begin: Instant,
+    nodes: Cache<Node>,
+    pods: Cache<Pod>,
+    csi_nodes: Cache<CsiNode>,
+    changes: watch::Receiver<()>,
+    withdrawals: Arc<AtomicUsize>,
+    feeds: Vec<JoinHandle<()>>,
+}
+
+impl Drop for Stage {
+    fn drop(&mut self) {
+        self.feeds.iter().for_each(JoinHandle::abort);
+    }
+}
+
+impl Stage {
+    /// A claim bound to a volume of a driver that is registered and needs attaching.
+    pub async fn set() -> Self {
+        let stage = Self::set_without_driver().await;
+        stage.plug_in();
+        stage
+    }
+
+    pub async fn set_without_driver() -> Self {
+        let begin = Instant::now();
+        let clock = VirtualClock(begin);
+        let ids = Random::seeded(1);
+        let server = Server::in_memory(stowage_apiserver::Options {
+            clock: Arc::new(move || clock.now()),
+            ids: Box::new(move || u128::from(ids.number()) << 64 | u128::from(ids.number())),
+            window: 4096,
+            bookmark_interval: Duration::from_secs(3600),
+        });
+        let api = Api::new(kube::Client::new(server.service(), "default"));
+        let (sender, changes) = watch::channel(());
+        let sender = Arc::new(sender);
+        let (nodes, pods, csi_nodes): (Cache<Node>, _, _) = (Cache::new(), Cache::new(), Cache::new());
+        let withdrawals = Arc::new(AtomicUsize::new(0));
+        nodes.on_change({
+            let withdrawals = Arc::clone(&withdrawals);
+            move |change| {
+                let reported = |node: Option<&Arc<Node>>| node.is_some_and(|node| node.is_in_use(UNIQUE));
+                if reported(change.before) && !reported(change.after) {
+                    withdrawals.fetch_add(1, Ordering::SeqCst);
+                }
+            }
+        });
+        let feeds =
+            vec![follow(&api, &nodes, &sender), follow(&api, &pods, &sender), follow(&api, &csi_nodes, &sender)];
+        let root = tempfile::tempdir().unwrap();
+        let (driver, sockets) = (Driver::default(), Sockets::default());
+        let stage = Self { api, driver, sockets, root, begin, nodes, pods, csi_nodes, changes, withdrawals, feeds };
+        stage.make_objects().await;
+        stage
+    }
+
+    async fn make_objects(&self) {
+        let spec = json!({ "podInfoOnMount": true });
+        self.create(kinds::CSI_DRIVER, json!({ "metadata": { "name": NAME }, "spec": spec })).await;
+        let claim = json!({
+            "metadata": { "name": "claim", "namespace": "default" },
+            "spec": {
+                "accessModes": ["ReadWriteOnce"], "volumeName": "pv", "storageClassName": "",
+                "resources": { "requests": { "storage": "1Gi" } },
+            },
+        });
+        let claim = self.create(kinds::CLAIM, claim).await;
+        let claim: Claim = serde_json::from_value(claim).unwrap();
+        let bound = Patch::Merge(json!({ "status": { "phase": "Bound" } }));
+        let target = Target::any_version(&claim.meta);
+        self.api.patch::<Claim>(&Cache::new(), &target, Part::Status, bound).await.unwrap();
+        let volume = json!({
+            "metadata": { "name": "pv" },
+            "spec": {
+                "capacity": { "storage": "1Gi" }, "accessModes": ["ReadWriteOnce"], "volumeMode": "Filesystem",
+                "claimRef": { "namespace": "default", "name": "claim", "uid": claim.meta.uid },
+                "csi": { "driver": NAME, "volumeHandle": HANDLE, "fsType": "ext4" },
+            },
+        });
+        self.create(kinds::VOLUME, volume).await;
+    }
+
+    async fn create(&self, kind: stowage_model::Kind, body: Value) -> Value {
+        self.api.create_raw(kind, body).await.unwrap()
+    }
+
+    pub fn context(&self) -> Context {
+        let mut context = Context::real(self.api.client().clone(), Arc::new(self.driver.clone()), "node");
+        context.clock = Arc::new(VirtualClock(self.begin));
+        context.random = Random::seeded(2);
+        context
+    }
+
+    pub fn start(&self) -> Running {
+        let occupancy = Occupancy::default();
+        let options = Options {
+            node_name: "node".into(),
+            root: self.root.path().to_owned(),
+            occupancy: occupancy.clone(),
+            ..Options::default()
+        };
+        let run = volume_manager::run(self.context(), Arc::new(LinuxMounter), Arc::new(self.sockets.clone()), options);
+        let task = tokio::spawn(async move { panic!("the service ended: {:?}", run.await) });
+        Running { task, occupancy }
+    }
+
+    pub fn plug_in(&self) {
+        self.sockets.plug(true);
+    }
+
+    pub fn unplug(&self) {
+        self.sockets.plug(false);
+    }
+
+    pub fn elapsed(&self) -> Duration {
+        self.begin.elapsed()
+    }
+
+    pub fn staging_dir(&self) -> PathBuf {
+        self.root.path().join(names::staging_dir(NAME, HANDLE))
+    }
+
+    pub fn pod_dirs(&self) -> usize {
+        std::fs::read_dir(self.root.path().join("pods")).map_or(0, Iterator::count)
+    }
+
+    pub async fn create_pod(&self, name: &str) {
+        let claim = json!([{ "name": "data", "persistentVolumeClaim": { "claimName": "claim" } }]);
+        self.create_pod_with(name, claim).await;
+    }
+
+    pub async fn create_pod_with(&self, name: &str, volumes: Value) {
+        let container = json!({ "name": "c", "image": "i", "volumeMounts": [{ "name": "data", "mountPath": "/d" }] });
+        let pod = json!({
+            "metadata": { "name": name, "namespace": "default" },
+            "spec": { "nodeName": "node", "containers": [container], "volumes": volumes },
+        });
+        self.create(kinds::POD, pod).await;
+    }
+
+    /// What the attach-detach controller and the attacher do once the node says that it wants the volume.
+    pub async fn attach(&self) {
+        self.node_reports_in_use(true).await;
+        let name = names::attachment(HANDLE, NAME, "node");
+        let attachment = json!({
+            "metadata": { "name": name },
+            "spec": { "attacher": NAME, "nodeName": "node", "source": { "persistentVolumeName": "pv" } },
+        });
+        let attachment = self.create(kinds::VOLUME_ATTACHMENT, attachment).await;
+        let attachment: VolumeAttachment = serde_json::from_value(attachment).unwrap();
+        let attached = json!({ "status": { "attached": true, "attachmentMetadata": { "token": "7" } } });
+        let target = Target::any_version(&attachment.meta);
+        let patch = Patch::Merge(attached);
+        self.api.patch::<VolumeAttachment>(&Cache::new(), &target, Part::Status, patch).await.unwrap();
+        let attached = Patch::Merge(json!({ "status": { "volumesAttached": [{ "name": UNIQUE, "devicePath": "" }] } }));
+        let target = Target::any_version(&self.node().await.meta);
+        self.api.patch::<Node>(&Cache::new(), &target, Part::Status, attached).await.unwrap();
+    }
+
+    pub async fn node(&self) -> Node {
+        self.api.get(&Key::cluster("node")).await.unwrap().unwrap()
+    }
+
+    pub async fn in_use(&self) -> bool {
+        self.node().await.is_in_use(UNIQUE)
+    }
+
+    /// How often the volume was taken out of the in-use list.
+    pub fn withdrawals(&self) -> usize {
+        self.withdrawals.load(Ordering::SeqCst)
+    }
+
+    pub async fn delete_node(&self) {
+        let target = Target::any_version(&self.node().await.meta);
+        self.api.delete::<Node>(&Cache::new(), &target, Deletion::default()).await.unwrap();
+    }
+
+    pub async fn delete_pod(&self, name: &str) {
+        self.delete(name, Deletion::default()).await;
+    }
+
+    pub async fn force_delete_pod(&self, name: &str) {
+        self.delete(name, Deletion { grace_period_seconds: Some(0) }).await;
+    }
+
+    async fn delete(&self, name: &str, how: Deletion) {
+        let pod: Pod = self.api.get(&Key::namespaced("default", name)).await.unwrap().unwrap();
+        self.api.delete::<Pod>(&Cache::new(), &Target::any_version(&pod.meta), how).await.unwrap();
+    }
+
+    async fn until(&self, mut holds: impl FnMut() -> bool) {
+        let mut changes = self.changes.clone();
+        while !holds() {
+            changes.changed().await.unwrap();
+        }
+    }
+
+    pub async fn node_until(&self, holds: impl Fn(&Node) -> bool) {
+        self.until(|| self.nodes.get(&Key::cluster("node")).is_some_and(|node| holds(&node))).await;
+    }
+
+    pub async fn csi_node_until(&self, holds: impl Fn(&[CsiNodeDriver]) -> bool) {
+        let key = Key::cluster("node");
+        self.until(|| self.csi_nodes.get(&key).is_some_and(|found| holds(&found.spec.drivers))).await;
+    }
+
+    pub async fn driver_is_registered(&self) {
+        within(self.csi_node_until(|drivers| {
+            drivers.iter().any(|driver| driver.name == NAME && driver.topology_keys == ["topology.example/host"])
+        }))
+        .await;
+        within(self.node_until(|node| node.meta.labels.get("topology.example/host").is_some_and(|host| host == "h1")))
+            .await;
+        let limit = self.csi_nodes.get(&Key::cluster("node")).unwrap().limit(NAME);
+        assert_eq!(limit, Some(9));
+    }
+
+    pub async fn node_reports_in_use(&self, expected: bool) {
+        within(self.node_until(|node| node.is_in_use(UNIQUE) == expected)).await;
+    }
+
+    pub async fn pod_is_running(&self, name: &str) {
+        let key = Key::namespaced("default", name);
+        within(self.until(|| self.pods.get(&key).is_some_and(|pod| pod.status.phase == PodPhase::Running))).await;
+    }
+
+    pub async fn pod_is_gone(&self, name: &str) {
+        let key = Key::namespaced("default", name);
+        within(self.until(|| self.pods.is_synced() && self.pods.get(&key).is_none())).await;
+    }
+
+    /// Waits for a FailedMount event about the pod that says so.
+    pub async fn event_about(&self, pod: &str, says: &str) {
+        let collection = ObjectId { kind: kinds::EVENT, key: Key::namespaced("default", "") };
+        let found = async {
+            loop {
+                let list = self.api.get_raw(&collection).await.unwrap().unwrap();
+                let events = list["items"].as_array().cloned().unwrap_or_default();
+                let about = |event: &Value| event["involvedObject"]["name"] == pod && event["reason"] == "FailedMount";
+                if events.iter().any(|event| about(event) && event["message"].as_str().unwrap().contains(says)) {
+                    return;
+                }
+                tokio::task::yield_now().await;
+            }
+        };
+        found.await;
+    }
+}
+
+fn follow<T: Projection>(api: &Api, cache: &Cache<T>, changes: &Arc<watch::Sender<()>>) -> JoinHandle<()> {
+    let changes = Arc::clone(changes);
+    cache.on_change(move |_| changes.send_modify(|()| ()));
+    tokio::spawn(feed::feed(api.clone(), cache.clone(), feed::Scope::all(), Random::seeded(3)))
+}
