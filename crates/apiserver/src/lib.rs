@@ -7,6 +7,7 @@
 #![forbid(unsafe_code)]
 
 mod auth;
+mod changed;
 mod durable;
 mod http;
 mod identity;

@@ -3,7 +3,6 @@
 use json_patch::{AddOperation, PatchOperation};
 use serde_json::Value;
 
-use crate::kind::Kind;
 use crate::status::Status;
 
 mod strategic;
@@ -42,7 +41,7 @@ impl Patch {
     }
 
     /// The object with the patch applied.
-    pub fn apply(&self, _kind: &Kind, mut tree: Value) -> Result<Value, Status> {
+    pub fn apply(&self, mut tree: Value) -> Result<Value, Status> {
         match self {
             Self::Json(operations) => {
                 for operation in operations {
@@ -88,7 +87,7 @@ mod tests {
 
     fn json_patch(tree: Value, operations: Value) -> Result<Value, Status> {
         let body = serde_json::to_vec(&operations).unwrap();
-        Patch::parse("application/json-patch+json", &body)?.apply(Kind::named("Pod"), tree)
+        Patch::parse("application/json-patch+json", &body)?.apply(tree)
     }
 
     #[test]

@@ -77,7 +77,7 @@ pub(crate) fn validate(kind: &Kind, tree: &Value, faults: &mut Faults) {
 }
 
 /// Checks what a write changed.
-pub(crate) fn validate_update(_store: &Store, kind: &Kind, new: &Value, old: &Value, faults: &mut Faults) {
+pub(crate) fn validate_update(kind: &Kind, new: &Value, old: &Value, faults: &mut Faults) {
     match kind.kind {
         "PersistentVolumeClaim" => claim::validate_update(new, old, faults),
         "PersistentVolume" => volume::validate_update(new, old, faults),

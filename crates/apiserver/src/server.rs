@@ -12,6 +12,7 @@ use redb::Database;
 use serde_json::json;
 use tokio::sync::watch;
 
+use crate::changed::{self, Changed};
 use crate::durable::{self, Journal, OpenStore};
 use crate::http::{Caller, Service};
 use crate::kind::{KINDS, Kind};
@@ -60,7 +61,7 @@ pub(crate) struct Core {
     state: Mutex<State>,
     clock: Arc<dyn Fn() -> Timestamp + Send + Sync>,
     progress: watch::Sender<Progress>,
-    changes: BTreeMap<(&'static str, &'static str), watch::Sender<u64>>,
+    changes: BTreeMap<(&'static str, &'static str), Changed>,
     closing: watch::Sender<bool>,
     pub bookmark_interval: Duration,
 }
@@ -185,7 +186,7 @@ impl Core {
             state: Mutex::new(State { store, ids: options.ids }),
             clock: options.clock,
             progress: watch::Sender::new(Progress { published, failure: None }),
-            changes: KINDS.iter().map(|k| ((k.group, k.plural), watch::Sender::new(published))).collect(),
+            changes: KINDS.iter().map(|k| ((k.group, k.plural), Changed::new(published))).collect(),
             closing: watch::Sender::new(false),
             bookmark_interval: options.bookmark_interval,
         }
@@ -208,9 +209,9 @@ impl Core {
         (self.lock().ids)()
     }
 
-    /// Tells when a kind changed; read the store only after marking the current value as seen.
-    pub fn changes_of(&self, kind: &Kind) -> Option<watch::Receiver<u64>> {
-        self.changes.get(&(kind.group, kind.plural)).map(watch::Sender::subscribe)
+    /// Tells when a kind changed; read the store only after marking what there is as seen.
+    pub fn changes_of(&self, kind: &Kind) -> Option<changed::Receiver> {
+        self.changes.get(&(kind.group, kind.plural)).map(Changed::subscribe)
     }
 
     /// Makes journalled events visible.
@@ -229,7 +230,7 @@ impl Core {
     fn announce(&self, events: &[Arc<Event>]) {
         for event in events {
             if let Some(changed) = self.changes.get(&(event.kind.group, event.kind.plural)) {
-                changed.send_replace(event.revision);
+                changed.announce(event.revision);
             }
         }
     }

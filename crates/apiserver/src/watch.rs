@@ -11,6 +11,7 @@ use serde_json::json;
 use tokio::sync::watch;
 use tokio::time::Instant;
 
+use crate::changed;
 use crate::kind::Kind;
 use crate::object::Object;
 use crate::selector::Selector;
@@ -45,7 +46,7 @@ struct Watch {
     core: Arc<Core>,
     request: Request,
     cursor: u64,
-    changes: watch::Receiver<u64>,
+    changes: changed::Receiver,
     closing: watch::Receiver<bool>,
     deadline: Option<Instant>,
     next_bookmark: Option<Instant>,
@@ -89,7 +90,7 @@ pub(crate) fn start(
 
 impl Watch {
     fn begin(&mut self) -> Result<(), Status> {
-        self.changes.mark_unchanged();
+        self.changes.mark_seen();
         let core = self.core.clone();
         match self.request.start {
             Start::After(revision) => core.read(|store| {
@@ -137,7 +138,7 @@ impl Watch {
             let wake = tokio::select! {
                 biased;
                 _ = self.closing.wait_for(|closing| *closing) => Wake::End,
-                changed = self.changes.changed() => if changed.is_ok() { Wake::Change } else { Wake::End },
+                () = self.changes.changed() => Wake::Change,
                 () = until(deadline) => Wake::Deadline,
                 () = until(bookmark) => Wake::Bookmark,
             };
@@ -158,7 +159,7 @@ impl Watch {
 
     /// Writes out what happened since the last time.
     fn catch_up(&mut self, bookmark: bool) {
-        self.changes.mark_unchanged();
+        self.changes.mark_seen();
         let core = self.core.clone();
         core.read(|store| match store.events_after(self.request.kind, self.cursor) {
             Ok(events) => {

@@ -66,6 +66,9 @@ pub(super) async fn answer(
             Action::Patch(Patch::parse(media_type(&parts.headers), &body)?)
         }
         Method::DELETE if target.subresource != Subresource::Main => return Err(not_allowed()),
+        Method::DELETE if collection && target.kind.namespaced && target.namespace.is_empty() => {
+            return Err(not_allowed());
+        }
         Method::DELETE => {
             let options = if body.is_empty() { json!({}) } else { read_json(&parts.headers, &body)? };
             let dry_run = options.get("dryRun").is_some_and(|d| *d == json!(["All"])) || parameters.dry_run()?;

@@ -9,7 +9,7 @@ use crate::object::{add_finalizer, default, filled, member_mut, text, timestamp}
 use crate::status::Faults;
 
 /// Members of `spec` that are not the volume's source.
-const NOT_SOURCES: [&str; 10] = [
+const NOT_SOURCES: [&str; 9] = [
     "accessModes",
     "capacity",
     "claimRef",
@@ -19,7 +19,6 @@ const NOT_SOURCES: [&str; 10] = [
     "storageClassName",
     "volumeAttributesClassName",
     "volumeMode",
-    "",
 ];
 
 const PHASE_TIME: &str = "lastPhaseTransitionTime";

@@ -1,5 +1,7 @@
 //! Deleting: at once, after a grace period, or when the last finalizer has gone.
 
+use std::sync::Arc;
+
 use jiff::{SignedDuration, Timestamp};
 use serde_json::Value;
 
@@ -8,8 +10,6 @@ use crate::kind::Kind;
 use crate::object::{Key, Object, finalizers, is_deleting, metadata_mut, text, timestamp};
 use crate::selector::Selector;
 use crate::status::Status;
-
-use std::sync::Arc;
 
 /// What one deletion came to.
 enum Outcome {
@@ -74,8 +74,11 @@ impl Store {
         let mut events = Vec::new();
         let mut touched = Vec::new();
         let mut revision = self.published;
-        for (key, object) in selected {
+        // All or nothing: a refused write changes nothing.
+        for (key, object) in &selected {
             check_preconditions(kind, &key.name, options, &object.tree(), object.revision)?;
+        }
+        for (key, object) in selected {
             if write.dry_run {
                 touched.push(object);
                 continue;

@@ -16,7 +16,7 @@ impl Store {
         let kind = write.kind;
         let current =
             self.newest(kind, &write.namespace, &write.name).ok_or_else(|| Status::not_found(kind, &write.name))?;
-        let patched = patch.apply(kind, current.tree())?;
+        let patched = patch.apply(current.tree())?;
         self.update(write, patched, now)
     }
 
@@ -42,7 +42,7 @@ impl Store {
         rules::metadata::validate_update(&new, &old, &mut faults);
         if write.subresource == Subresource::Main {
             rules::validate(kind, &new, &mut faults);
-            rules::validate_update(self, kind, &new, &old, &mut faults);
+            rules::validate_update(kind, &new, &old, &mut faults);
         }
         faults.into_result(kind, name)?;
         if new == old {
