@@ -250,3 +250,6 @@ fn attachment_view(caches: &Caches, name: &str) -> AttachmentView {
         }),
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -49,7 +49,7 @@ pub enum Source {
     /// A write of ours to the volume got no answer.
     Unknown(String),
     Missing(String),
-    Inline(VolumeSpec),
+    Inline(Box<VolumeSpec>),
     /// The attachment names no volume, or two.
     Unclear,
 }
@@ -94,7 +94,7 @@ fn case(caches: &Caches, calls: &Calls, handle: &str, attachment: Arc<VolumeAtta
             View::Unknown => Source::Unknown(name.clone()),
             View::Absent => Source::Missing(name.clone()),
         },
-        (None, Some(spec)) => Source::Inline(spec.as_ref().clone()),
+        (None, Some(spec)) => Source::Inline(spec.clone()),
         _ => Source::Unclear,
     };
     let record = |kind| calls.record(&Subject::new(handle, &attachment, kind));

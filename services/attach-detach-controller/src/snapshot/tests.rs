@@ -1,0 +1,212 @@
+//! What counts as wanted, attached and in use; numbers are those of reference/node-and-attach.md, section 10.1.
+
+use serde_json::{Value, json};
+
+use stowage_model::annotations;
+
+use super::*;
+
+const VOLUME: &str = "kubernetes.io/csi/d.example^h";
+
+/// A bound claim used by a pod on a managed node; each test spoils one object.
+struct World {
+    pod: Value,
+    claim: Value,
+    volume: Value,
+    node: Value,
+    driver: Value,
+    attachments: Vec<Value>,
+}
+
+impl World {
+    fn new() -> Self {
+        Self {
+            pod: json!({
+                "metadata": { "name": "pod", "namespace": "default", "uid": "pod-uid" },
+                "spec": {
+                    "nodeName": "n",
+                    "volumes": [{ "name": "v", "persistentVolumeClaim": { "claimName": "pod-v" } }],
+                },
+                "status": { "phase": "Running", "containerStatuses": [{ "name": "c", "state": { "running": {} } }] },
+            }),
+            claim: json!({
+                "metadata": { "name": "pod-v", "namespace": "default", "uid": "claim-uid" },
+                "spec": { "volumeName": "pv" },
+                "status": { "phase": "Bound" },
+            }),
+            volume: json!({
+                "metadata": { "name": "pv", "uid": "pv-uid" },
+                "spec": {
+                    "accessModes": ["ReadWriteOnce"],
+                    "claimRef": { "namespace": "default", "name": "pod-v", "uid": "claim-uid" },
+                    "csi": { "driver": "d.example", "volumeHandle": "h" },
+                },
+            }),
+            node: json!({
+                "metadata": {
+                    "name": "n", "uid": "n-uid",
+                    "annotations": { annotations::CONTROLLER_MANAGED_ATTACH: "true" },
+                },
+                "status": { "conditions": [{ "type": "Ready", "status": "True" }] },
+            }),
+            driver: json!({ "metadata": { "name": "d.example" }, "spec": { "attachRequired": true } }),
+            attachments: Vec::new(),
+        }
+    }
+
+    fn caches(&self) -> Caches {
+        fn read<T: Projection>(object: &Value) -> Vec<T> {
+            let mut object = object.clone();
+            object["metadata"]["resourceVersion"] = json!("1");
+            vec![serde_json::from_value(object).unwrap()]
+        }
+        let caches = Caches::new();
+        caches.pods.relist(read(&self.pod), 1);
+        caches.claims.relist(read(&self.claim), 1);
+        if !self.volume.is_null() {
+            caches.volumes.relist(read(&self.volume), 1);
+        }
+        caches.nodes.relist(read(&self.node), 1);
+        caches.drivers.relist(read(&self.driver), 1);
+        caches.attachments.relist(self.attachments.iter().flat_map(read).collect(), 1);
+        caches
+    }
+
+    fn gather(&self) -> Snapshot {
+        gather(&self.caches(), &Memory::default(), &Key::Volume(VOLUME.into()), Timestamp::UNIX_EPOCH).unwrap()
+    }
+
+    fn is_wanted(&self) -> bool {
+        self.gather().sites.get("n").is_some_and(|site| !site.wishes.is_empty())
+    }
+}
+
+fn spoiled(spoil: impl FnOnce(&mut World)) -> World {
+    let mut world = World::new();
+    spoil(&mut world);
+    world
+}
+
+fn attachment(name: &str) -> Value {
+    json!({
+        "metadata": { "name": name, "uid": format!("{name}-uid") },
+        "spec": { "attacher": "d.example", "nodeName": "n", "source": { "persistentVolumeName": "pv" } },
+    })
+}
+
+#[test]
+fn s02_a_pod_on_a_managed_node_wants_its_bound_volume() {
+    let site = World::new().gather().sites.remove("n").unwrap();
+    assert_eq!((site.wishes.len(), site.wishes[0].volume_name.as_str()), (1, "pv"));
+    assert_eq!(site.attachment_name, names::attachment("h", "d.example", "n"));
+    assert_eq!((site.attachment, site.unwanted_since), (AttachmentView::Absent, None));
+}
+
+#[test]
+fn s35_s39_s40_who_does_not_want_a_volume() {
+    let deleted = json!("2024-01-01T00:00:00Z");
+    let cases: [(&str, fn(&mut World, Value)); 10] = [
+        ("s35 unmanaged node", |w, _| w.node["metadata"]["annotations"] = json!({})),
+        ("s39 succeeded", |w, _| w.pod["status"]["phase"] = json!("Succeeded")),
+        ("s39 failed", |w, _| w.pod["status"]["phase"] = json!("Failed")),
+        ("deleting and nothing runs", |w, deleted| {
+            w.pod["metadata"]["deletionTimestamp"] = deleted;
+            w.pod["status"]["containerStatuses"] = json!([]);
+        }),
+        ("not placed", |w, _| w.pod["spec"]["nodeName"] = json!("")),
+        ("s40 driver without attach", |w, _| w.driver["spec"]["attachRequired"] = json!(false)),
+        ("claim not bound", |w, _| w.claim["status"]["phase"] = json!("Pending")),
+        ("volume of a namesake", |w, _| w.volume["spec"]["claimRef"]["uid"] = json!("older")),
+        ("claim of another volume", |w, _| w.claim["spec"]["volumeName"] = json!("other")),
+        ("ephemeral claim of somebody else", |w, _| {
+            w.pod["spec"]["volumes"] = json!([{ "name": "v", "ephemeral": {} }]);
+        }),
+    ];
+    assert!(World::new().is_wanted());
+    for (what, spoil) in cases {
+        assert!(!spoiled(|world| spoil(world, deleted.clone())).is_wanted(), "{what}");
+    }
+}
+
+#[test]
+fn a_deleting_pod_wants_its_volumes_while_something_runs_in_it() {
+    let world = spoiled(|world| world.pod["metadata"]["deletionTimestamp"] = json!("2024-01-01T00:00:00Z"));
+    assert!(world.is_wanted());
+}
+
+#[test]
+fn an_ephemeral_claim_of_the_pod_is_wanted_and_so_is_a_volume_of_an_unknown_driver() {
+    let owned = spoiled(|world| {
+        world.pod["spec"]["volumes"] = json!([{ "name": "v", "ephemeral": {} }]);
+        world.claim["metadata"]["ownerReferences"] =
+            json!([{ "kind": "Pod", "name": "pod", "uid": "pod-uid", "controller": true }]);
+    });
+    assert!(owned.is_wanted());
+    assert!(spoiled(|world| world.driver["metadata"]["name"] = json!("other")).is_wanted());
+}
+
+#[test]
+fn s08_s09_only_the_out_of_service_taint_counts() {
+    for (key, expected) in [("node.kubernetes.io/out-of-service", true), ("node.kubernetes.io/unreachable", false)] {
+        let world = spoiled(|world| world.node["spec"] = json!({ "taints": [{ "key": key, "effect": "NoExecute" }] }));
+        let NodeView::Known(node) = &world.gather().sites["n"].node else { panic!("the node is known") };
+        assert_eq!(node.out_of_service, expected);
+    }
+}
+
+#[test]
+fn access_modes_say_whether_many_nodes_may_have_it() {
+    for (modes, expected) in [
+        (json!([]), true),
+        (json!(["ReadWriteOnce"]), false),
+        (json!(["ReadWriteOncePod"]), false),
+        (json!(["ReadWriteOnce", "ReadOnlyMany"]), true),
+        (json!(["ReadWriteMany"]), true),
+    ] {
+        assert_eq!(spoiled(|world| world.volume["spec"]["accessModes"] = modes).gather().many_nodes, expected);
+    }
+}
+
+#[test]
+fn an_attachment_under_another_name_is_seen_but_not_ours() {
+    let site = spoiled(|world| world.attachments = vec![attachment("handmade")]).gather().sites.remove("n").unwrap();
+    assert!(site.foreign_attachment && site.attachment == AttachmentView::Absent);
+}
+
+#[test]
+fn since_when_a_volume_is_unwanted_is_remembered_and_forgotten_when_it_is_wanted_again() {
+    let name = names::attachment("h", "d.example", "n");
+    let caches = spoiled(|world| {
+        world.attachments = vec![attachment(&name)];
+        world.pod["status"]["phase"] = json!("Failed");
+    })
+    .caches();
+    let memory = Memory::default();
+    let at = |second| Timestamp::from_second(second).unwrap();
+    let unwanted = |caches: &Caches, second| {
+        gather(caches, &memory, &Key::Volume(VOLUME.into()), at(second)).unwrap().sites["n"].unwanted_since
+    };
+    assert_eq!((unwanted(&caches, 5), unwanted(&caches, 9)), (Some(at(5)), Some(at(5))));
+    let wanted = spoiled(|world| world.attachments = vec![attachment(&name)]).caches();
+    assert_eq!((unwanted(&wanted, 20), unwanted(&caches, 30)), (None, Some(at(30))));
+}
+
+#[test]
+fn an_attachment_whose_volume_object_is_gone_is_found_through_its_node_or_stands_alone() {
+    let name = names::attachment("h", "d.example", "n");
+    let mut world = spoiled(|world| {
+        world.attachments = vec![attachment(&name)];
+        world.volume = Value::Null;
+        world.node["status"]["volumesInUse"] = json!([VOLUME]);
+    });
+    let orphan = |world: &World| {
+        gather(&world.caches(), &Memory::default(), &Key::Attachment(name.clone()), Timestamp::UNIX_EPOCH)
+    };
+    assert!(orphan(&world).is_none(), "it is decided on under its volume's name");
+    let site = world.gather().sites.remove("n").unwrap();
+    assert!(site.holds() && matches!(site.node, NodeView::Known(NodeFacts { in_use: true, .. })));
+    world.node["status"]["volumesInUse"] = json!([]);
+    assert!(orphan(&world).is_some_and(|snapshot| snapshot.volume.is_none() && snapshot.sites["n"].holds()));
+    world.volume = json!({ "metadata": { "name": "pv" }, "spec": { "cinder": {} } });
+    assert!(orphan(&world).is_none(), "volumes of in-tree plugins are the original's");
+}
