@@ -232,6 +232,9 @@ impl Args {
                 "--feature-gates CrossNamespaceVolumeDataSource is not supported by this provisioner yet; leave it out"
             );
         }
+        if !self.features.enabled("Topology", true) {
+            bail!("--feature-gates Topology=false is not supported: a volume always keeps the places its driver names");
+        }
         if self.worker_threads == 0 {
             bail!("--worker-threads 0 would never make a volume; give at least 1");
         }

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use tokio::time::Instant;
 use tonic::Status;
 
+use stowage_csi::channel::Unreachable;
 use stowage_csi::code::{Family, Outcome, outcome_of};
 use stowage_csi::v1::controller_client::ControllerClient;
 use stowage_csi::v1::{CreateVolumeResponse, DeleteVolumeRequest};
@@ -75,7 +76,7 @@ impl Calls {
         if !self.context.may_call_driver() {
             return Ended::Failed(expired());
         }
-        self.journal.call_sent(&intent.claim.uid);
+        let maybe_made_before = self.journal.call_sent(&intent.claim.uid);
         let mut client = ControllerClient::new(self.channel.clone());
         let begin = Instant::now();
         let request = intent.create_volume(secrets.clone());
@@ -84,7 +85,12 @@ impl Calls {
         match answer {
             Ok(answer) => self.check(intent, answer, secrets).await,
             Err(status) => match outcome_of(Family::CreateVolume, &status) {
-                Outcome::Uncertain => Ended::Uncertain(failure(&status)),
+                Outcome::Uncertain => {
+                    if Unreachable::in_status(&status).is_some() {
+                        self.journal.call_not_taken(&intent.claim.uid, maybe_made_before);
+                    }
+                    Ended::Uncertain(failure(&status))
+                }
                 _ => {
                     self.journal.certainly_not_made(&intent.claim.uid);
                     Ended::Failed(failure(&status))

@@ -166,22 +166,22 @@ fn begin(s: &ClaimSnapshot<'_>) -> Step {
     }
     match intent_now(s, claim) {
         Ok(intent) => Decision::act([Action::Record(Arc::new(intent))], Why::Unrecorded),
-        Err(step) => step,
+        Err(step) => *step,
     }
 }
 
 /// The intent as claim and class stand now, or what to do instead.
-fn intent_now(s: &ClaimSnapshot<'_>, claim: &Claim) -> Result<Intent, Step> {
+fn intent_now(s: &ClaimSnapshot<'_>, claim: &Claim) -> Result<Intent, Box<Step>> {
     let Some(class) = &s.class else {
-        return Err(refuse(s, claim, Problem::FindClass { class: claim.class_name().to_owned() }));
+        return Err(refuse(s, claim, Problem::FindClass { class: claim.class_name().to_owned() }).into());
     };
     if class.waits_for_consumer() && claim.selected_node().is_none() {
-        return Err(Decision::rest(Why::WaitsForConsumer));
+        return Err(Decision::rest(Why::WaitsForConsumer).into());
     }
     if request::is_populated(claim) {
-        return Err(wait_for_populator(s, claim, class));
+        return Err(wait_for_populator(s, claim, class).into());
     }
-    request::build(claim, class, s.facts).map_err(|problem| refuse(s, claim, problem))
+    request::build(claim, class, s.facts).map_err(|problem| refuse(s, claim, problem).into())
 }
 
 fn refuse(s: &ClaimSnapshot<'_>, claim: &Claim, problem: Problem) -> Step {
@@ -241,7 +241,7 @@ fn create(s: &ClaimSnapshot<'_>, recorded: &Recorded, claim: &Claim, now: Timest
         match intent_now(s, claim) {
             Ok(current) if current != *intent => intent = Arc::new(current),
             Ok(_) => {}
-            Err(step) => return step,
+            Err(step) => return *step,
         }
         if intent != recorded.intent {
             return Decision::act([Action::Record(intent)], Why::RequestChanged);

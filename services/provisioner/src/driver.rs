@@ -53,6 +53,13 @@ pub async fn introduce(context: &Context, options: &Options) -> Result<(Channel,
         options: options.clone(),
         driver,
     };
+    if facts.topology {
+        tracing::warn!(
+            driver = facts.driver,
+            "the driver's volumes are not reachable from everywhere, and no node's place is sent to it yet: \
+             it chooses the place itself"
+        );
+    }
     Ok((channel, facts))
 }
 

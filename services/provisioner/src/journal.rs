@@ -193,9 +193,14 @@ impl Journal {
         state.book.uids().into_iter().filter(live).collect()
     }
 
-    /// A call is about to be sent: from now on the volume may exist.
-    pub fn call_sent(&self, uid: &str) {
-        self.lock().book.set_maybe_made(uid, true);
+    /// A call is about to be sent: from now on the volume may exist. Returns whether it might have before.
+    pub fn call_sent(&self, uid: &str) -> bool {
+        self.lock().book.set_maybe_made(uid, true)
+    }
+
+    /// Nobody was there to take the call: as much is known as before it.
+    pub fn call_not_taken(&self, uid: &str, maybe_made_before: bool) {
+        self.lock().book.set_maybe_made(uid, maybe_made_before);
     }
 
     /// The driver gave its final word that there is no volume.

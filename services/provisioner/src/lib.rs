@@ -13,6 +13,8 @@ mod controller;
 mod decide;
 mod driver;
 mod error;
+#[cfg(test)]
+mod fixture;
 mod intent;
 mod journal;
 mod options;

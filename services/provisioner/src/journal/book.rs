@@ -130,11 +130,9 @@ impl Book {
         self.entries.remove(uid);
     }
 
-    /// Remembers whether the driver may have made the volume.
-    pub fn set_maybe_made(&mut self, uid: &str, maybe_made: bool) {
-        if let Some(entry) = self.entries.get_mut(uid) {
-            entry.maybe_made = maybe_made;
-        }
+    /// Remembers whether the driver may have made the volume; returns what was remembered before.
+    pub fn set_maybe_made(&mut self, uid: &str, maybe_made: bool) -> bool {
+        self.entries.get_mut(uid).is_some_and(|entry| std::mem::replace(&mut entry.maybe_made, maybe_made))
     }
 
     /// The page a record is on.

@@ -1,1 +1,226 @@
+use proptest::prelude::*;
 
+use super::*;
+use crate::fixture;
+use crate::intent::tests::any_intent;
+use crate::intent::{ClaimId, ClassPart, Request, SecretRefs};
+
+fn page(book: &Book) -> Value {
+    book.new_page("default", "driver-intents-0", json!({ "a": "b" }))
+}
+
+fn intent_of(uid: &str, parameter_bytes: usize) -> Arc<Intent> {
+    let claim = ClaimId { namespace: "shop".into(), name: "db".into(), uid: uid.into() };
+    let parameters = BTreeMap::from([("p".to_owned(), "x".repeat(parameter_bytes))]);
+    let request = Request { parameters, ..Request::default() };
+    Arc::new(Intent::new(claim, format!("pvc-{uid}"), request, SecretRefs::default(), ClassPart::default()))
+}
+
+/// Writes every page there is into stored Leases, as the writer would.
+fn write_all(book: &mut Book, stored: &mut BTreeMap<usize, Value>) {
+    let pages: BTreeSet<usize> = book.entries.values().map(|entry| entry.page).collect();
+    for number in pages {
+        let mut lease = stored.get(&number).cloned().unwrap_or_else(|| page(book));
+        let edit = book.edit(number, &mut lease, false);
+        assert_eq!(edit.deposed_by, None);
+        stored.insert(number, lease);
+        book.confirm(&edit);
+    }
+}
+
+fn annotation_bytes(lease: &Value) -> usize {
+    let annotations = lease["metadata"]["annotations"].as_object().unwrap();
+    annotations.iter().map(|(key, value)| key.len() + value.as_str().unwrap().len()).sum()
+}
+
+#[test]
+fn a_record_is_durable_only_after_its_write_is_confirmed() {
+    let mut book = Book::new("run-1");
+    book.enter(fixture::intent()).unwrap();
+    assert_eq!(book.get(fixture::UID).unwrap().stage, Stage::Wanted);
+    let mut lease = page(&book);
+    let edit = book.edit(0, &mut lease, false);
+    assert_eq!(book.get(fixture::UID).unwrap().stage, Stage::Wanted);
+    assert_eq!(book.confirm(&edit).0, [fixture::UID]);
+    assert_eq!(book.get(fixture::UID).unwrap().stage, Stage::Stored);
+    let key = format!("{RECORD}{}", fixture::UID);
+    assert_eq!(lease["metadata"]["annotations"][key], fixture::intent().encode());
+}
+
+#[test]
+fn many_records_go_into_one_write_and_removals_ride_on_it() {
+    let mut book = Book::new("run-1");
+    let mut stored = BTreeMap::new();
+    book.enter(intent_of("a", 1)).unwrap();
+    write_all(&mut book, &mut stored);
+    book.leave("a");
+    (0..20).for_each(|n| book.enter(intent_of(&format!("b{n}"), 1)).unwrap());
+    let mut lease = stored[&0].clone();
+    let edit = book.edit(0, &mut lease, false);
+    let (durable, gone) = book.confirm(&edit);
+    assert_eq!((durable.len(), gone.len()), (20, 1));
+    assert!(book.get("a").is_none());
+    assert_eq!(lease["metadata"]["annotations"].as_object().unwrap().len(), 21);
+}
+
+#[test]
+fn fields_and_annotations_that_are_not_ours_survive_every_edit() {
+    let mut book = Book::new("run-1");
+    book.enter(fixture::intent()).unwrap();
+    let mut lease = json!({
+        "metadata": { "name": "x", "resourceVersion": "5", "annotations": { "team": "blue" }, "madeUp": { "n": 1 } },
+        "spec": { "holderIdentity": "me", "strategyOfTheFuture": [1, 2] },
+        "status": { "future": true },
+    });
+    let before = lease.clone();
+    book.edit(0, &mut lease, true);
+    let annotations = lease["metadata"]["annotations"].as_object_mut().unwrap();
+    assert!(annotations.remove(WRITER).is_some());
+    assert!(annotations.remove(&format!("{RECORD}{}", fixture::UID)).is_some());
+    assert_eq!(lease, before);
+}
+
+#[test]
+fn a_record_with_fields_of_the_future_is_adopted_and_kept_as_it_is() {
+    let mut record: Value = serde_json::from_str(&fixture::intent().encode()).unwrap();
+    record["future"] = json!({ "n": 1 });
+    let key = format!("{RECORD}{}", fixture::UID);
+    let mut book = Book::new("run-2");
+    let mut lease = page(&Book::new("run-1"));
+    lease["metadata"]["annotations"][&key] = record.to_string().into();
+    let edit = book.edit(0, &mut lease, true);
+    assert_eq!(edit.adopted, [fixture::UID]);
+    assert_eq!(book.get(fixture::UID).unwrap().intent, fixture::intent());
+    assert!(book.get(fixture::UID).unwrap().maybe_made);
+    assert_eq!(lease["metadata"]["annotations"][&key], record.to_string());
+}
+
+#[test]
+fn a_record_that_cannot_be_read_is_left_alone() {
+    let mut book = Book::new("run-1");
+    let mut lease = page(&book);
+    for (uid, text) in [("a", "not json"), ("b", r#"{"v":9}"#), ("c", &intent_of("other", 1).encode())] {
+        lease["metadata"]["annotations"][format!("{RECORD}{uid}")] = text.into();
+    }
+    let before = lease.clone();
+    assert_eq!(book.edit(0, &mut lease, false), Edit::default());
+    assert_eq!(lease, before);
+    assert!(book.uids().is_empty());
+}
+
+#[test]
+fn a_run_whose_page_was_taken_over_writes_nothing() {
+    let mut old = Book::new("run-1");
+    let mut lease = page(&old);
+    Book::new("run-2").edit(0, &mut lease, true);
+    let before = lease.clone();
+    old.enter(fixture::intent()).unwrap();
+    let edit = old.edit(0, &mut lease, false);
+    assert_eq!(edit.deposed_by.as_deref(), Some("run-2"));
+    assert_eq!(lease, before);
+    old.confirm(&edit);
+    assert_eq!(old.get(fixture::UID).unwrap().stage, Stage::Wanted);
+}
+
+#[test]
+fn a_record_somebody_tore_out_is_put_back() {
+    let mut book = Book::new("run-1");
+    let mut stored = BTreeMap::new();
+    book.enter(fixture::intent()).unwrap();
+    write_all(&mut book, &mut stored);
+    let mut torn = page(&book);
+    book.edit(0, &mut torn, false);
+    assert_eq!(torn["metadata"]["annotations"], stored[&0]["metadata"]["annotations"]);
+}
+
+#[test]
+fn a_record_that_left_while_its_write_was_in_flight_goes_with_the_next() {
+    let mut book = Book::new("run-1");
+    book.enter(fixture::intent()).unwrap();
+    let mut lease = page(&book);
+    let edit = book.edit(0, &mut lease, false);
+    book.leave(fixture::UID);
+    book.confirm(&edit);
+    assert_eq!(book.get(fixture::UID).unwrap().stage, Stage::Leaving);
+    let edit = book.edit(0, &mut lease, false);
+    assert_eq!(book.confirm(&edit).1.len(), 1);
+}
+
+#[test]
+fn a_record_that_came_back_while_its_removal_was_in_flight_stays() {
+    let mut book = Book::new("run-1");
+    let mut stored = BTreeMap::new();
+    book.enter(fixture::intent()).unwrap();
+    write_all(&mut book, &mut stored);
+    book.leave(fixture::UID);
+    let mut lease = stored[&0].clone();
+    let edit = book.edit(0, &mut lease, false);
+    book.enter(fixture::intent()).unwrap();
+    assert!(book.confirm(&edit).1.is_empty());
+    assert_eq!(book.get(fixture::UID).unwrap().stage, Stage::Wanted);
+}
+
+#[test]
+fn no_page_outgrows_what_a_lease_can_hold() {
+    let mut book = Book::new("run-1");
+    let mut stored = BTreeMap::new();
+    for n in 0..60 {
+        book.enter(intent_of(&format!("u{n}"), 9 * 1024)).unwrap();
+        write_all(&mut book, &mut stored);
+    }
+    assert_eq!(stored.len(), 3);
+    assert!(stored.values().all(|lease| annotation_bytes(lease) <= 201 * 1024));
+    let records: usize =
+        stored.values().map(|lease| lease["metadata"]["annotations"].as_object().unwrap().len() - 1).sum();
+    assert_eq!(records, 60);
+}
+
+#[test]
+fn a_record_too_large_for_any_lease_is_refused_with_the_way_out() {
+    let error = Book::new("run-1").enter(intent_of("a", 256 * 1024)).unwrap_err();
+    assert!(error.to_string().contains("shorten the parameters of the StorageClass"), "{error}");
+}
+
+#[test]
+fn a_new_record_goes_where_most_is_to_be_removed() {
+    let mut book = Book::new("run-1");
+    let mut stored = BTreeMap::new();
+    for n in 0..3 {
+        book.enter(intent_of(&format!("u{n}"), 150 * 1024)).unwrap();
+    }
+    write_all(&mut book, &mut stored);
+    assert_eq!(book.page_of("u2"), Some(2));
+    book.leave("u2");
+    book.enter(intent_of("v", 1)).unwrap();
+    assert_eq!(book.page_of("v"), Some(2));
+}
+
+proptest! {
+    #[test]
+    fn what_is_stored_is_what_the_next_run_reads(
+        intents in proptest::collection::vec(any_intent(), 0..8),
+        leaving in proptest::collection::vec(any::<bool>(), 8),
+    ) {
+        let mut book = Book::new("run-1");
+        let mut stored = BTreeMap::new();
+        let mut expected = BTreeMap::new();
+        for intent in intents {
+            book.enter(Arc::new(intent.clone())).unwrap();
+            expected.insert(intent.claim.uid.clone(), intent);
+        }
+        write_all(&mut book, &mut stored);
+        let uids = book.uids();
+        for uid in uids.iter().zip(&leaving).filter(|(_, leaves)| **leaves).map(|(uid, _)| uid) {
+            book.leave(uid);
+            expected.remove(uid);
+        }
+        write_all(&mut book, &mut stored);
+        let mut next = Book::new("run-2");
+        for (number, lease) in &mut stored {
+            next.edit(*number, lease, true);
+        }
+        let read: BTreeMap<String, Intent> =
+            next.uids().into_iter().map(|uid| (uid.clone(), (*next.get(&uid).unwrap().intent).clone())).collect();
+        prop_assert_eq!(read, expected);
+    }
+}

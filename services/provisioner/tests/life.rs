@@ -1,0 +1,257 @@
+//! The provisioner against the embedded API server and a driver in memory: one thread, virtual time, no sockets.
+#![allow(clippy::unwrap_used, clippy::panic)]
+
+#[path = "life/driver.rs"]
+mod driver;
+#[path = "life/world.rs"]
+mod world;
+
+use http::Method;
+use serde_json::{Value, json};
+use tonic::Code;
+
+use driver::Next;
+use provisioner::Options;
+use stowage_runtime::Stop;
+use world::World;
+
+async fn plain_world() -> World {
+    let world = World::new();
+    world.make_class(json!({ "pool": "a" }), "Delete").await;
+    world
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_claim_gets_its_volume_and_a_released_volume_goes_without_time_passing() {
+    let world = plain_world().await;
+    let begin = tokio::time::Instant::now();
+    let running = world.start(Options::default());
+    let name = world.make_claim("db", "1Gi").await;
+    world.until("the volume", async || world.volume(&name).await.is_object()).await;
+    let volume = world.volume(&name).await;
+    assert_eq!(volume["spec"]["csi"]["volumeHandle"], name.as_str());
+    assert_eq!(volume["spec"]["claimRef"]["name"], "db");
+    world.until("the event", async || !world.events("ProvisioningSucceeded").await.is_empty()).await;
+    assert_eq!(world.events("Provisioning").await.len(), 1);
+
+    world.delete_claim("db").await;
+    world.release(&name).await;
+    world.until("the end", async || world.volume(&name).await.is_null()).await;
+    assert_eq!(world.driver.calls(), ["CreateVolume", "DeleteVolume"]);
+    assert!(world.driver.volumes().is_empty());
+    assert_eq!(begin.elapsed().as_millis(), 0);
+    running.drain().await.unwrap();
+    assert!(world.journal().await.is_empty());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_lone_claim_costs_one_journal_write_and_many_share_theirs() {
+    let world = plain_world().await;
+    let running = world.start(Options::default());
+    world.ready(&running).await;
+    world.take_writes();
+    let name = world.make_claim("lone", "1Gi").await;
+    world.until("the event", async || !world.events("ProvisioningSucceeded").await.is_empty()).await;
+    let lone = world.take_writes();
+    println!("writes for one claim: {lone:?}");
+    assert_eq!((lone["PUT leases"], lone["POST persistentvolumes"]), (1, 1));
+    assert_eq!(lone.len(), 3, "{lone:?}");
+    world.delete_claim("lone").await;
+    world.release(&name).await;
+    world.until("the end", async || world.volume(&name).await.is_null()).await;
+    let deletion = world.take_writes();
+    println!("writes for its deletion: {deletion:?}");
+    assert_eq!(deletion.values().sum::<usize>(), 2, "{deletion:?}");
+
+    running.drain().await.unwrap();
+
+    for n in 0..200 {
+        world.make_claim(&format!("claim-{n}"), "1Gi").await;
+    }
+    world.take_writes();
+    let running = world.start(Options::default());
+    world.until("all events", async || world.events("ProvisioningSucceeded").await.len() == 201).await;
+    let many = world.take_writes();
+    println!("writes for 200 claims at once: {many:?}");
+    assert_eq!(many["POST persistentvolumes"], 200);
+    assert!(many["PUT leases"] <= 20, "{many:?}");
+    running.drain().await.unwrap();
+}
+
+/// Stops the provisioner while CreateVolume is done and unanswered, deletes the claim, starts it again.
+async fn crash_and_lose_the_claim(options: Options) -> World {
+    let world = plain_world().await;
+    world.driver.next(Next::DoneAndSilent);
+    let running = world.start(options.clone());
+    let name = world.make_claim("db", "1Gi").await;
+    world.until("the call", async || world.driver.volumes() == [name.clone()]).await;
+    running.crash();
+    world.delete_claim("db").await;
+    let running = world.start(options);
+    world.ready(&running).await;
+    world.settle().await;
+    running.drain().await.unwrap();
+    world
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_volume_made_before_a_crash_whose_claim_is_gone_is_found_and_deleted() {
+    let world = crash_and_lose_the_claim(Options::default()).await;
+    assert!(world.driver.volumes().is_empty());
+    assert_eq!(world.driver.calls(), ["CreateVolume", "CreateVolume", "DeleteVolume"]);
+    assert!(world.journal().await.is_empty());
+}
+
+#[tokio::test(start_paused = true)]
+async fn without_the_journal_the_same_crash_leaks_the_volume() {
+    let world = crash_and_lose_the_claim(Options { journal: false, ..Options::default() }).await;
+    assert_eq!(world.driver.volumes().len(), 1);
+    assert!(world.journal().await.is_empty());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_volume_made_before_a_crash_whose_claim_waits_gets_its_object_once() {
+    let world = plain_world().await;
+    world.driver.next(Next::DoneAndSilent);
+    let running = world.start(Options::default());
+    let name = world.make_claim("db", "1Gi").await;
+    world.until("the call", async || !world.driver.volumes().is_empty()).await;
+    assert_eq!(world.journal().await.len(), 1);
+    running.crash();
+    let running = world.start(Options::default());
+    world.until("the volume", async || world.volume(&name).await.is_object()).await;
+    assert_eq!(world.driver.volumes(), [name]);
+    running.drain().await.unwrap();
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_claim_deleted_while_its_call_runs_leaves_nothing() {
+    let world = plain_world().await;
+    world.driver.next(Next::DoneAndSilent);
+    let running = world.start(Options::default());
+    world.make_claim("db", "1Gi").await;
+    world.until("the call", async || !world.driver.volumes().is_empty()).await;
+    world.delete_claim("db").await;
+    // The first call ends at its deadline; the record keeps the operation alive.
+    tokio::time::sleep(std::time::Duration::from_secs(30)).await;
+    world.until("the cleanup", async || world.driver.volumes().is_empty()).await;
+    assert_eq!(world.driver.calls(), ["CreateVolume", "CreateVolume", "DeleteVolume"]);
+    running.drain().await.unwrap();
+    assert!(world.journal().await.is_empty());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_bad_parameter_is_shown_and_a_corrected_class_is_used_at_once() {
+    let world = plain_world().await;
+    world.driver.next(Next::Fails(Code::InvalidArgument, "parameter pool \"a\" is unknown, use b"));
+    let running = world.start(Options::default());
+    let name = world.make_claim("db", "1Gi").await;
+    world.until("the event", async || !world.events("ProvisioningFailed").await.is_empty()).await;
+    let message = world.events("ProvisioningFailed").await.remove(0);
+    for part in
+        ["StorageClass \"fast\"", "InvalidArgument", "parameter pool \"a\" is unknown, use b", "creating it anew"]
+    {
+        assert!(message.contains(part), "{message}");
+    }
+    world.send(Method::DELETE, "/apis/storage.k8s.io/v1/storageclasses/fast", Value::Null).await;
+    world.make_class(json!({ "pool": "b" }), "Delete").await;
+    world.until("the volume", async || world.volume(&name).await.is_object()).await;
+    running.drain().await.unwrap();
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_claim_of_9ei_bytes_is_refused_with_the_way_out() {
+    let world = plain_world().await;
+    let running = world.start(Options::default());
+    world.make_claim("db", "9Ei").await;
+    world.until("the event", async || !world.events("ProvisioningFailed").await.is_empty()).await;
+    let message = world.events("ProvisioningFailed").await.remove(0);
+    assert!(message.contains("spec.resources.requests.storage") && message.contains("9Ei"), "{message}");
+    assert!(world.driver.calls().is_empty());
+    running.drain().await.unwrap();
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_volume_that_is_too_small_is_deleted_and_made_again() {
+    let world = plain_world().await;
+    world.driver.next(Next::TooSmall(1));
+    let running = world.start(Options::default());
+    let name = world.make_claim("db", "1Gi").await;
+    tokio::time::sleep(std::time::Duration::from_secs(5)).await;
+    world.until("the volume", async || world.volume(&name).await.is_object()).await;
+    assert_eq!(world.driver.calls(), ["CreateVolume", "DeleteVolume", "CreateVolume"]);
+    running.drain().await.unwrap();
+}
+
+#[tokio::test(start_paused = true)]
+async fn secrets_reach_the_driver_and_neither_the_journal_nor_an_event() {
+    let world = World::new();
+    let secret = json!({
+        "apiVersion": "v1", "kind": "Secret", "metadata": { "name": "keys" }, "data": { "password": "aHVudGVyMg==" },
+    });
+    let parameters = json!({
+        "csi.storage.k8s.io/provisioner-secret-name": "keys",
+        "csi.storage.k8s.io/provisioner-secret-namespace": "${pvc.namespace}",
+    });
+    world.make_class(parameters, "Delete").await;
+    let running = world.start(Options::default());
+    let name = world.make_claim("db", "1Gi").await;
+    world.until("the event", async || !world.events("ProvisioningFailed").await.is_empty()).await;
+    assert!(world.events("ProvisioningFailed").await[0].contains("secret default/keys does not exist"));
+    assert!(world.driver.calls().is_empty());
+    world.send(Method::POST, "/api/v1/namespaces/default/secrets", secret).await;
+    tokio::time::sleep(std::time::Duration::from_secs(5)).await;
+    world.until("the volume", async || world.volume(&name).await.is_object()).await;
+    assert_eq!(world.driver.seen_secrets()["password"], "hunter2");
+    let leases = world.get("/apis/coordination.k8s.io/v1/namespaces/default/leases").await.to_string();
+    let events = world.get("/api/v1/namespaces/default/events").await.to_string();
+    assert!(leases.contains("\\\"name\\\":\\\"keys\\\""), "{leases}");
+    assert!(![leases, events, world.volume(&name).await.to_string()].iter().any(|text| text.contains("hunter2")));
+    running.drain().await.unwrap();
+}
+
+#[tokio::test(start_paused = true)]
+async fn without_the_right_to_write_leases_it_works_as_the_original_does() {
+    let world = plain_world().await;
+    world.forbid_leases();
+    let running = world.start(Options::default());
+    let name = world.make_claim("db", "1Gi").await;
+    world.until("the volume", async || world.volume(&name).await.is_object()).await;
+    running.drain().await.unwrap();
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_second_run_deposes_the_first_before_it_can_call_the_driver() {
+    let world = plain_world().await;
+    let first = world.start(Options::default());
+    world.ready(&first).await;
+    let second = world.start(Options::default());
+    world.ready(&second).await;
+    let name = world.make_claim("db", "1Gi").await;
+    let Err(Stop::Unable { reason }) = first.ended().await else { panic!("the first run goes on") };
+    assert!(reason.contains("was taken over by") && reason.contains("--leader-election"), "{reason}");
+    world.until("the volume", async || world.volume(&name).await.is_object()).await;
+    assert_eq!(world.driver.calls(), ["CreateVolume"]);
+    second.drain().await.unwrap();
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_retained_volume_survives_its_object_and_a_restart() {
+    let world = World::new();
+    world.make_class(json!({}), "Retain").await;
+    let running = world.start(Options::default());
+    let name = world.make_claim("db", "1Gi").await;
+    world.until("the volume", async || world.volume(&name).await.is_object()).await;
+    world.delete_claim("db").await;
+    let path = format!("/api/v1/persistentvolumes/{name}");
+    world.send(Method::PATCH, &path, json!({ "metadata": { "finalizers": [world::FINALIZER] } })).await;
+    world.send(Method::DELETE, &path, Value::Null).await;
+    world.until("the object's end", async || world.volume(&name).await.is_null()).await;
+    running.crash();
+    let running = world.start(Options::default());
+    world.ready(&running).await;
+    world.settle().await;
+    running.drain().await.unwrap();
+    assert_eq!(world.driver.volumes(), [name]);
+    assert_eq!(world.driver.calls(), ["CreateVolume"]);
+}

@@ -1,0 +1,137 @@
+//! A driver in memory: volumes by name, and a way to be slow, to fail, or to fall silent after doing its work.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::sync::{Arc, Mutex};
+
+use stowage_csi::v1::controller_server::{Controller, ControllerServer};
+use stowage_csi::v1::identity_server::{Identity, IdentityServer};
+use stowage_csi::v1::{
+    ControllerGetCapabilitiesRequest, ControllerGetCapabilitiesResponse, ControllerServiceCapability,
+    CreateVolumeRequest, CreateVolumeResponse, DeleteVolumeRequest, DeleteVolumeResponse, GetPluginCapabilitiesRequest,
+    GetPluginCapabilitiesResponse, GetPluginInfoRequest, GetPluginInfoResponse, PluginCapability, ProbeRequest,
+    ProbeResponse, Volume, controller_service_capability, plugin_capability,
+};
+use stowage_csi::{Channel, Connector, connect};
+use tonic::service::Routes;
+use tonic::{Code, Request, Response, Status};
+
+pub const DRIVER: &str = "test.csi.example";
+
+/// How the next CreateVolume goes; without one it goes well.
+#[derive(Debug, Clone)]
+pub enum Next {
+    /// The volume is made, the answer never comes.
+    DoneAndSilent,
+    /// Not made.
+    Fails(Code, &'static str),
+    /// Made, but too small by this many bytes.
+    TooSmall(i64),
+}
+
+#[derive(Clone, Default)]
+pub struct Driver(Arc<Mutex<State>>);
+
+#[derive(Default)]
+struct State {
+    volumes: BTreeMap<String, i64>,
+    next: VecDeque<Next>,
+    calls: Vec<&'static str>,
+    seen_secrets: BTreeMap<String, String>,
+}
+
+impl Driver {
+    pub fn next(&self, next: Next) {
+        self.0.lock().unwrap().next.push_back(next);
+    }
+
+    pub fn volumes(&self) -> Vec<String> {
+        self.0.lock().unwrap().volumes.keys().cloned().collect()
+    }
+
+    pub fn calls(&self) -> Vec<&'static str> {
+        self.0.lock().unwrap().calls.clone()
+    }
+
+    pub fn seen_secrets(&self) -> BTreeMap<String, String> {
+        self.0.lock().unwrap().seen_secrets.clone()
+    }
+}
+
+impl Connector for Driver {
+    fn connect(&self, _endpoint: &str) -> Result<Channel, connect::Error> {
+        let routes = Routes::new(IdentityServer::new(self.clone())).add_service(ControllerServer::new(self.clone()));
+        Ok(Channel::in_process(routes))
+    }
+}
+
+#[tonic::async_trait]
+impl Identity for Driver {
+    async fn probe(&self, _: Request<ProbeRequest>) -> Result<Response<ProbeResponse>, Status> {
+        Ok(Response::new(ProbeResponse::default()))
+    }
+
+    async fn get_plugin_info(
+        &self,
+        _: Request<GetPluginInfoRequest>,
+    ) -> Result<Response<GetPluginInfoResponse>, Status> {
+        Ok(Response::new(GetPluginInfoResponse { name: DRIVER.into(), ..Default::default() }))
+    }
+
+    async fn get_plugin_capabilities(
+        &self,
+        _: Request<GetPluginCapabilitiesRequest>,
+    ) -> Result<Response<GetPluginCapabilitiesResponse>, Status> {
+        use plugin_capability::{Service, Type, service};
+        let r#type = service::Type::ControllerService.into();
+        let capabilities = vec![PluginCapability { r#type: Some(Type::Service(Service { r#type })) }];
+        Ok(Response::new(GetPluginCapabilitiesResponse { capabilities }))
+    }
+}
+
+#[tonic::async_trait]
+impl Controller for Driver {
+    async fn controller_get_capabilities(
+        &self,
+        _: Request<ControllerGetCapabilitiesRequest>,
+    ) -> Result<Response<ControllerGetCapabilitiesResponse>, Status> {
+        use controller_service_capability::{Rpc, Type, rpc};
+        let r#type = rpc::Type::CreateDeleteVolume.into();
+        let capabilities = vec![ControllerServiceCapability { r#type: Some(Type::Rpc(Rpc { r#type })) }];
+        Ok(Response::new(ControllerGetCapabilitiesResponse { capabilities }))
+    }
+
+    async fn create_volume(
+        &self,
+        request: Request<CreateVolumeRequest>,
+    ) -> Result<Response<CreateVolumeResponse>, Status> {
+        let request = request.into_inner();
+        let asked = request.capacity_range.map_or(0, |range| range.required_bytes);
+        let (next, bytes) = {
+            let mut state = self.0.lock().unwrap();
+            state.calls.push("CreateVolume");
+            state.seen_secrets = request.secrets;
+            let next = state.next.pop_front();
+            let bytes = match next {
+                Some(Next::Fails(code, message)) => return Err(Status::new(code, message)),
+                Some(Next::TooSmall(by)) => asked - by,
+                _ => asked,
+            };
+            (next, *state.volumes.entry(request.name.clone()).or_insert(bytes))
+        };
+        if let Some(Next::DoneAndSilent) = next {
+            std::future::pending::<()>().await;
+        }
+        let volume = Volume { volume_id: request.name, capacity_bytes: bytes, ..Default::default() };
+        Ok(Response::new(CreateVolumeResponse { volume: Some(volume) }))
+    }
+
+    async fn delete_volume(
+        &self,
+        request: Request<DeleteVolumeRequest>,
+    ) -> Result<Response<DeleteVolumeResponse>, Status> {
+        let mut state = self.0.lock().unwrap();
+        state.calls.push("DeleteVolume");
+        state.volumes.remove(&request.into_inner().volume_id);
+        Ok(Response::new(DeleteVolumeResponse {}))
+    }
+}

@@ -1,0 +1,220 @@
+//! The embedded API server without sockets, with its requests counted, and provisioners that can be started and dropped.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use http::{Method, Request};
+use jiff::{SignedDuration, Timestamp};
+use serde_json::{Value, json};
+use stowage_apiserver::{Options as ServerOptions, Server};
+use stowage_runtime::clock::Clock;
+use stowage_runtime::{Context, Stop};
+use tokio::task::JoinHandle;
+use tokio::time::Instant;
+use tower::{BoxError, ServiceExt};
+
+use provisioner::Options;
+
+use crate::driver::{DRIVER, Driver};
+
+/// Rounds of the one-thread scheduler after which a wait is a hang.
+const PATIENCE: usize = 20_000;
+
+pub struct World {
+    client: kube::Client,
+    pub driver: Driver,
+    writes: Arc<Mutex<BTreeMap<String, usize>>>,
+    forbid_leases: Arc<Mutex<bool>>,
+    begin: Instant,
+}
+
+/// Wall time that moves with tokio's paused time.
+struct PausedClock(Instant);
+
+impl Clock for PausedClock {
+    fn now(&self) -> Timestamp {
+        Timestamp::UNIX_EPOCH + SignedDuration::try_from(self.boottime()).unwrap()
+    }
+
+    fn boottime(&self) -> Duration {
+        self.0.elapsed()
+    }
+}
+
+/// A running provisioner; dropping it is the crash.
+pub struct Running {
+    pub context: Context,
+    task: JoinHandle<Result<(), Stop>>,
+}
+
+impl Running {
+    pub fn crash(self) {
+        self.task.abort();
+    }
+
+    pub async fn drain(self) -> Result<(), Stop> {
+        self.context.shutdown.trigger();
+        self.task.await.unwrap()
+    }
+
+    pub async fn ended(self) -> Result<(), Stop> {
+        self.task.await.unwrap()
+    }
+}
+
+impl World {
+    pub fn new() -> Self {
+        let server = Server::in_memory(ServerOptions::system());
+        let client = kube::Client::new(server.service(), "default");
+        Self {
+            client,
+            driver: Driver::default(),
+            writes: Arc::default(),
+            forbid_leases: Arc::default(),
+            begin: Instant::now(),
+        }
+    }
+
+    pub fn forbid_leases(&self) {
+        *self.forbid_leases.lock().unwrap() = true;
+    }
+
+    /// A client whose writes are counted by verb and kind.
+    fn counted(&self) -> kube::Client {
+        let (inner, writes, forbid) = (self.client.clone(), Arc::clone(&self.writes), Arc::clone(&self.forbid_leases));
+        let service = tower::service_fn(move |request: Request<kube::client::Body>| {
+            let (inner, path) = (inner.clone(), request.uri().path().to_owned());
+            let forbidden = path.contains("/leases") && *forbid.lock().unwrap();
+            if request.method() != Method::GET {
+                let kinds = ["leases", "events", "persistentvolumes"];
+                let kind = kinds.into_iter().find(|kind| path.contains(kind)).unwrap_or("other");
+                *writes.lock().unwrap().entry(format!("{} {kind}", request.method())).or_default() += 1;
+            }
+            async move {
+                if forbidden {
+                    let status = json!({
+                        "kind": "Status", "apiVersion": "v1", "status": "Failure", "code": 403,
+                        "reason": "Forbidden", "message": "leases are not for you",
+                    });
+                    let response = http::Response::builder().status(403);
+                    let body = kube::client::Body::from(status.to_string().into_bytes());
+                    return Ok::<_, BoxError>(response.body(body).unwrap());
+                }
+                Ok(inner.send(request).await?)
+            }
+        });
+        kube::Client::new(service.boxed_clone(), "default")
+    }
+
+    pub fn start(&self, options: Options) -> Running {
+        let mut context = Context::real(self.counted(), Arc::new(self.driver.clone()), "test");
+        context.clock = Arc::new(PausedClock(self.begin));
+        let task = tokio::spawn(provisioner::run(context.clone(), options));
+        Running { context, task }
+    }
+
+    /// Writes since the last time this was asked.
+    pub fn take_writes(&self) -> BTreeMap<String, usize> {
+        std::mem::take(&mut self.writes.lock().unwrap())
+    }
+
+    pub async fn send(&self, method: Method, path: &str, body: Value) -> Value {
+        let kind = if method == Method::PATCH { "application/merge-patch+json" } else { "application/json" };
+        let body = if body.is_null() { Vec::new() } else { body.to_string().into_bytes() };
+        let request = Request::builder().method(method).uri(path).header("content-type", kind).body(body).unwrap();
+        match self.client.request::<Value>(request).await {
+            Ok(answer) => answer,
+            Err(kube::Error::Api(status)) if status.code == 404 => Value::Null,
+            Err(error) => panic!("{path}: {error}"),
+        }
+    }
+
+    pub async fn get(&self, path: &str) -> Value {
+        self.send(Method::GET, path, Value::Null).await
+    }
+
+    pub async fn make_class(&self, parameters: Value, reclaim: &str) {
+        let body = json!({
+            "apiVersion": "storage.k8s.io/v1", "kind": "StorageClass", "metadata": { "name": "fast" },
+            "provisioner": DRIVER, "parameters": parameters, "reclaimPolicy": reclaim,
+        });
+        self.send(Method::POST, "/apis/storage.k8s.io/v1/storageclasses", body).await;
+    }
+
+    /// Creates a claim as the pv-controller leaves it for us; returns the name of its volume.
+    pub async fn make_claim(&self, name: &str, size: &str) -> String {
+        let body = json!({
+            "apiVersion": "v1", "kind": "PersistentVolumeClaim",
+            "metadata": { "name": name, "annotations": { "volume.kubernetes.io/storage-provisioner": DRIVER } },
+            "spec": {
+                "accessModes": ["ReadWriteOnce"], "storageClassName": "fast",
+                "resources": { "requests": { "storage": size } },
+            },
+        });
+        let claim = self.send(Method::POST, "/api/v1/namespaces/default/persistentvolumeclaims", body).await;
+        format!("pvc-{}", claim["metadata"]["uid"].as_str().unwrap())
+    }
+
+    /// Deletes a claim for good, its protection finalizer included.
+    pub async fn delete_claim(&self, name: &str) {
+        let path = format!("/api/v1/namespaces/default/persistentvolumeclaims/{name}");
+        self.send(Method::PATCH, &path, json!({ "metadata": { "finalizers": null } })).await;
+        self.send(Method::DELETE, &path, Value::Null).await;
+    }
+
+    pub async fn volume(&self, name: &str) -> Value {
+        self.get(&format!("/api/v1/persistentvolumes/{name}")).await
+    }
+
+    pub async fn release(&self, name: &str) {
+        let path = format!("/api/v1/persistentvolumes/{name}");
+        self.send(Method::PATCH, &path, json!({ "metadata": { "finalizers": [FINALIZER] } })).await;
+        self.send(Method::PATCH, &format!("{path}/status"), json!({ "status": { "phase": "Released" } })).await;
+    }
+
+    /// Claim uids in the journal.
+    pub async fn journal(&self) -> Vec<String> {
+        let leases = self.get("/apis/coordination.k8s.io/v1/namespaces/default/leases").await;
+        let mut uids = Vec::new();
+        for lease in leases["items"].as_array().unwrap() {
+            let annotations = lease["metadata"]["annotations"].as_object().unwrap();
+            let records = annotations.keys().filter_map(|key| key.strip_prefix("intent.provisioner.stowage.dev/"));
+            uids.extend(records.map(str::to_owned));
+        }
+        uids
+    }
+
+    pub async fn events(&self, reason: &str) -> Vec<String> {
+        let events = self.get("/api/v1/namespaces/default/events").await;
+        let events = events["items"].as_array().unwrap().iter().filter(|event| event["reason"] == reason);
+        events.map(|event| event["message"].as_str().unwrap().to_owned()).collect()
+    }
+
+    /// Waits until the provisioner has read everything it needs.
+    pub async fn ready(&self, running: &Running) {
+        // Its parts are announced when it first runs.
+        tokio::task::yield_now().await;
+        self.until("readiness", async || running.context.readiness.check().is_ok()).await;
+    }
+
+    /// Lets everything run until nothing more can happen without time passing.
+    pub async fn settle(&self) {
+        for _ in 0..PATIENCE / 10 {
+            tokio::task::yield_now().await;
+        }
+    }
+
+    /// Lets everything run until the condition holds.
+    pub async fn until(&self, what: &str, condition: impl AsyncFn() -> bool) {
+        for _ in 0..PATIENCE {
+            if condition().await {
+                return;
+            }
+            tokio::task::yield_now().await;
+        }
+        panic!("{what} never came true; calls {:?}, volumes {:?}", self.driver.calls(), self.driver.volumes());
+    }
+}
+
+pub const FINALIZER: &str = "external-provisioner.volume.kubernetes.io/finalizer";
