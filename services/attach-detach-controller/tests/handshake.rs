@@ -1,6 +1,9 @@
 //! The attach-detach controller and the attacher together: a volume for one node moves from one to the other, the test
 //! plays the nodes, and the services are stopped at every write and call.
 
+// Helpers of a test are a test.
+#![allow(clippy::unwrap_used, clippy::panic)]
+
 use std::collections::BTreeSet;
 use std::future::Future;
 use std::time::Duration;

@@ -105,7 +105,8 @@ fn s02_a_pod_on_a_managed_node_wants_its_bound_volume() {
 #[test]
 fn s35_s39_s40_who_does_not_want_a_volume() {
     let deleted = json!("2024-01-01T00:00:00Z");
-    let cases: [(&str, fn(&mut World, Value)); 10] = [
+    type Spoil = fn(&mut World, Value);
+    let cases: [(&str, Spoil); 10] = [
         ("s35 unmanaged node", |w, _| w.node["metadata"]["annotations"] = json!({})),
         ("s39 succeeded", |w, _| w.pod["status"]["phase"] = json!("Succeeded")),
         ("s39 failed", |w, _| w.pod["status"]["phase"] = json!("Failed")),
