@@ -3,72 +3,33 @@
 //! Metadata is on disk before the driver is called and goes only after the kernel's mount table shows the mount gone,
 //! so that a restart at any moment finds out what may be mounted.
 
+mod fault;
+mod request;
+
 use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::Arc;
 
-use stowage_csi::code::outcome_of;
 use stowage_csi::v1::node_client::NodeClient;
-use stowage_csi::v1::volume_capability::{AccessMode, AccessType, MountVolume};
 use stowage_csi::v1::{
     NodePublishVolumeRequest, NodeStageVolumeRequest, NodeUnpublishVolumeRequest, NodeUnstageVolumeRequest,
-    VolumeCapability,
 };
 use stowage_csi::{Deadline, Family};
-use stowage_model::access_mode::{self, CsiAccessMode};
 use stowage_model::attachment::VolumeAttachment;
 use stowage_model::object::{Key, ObjectRef, Projection};
 use stowage_model::pod::Pod;
 use stowage_model::secret::Secret;
 use stowage_runtime::events::Note;
-use stowage_runtime::operation::{Ended, Failure};
+use stowage_runtime::operation::Ended;
 
+use self::fault::Fault;
+use self::request::{capability, path_text, pod_info};
 use crate::controller::Manager;
 use crate::decide::Operation;
 use crate::desired::{Use, VolumeId};
 use crate::layout::data_file;
 use crate::vol_data;
-use crate::world::{Driver, DriverInfo, Hold, Published, Staged};
-
-/// Why a step towards or away from a mount did not end well.
-#[derive(Debug, thiserror::Error)]
-enum Fault {
-    /// Before the driver was called: everything is as it was.
-    #[error("{0}")]
-    Before(String),
-    #[error("{rpc}: {} ({:?})", status.message(), status.code())]
-    Call { rpc: &'static str, family: Family, status: Box<tonic::Status> },
-    /// After the driver was called: the mount or its traces may be there.
-    #[error("{0}")]
-    After(String),
-}
-
-impl Fault {
-    fn before(what: &str) -> impl FnOnce(stowage_mount::Error) -> Self {
-        move |error| Self::Before(format!("{what}: {error}"))
-    }
-
-    fn after(what: &str) -> impl FnOnce(stowage_mount::Error) -> Self {
-        move |error| Self::After(format!("{what}: {error}"))
-    }
-
-    fn is_uncertain(&self) -> bool {
-        match self {
-            Self::Before(_) => false,
-            Self::Call { family, status, .. } => outcome_of(*family, status).may_be_running(),
-            Self::After(_) => true,
-        }
-    }
-
-    fn ended(&self) -> Ended<()> {
-        let code = match self {
-            Self::Before(_) | Self::After(_) => "Node".to_owned(),
-            Self::Call { status, .. } => format!("{:?}", status.code()),
-        };
-        let failure = Failure { code, message: self.to_string() };
-        if self.is_uncertain() { Ended::Uncertain(failure) } else { Ended::Failed(failure) }
-    }
-}
+use crate::world::{Driver, Hold, Published, Staged};
 
 impl Manager {
     pub(crate) async fn stage(self: Arc<Self>, usage: Use, pod: ObjectRef, before: Option<Staged>) -> Ended<()> {
@@ -318,47 +279,6 @@ impl Manager {
         tracing::warn!(pod = %pod.key, volume = %usage.volume, error = %fault, "mounting failed");
         self.recorder.record(pod, Note::warning("FailedMount", message));
     }
-}
-
-/// How the volume is used, in CSI's words.
-fn capability(usage: &Use, driver: &DriverInfo) -> Result<VolumeCapability, Fault> {
-    let finer = driver.has_finer_access_modes();
-    let mode = match usage.access_modes {
-        // The API server does not let such a volume in; the kubelet takes it for ReadWriteOnce.
-        modes if modes.is_empty() => Ok(CsiAccessMode::SingleNodeWriter),
-        modes => access_mode::fold_to_csi(modes, finer).or_else(|error| {
-            // Modes that are no single capability: the kubelet takes the first.
-            modes.iter().next().map_or(Err(error), |mode| access_mode::to_csi(mode, finer))
-        }),
-    };
-    let mode = mode.map_err(|error| Fault::Before(error.to_string()))?;
-    let group = usage.fs_group.filter(|_| driver.takes_mount_group());
-    let mount = MountVolume {
-        fs_type: usage.fs_type.clone(),
-        mount_flags: usage.mount_options.clone(),
-        volume_mount_group: group.map(|group| group.to_string()).unwrap_or_default(),
-    };
-    Ok(VolumeCapability {
-        access_mode: Some(AccessMode { mode: mode.number() }),
-        access_type: Some(AccessType::Mount(mount)),
-    })
-}
-
-/// What a driver is told about the pod, if it wants to know.
-fn pod_info(pod: &Pod) -> BTreeMap<String, String> {
-    let pairs = [
-        ("pod.name", pod.meta.name.as_str()),
-        ("pod.namespace", &pod.meta.namespace),
-        ("pod.uid", &pod.meta.uid),
-        ("serviceAccount.name", &pod.spec.service_account_name),
-        ("ephemeral", "false"),
-    ];
-    pairs.map(|(key, value)| (format!("csi.storage.k8s.io/{key}"), value.to_owned())).into()
-}
-
-fn path_text(path: &Path) -> Result<String, Fault> {
-    let text = path.to_str().map(str::to_owned);
-    text.ok_or_else(|| Fault::Before(format!("path {} is not UTF-8, which CSI needs", path.display())))
 }
 
 #[cfg(test)]

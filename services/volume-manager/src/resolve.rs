@@ -55,7 +55,8 @@ fn check_claim(pod: &Pod, volume: &PodVolume, claim: &Claim) -> Result<(), Error
     if volume.source == PodVolumeSource::Ephemeral && !claim.is_owned_by(pod) {
         return Err(Error::UseForeignClaim { name: name() });
     }
-    if claim.status.phase != ClaimPhase::Bound || !claim.names_volume() {
+    // The scheduler places pods on the mark of a completed binding; the claim's status follows a moment later.
+    if !claim.is_fully_bound() || claim.status.phase == ClaimPhase::Lost {
         return Err(Error::UseUnboundClaim { name: name() });
     }
     Ok(())

@@ -1,11 +1,13 @@
 use stowage_csi::v1::node_service_capability::rpc::Type as Capability;
 use stowage_csi::v1::volume_capability::access_mode::Mode;
+use stowage_csi::v1::volume_capability::{AccessType, MountVolume};
 use stowage_model::AccessMode as Access;
 use stowage_model::access_mode::AccessModes;
 use tonic::{Code, Status};
 
 use super::*;
 use crate::registration::Version;
+use crate::world::DriverInfo;
 
 fn driver(capabilities: impl IntoIterator<Item = Capability>) -> DriverInfo {
     DriverInfo {

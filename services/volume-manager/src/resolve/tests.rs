@@ -72,8 +72,16 @@ fn everything_the_driver_must_know_comes_from_pod_claim_and_volume() {
 
 #[test]
 fn s74_a_claim_that_is_not_bound_is_refused() {
-    refused(&claim(|c| c["status"]["phase"] = "Pending".into()), &persistent(|_| {}), "claim c is not bound yet");
+    let unmarked = |c: &mut Value| c["metadata"]["annotations"] = Value::Null;
+    refused(&claim(unmarked), &persistent(|_| {}), "claim c is not bound yet");
+    refused(&claim(|c| c["status"]["phase"] = "Lost".into()), &persistent(|_| {}), "claim c is not bound yet");
     refused(&claim(|c| c["spec"]["volumeName"] = Value::Null), &persistent(|_| {}), "claim c is not bound yet");
+}
+
+#[test]
+fn a_claim_whose_binding_is_completed_need_not_say_so_in_its_status() {
+    let claim = claim(|c| c["status"]["phase"] = "Pending".into());
+    assert!(with(&pod(), &claim, &persistent(|_| {}), None).is_ok());
 }
 
 #[test]

@@ -1,0 +1,45 @@
+//! How a step ends when it does not end well, and what that says about the mount.
+
+use stowage_csi::Family;
+use stowage_csi::code::outcome_of;
+use stowage_runtime::operation::{Ended, Failure};
+
+/// Why a step towards or away from a mount did not end well.
+#[derive(Debug, thiserror::Error)]
+pub enum Fault {
+    /// Before the driver was called: everything is as it was.
+    #[error("{0}")]
+    Before(String),
+    #[error("{rpc}: {} ({:?})", status.message(), status.code())]
+    Call { rpc: &'static str, family: Family, status: Box<tonic::Status> },
+    /// After the driver was called: the mount or its traces may be there.
+    #[error("{0}")]
+    After(String),
+}
+
+impl Fault {
+    pub fn before(what: &str) -> impl FnOnce(stowage_mount::Error) -> Self {
+        move |error| Self::Before(format!("{what}: {error}"))
+    }
+
+    pub fn after(what: &str) -> impl FnOnce(stowage_mount::Error) -> Self {
+        move |error| Self::After(format!("{what}: {error}"))
+    }
+
+    pub fn is_uncertain(&self) -> bool {
+        match self {
+            Self::Before(_) => false,
+            Self::Call { family, status, .. } => outcome_of(*family, status).may_be_running(),
+            Self::After(_) => true,
+        }
+    }
+
+    pub fn ended(&self) -> Ended<()> {
+        let code = match self {
+            Self::Before(_) | Self::After(_) => "Node".to_owned(),
+            Self::Call { status, .. } => format!("{:?}", status.code()),
+        };
+        let failure = Failure { code, message: self.to_string() };
+        if self.is_uncertain() { Ended::Uncertain(failure) } else { Ended::Failed(failure) }
+    }
+}
