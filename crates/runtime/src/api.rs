@@ -210,9 +210,12 @@ impl Api {
             Ok(answer) => {
                 // The answer is a Status or the last version when the object is gone, the object itself while
                 // finalizers or a grace period hold it; only a read tells these apart for every server.
-                let held = answer["metadata"]["deletionTimestamp"].is_string()
-                    && (answer["metadata"]["finalizers"].as_array().is_some_and(|list| !list.is_empty())
-                        || answer["metadata"]["deletionGracePeriodSeconds"].as_i64().is_some_and(|s| s > 0));
+                let metadata = &answer["metadata"];
+                let finalizers = metadata["finalizers"].as_array().is_some_and(|list| !list.is_empty());
+                // The last version of a pod deleted without grace still tells the grace it once had.
+                let graceful = how.grace_period_seconds != Some(0)
+                    && metadata["deletionGracePeriodSeconds"].as_i64().is_some_and(|seconds| seconds > 0);
+                let held = metadata["deletionTimestamp"].is_string() && (finalizers || graceful);
                 if held {
                     cache.observe(decode::<T>("delete", &id, answer)?);
                 } else {

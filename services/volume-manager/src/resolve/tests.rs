@@ -15,7 +15,10 @@ fn pod() -> Pod {
 
 fn claim(rest: impl FnOnce(&mut Value)) -> Claim {
     let mut claim = json!({
-        "metadata": { "name": "c", "namespace": "ns", "uid": "claim-uid" },
+        "metadata": {
+            "name": "c", "namespace": "ns", "uid": "claim-uid",
+            "annotations": { "pv.kubernetes.io/bind-completed": "yes" },
+        },
         "spec": { "volumeName": "pv" },
         "status": { "phase": "Bound" },
     });

@@ -171,7 +171,10 @@ impl Stage {
         let spec = json!({ "podInfoOnMount": true });
         self.create(kinds::CSI_DRIVER, json!({ "metadata": { "name": NAME }, "spec": spec })).await;
         let claim = json!({
-            "metadata": { "name": "claim", "namespace": "default" },
+            "metadata": {
+                "name": "claim", "namespace": "default",
+                "annotations": { "pv.kubernetes.io/bind-completed": "yes" },
+            },
             "spec": {
                 "accessModes": ["ReadWriteOnce"], "volumeName": "pv", "storageClassName": "",
                 "resources": { "requests": { "storage": "1Gi" } },
