@@ -1,27 +1,44 @@
 //! One signal for "something in the world is different now".
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
-use tokio::sync::watch;
+use tokio::sync::Notify;
 
-/// Counts changes of the world and wakes who waits for the next; clones share the count.
-#[derive(Debug, Clone)]
-pub struct Changes(Arc<watch::Sender<u64>>);
+/// Counts changes of the world and wakes who waits for the next, in the order in which they began to wait.
+///
+/// tokio's watch channel would wake them in a random order.
+#[derive(Debug, Clone, Default)]
+pub struct Changes(Arc<Shared>);
 
-impl Default for Changes {
-    fn default() -> Self {
-        Self(Arc::new(watch::Sender::new(0)))
-    }
+#[derive(Debug, Default)]
+struct Shared {
+    count: AtomicU64,
+    waiting: Notify,
 }
 
 impl Changes {
     /// Something changed.
     pub fn announce(&self) {
-        self.0.send_modify(|count| *count += 1);
+        self.0.count.fetch_add(1, Ordering::AcqRel);
+        self.0.waiting.notify_waiters();
     }
 
-    /// A receiver that sees every change from now on.
-    pub fn subscribe(&self) -> watch::Receiver<u64> {
-        self.0.subscribe()
+    /// How many changes there were.
+    pub fn count(&self) -> u64 {
+        self.0.count.load(Ordering::Acquire)
+    }
+
+    /// Resolves when there were more changes than these.
+    pub async fn beyond(&self, count: u64) {
+        loop {
+            let mut notified = std::pin::pin!(self.0.waiting.notified());
+            // Registered before the look, so that nothing falls between the two.
+            notified.as_mut().enable();
+            if self.count() > count {
+                return;
+            }
+            notified.await;
+        }
     }
 }

@@ -195,11 +195,14 @@ impl World {
 
     /// Waits until a look at the world finds what is waited for, looking again after every change.
     pub async fn until(&self, what: &str, limit: Duration, mut look: impl FnMut() -> bool) -> Result<(), Hang> {
-        let mut changes = self.0.changes.subscribe();
+        let changes = &self.0.changes;
         let found = async {
-            while !look() {
-                // The sender lives in the world, so the wait cannot fail.
-                let _ = changes.changed().await;
+            loop {
+                let seen = changes.count();
+                if look() {
+                    return;
+                }
+                changes.beyond(seen).await;
             }
         };
         if tokio::time::timeout(limit, found).await.is_ok() {

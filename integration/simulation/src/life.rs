@@ -1,6 +1,7 @@
 //! The life of a claim: made, mounted for a pod, released, gone.
 
-use std::sync::Arc;
+use std::collections::BTreeSet;
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use futures::FutureExt;
@@ -41,7 +42,7 @@ impl Script {
 }
 
 /// How a life went.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub struct Report {
     /// Everything the services did.
     pub trace: Vec<Point>,
@@ -51,28 +52,38 @@ pub struct Report {
     pub claim_deleted: usize,
     /// Virtual time from the beginning to the end.
     pub took: Duration,
+    /// Services that gave up by themselves, and why.
+    pub ends: Vec<String>,
     /// What was found wrong.
     pub wrong: Vec<String>,
 }
 
-/// Plays a life in a new world; a hang ends it early and is among what is wrong.
+/// Plays a life and checks the invariants after every change; a hang ends it early and is among what is wrong.
 pub async fn play(world: &World, script: &Script) -> Report {
-    let mut stage = Stage {
-        world,
-        script,
-        report: Report {
-            trace: Vec::new(),
-            claim_made: 0,
-            claim_deleted: 0,
-            took: Duration::ZERO,
-            wrong: Vec::new(),
-        },
-    };
-    if let Err(hang) = stage.play().await {
-        stage.report.wrong.push(hang.to_string());
+    let mut stage = Stage { world, script, report: Report::default() };
+    let broken: Arc<Mutex<BTreeSet<Violation>>> = Arc::default();
+    let watcher = tokio::spawn(watch(world.clone(), Arc::clone(&broken)));
+    let played = stage.play().await;
+    watcher.abort();
+    let broken = broken.lock().expect("nobody panics while holding the set").clone();
+    stage.note(broken.into_iter().collect());
+    if let Err(hang) = played {
+        let observed = world.observe();
+        stage.note(observed.violations_at_rest());
+        stage.note(observed.leftovers());
+        stage.report.wrong.insert(0, hang.to_string());
     }
     stage.report.trace = world.trace().points();
     stage.report
+}
+
+async fn watch(world: World, broken: Arc<Mutex<BTreeSet<Violation>>>) {
+    loop {
+        let seen = world.changes().count();
+        let violations = world.observe().violations();
+        broken.lock().expect("nobody panics while holding the set").extend(violations);
+        world.changes().beyond(seen).await;
+    }
 }
 
 struct Stage<'a> {
@@ -95,8 +106,7 @@ impl Stage<'_> {
         admin.create(kinds::CLAIM, manifests::claim(CLAIM, "1Gi")).await.expect(made);
         admin.create(kinds::POD, manifests::pod(POD, CLAIM)).await.expect(made);
         let gave_up = || self.script.delete_claim && !world.is_armed();
-        let running = || gave_up() || is_running(world);
-        world.until("the pod Running with its volume", LIMIT, running).await?;
+        world.until("the pod Running with its volume", LIMIT, || gave_up() || is_running(world)).await?;
         if !gave_up() {
             self.check_mounted();
         }
@@ -109,12 +119,13 @@ impl Stage<'_> {
         world.until("the end of everything", LIMIT, || is_all_gone(world)).await?;
         self.report.took = world.elapsed();
 
-        // What is still on its way now needs no time any more.
+        // Whoever is still down or late now comes back and must find nothing to do.
+        tokio::time::sleep(self.script.options.downtime).await;
         world.settle().await;
         let observed = world.observe();
         self.note(observed.violations_at_rest());
         self.note(observed.leftovers());
-        self.report.wrong.extend(pipeline.ends());
+        self.report.ends = pipeline.ends();
         for (service, numbers) in world.numbers() {
             if numbers.missed_wakeups > 0 {
                 self.report.wrong.push(format!("{service}: {} wake-ups were missed", numbers.missed_wakeups));
@@ -135,9 +146,9 @@ impl Stage<'_> {
 
     fn check_mounted(&mut self) {
         let observed = self.world.observe();
-        self.note(observed.violations());
-        if observed.driver.volumes.len() != 1 || observed.driver.published.len() != 1 {
-            self.report.wrong.push(format!("the pod runs, but the driver has {:?}", observed.driver));
+        let (volumes, driver) = (observed.volumes.len(), &observed.driver);
+        if (volumes, driver.volumes.len(), driver.published.len()) != (1, 1, 1) {
+            self.report.wrong.push(format!("the pod runs, but there are {volumes} volumes and the driver has {driver:?}"));
         }
     }
 

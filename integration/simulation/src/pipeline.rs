@@ -44,11 +44,13 @@ pub struct Options {
     pub journal: bool,
     /// Whether the driver is there.
     pub driver: bool,
+    /// Between the moment a service is stopped and its next start; with any at all, everybody else is done before.
+    pub downtime: Duration,
 }
 
 impl Default for Options {
     fn default() -> Self {
-        Self { journal: true, driver: true }
+        Self { journal: true, driver: true, downtime: Duration::ZERO }
     }
 }
 
@@ -76,7 +78,7 @@ impl Pipeline {
         let ends = Arc::default();
         let supervisors = SERVICES.map(|service| {
             let start = start_of(service, world, options);
-            tokio::spawn(supervise(world.clone(), service, start, Arc::clone(&ends)))
+            tokio::spawn(supervise(world.clone(), service, start, options.downtime, Arc::clone(&ends)))
         });
         Self { world: world.clone(), supervisors: supervisors.into(), ends, driver }
     }
@@ -118,7 +120,13 @@ impl Drop for Kill {
 }
 
 /// Keeps a service alive: when its gate says stop it is killed where it stands and begins a new life.
-async fn supervise(world: World, service: &'static str, start: Start, ends: Arc<Mutex<Vec<String>>>) {
+async fn supervise(
+    world: World,
+    service: &'static str,
+    start: Start,
+    downtime: Duration,
+    ends: Arc<Mutex<Vec<String>>>,
+) {
     loop {
         let life = world.life(service);
         let mut running = tokio::spawn(start(&life));
@@ -133,6 +141,9 @@ async fn supervise(world: World, service: &'static str, start: Start, ends: Arc<
                 running.abort();
                 // Whatever it held is gone once the task is: nothing of the old life overlaps with the new one.
                 let _ = running.await;
+                if !downtime.is_zero() {
+                    tokio::time::sleep(downtime).await;
+                }
             }
             Some(ended) => {
                 let why = match ended {

@@ -45,18 +45,16 @@ pub struct SimulatedRegistry {
 
 impl PluginSource for SimulatedRegistry {
     fn watch(&self) -> io::Result<BoxStream<'static, io::Result<PluginEvent>>> {
-        let changes = self.sockets.changes().subscribe();
         let (sockets, dir) = (self.sockets.clone(), self.dir.clone());
         let known: BTreeMap<String, u64> = BTreeMap::new();
-        let start = (known, VecDeque::new(), changes);
-        let events = stream::unfold(start, move |(mut known, mut waiting, mut changes)| {
+        let events = stream::unfold((known, VecDeque::new()), move |(mut known, mut waiting)| {
             let (sockets, dir) = (sockets.clone(), dir.clone());
             async move {
                 loop {
                     if let Some(event) = waiting.pop_front() {
-                        return Some((Ok(event), (known, waiting, changes)));
+                        return Some((Ok(event), (known, waiting)));
                     }
-                    changes.mark_unchanged();
+                    let seen = sockets.changes().count();
                     let found = sockets.in_dir(&dir);
                     let gone = known.keys().filter(|path| !found.contains_key(*path)).cloned();
                     waiting.extend(gone.map(PluginEvent::Vanished));
@@ -64,8 +62,7 @@ impl PluginSource for SimulatedRegistry {
                     waiting.extend(new.map(|(path, _)| PluginEvent::Appeared(path.clone())));
                     known = found;
                     if waiting.is_empty() {
-                        // The sender lives as long as the world.
-                        let _ = changes.changed().await;
+                        sockets.changes().beyond(seen).await;
                     }
                 }
             }

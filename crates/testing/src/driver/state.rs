@@ -40,6 +40,11 @@ impl State {
         self.calls.iter().filter(|call| call.split(' ').next() == Some(rpc)).count()
     }
 
+    /// How many volumes were ever made.
+    pub fn made(&self) -> u64 {
+        self.made
+    }
+
     /// Whether nothing of the driver's is left anywhere.
     pub fn is_empty(&self) -> bool {
         self.volumes.is_empty() && self.attached.is_empty() && self.staged.is_empty() && self.published.is_empty()
