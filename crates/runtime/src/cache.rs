@@ -47,15 +47,17 @@ impl<T> Clone for Cache<T> {
 struct Inner<T> {
     state: Mutex<State<T>>,
     subscribers: Mutex<Vec<Arc<Subscriber<T>>>>,
-    /// Revision the watch has reached; 0 before the first list.
+    /// Announces `State::reached` to those who wait for it.
     progress: watch::Sender<u64>,
 }
 
 struct State<T> {
     objects: BTreeMap<Key, Arc<T>>,
     unknown: BTreeSet<Key>,
-    /// Uids known to be gone whose late watch events must not bring them back.
+    /// Uids that an answer said are gone, until the watch says so too: its late events must not bring them back.
     gone: BTreeMap<Key, String>,
+    /// Revision the watch has reached; 0 before the first list. Everything of the kind up to it has been seen.
+    reached: u64,
     indexes: Vec<Index<T>>,
 }
 
@@ -101,6 +103,7 @@ impl<T: Projection> Cache<T> {
                 objects: BTreeMap::new(),
                 unknown: BTreeSet::new(),
                 gone: BTreeMap::new(),
+                reached: 0,
                 indexes,
             }),
             subscribers: Mutex::new(Vec::new()),
@@ -156,60 +159,64 @@ impl<T: Projection> Cache<T> {
         self.len() == 0
     }
 
-    /// Takes in a version, from the watch or from an answer; older ones are ignored. Says whether the view changed.
+    /// Takes in the answer to a write or a fresh read; older versions are ignored. Says whether the view changed.
+    ///
+    /// An object that the watch, which is already past that version, does not show was deleted meanwhile: its late
+    /// answer does not bring it back.
     pub fn observe(&self, object: T) -> bool {
         let key = object.key();
+        let mut state = self.lock();
+        if !state.objects.contains_key(&key) && object.meta().revision <= state.reached {
+            state.unknown.remove(&key);
+            return false;
+        }
+        self.take(state, key, object, None)
+    }
+
+    fn take(&self, mut state: MutexGuard<'_, State<T>>, key: Key, object: T, reached: Option<u64>) -> bool {
         let object = Arc::new(object);
-        let before = {
-            let mut state = self.lock();
-            let meta = object.meta();
-            if state.gone.get(&key) == Some(&meta.uid) {
+        let meta = object.meta();
+        state.reached = state.reached.max(reached.unwrap_or(0));
+        if state.gone.get(&key) == Some(&meta.uid) {
+            return false;
+        }
+        let before = state.objects.get(&key).cloned();
+        if let Some(known) = &before
+            && known.meta().revision >= meta.revision
+        {
+            // Same version: a fresh read confirmed it, so it is known again.
+            let cleared = known.meta().revision == meta.revision && state.unknown.remove(&key);
+            if !cleared {
                 return false;
             }
-            let before = state.objects.get(&key).cloned();
-            if let Some(known) = &before
-                && known.meta().revision >= meta.revision
-            {
-                // Same version: a fresh read confirmed it, so it is known again.
-                let cleared = known.meta().revision == meta.revision && state.unknown.remove(&key);
-                if !cleared {
-                    return false;
-                }
-            } else {
-                state.unknown.remove(&key);
-                state.insert(key.clone(), Arc::clone(&object));
-            }
-            before
-        };
+        } else {
+            state.unknown.remove(&key);
+            state.insert(key.clone(), Arc::clone(&object));
+        }
+        drop(state);
         self.publish(&Change { key: &key, before: before.as_ref(), after: Some(&object) });
         true
     }
 
-    /// Takes in that the object with this uid is gone.
+    /// Takes in an answer that says the object with this uid is gone.
     pub fn observe_gone(&self, key: &Key, uid: &str) -> bool {
-        let before = {
-            let mut state = self.lock();
-            match state.objects.get(key) {
-                Some(known) if known.meta().uid != uid => return false,
-                Some(_) => {
-                    state.unknown.remove(key);
-                    state.gone.insert(key.clone(), uid.to_owned());
-                    state.remove(key)
-                }
-                None => {
-                    state.unknown.remove(key);
-                    state.gone.insert(key.clone(), uid.to_owned());
-                    None
-                }
-            }
-        };
-        match before {
-            Some(before) => {
-                self.publish(&Change { key, before: Some(&before), after: None });
-                true
-            }
-            None => false,
+        let mut state = self.lock();
+        let present = state.objects.get(key).is_some_and(|known| known.meta().uid == uid);
+        if present {
+            state.gone.insert(key.clone(), uid.to_owned());
         }
+        self.drop_object(state, key, uid)
+    }
+
+    fn drop_object(&self, mut state: MutexGuard<'_, State<T>>, key: &Key, uid: &str) -> bool {
+        if state.objects.get(key).is_some_and(|known| known.meta().uid != uid) {
+            return false;
+        }
+        state.unknown.remove(key);
+        let Some(before) = state.remove(key) else { return false };
+        drop(state);
+        self.publish(&Change { key, before: Some(&before), after: None });
+        true
     }
 
     /// Takes in a fresh read that found nothing under this key.
@@ -232,30 +239,35 @@ impl<T: Projection> Cache<T> {
     /// A watch event said the object is gone.
     pub fn watched_deletion(&self, object: &T) {
         let key = object.key();
-        self.observe_gone(&key, &object.meta().uid);
-        // The watch has caught up with this uid's end, so no later event can mention it.
+        let meta = object.meta();
         let mut state = self.lock();
-        if state.gone.get(&key) == Some(&object.meta().uid) {
+        state.reached = state.reached.max(meta.revision);
+        // The watch has caught up with this uid's end, so no later event can mention it.
+        if state.gone.get(&key) == Some(&meta.uid) {
             state.gone.remove(&key);
         }
-        drop(state);
-        self.advance(object.meta().revision);
+        self.drop_object(state, &key, &meta.uid);
+        self.announce();
     }
 
     /// A watch event carried a version.
     pub fn watched(&self, object: T) {
         let revision = object.meta().revision;
-        self.observe(object);
-        self.advance(revision);
+        self.take(self.lock(), object.key(), object, Some(revision));
+        self.announce();
     }
 
     /// The watch has reached this revision.
     pub fn advance(&self, revision: u64) {
-        self.0.progress.send_if_modified(|reached| {
-            let forward = revision > *reached;
-            *reached = (*reached).max(revision);
-            forward
-        });
+        let mut state = self.lock();
+        state.reached = state.reached.max(revision);
+        drop(state);
+        self.announce();
+    }
+
+    fn announce(&self) {
+        let reached = self.lock().reached;
+        self.0.progress.send_if_modified(|announced| std::mem::replace(announced, reached) != reached);
     }
 
     /// Replaces the view by a finished list at a revision.
@@ -263,31 +275,30 @@ impl<T: Projection> Cache<T> {
     /// Objects missing from it are gone unless an answer newer than the list made them. A list older than what the
     /// watch had reached means the server was restored from a backup: then the list alone is true.
     pub fn relist(&self, objects: Vec<T>, revision: u64) {
-        let restored = revision < *self.0.progress.borrow();
         let listed: BTreeMap<Key, T> = objects.into_iter().map(|object| (object.key(), object)).collect();
-        let missing: Vec<(Key, String)> = {
+        let (restored, missing) = {
             let mut state = self.lock();
+            let restored = revision < state.reached;
             state.gone.clear();
             if restored {
                 state.unknown.clear();
+                state.reached = 0;
             }
             let missing = state.objects.iter().filter(|(key, known)| {
                 !listed.contains_key(*key) && (restored || known.meta().revision <= revision)
             });
-            missing.map(|(key, known)| (key.clone(), known.meta().uid.clone())).collect()
+            let missing: Vec<(Key, String)> =
+                missing.map(|(key, known)| (key.clone(), known.meta().uid.clone())).collect();
+            (restored, missing)
         };
         for (key, uid) in missing {
-            self.observe_gone(&key, &uid);
-            self.lock().gone.remove(&key);
+            self.drop_object(self.lock(), &key, &uid);
         }
         for (key, object) in listed {
             if restored {
                 self.forget_version(&key, &object);
             }
-            self.observe(object);
-        }
-        if restored {
-            self.0.progress.send_replace(revision);
+            self.take(self.lock(), key, object, None);
         }
         // Even an empty collection at revision 0 counts as listed.
         self.advance(revision.max(1));
@@ -303,7 +314,7 @@ impl<T: Projection> Cache<T> {
 
     /// Whether the first list has arrived.
     pub fn is_synced(&self) -> bool {
-        *self.0.progress.borrow() > 0
+        self.lock().reached > 0
     }
 
     /// Resolves when the first list has arrived.

@@ -81,6 +81,18 @@ fn an_object_we_deleted_is_not_brought_back_by_a_late_event() {
 }
 
 #[test]
+fn the_late_answer_of_a_write_that_ended_an_object_does_not_bring_it_back() {
+    let cache = Cache::new();
+    cache.relist(vec![thing("a", "1", 5, "red")], 5);
+    // Removing the last finalizer ends the object; its watch event overtakes the answer.
+    cache.watched_deletion(&thing("a", "1", 8, "red"));
+    cache.observe(thing("a", "1", 8, "red"));
+    assert_eq!(color(&cache, "a"), None);
+    cache.observe(thing("b", "2", 9, "ours"));
+    assert_eq!(color(&cache, "b").as_deref(), Some("ours"), "an answer ahead of the watch is believed");
+}
+
+#[test]
 fn the_late_end_of_a_namesake_does_not_remove_its_successor() {
     let cache = Cache::new();
     cache.observe(thing("a", "2", 9, "new"));
