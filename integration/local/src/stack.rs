@@ -1,0 +1,292 @@
+//! Which processes make a stack, and how each is started.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::fs;
+use std::net::TcpListener;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use anyhow::{Context as _, bail, ensure};
+use nix::sys::signal::Signal;
+use serde_json::Value;
+use stowage_model::object::kinds;
+use tokio::time::{Instant, sleep};
+
+use crate::api::{Api, PATIENCE};
+use crate::objects::{self, DRIVER, IMMEDIATE, WAITING};
+use crate::process::Process;
+
+/// The nodes of a stack.
+pub const NODES: [&str; 2] = ["node-1", "node-2"];
+
+/// How long a service may take to end after SIGTERM.
+const DRAIN: Duration = Duration::from_secs(60);
+const LOOK: Duration = Duration::from_millis(20);
+
+/// One process of a stack; in the order in which they are started.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Service {
+    Apiserver,
+    Driver,
+    PvController,
+    Provisioner,
+    AttachDetachController,
+    Attacher,
+    Scheduler,
+    NodeDriver(&'static str),
+    Registrar(&'static str),
+    VolumeManager(&'static str),
+}
+
+impl Service {
+    /// Everything a claim's life needs.
+    pub fn all() -> Vec<Self> {
+        let mut all = vec![
+            Self::Apiserver,
+            Self::Driver,
+            Self::PvController,
+            Self::Provisioner,
+            Self::AttachDetachController,
+            Self::Attacher,
+            Self::Scheduler,
+        ];
+        for node in NODES {
+            all.extend([Self::NodeDriver(node), Self::Registrar(node), Self::VolumeManager(node)]);
+        }
+        all
+    }
+
+    /// What makes, binds and deletes volumes, without any node.
+    pub fn provisioning() -> Vec<Self> {
+        vec![Self::Apiserver, Self::Driver, Self::PvController, Self::Provisioner]
+    }
+
+    fn binary(self) -> &'static str {
+        match self {
+            Self::Apiserver => "apiserver",
+            Self::Driver | Self::NodeDriver(_) => "node-plugin",
+            Self::PvController => "pv-controller",
+            Self::Provisioner => "provisioner",
+            Self::AttachDetachController => "attach-detach-controller",
+            Self::Attacher => "attacher",
+            Self::Scheduler => "scheduler",
+            Self::Registrar(_) => "registrar",
+            Self::VolumeManager(_) => "volume-manager",
+        }
+    }
+
+    fn args(self, place: &Place) -> Vec<String> {
+        let kubeconfig = format!("--kubeconfig={}", place.kubeconfig().display());
+        let socket = format!("--csi-address={}", place.socket().display());
+        let pool = format!("--pool=default={}", place.pool().display());
+        // A successor must not wait for the lease of one that was killed.
+        let alone = "--leader-elect=false".to_owned();
+        match self {
+            Self::Apiserver => vec![
+                format!("--listen=127.0.0.1:{}", place.port),
+                format!("--data-dir={}", place.root.join("api").display()),
+                format!("--kubeconfig-out={}", place.kubeconfig().display()),
+            ],
+            Self::Driver => vec![
+                format!("--endpoint=unix://{}", place.socket().display()),
+                "--nodeid=controller".to_owned(),
+                pool,
+                "--mode=controller".to_owned(),
+            ],
+            Self::PvController | Self::AttachDetachController | Self::Scheduler => vec![kubeconfig, alone],
+            Self::Provisioner | Self::Attacher => vec![kubeconfig, socket],
+            Self::NodeDriver(node) => vec![
+                format!("--endpoint=unix://{}", place.node_socket(node).display()),
+                format!("--nodeid={node}"),
+                pool,
+                "--mode=node".to_owned(),
+            ],
+            Self::Registrar(node) => vec![
+                format!("--csi-address={}", place.node_socket(node).display()),
+                format!("--kubelet-registration-path={}", place.node_socket(node).display()),
+                format!("--plugin-registration-path={}", place.registry(node).display()),
+            ],
+            Self::VolumeManager(node) => {
+                vec![kubeconfig, format!("--node-name={node}"), format!("--root-dir={}", place.node(node).display())]
+            }
+        }
+    }
+}
+
+impl fmt::Display for Service {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Driver => f.write_str("node-plugin-controller"),
+            Self::NodeDriver(node) | Self::Registrar(node) | Self::VolumeManager(node) => {
+                write!(f, "{}-{node}", self.binary())
+            }
+            _ => f.write_str(self.binary()),
+        }
+    }
+}
+
+/// Where a stack keeps its things.
+#[derive(Debug, Clone)]
+pub struct Place {
+    /// The directory above all.
+    pub root: PathBuf,
+    port: u16,
+}
+
+impl Place {
+    /// Makes the directories and takes a port.
+    pub fn prepare(root: &Path) -> anyhow::Result<Self> {
+        let place = Self { root: root.to_owned(), port: free_port()? };
+        let mut folders = vec![place.logs(), place.pool()];
+        folders.extend(NODES.map(|node| place.registry(node)));
+        for folder in folders {
+            fs::create_dir_all(&folder).with_context(|| format!("cannot create {}", folder.display()))?;
+        }
+        Ok(place)
+    }
+
+    pub fn logs(&self) -> PathBuf {
+        self.root.join("logs")
+    }
+
+    pub fn kubeconfig(&self) -> PathBuf {
+        self.root.join("kubeconfig")
+    }
+
+    pub fn pool(&self) -> PathBuf {
+        self.root.join("pool")
+    }
+
+    /// Socket of the driver's controller part.
+    pub fn socket(&self) -> PathBuf {
+        self.root.join("csi.sock")
+    }
+
+    /// What a kubelet would call its root directory.
+    pub fn node(&self, node: &str) -> PathBuf {
+        self.root.join("nodes").join(node)
+    }
+
+    fn node_socket(&self, node: &str) -> PathBuf {
+        self.node(node).join("csi.sock")
+    }
+
+    fn registry(&self, node: &str) -> PathBuf {
+        self.node(node).join("plugins_registry")
+    }
+}
+
+/// Running services; all are killed when this is dropped.
+pub struct Stack {
+    /// Where everything is.
+    pub place: Place,
+    /// How to talk to it.
+    pub api: Api,
+    processes: BTreeMap<Service, Process>,
+}
+
+impl Stack {
+    /// Starts these services, the API server among them, and makes the driver's objects and classes.
+    pub async fn start(place: Place, services: &[Service]) -> anyhow::Result<Self> {
+        let server = Process::start("apiserver", "apiserver", &Service::Apiserver.args(&place), &place.logs())?;
+        let mut processes = BTreeMap::from([(Service::Apiserver, server)]);
+        let api = connect(&place, &mut processes).await?;
+        api.create(kinds::CSI_DRIVER, objects::csi_driver(DRIVER, true)).await?;
+        api.create(kinds::STORAGE_CLASS, objects::class(IMMEDIATE, DRIVER, "Immediate")).await?;
+        api.create(kinds::STORAGE_CLASS, objects::class(WAITING, DRIVER, "WaitForFirstConsumer")).await?;
+        let mut stack = Self { place, api, processes };
+        for service in services.iter().filter(|service| **service != Service::Apiserver) {
+            stack.launch(*service)?;
+        }
+        for service in services {
+            if let Service::VolumeManager(node) = service {
+                stack.api.until(kinds::NODE, node, |node| is_ready(node?), "to be ready").await?;
+                stack.api.until(kinds::CSI_NODE, node, |node| has_driver(node?), "to know the driver").await?;
+            }
+        }
+        Ok(stack)
+    }
+
+    /// Starts a service that does not run.
+    pub fn launch(&mut self, service: Service) -> anyhow::Result<()> {
+        let args = service.args(&self.place);
+        let process = Process::start(&service.to_string(), service.binary(), &args, &self.place.logs())?;
+        self.processes.insert(service, process);
+        Ok(())
+    }
+
+    /// `kill -9`, and the body taken away. Fails if the service had ended by itself.
+    pub fn kill(&mut self, service: Service) -> anyhow::Result<()> {
+        let mut process = self.processes.remove(&service).with_context(|| format!("{service} does not run"))?;
+        match process.exited()? {
+            None => Ok(()),
+            Some(status) => bail!("{service} had ended by itself: {status}"),
+        }
+    }
+
+    /// Fails if a service ended by itself.
+    pub fn all_run(&mut self) -> anyhow::Result<()> {
+        for (service, process) in &mut self.processes {
+            if let Some(status) = process.exited()? {
+                bail!("{service} ended by itself: {status}");
+            }
+        }
+        Ok(())
+    }
+
+    /// What a service has printed.
+    pub fn said(&self, service: Service) -> anyhow::Result<String> {
+        self.processes.get(&service).with_context(|| format!("{service} does not run"))?.said()
+    }
+
+    /// SIGTERM to all, the API server last; each must end well.
+    pub async fn stop(mut self) -> anyhow::Result<()> {
+        self.all_run()?;
+        let server = self.processes.remove(&Service::Apiserver);
+        self.processes.values().try_for_each(|process| process.signal(Signal::SIGTERM))?;
+        for process in self.processes.values_mut() {
+            let status = process.ended(DRAIN).await?;
+            ensure!(status.success(), "{} ended with {status} after SIGTERM", process.name());
+        }
+        let Some(mut server) = server else { return Ok(()) };
+        server.signal(Signal::SIGTERM)?;
+        let status = server.ended(DRAIN).await?;
+        ensure!(status.success(), "{} ended with {status} after SIGTERM", server.name());
+        Ok(())
+    }
+}
+
+/// Waits for the kubeconfig, which is written once the server answers.
+async fn connect(place: &Place, processes: &mut BTreeMap<Service, Process>) -> anyhow::Result<Api> {
+    let deadline = Instant::now() + PATIENCE;
+    let kubeconfig = place.kubeconfig();
+    while !kubeconfig.try_exists().context("cannot look for the kubeconfig")? {
+        for process in processes.values_mut() {
+            if let Some(status) = process.exited()? {
+                bail!("{} ended at its start: {status}", process.name());
+            }
+        }
+        ensure!(Instant::now() < deadline, "no kubeconfig after {} s", PATIENCE.as_secs());
+        sleep(LOOK).await;
+    }
+    Api::connect(&kubeconfig).await
+}
+
+/// A port to come back on: below the range from which outgoing connections take theirs while the server is away.
+fn free_port() -> anyhow::Result<u16> {
+    let start = u16::try_from(std::process::id() % 10_000)? + 20_000;
+    (start..32_000)
+        .chain(20_000..start)
+        .find(|port| TcpListener::bind(("127.0.0.1", *port)).is_ok())
+        .context("no free port between 20000 and 32000")
+}
+
+fn is_ready(node: &Value) -> Option<()> {
+    let conditions = node["status"]["conditions"].as_array()?;
+    conditions.iter().any(|one| one["type"] == "Ready" && one["status"] == "True").then_some(())
+}
+
+fn has_driver(node: &Value) -> Option<()> {
+    node["spec"]["drivers"].as_array()?.iter().any(|driver| driver["name"] == DRIVER).then_some(())
+}

@@ -1,0 +1,144 @@
+//! Twenty rounds in which every service is killed with SIGKILL at random moments while claims live, move and end.
+//!
+//! `STOWAGE_SEED=N` repeats the order and the moments of a run, `STOWAGE_ROUNDS=N` makes it shorter or longer. What the
+//! machine makes of the moments is its own affair.
+#![allow(clippy::unwrap_used)]
+
+use std::collections::BTreeMap;
+use std::str::FromStr;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context as _, anyhow};
+use futures::future::try_join_all;
+use rand::rngs::StdRng;
+use rand::seq::SliceRandom as _;
+use rand::{Rng as _, RngCore as _, SeedableRng as _};
+
+use local_suite::life::{DATA_BYTES, Life, all_over};
+use local_suite::objects::{IMMEDIATE, WAITING};
+use local_suite::stack::{NODES, Place, Service, Stack};
+use local_suite::{leftovers, machine};
+
+const SEED: u64 = 20_240_229;
+const ROUNDS: usize = 20;
+const CLAIMS: usize = 4;
+/// Between two kills.
+const PAUSE_MS: u64 = 400;
+/// Between a kill and the new start.
+const ABSENCE_MS: u64 = 200;
+
+fn setting<T: FromStr>(name: &str, default: T) -> anyhow::Result<T> {
+    match std::env::var(name) {
+        Ok(text) => text.parse().map_err(|_| anyhow!("{name}={text:?} is not a number")),
+        Err(_) => Ok(default),
+    }
+}
+
+/// What one claim goes through in a round.
+struct Plan {
+    claim: String,
+    class: &'static str,
+    from: &'static str,
+    to: &'static str,
+    /// The second pod is there before the first one is told to go, and waits for the volume.
+    overlapping: bool,
+    data: Vec<u8>,
+}
+
+impl Plan {
+    fn draw(round: usize, index: usize, rng: &mut StdRng) -> Self {
+        let mut nodes = NODES;
+        nodes.shuffle(rng);
+        let mut data = vec![0; DATA_BYTES];
+        rng.fill_bytes(&mut data);
+        Self {
+            claim: format!("r{round}-{index}"),
+            class: if rng.random() { IMMEDIATE } else { WAITING },
+            from: nodes[0],
+            to: nodes[1],
+            overlapping: rng.random(),
+            data,
+        }
+    }
+
+    async fn live(&self, life: &Life<'_>) -> anyhow::Result<()> {
+        let (first, second) = (format!("{}-a", self.claim), format!("{}-b", self.claim));
+        life.begin(self.class, "16Mi").await?;
+        life.start(&first, self.from).await?;
+        life.write(&first, self.from, &self.data).await?;
+        if self.overlapping {
+            life.start(&second, self.to).await?;
+            life.stop(&first).await?;
+        } else {
+            life.stop(&first).await?;
+            life.start(&second, self.to).await?;
+        }
+        life.check(&second, self.to, &self.data).await?;
+        life.stop(&second).await?;
+        life.end().await
+    }
+}
+
+/// Kills every service once, in random order.
+async fn kill_each(stack: &mut Stack, rng: &mut StdRng, kills: &mut BTreeMap<Service, u32>) -> anyhow::Result<()> {
+    let mut services = Service::all();
+    services.shuffle(rng);
+    for service in services {
+        // The moments are the point of this test: nothing waits for anything here.
+        tokio::time::sleep(Duration::from_millis(rng.random_range(0..PAUSE_MS))).await;
+        stack.kill(service)?;
+        *kills.entry(service).or_default() += 1;
+        tokio::time::sleep(Duration::from_millis(rng.random_range(0..ABSENCE_MS))).await;
+        stack.launch(service)?;
+    }
+    Ok(())
+}
+
+async fn round(
+    stack: &mut Stack,
+    number: usize,
+    rng: &mut StdRng,
+    kills: &mut BTreeMap<Service, u32>,
+) -> anyhow::Result<()> {
+    let plans: Vec<Plan> = (0..CLAIMS).map(|index| Plan::draw(number, index, rng)).collect();
+    let (api, place) = (stack.api.clone(), stack.place.clone());
+    let lives = try_join_all(
+        plans.iter().map(async |plan| plan.live(&Life { api: &api, place: &place, claim: plan.claim.clone() }).await),
+    );
+    tokio::try_join!(lives, kill_each(stack, rng, kills))?;
+    all_over(&api).await?;
+    stack.all_run()?;
+    leftovers::none(&place.root).await
+}
+
+#[test]
+fn claims_end_mounted_and_leave_nothing_whoever_is_killed_when() {
+    machine::with_mounts(async |root| {
+        let seed = setting("STOWAGE_SEED", SEED)?;
+        let rounds = setting("STOWAGE_ROUNDS", ROUNDS)?;
+        let replay = format!("replay with STOWAGE_SEED={seed} cargo test -p local-suite --test kill");
+        eprintln!("{rounds} rounds; {replay}");
+        let began = Instant::now();
+        let mut rng = StdRng::seed_from_u64(seed);
+        let mut kills = BTreeMap::new();
+        let mut stack = Stack::start(Place::prepare(&root)?, &Service::all()).await?;
+        for number in 0..rounds {
+            let start = Instant::now();
+            let done = round(&mut stack, number, &mut rng, &mut kills).await;
+            done.with_context(|| format!("round {number}; {replay}"))?;
+            eprintln!("round {number}: {:.1} s", start.elapsed().as_secs_f32());
+        }
+        stack.stop().await?;
+        leftovers::none(&root).await?;
+        let total: u32 = kills.values().sum();
+        let claims = rounds * CLAIMS;
+        eprintln!(
+            "{rounds} rounds, {claims} claims, {total} kills in {:.0} s, nothing left",
+            began.elapsed().as_secs_f32()
+        );
+        for (service, count) in kills {
+            eprintln!("  {service}: {count}");
+        }
+        Ok(())
+    });
+}
