@@ -4,7 +4,9 @@
 //! machine makes of the moments is its own affair.
 #![allow(clippy::unwrap_used)]
 
+use std::cell::Cell;
 use std::collections::BTreeMap;
+use std::fmt;
 use std::str::FromStr;
 use std::time::{Duration, Instant};
 
@@ -21,7 +23,8 @@ use local_suite::{leftovers, machine};
 
 const SEED: u64 = 20_240_229;
 const ROUNDS: usize = 20;
-const CLAIMS: usize = 4;
+/// Claims that live at the same time.
+const SLOTS: usize = 4;
 /// Between two kills.
 const PAUSE_MS: u64 = 400;
 /// Between a kill and the new start.
@@ -46,13 +49,13 @@ struct Plan {
 }
 
 impl Plan {
-    fn draw(round: usize, index: usize, rng: &mut StdRng) -> Self {
+    fn draw(claim: String, rng: &mut StdRng) -> Self {
         let mut nodes = NODES;
         nodes.shuffle(rng);
         let mut data = vec![0; DATA_BYTES];
         rng.fill_bytes(&mut data);
         Self {
-            claim: format!("r{round}-{index}"),
+            claim,
             class: if rng.random() { IMMEDIATE } else { WAITING },
             from: nodes[0],
             to: nodes[1],
@@ -79,6 +82,19 @@ impl Plan {
     }
 }
 
+impl fmt::Display for Plan {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let order = if self.overlapping { "the second pod first" } else { "one pod after the other" };
+        write!(f, "class {}, {} to {}, {order}", self.class, self.from, self.to)
+    }
+}
+
+#[derive(Default)]
+struct Tally {
+    claims: u32,
+    kills: BTreeMap<Service, u32>,
+}
+
 /// Kills every service once, in random order.
 async fn kill_each(stack: &mut Stack, rng: &mut StdRng, kills: &mut BTreeMap<Service, u32>) -> anyhow::Result<()> {
     let mut services = Service::all();
@@ -94,18 +110,28 @@ async fn kill_each(stack: &mut Stack, rng: &mut StdRng, kills: &mut BTreeMap<Ser
     Ok(())
 }
 
-async fn round(
-    stack: &mut Stack,
-    number: usize,
-    rng: &mut StdRng,
-    kills: &mut BTreeMap<Service, u32>,
-) -> anyhow::Result<()> {
-    let plans: Vec<Plan> = (0..CLAIMS).map(|index| Plan::draw(number, index, rng)).collect();
+/// Every slot lives one claim after the other until the killing is over, so that each kill hits claims on their way.
+async fn round(stack: &mut Stack, number: usize, rng: &mut StdRng, tally: &mut Tally) -> anyhow::Result<()> {
     let (api, place) = (stack.api.clone(), stack.place.clone());
-    let lives = try_join_all(
-        plans.iter().map(async |plan| plan.live(&Life { api: &api, place: &place, claim: plan.claim.clone() }).await),
-    );
-    tokio::try_join!(lives, kill_each(stack, rng, kills))?;
+    let killing = Cell::new(true);
+    let slots: Vec<StdRng> = (0..SLOTS).map(|_| StdRng::from_rng(rng)).collect();
+    let lives = try_join_all(slots.into_iter().enumerate().map(async |(slot, mut rng)| {
+        let mut lived = 0;
+        while killing.get() {
+            let plan = Plan::draw(format!("r{number}-s{slot}-{lived}"), &mut rng);
+            let life = Life { api: &api, place: &place, claim: plan.claim.clone() };
+            plan.live(&life).await.with_context(|| format!("claim {}: {plan}", plan.claim))?;
+            lived += 1;
+        }
+        Ok(lived)
+    }));
+    let kills = async {
+        let killed = kill_each(stack, rng, &mut tally.kills).await;
+        killing.set(false);
+        killed
+    };
+    let (lived, ()) = tokio::try_join!(lives, kills)?;
+    tally.claims += lived.iter().sum::<u32>();
     all_over(&api).await?;
     stack.all_run()?;
     leftovers::none(&place.root).await
@@ -120,22 +146,20 @@ fn claims_end_mounted_and_leave_nothing_whoever_is_killed_when() {
         eprintln!("{rounds} rounds; {replay}");
         let began = Instant::now();
         let mut rng = StdRng::seed_from_u64(seed);
-        let mut kills = BTreeMap::new();
+        let mut tally = Tally::default();
         let mut stack = Stack::start(Place::prepare(&root)?, &Service::all()).await?;
         for number in 0..rounds {
             let start = Instant::now();
-            let done = round(&mut stack, number, &mut rng, &mut kills).await;
+            let done = round(&mut stack, number, &mut rng, &mut tally).await;
             done.with_context(|| format!("round {number}; {replay}"))?;
             eprintln!("round {number}: {:.1} s", start.elapsed().as_secs_f32());
         }
         stack.stop().await?;
         leftovers::none(&root).await?;
+        let Tally { claims, kills } = tally;
         let total: u32 = kills.values().sum();
-        let claims = rounds * CLAIMS;
-        eprintln!(
-            "{rounds} rounds, {claims} claims, {total} kills in {:.0} s, nothing left",
-            began.elapsed().as_secs_f32()
-        );
+        let seconds = began.elapsed().as_secs();
+        eprintln!("{rounds} rounds, {claims} claims, {total} kills in {seconds} s, nothing left");
         for (service, count) in kills {
             eprintln!("  {service}: {count}");
         }
