@@ -22,7 +22,11 @@ fn main() {
 
 fn compare() {
     let own = std::env::current_exe().expect("a running program has a path");
-    println!("{OBJECTS} objects, resident bytes each (JSON on the wire: {} claim, {} volume)", claim(0).to_string().len(), volume(0).to_string().len());
+    println!(
+        "{OBJECTS} objects, resident bytes each (JSON on the wire: {} claim, {} volume)",
+        claim(0).to_string().len(),
+        volume(0).to_string().len()
+    );
     for variants in [["claim-cache", "claim-typed", "claim-json"], ["volume-cache", "volume-typed", "volume-json"]] {
         let measured = variants.map(|variant| {
             let output = Command::new(&own).arg(variant).output().expect("we can start ourselves");

@@ -21,6 +21,9 @@ use crate::cache::Cache;
 pub use error::Error;
 pub use patch::{Patch, Target};
 
+/// A request that is not answered by then never will be: the connection is dead.
+const REQUEST_LIMIT: Duration = Duration::from_secs(60);
+
 /// How often a throttled request is sent again before the caller is told.
 const THROTTLED_TRIES: u32 = 10;
 
@@ -253,6 +256,8 @@ impl Api {
         while let Err(silence) = self.refresh(cache, key).await {
             tries += 1;
             if tries >= FRESH_READ_TRIES {
+                // The watch goes on reading; whoever waits for this object is woken by the answer.
+                cache.leave_unread(key);
                 return Err(silence);
             }
             tokio::time::sleep(Duration::from_millis(100) * 2_u32.pow(tries)).await;
@@ -289,7 +294,8 @@ impl Api {
                 request = request.header(http::header::CONTENT_TYPE, content_type);
             }
             let request = request.body(body.clone().into_bytes()).map_err(|source| Error::build(verb, id, source))?;
-            match self.client.request::<T>(request).await {
+            let answer = tokio::time::timeout(REQUEST_LIMIT, self.client.request::<T>(request)).await;
+            match answer.unwrap_or_else(|_| Err(silence())) {
                 Ok(answer) => return Ok(answer),
                 Err(source) => {
                     let error = Error::from_client(verb, id, source);
@@ -355,6 +361,10 @@ fn verb(method: &Method) -> &'static str {
         "DELETE" => "delete",
         _ => "call",
     }
+}
+
+fn silence() -> kube::Error {
+    kube::Error::Service(format!("nothing heard for {} s", REQUEST_LIMIT.as_secs()).into())
 }
 
 fn decode<T: DeserializeOwned>(verb: &'static str, id: &ObjectId, value: Value) -> Result<T, Error> {

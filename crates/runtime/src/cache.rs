@@ -6,9 +6,9 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, MutexGuard};
 
-use tokio::sync::watch;
+use tokio::sync::{Notify, watch};
 
-use stowage_model::object::{Key, Projection};
+use stowage_model::object::{Key, Meta, Projection};
 
 /// What the cache can say about one object.
 #[derive(Debug, Clone, PartialEq)]
@@ -49,11 +49,18 @@ struct Inner<T> {
     subscribers: Mutex<Vec<Arc<Subscriber<T>>>>,
     /// Announces `State::reached` to those who wait for it.
     progress: watch::Sender<u64>,
+    /// Announces a key in `State::unread`.
+    unread: Notify,
 }
 
 struct State<T> {
     objects: BTreeMap<Key, Arc<T>>,
+    /// A write of ours got no answer, and no fresh read since.
     unknown: BTreeSet<Key>,
+    /// Unknown keys that whoever feeds the cache must read.
+    unread: BTreeSet<Key>,
+    /// Objects that exist in a form we cannot read.
+    unreadable: BTreeSet<Key>,
     /// Uids that an answer said are gone, until the watch says so too: its late events must not bring them back.
     gone: BTreeMap<Key, String>,
     /// Revision the watch has reached; 0 before the first list. Everything of the kind up to it has been seen.
@@ -94,20 +101,21 @@ impl<T: Projection> Cache<T> {
 
     /// An empty cache that also finds objects by computed values.
     pub fn indexed(indexes: &[(&'static str, IndexFn<T>)]) -> Self {
-        let indexes = indexes
-            .iter()
-            .map(|(name, values)| Index { name, values: *values, keys: BTreeMap::new() })
-            .collect();
+        let indexes =
+            indexes.iter().map(|(name, values)| Index { name, values: *values, keys: BTreeMap::new() }).collect();
         Self(Arc::new(Inner {
             state: Mutex::new(State {
                 objects: BTreeMap::new(),
                 unknown: BTreeSet::new(),
+                unread: BTreeSet::new(),
+                unreadable: BTreeSet::new(),
                 gone: BTreeMap::new(),
                 reached: 0,
                 indexes,
             }),
             subscribers: Mutex::new(Vec::new()),
             progress: watch::Sender::new(0),
+            unread: Notify::new(),
         }))
     }
 
@@ -124,7 +132,7 @@ impl<T: Projection> Cache<T> {
     /// What may be decided on.
     pub fn view(&self, key: &Key) -> View<T> {
         let state = self.lock();
-        if state.unknown.contains(key) {
+        if state.is_unknown(key) {
             return View::Unknown;
         }
         state.objects.get(key).cloned().map_or(View::Absent, View::Known)
@@ -133,7 +141,7 @@ impl<T: Projection> Cache<T> {
     /// Every object that is known, in key order.
     pub fn list(&self) -> Vec<Arc<T>> {
         let state = self.lock();
-        state.objects.iter().filter(|(key, _)| !state.unknown.contains(key)).map(|(_, object)| object.clone()).collect()
+        state.objects.iter().filter(|(key, _)| !state.is_unknown(key)).map(|(_, object)| object.clone()).collect()
     }
 
     /// Keys of every object, unknown ones included.
@@ -166,33 +174,39 @@ impl<T: Projection> Cache<T> {
     pub fn observe(&self, object: T) -> bool {
         let key = object.key();
         let mut state = self.lock();
+        let was_unknown = state.unknown.remove(&key);
         if !state.objects.contains_key(&key) && object.meta().revision <= state.reached {
-            state.unknown.remove(&key);
+            drop(state);
+            self.known_again(&key, was_unknown);
             return false;
         }
-        self.take(state, key, object, None)
+        let changed = self.take(state, key.clone(), object);
+        if !changed {
+            self.known_again(&key, was_unknown);
+        }
+        changed
     }
 
-    fn take(&self, mut state: MutexGuard<'_, State<T>>, key: Key, object: T, reached: Option<u64>) -> bool {
+    /// Whoever rested because the object was unknown must decide again, even if nothing changed.
+    fn known_again(&self, key: &Key, was_unknown: bool) {
+        if was_unknown {
+            let object = self.get(key);
+            self.publish(&Change { key, before: object.as_ref(), after: object.as_ref() });
+        }
+    }
+
+    fn take(&self, mut state: MutexGuard<'_, State<T>>, key: Key, object: T) -> bool {
         let object = Arc::new(object);
         let meta = object.meta();
-        state.reached = state.reached.max(reached.unwrap_or(0));
         if state.gone.get(&key) == Some(&meta.uid) {
             return false;
         }
         let before = state.objects.get(&key).cloned();
-        if let Some(known) = &before
-            && known.meta().revision >= meta.revision
-        {
-            // Same version: a fresh read confirmed it, so it is known again.
-            let cleared = known.meta().revision == meta.revision && state.unknown.remove(&key);
-            if !cleared {
-                return false;
-            }
-        } else {
-            state.unknown.remove(&key);
-            state.insert(key.clone(), Arc::clone(&object));
+        if before.as_ref().is_some_and(|known| known.meta().revision >= meta.revision) {
+            return false;
         }
+        state.unreadable.remove(&key);
+        state.insert(key.clone(), Arc::clone(&object));
         drop(state);
         self.publish(&Change { key: &key, before: before.as_ref(), after: Some(&object) });
         true
@@ -201,18 +215,23 @@ impl<T: Projection> Cache<T> {
     /// Takes in an answer that says the object with this uid is gone.
     pub fn observe_gone(&self, key: &Key, uid: &str) -> bool {
         let mut state = self.lock();
+        let was_unknown = state.unknown.remove(key);
         let present = state.objects.get(key).is_some_and(|known| known.meta().uid == uid);
         if present {
             state.gone.insert(key.clone(), uid.to_owned());
         }
-        self.drop_object(state, key, uid)
+        let changed = self.drop_object(state, key, uid);
+        if !changed {
+            self.known_again(key, was_unknown);
+        }
+        changed
     }
 
     fn drop_object(&self, mut state: MutexGuard<'_, State<T>>, key: &Key, uid: &str) -> bool {
         if state.objects.get(key).is_some_and(|known| known.meta().uid != uid) {
             return false;
         }
-        state.unknown.remove(key);
+        state.unreadable.remove(key);
         let Some(before) = state.remove(key) else { return false };
         drop(state);
         self.publish(&Change { key, before: Some(&before), after: None });
@@ -225,7 +244,8 @@ impl<T: Projection> Cache<T> {
         match uid {
             Some(uid) => self.observe_gone(key, &uid),
             None => {
-                self.lock().unknown.remove(key);
+                let was_unknown = self.lock().unknown.remove(key);
+                self.known_again(key, was_unknown);
                 false
             }
         }
@@ -236,10 +256,33 @@ impl<T: Projection> Cache<T> {
         self.lock().unknown.insert(key.clone());
     }
 
+    /// The fresh read of an unknown object failed too: whoever feeds the cache goes on trying.
+    pub fn leave_unread(&self, key: &Key) {
+        let mut state = self.lock();
+        state.unknown.insert(key.clone());
+        state.unread.insert(key.clone());
+        drop(state);
+        self.0.unread.notify_one();
+    }
+
+    /// The next unknown object to be read. Cancel safe.
+    pub async fn next_unread(&self) -> Key {
+        loop {
+            if let Some(key) = self.lock().unread.pop_first() {
+                return key;
+            }
+            self.0.unread.notified().await;
+        }
+    }
+
+    /// An event or list has the object in a form we cannot read: it exists, and nobody may decide on it.
+    pub fn mark_unreadable(&self, key: Key) {
+        self.lock().unreadable.insert(key);
+    }
+
     /// A watch event said the object is gone.
-    pub fn watched_deletion(&self, object: &T) {
-        let key = object.key();
-        let meta = object.meta();
+    pub fn watched_deletion(&self, meta: &Meta) {
+        let key = meta.key();
         let mut state = self.lock();
         state.reached = state.reached.max(meta.revision);
         // The watch has caught up with this uid's end, so no later event can mention it.
@@ -252,8 +295,9 @@ impl<T: Projection> Cache<T> {
 
     /// A watch event carried a version.
     pub fn watched(&self, object: T) {
-        let revision = object.meta().revision;
-        self.take(self.lock(), object.key(), object, Some(revision));
+        let mut state = self.lock();
+        state.reached = state.reached.max(object.meta().revision);
+        self.take(state, object.key(), object);
         self.announce();
     }
 
@@ -275,6 +319,11 @@ impl<T: Projection> Cache<T> {
     /// Objects missing from it are gone unless an answer newer than the list made them. A list older than what the
     /// watch had reached means the server was restored from a backup: then the list alone is true.
     pub fn relist(&self, objects: Vec<T>, revision: u64) {
+        self.relist_with(objects, BTreeSet::new(), revision);
+    }
+
+    /// The same, where some objects of the list cannot be read: they exist, but are not known.
+    pub fn relist_with(&self, objects: Vec<T>, unreadable: BTreeSet<Key>, revision: u64) {
         let listed: BTreeMap<Key, T> = objects.into_iter().map(|object| (object.key(), object)).collect();
         let (restored, missing) = {
             let mut state = self.lock();
@@ -285,10 +334,13 @@ impl<T: Projection> Cache<T> {
                 state.reached = 0;
             }
             let missing = state.objects.iter().filter(|(key, known)| {
-                !listed.contains_key(*key) && (restored || known.meta().revision <= revision)
+                !listed.contains_key(*key)
+                    && !unreadable.contains(*key)
+                    && (restored || known.meta().revision <= revision)
             });
             let missing: Vec<(Key, String)> =
                 missing.map(|(key, known)| (key.clone(), known.meta().uid.clone())).collect();
+            state.unreadable = unreadable;
             (restored, missing)
         };
         for (key, uid) in missing {
@@ -298,7 +350,7 @@ impl<T: Projection> Cache<T> {
             if restored {
                 self.forget_version(&key, &object);
             }
-            self.take(self.lock(), key, object, None);
+            self.take(self.lock(), key, object);
         }
         // Even an empty collection at revision 0 counts as listed.
         self.advance(revision.max(1));
@@ -357,6 +409,10 @@ impl<T: Projection> Default for Cache<T> {
 }
 
 impl<T> State<T> {
+    fn is_unknown(&self, key: &Key) -> bool {
+        self.unknown.contains(key) || self.unreadable.contains(key)
+    }
+
     fn insert(&mut self, key: Key, object: Arc<T>) {
         self.remove(&key);
         for index in &mut self.indexes {

@@ -90,12 +90,17 @@ impl Context {
         self.leadership.as_ref().is_none_or(Leadership::valid)
     }
 
+    /// Waits for something unless a shutdown comes first.
+    pub async fn unless_shutdown<T>(&self, future: impl Future<Output = T>) -> Option<T> {
+        tokio::select! {
+            biased;
+            () = self.shutdown.requested() => None,
+            output = future => Some(output),
+        }
+    }
+
     /// Runs the service's work with its tasks; ends when the work ends, a task dies or the lease is lost.
-    pub async fn supervise(
-        &self,
-        mut tasks: Tasks,
-        work: impl Future<Output = Result<(), Stop>>,
-    ) -> Result<(), Stop> {
+    pub async fn supervise(&self, mut tasks: Tasks, work: impl Future<Output = Result<(), Stop>>) -> Result<(), Stop> {
         let lost = async {
             match &self.leadership {
                 Some(leadership) => {

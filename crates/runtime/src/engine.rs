@@ -204,8 +204,9 @@ pub async fn run<C: Controller>(
             }
             () = &mut resync => {
                 let now = context.clock.now();
+                let waiting: BTreeSet<&C::Key> = parked.values().flatten().collect();
                 for key in controller.keys() {
-                    if queue.is_idle(&key) && !controller.decide(&key, now, &reserved).actions.is_empty() {
+                    if queue.is_idle(&key) && !waiting.contains(&key) && !controller.decide(&key, now, &reserved).actions.is_empty() {
                         missed.inc();
                         tracing::warn!(controller = C::NAME, ?key, "the resync found work that no event announced");
                         queue.add(key);

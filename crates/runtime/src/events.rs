@@ -132,12 +132,18 @@ impl Writer {
     async fn write(&mut self, about: ObjectRef, note: Note, times: u64) {
         let now = self.clock.now();
         let series = (about.key.clone(), about.uid.clone(), note.clone());
-        let result = match self.known.get_mut(&series) {
+        let repeated = match self.known.get_mut(&series) {
             Some(known) => {
                 known.count += times;
                 let body = json!({ "count": known.count, "lastTimestamp": seconds(now) });
-                self.api.patch_raw(&known.id, body).await.map(|_| ())
+                Some(self.api.patch_raw(&known.id, body).await.map(|_| ()))
             }
+            None => None,
+        };
+        let result = match repeated {
+            // Events expire after an hour: a repetition then begins a new series.
+            Some(Err(error)) if error.is_not_found() => self.create(about, note, times, now, series.clone()).await,
+            Some(result) => result,
             None => self.create(about, note, times, now, series.clone()).await,
         };
         if let Err(error) = result {

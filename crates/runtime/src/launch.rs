@@ -125,8 +125,5 @@ where
 
 /// The pod's or machine's name.
 pub fn host_name() -> String {
-    nix::unistd::gethostname()
-        .ok()
-        .and_then(|name| name.into_string().ok())
-        .unwrap_or_else(|| "localhost".to_owned())
+    nix::unistd::gethostname().ok().and_then(|name| name.into_string().ok()).unwrap_or_else(|| "localhost".to_owned())
 }

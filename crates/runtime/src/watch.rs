@@ -1,13 +1,15 @@
 //! Keeps a cache true: list, then watch, resuming by revision and listing again only when the server forgot it.
 
+use std::collections::BTreeSet;
 use std::time::Duration;
 
 use futures::{AsyncBufReadExt, TryStreamExt};
 use http::Request;
 use serde::Deserialize;
 use serde_json::value::RawValue;
+use tokio::time::timeout;
 
-use stowage_model::object::Projection;
+use stowage_model::object::{Meta, Projection};
 
 use crate::api::Api;
 use crate::backoff::Backoff;
@@ -19,6 +21,9 @@ const PAGE: u32 = 500;
 
 /// The server ends a watch after this many seconds; jittered so that a fleet does not reconnect in step.
 const WATCH_SECONDS: f64 = 300.0;
+
+/// Servers send a bookmark every minute: a connection that is silent for longer is dead.
+const SILENCE: Duration = Duration::from_secs(150);
 
 const RECONNECT: Backoff = Backoff { base: Duration::from_millis(100), max: Duration::from_secs(30) };
 
@@ -95,6 +100,8 @@ enum Error {
     Read(std::io::Error),
     #[error("the server no longer knows revision {0}")]
     Expired(u64),
+    #[error("nothing heard for {} s", SILENCE.as_secs())]
+    Quiet,
     #[error("the server ended the watch without an event")]
     Silent,
     #[error("the server ended the watch: {message} ({code})")]
@@ -103,14 +110,32 @@ enum Error {
     Decode { what: &'static str, source: serde_json::Error },
 }
 
-/// Feeds the cache for ever. Failures are retried with backoff; one unreadable object is reported and skipped.
+/// Feeds the cache for ever. Failures are retried with backoff; one unreadable object is reported and left unknown.
 pub async fn feed<T: Projection>(api: Api, cache: Cache<T>, scope: Scope, random: Random) {
+    tokio::join!(keep_true(&api, &cache, &scope, &random), read_unknown(&api, &cache, &random));
+}
+
+/// Reads objects whose write and first fresh read got no answer, until there is one.
+async fn read_unknown<T: Projection>(api: &Api, cache: &Cache<T>, random: &Random) {
+    loop {
+        let key = cache.next_unread().await;
+        let mut failures = 0;
+        while let Err(error) = api.refresh(cache, &key).await {
+            failures += 1;
+            let delay = random.jitter(RECONNECT.delay(failures), 0.2);
+            tracing::debug!(kind = T::KIND.kind, %key, %error, ?delay, "an unknown object cannot be read yet");
+            tokio::time::sleep(delay).await;
+        }
+    }
+}
+
+async fn keep_true<T: Projection>(api: &Api, cache: &Cache<T>, scope: &Scope, random: &Random) {
     let mut position = None;
     let mut failures = 0;
     loop {
         let result = match position {
-            None => list(&api, &cache, &scope).await,
-            Some(revision) => follow(&api, &cache, &scope, revision, &random, &mut failures).await,
+            None => list(api, cache, scope).await,
+            Some(revision) => follow(api, cache, scope, revision, random, &mut failures).await,
         };
         match result {
             Ok(revision) => {
@@ -145,6 +170,7 @@ impl From<Error> for Stopped {
 
 async fn list<T: Projection>(api: &Api, cache: &Cache<T>, scope: &Scope) -> Result<u64, Stopped> {
     let mut objects = Vec::new();
+    let mut unreadable = BTreeSet::new();
     let mut next = String::new();
     loop {
         let mut query = vec![("limit", PAGE.to_string())];
@@ -152,16 +178,23 @@ async fn list<T: Projection>(api: &Api, cache: &Cache<T>, scope: &Scope) -> Resu
             query.push(("continue", next.clone()));
         }
         let request = request::<T>(scope, query);
-        let page: List = match api.client().request(request).await {
-            Ok(page) => page,
-            Err(kube::Error::Api(status)) if status.code == 410 => return Err(Error::Expired(0).into()),
-            Err(error) => return Err(Error::List(Box::new(error)).into()),
+        let page: List = match timeout(SILENCE, api.client().request(request)).await {
+            Ok(Ok(page)) => page,
+            Ok(Err(kube::Error::Api(status))) if status.code == 410 => return Err(Error::Expired(0).into()),
+            Ok(Err(error)) => return Err(Error::List(Box::new(error)).into()),
+            Err(_) => return Err(Error::Quiet.into()),
         };
-        objects.extend(page.items.unwrap_or_default().iter().filter_map(|raw| read::<T>(raw.get())));
+        for raw in page.items.unwrap_or_default() {
+            match read::<T>(raw.get()) {
+                Ok(object) => objects.push(object),
+                Err(Some(meta)) => _ = unreadable.insert(meta.key()),
+                Err(None) => {}
+            }
+        }
         next = page.metadata.next;
         if next.is_empty() {
             let revision = page.metadata.resource_version.parse().unwrap_or(0);
-            cache.relist(objects, revision);
+            cache.relist_with(objects, unreadable, revision);
             return Ok(revision);
         }
     }
@@ -184,14 +217,18 @@ async fn follow<T: Projection>(
     ];
     let mut reached = from;
     let mut silent = true;
-    let stream = match api.client().request_stream(request::<T>(scope, query)).await {
-        Ok(stream) => stream,
-        Err(kube::Error::Api(status)) if status.code == 410 => return Err(Error::Expired(from).into()),
-        Err(error) => return Err(Error::Watch(Box::new(error)).into()),
+    let stream = match timeout(SILENCE, api.client().request_stream(request::<T>(scope, query))).await {
+        Ok(Ok(stream)) => stream,
+        Ok(Err(kube::Error::Api(status))) if is_expired(&status) => return Err(Error::Expired(from).into()),
+        Ok(Err(error)) => return Err(Error::Watch(Box::new(error)).into()),
+        Err(_) => return Err(Error::Quiet.into()),
     };
     let mut lines = Box::pin(stream.lines());
     loop {
-        let line = match lines.try_next().await {
+        let Ok(line) = timeout(SILENCE, lines.try_next()).await else {
+            return Err(Stopped { error: Error::Quiet, reached: Some(reached) });
+        };
+        let line = match line {
             Ok(Some(line)) => line,
             // A server that ends watches without a word is not asked again at full speed.
             Ok(None) if silent => return Err(Stopped { error: Error::Silent, reached: Some(reached) }),
@@ -213,15 +250,27 @@ fn take_line<T: Projection>(cache: &Cache<T>, line: &str, from: u64) -> Result<u
     let line: Line<'_> = serde_json::from_str(line).map_err(decode("a watch event"))?;
     let raw = line.object.get();
     match line.kind {
-        "ADDED" | "MODIFIED" => Ok(read::<T>(raw).map_or(0, |object| {
-            let revision = object.meta().revision;
-            cache.watched(object);
-            revision
-        })),
-        "DELETED" => Ok(read::<T>(raw).map_or(0, |object| {
-            cache.watched_deletion(&object);
-            object.meta().revision
-        })),
+        "ADDED" | "MODIFIED" => match read::<T>(raw) {
+            Ok(object) => {
+                let revision = object.meta().revision;
+                cache.watched(object);
+                Ok(revision)
+            }
+            Err(Some(meta)) => {
+                cache.mark_unreadable(meta.key());
+                cache.advance(meta.revision);
+                Ok(meta.revision)
+            }
+            Err(None) => Ok(0),
+        },
+        // To end an object its metadata is enough.
+        "DELETED" => match read::<T>(raw).map(|object| object.meta().clone()).map_or_else(|meta| meta, Some) {
+            Some(meta) => {
+                cache.watched_deletion(&meta);
+                Ok(meta.revision)
+            }
+            None => Ok(0),
+        },
         "BOOKMARK" => {
             let bookmark: Bookmark = serde_json::from_str(raw).map_err(decode("a bookmark"))?;
             let revision = bookmark.metadata.resource_version.parse().unwrap_or(0);
@@ -230,7 +279,7 @@ fn take_line<T: Projection>(cache: &Cache<T>, line: &str, from: u64) -> Result<u
         }
         _ => {
             let status: Status = serde_json::from_str(raw).unwrap_or_default();
-            if status.code == 410 {
+            if status.code == 410 || is_too_large(&status.message) {
                 return Err(Error::Expired(from));
             }
             Err(Error::Ended { code: status.code, message: status.message })
@@ -238,18 +287,30 @@ fn take_line<T: Projection>(cache: &Cache<T>, line: &str, from: u64) -> Result<u
     }
 }
 
-fn read<T: Projection>(raw: &str) -> Option<T> {
-    match serde_json::from_str(raw) {
-        Ok(object) => Some(object),
-        Err(error) => {
-            let name = serde_json::from_str::<serde_json::Value>(raw)
-                .ok()
-                .and_then(|object| object["metadata"]["name"].as_str().map(str::to_owned))
-                .unwrap_or_default();
-            tracing::error!(kind = T::KIND.kind, name, %error, "object cannot be read and is skipped");
-            None
-        }
+/// The object, or at least its metadata, or nothing.
+fn read<T: Projection>(raw: &str) -> Result<T, Option<Meta>> {
+    #[derive(Deserialize)]
+    struct Unreadable {
+        metadata: Meta,
     }
+    serde_json::from_str(raw).map_err(|error| {
+        let meta = serde_json::from_str::<Unreadable>(raw).ok().map(|object| object.metadata);
+        let name = meta.as_ref().map(|meta| meta.key().to_string()).unwrap_or_default();
+        tracing::error!(kind = T::KIND.kind, name, %error, "object cannot be read: nothing is decided about it");
+        meta
+    })
+}
+
+/// Whether the server cannot go on from our revision: it forgot it, or was restored from before it.
+fn is_expired(status: &kube::core::Status) -> bool {
+    let causes = status.details.iter().flat_map(|details| &details.causes);
+    status.code == 410
+        || causes.into_iter().any(|cause| cause.reason == "ResourceVersionTooLarge")
+        || is_too_large(&status.message)
+}
+
+fn is_too_large(message: &str) -> bool {
+    message.to_ascii_lowercase().contains("too large resource version")
 }
 
 fn request<T: Projection>(scope: &Scope, mut query: Vec<(&'static str, String)>) -> Request<Vec<u8>> {

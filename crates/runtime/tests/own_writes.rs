@@ -1,7 +1,7 @@
 //! Rules 1 and 2 of the design against the embedded API server: our writes are seen whatever happens to their answers,
 //! and fields we do not know survive them.
 
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -40,6 +40,7 @@ struct World {
     api: Api,
     cache: Cache<Claim>,
     fault: Arc<Mutex<Fault>>,
+    down: Arc<AtomicBool>,
     requests: Arc<AtomicU32>,
 }
 
@@ -57,16 +58,21 @@ fn world() -> World {
     });
     let fault = Arc::new(Mutex::new(Fault::None));
     let requests = Arc::new(AtomicU32::new(0));
+    let down = Arc::new(AtomicBool::new(false));
     let service = {
         let (server, fault, requests) = (server.clone(), Arc::clone(&fault), Arc::clone(&requests));
+        let down = Arc::clone(&down);
         tower::service_fn(move |request: Request<Body>| {
             let (service, requests) = (server.service(), Arc::clone(&requests));
             let is_write = *request.method() != Method::GET;
-            let fault = if is_write { std::mem::replace(&mut *fault.lock().unwrap(), Fault::None) } else { Fault::None };
+            let is_down = down.load(Ordering::Relaxed);
+            let fault =
+                if is_write { std::mem::replace(&mut *fault.lock().unwrap(), Fault::None) } else { Fault::None };
             async move {
                 requests.fetch_add(1, Ordering::Relaxed);
                 let lost = || Err(Lost::from("connection reset"));
                 match fault {
+                    _ if is_down => lost(),
                     Fault::RequestLost => lost(),
                     Fault::Throttled => {
                         let status = json!({ "kind": "Status", "apiVersion": "v1", "status": "Failure", "code": 429,
@@ -77,14 +83,18 @@ fn world() -> World {
                     }
                     Fault::None | Fault::AnswerLost => {
                         let answer = service.oneshot(request).await.unwrap();
-                        if fault == Fault::AnswerLost { lost() } else { Ok(answer.map(|body| body.map_err(Lost::from).boxed_unsync())) }
+                        if fault == Fault::AnswerLost {
+                            lost()
+                        } else {
+                            Ok(answer.map(|body| body.map_err(Lost::from).boxed_unsync()))
+                        }
                     }
                 }
             }
         })
     };
     let api = Api::new(kube::Client::new(service, "default"));
-    World { server, api, cache: Cache::new(), fault, requests }
+    World { server, api, cache: Cache::new(), fault, down, requests }
 }
 
 fn key() -> Key {
@@ -285,6 +295,36 @@ async fn a_watch_that_fell_too_far_behind_lists_again_and_misses_nothing() {
         }
         world.cache.reached(current.revision).await;
         assert_eq!(world.known().selected_node(), Some("n199"));
+    };
+    tokio::select! {
+        biased;
+        panicked = tasks.supervise() => panic!("{panicked}"),
+        () = story => {}
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_object_left_unknown_by_a_long_outage_is_read_when_the_server_is_back() {
+    let world = world();
+    let claim = world.created().await;
+    let mut tasks = Tasks::new();
+    let feed = watch::feed(world.api.clone(), world.cache.clone(), Scope::all(), Random::seeded(1));
+    tasks.spawner().spawn(feed);
+    let woken = Arc::new(tokio::sync::Notify::new());
+    let story = async {
+        world.cache.synced().await;
+        world.down.store(true, Ordering::Relaxed);
+        let error = world.api.patch(&world.cache, &Target::exact(&claim.meta), Part::Main, note("a")).await.unwrap_err();
+        assert!(error.is_unanswered(), "{error}");
+        assert_eq!(world.cache.view(&key()), View::Unknown, "every fresh read failed");
+        tokio::time::sleep(Duration::from_secs(600)).await;
+        world.cache.on_change({
+            let woken = Arc::clone(&woken);
+            move |_| woken.notify_one()
+        });
+        world.down.store(false, Ordering::Relaxed);
+        woken.notified().await;
+        assert_eq!(world.known().selected_node(), None, "the write had never arrived");
     };
     tokio::select! {
         biased;

@@ -4,7 +4,7 @@ use futures::FutureExt;
 use serde::Deserialize;
 use serde_json::json;
 
-use stowage_model::object::{Kind, Meta, kinds};
+use stowage_model::object::{Kind, kinds};
 
 use super::*;
 
@@ -61,6 +61,49 @@ fn a_write_without_an_answer_makes_the_object_unknown_until_one_fresh_read() {
 }
 
 #[test]
+fn a_watch_event_does_not_end_the_unknown_state() {
+    let cache = Cache::new();
+    cache.relist(vec![thing("a", "1", 5, "red")], 5);
+    cache.mark_unknown(&key("a"));
+    // Somebody else's write: ours may still be on its way.
+    cache.watched(thing("a", "1", 6, "green"));
+    assert_eq!(cache.view(&key("a")), View::Unknown);
+    // A fresh read older than the newest event is a fresh read all the same.
+    cache.observe(thing("a", "1", 5, "red"));
+    assert_eq!(color(&cache, "a").as_deref(), Some("green"));
+    assert!(matches!(cache.view(&key("a")), View::Known(_)));
+}
+
+#[test]
+fn whoever_rested_on_an_unknown_object_is_woken_when_it_is_known_again() {
+    let cache: Cache<Thing> = Cache::new();
+    let changes = Arc::new(AtomicUsize::new(0));
+    cache.on_change({
+        let changes = Arc::clone(&changes);
+        move |_| {
+            changes.fetch_add(1, Ordering::Relaxed);
+        }
+    });
+    cache.mark_unknown(&key("a"));
+    cache.observe_absent(&key("a"));
+    assert_eq!(changes.load(Ordering::Relaxed), 1);
+    cache.relist(vec![thing("a", "1", 5, "red")], 5);
+    cache.mark_unknown(&key("a"));
+    cache.observe(thing("a", "1", 5, "red"));
+    assert_eq!(changes.load(Ordering::Relaxed), 3);
+}
+
+#[test]
+fn an_object_that_cannot_be_read_is_unknown_not_absent() {
+    let cache = Cache::new();
+    cache.relist(vec![thing("a", "1", 5, "red")], 5);
+    cache.relist_with(vec![], BTreeSet::from([key("a")]), 7);
+    assert_eq!(cache.view(&key("a")), View::Unknown);
+    cache.watched(thing("a", "1", 8, "green"));
+    assert!(matches!(cache.view(&key("a")), View::Known(_)));
+}
+
+#[test]
 fn a_fresh_read_that_finds_nothing_ends_the_unknown_state() {
     let cache: Cache<Thing> = Cache::new();
     cache.mark_unknown(&key("a"));
@@ -75,7 +118,7 @@ fn an_object_we_deleted_is_not_brought_back_by_a_late_event() {
     cache.observe_gone(&key("a"), "1");
     cache.watched(thing("a", "1", 7, "green"));
     assert_eq!(color(&cache, "a"), None);
-    cache.watched_deletion(&thing("a", "1", 8, "green"));
+    cache.watched_deletion(&thing("a", "1", 8, "green").meta);
     cache.watched(thing("a", "2", 9, "new"));
     assert_eq!(color(&cache, "a").as_deref(), Some("new"));
 }
@@ -85,7 +128,7 @@ fn the_late_answer_of_a_write_that_ended_an_object_does_not_bring_it_back() {
     let cache = Cache::new();
     cache.relist(vec![thing("a", "1", 5, "red")], 5);
     // Removing the last finalizer ends the object; its watch event overtakes the answer.
-    cache.watched_deletion(&thing("a", "1", 8, "red"));
+    cache.watched_deletion(&thing("a", "1", 8, "red").meta);
     cache.observe(thing("a", "1", 8, "red"));
     assert_eq!(color(&cache, "a"), None);
     cache.observe(thing("b", "2", 9, "ours"));
@@ -96,7 +139,7 @@ fn the_late_answer_of_a_write_that_ended_an_object_does_not_bring_it_back() {
 fn the_late_end_of_a_namesake_does_not_remove_its_successor() {
     let cache = Cache::new();
     cache.observe(thing("a", "2", 9, "new"));
-    cache.watched_deletion(&thing("a", "1", 8, "old"));
+    cache.watched_deletion(&thing("a", "1", 8, "old").meta);
     assert_eq!(color(&cache, "a").as_deref(), Some("new"));
 }
 
@@ -126,7 +169,7 @@ fn a_restored_server_is_believed_although_its_revisions_are_lower() {
 async fn waiting_for_an_own_write_ends_with_a_change_a_deletion_a_bookmark_or_a_relist() {
     let endings: [fn(&Cache<Thing>); 4] = [
         |cache| cache.watched(thing("a", "1", 9, "green")),
-        |cache| cache.watched_deletion(&thing("a", "1", 9, "red")),
+        |cache| cache.watched_deletion(&thing("a", "1", 9, "red").meta),
         |cache| cache.advance(9),
         |cache| cache.relist(vec![], 9),
     ];

@@ -77,7 +77,8 @@ fn context() -> Context {
     let service = tower::service_fn(|_: http::Request<kube::client::Body>| async {
         Err::<http::Response<kube::client::Body>, std::io::Error>(std::io::Error::other("unused"))
     });
-    let mut context = Context::real(kube::Client::new(service, "default"), Arc::new(stowage_csi::UnixConnector), "test");
+    let mut context =
+        Context::real(kube::Client::new(service, "default"), Arc::new(stowage_csi::UnixConnector), "test");
     context.random = crate::random::Random::seeded(1);
     context
 }

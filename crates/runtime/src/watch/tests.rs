@@ -2,6 +2,7 @@ use stowage_model::Claim;
 use stowage_model::object::Key;
 
 use super::*;
+use crate::cache::View;
 
 fn line(kind: &str, name: &str, revision: u64) -> String {
     format!(
@@ -17,14 +18,22 @@ fn events_move_the_cache_and_say_how_far_they_are() {
     assert!(cache.get(&Key::namespaced("n", "a")).is_some());
     assert_eq!(take_line(&cache, &line("DELETED", "a", 5), 0).unwrap(), 5);
     assert!(cache.is_empty());
-    assert_eq!(take_line(&cache, r#"{"type":"BOOKMARK","object":{"metadata":{"resourceVersion":"9"}}}"#, 0).unwrap(), 9);
+    assert_eq!(
+        take_line(&cache, r#"{"type":"BOOKMARK","object":{"metadata":{"resourceVersion":"9"}}}"#, 0).unwrap(),
+        9
+    );
 }
 
 #[test]
-fn one_unreadable_object_is_skipped_and_the_watch_goes_on() {
+fn one_unreadable_object_is_unknown_and_the_watch_goes_on() {
     let cache: Cache<Claim> = Cache::new();
     let bad = r#"{"type":"ADDED","object":{"metadata":{"name":"bad","resourceVersion":"x"}}}"#;
     assert_eq!(take_line(&cache, bad, 0).unwrap(), 0);
+    let odd = line("MODIFIED", "a", 2).replace(r#""2"}"#, r#""2"},"spec":{"resources":7}"#);
+    assert_eq!(take_line(&cache, &odd, 0).unwrap(), 2);
+    assert_eq!(cache.view(&Key::namespaced("n", "a")), View::Unknown);
+    assert_eq!(take_line(&cache, &odd.replace("MODIFIED", "DELETED"), 0).unwrap(), 2);
+    assert_eq!(cache.view(&Key::namespaced("n", "a")), View::Absent);
     assert_eq!(take_line(&cache, &line("ADDED", "a", 3), 0).unwrap(), 3);
 }
 
@@ -33,6 +42,8 @@ fn a_forgotten_revision_asks_for_a_new_list() {
     let cache: Cache<Claim> = Cache::new();
     let gone = r#"{"type":"ERROR","object":{"kind":"Status","code":410,"message":"too old"}}"#;
     assert!(matches!(take_line(&cache, gone, 7), Err(Error::Expired(7))));
+    let ahead = r#"{"type":"ERROR","object":{"kind":"Status","code":504,"message":"Too large resource version: 9, current: 3"}}"#;
+    assert!(matches!(take_line(&cache, ahead, 7), Err(Error::Expired(7))));
     let other = r#"{"type":"ERROR","object":{"kind":"Status","code":500,"message":"no"}}"#;
     assert!(matches!(take_line(&cache, other, 7), Err(Error::Ended { code: 500, .. })));
 }
