@@ -11,7 +11,7 @@ use stowage_runtime::api::{Deletion, Part, Patch, Target};
 use stowage_runtime::events::Note;
 
 use crate::controller::{Controller, Key};
-use crate::decide::{Action, DeletionSecret, is_wanted};
+use crate::decide::{Action, DeletionSecret, has_handle, is_wanted};
 use crate::error::Error;
 use crate::intent::{Intent, Made, SecretRef};
 use crate::{secrets, volume};
@@ -36,6 +36,7 @@ impl Controller {
             Action::RemoveFinalizer(volume) => {
                 self.patch(&volume, Patch::remove_finalizer(&volume.meta, PROVISIONER)).await
             }
+            Action::LetGo(volume) => self.let_go(&volume).await,
             Action::FlushJournal => self.calls.journal.flush().await.map_err(|source| Error::Journal { source }),
         }
     }
@@ -117,18 +118,41 @@ impl Controller {
 
     async fn clean_up(&self, intent: &Intent, handle: String) -> Result<(), Error> {
         self.check_lease()?;
-        let unwanted = match self.read_volume(&intent.volume).await? {
-            // The name is taken: the claim cannot have this volume, whether it waits or not.
-            Some(object) => !has_handle(&object, &handle),
-            None => self.wanted_claim(intent).await?.is_none(),
-        };
-        if !unwanted {
-            return Err(Error::Decide { what: "the claim or its volume" });
+        if self.has_owner(&handle).await? {
+            return Err(Error::Decide { what: "the volume" });
+        }
+        // If the name is taken, the claim cannot have this volume, whether it waits or not.
+        let taken = self.read_volume(&intent.volume).await?.is_some();
+        if !taken && self.wanted_claim(intent).await?.is_some() {
+            return Err(Error::Decide { what: "the claim" });
         }
         let calls = self.calls.clone();
         let call = calls.delete(handle.clone(), intent.secrets.provisioner.clone(), None, handle);
         self.cleanups.start(intent.claim.uid.clone(), call);
         Ok(())
+    }
+
+    /// Whether any PersistentVolume has the handle, by a fresh list: objects made by hand have any name.
+    async fn has_owner(&self, handle: &str) -> Result<bool, Error> {
+        let volumes = self.api().list::<Volume>("", "").await.map_err(|source| Error::GetVolume { source })?;
+        let owner = volumes.into_iter().find(|volume| has_handle(volume, handle, &self.facts.driver));
+        Ok(owner.is_some_and(|owner| {
+            self.caches.volumes.observe(owner);
+            true
+        }))
+    }
+
+    async fn let_go(&self, volume: &Volume) -> Result<(), Error> {
+        let fresh = self.read_volume(&volume.meta.name).await?;
+        let fresh = fresh.filter(|fresh| fresh.meta.uid == volume.meta.uid);
+        let Some(fresh) = fresh.filter(|fresh| fresh.spec.reclaim_policy != ReclaimPolicy::Delete) else {
+            return Err(Error::Decide { what: "the volume" });
+        };
+        let Some(patch) = Patch::remove_finalizer(&fresh.meta, PROVISIONER) else { return Ok(()) };
+        // A policy that changes to Delete now must not lose the finalizer that makes sure of it.
+        let target = Target::exact(&fresh.meta);
+        let patched = self.api().patch(&self.caches.volumes, &target, Part::Main, patch).await;
+        patched.map(drop).map_err(|source| Error::PatchFinalizers { source })
     }
 
     async fn delete(&self, volume: &Volume, handle: String, secret: DeletionSecret) -> Result<(), Error> {
@@ -138,7 +162,7 @@ impl Controller {
             fresh.meta.uid == volume.meta.uid
                 && fresh.status.phase == VolumePhase::Released
                 && fresh.spec.reclaim_policy == ReclaimPolicy::Delete
-                && has_handle(&fresh, &handle)
+                && has_handle(&fresh, &handle, &self.facts.driver)
         });
         if !still {
             return Err(Error::Decide { what: "the volume" });
@@ -191,8 +215,4 @@ impl Controller {
     fn check_lease(&self) -> Result<(), Error> {
         if self.calls.context.may_call_driver() { Ok(()) } else { Err(Error::Lead) }
     }
-}
-
-fn has_handle(volume: &Volume, handle: &str) -> bool {
-    volume.spec.csi.as_ref().is_some_and(|csi| csi.volume_handle == handle)
 }

@@ -137,7 +137,7 @@ impl Controller {
             recorded.as_ref().map_or_else(|| self.facts.volume_name(uid), |recorded| recorded.intent.volume.clone());
         let creation = self.creations.record(&uid.to_owned());
         let owner = match creation.as_ref().map(|record| &record.state) {
-            Some(State::Done(made)) => self.owner_of(&made.handle, &name),
+            Some(State::Done(made)) => self.owner_of(&made.handle),
             _ => None,
         };
         let snapshot = ClaimSnapshot {
@@ -154,12 +154,10 @@ impl Controller {
         decide::decide(&snapshot, now)
     }
 
-    /// A PersistentVolume other than `name` that has the handle.
-    fn owner_of(&self, handle: &str, name: &str) -> Option<String> {
+    /// A PersistentVolume that has the handle.
+    fn owner_of(&self, handle: &str) -> Option<String> {
         let mut volumes = self.caches.volumes.by_index("handle", handle).into_iter();
-        let owner = volumes.find(|volume| {
-            volume.meta.name != name && volume.spec.csi.as_ref().is_some_and(|csi| csi.driver == self.facts.driver)
-        });
+        let owner = volumes.find(|volume| decide::has_handle(volume, handle, &self.facts.driver));
         owner.map(|volume| volume.meta.name.clone())
     }
 
@@ -169,17 +167,13 @@ impl Controller {
             self.deletions.forget(&name.to_owned());
             self.told().remove(&Key::Volume(name.to_owned()));
         }
-        let claim = match &view {
-            View::Known(volume) => volume.spec.claim_ref.as_ref().map(|claim| claim.uid.clone()),
-            _ => None,
-        };
         let attachments = self.caches.attachments.by_index("volume", name);
         let snapshot = VolumeSnapshot {
             facts: &self.facts,
             volume: view,
             deletion: self.deletions.record(&name.to_owned()),
             attached_to: attachments.first().map(|attachment| attachment.spec.node_name.clone()),
-            trace: claim.map(|uid| self.calls.journal.trace(&uid)).unwrap_or_default(),
+            trace: self.calls.journal.trace(name),
             told: self.told().get(&Key::Volume(name.to_owned())).cloned(),
         };
         decide::decide_volume(&snapshot, name, now)

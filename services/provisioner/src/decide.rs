@@ -63,7 +63,10 @@ pub enum Action {
     /// Delete the PersistentVolume.
     RemoveVolume(Arc<Volume>),
     AddFinalizer(Arc<Volume>),
+    /// The volume is deleted: its object may go.
     RemoveFinalizer(Arc<Volume>),
+    /// The volume is not ours to delete: its object may go whenever somebody deletes it.
+    LetGo(Arc<Volume>),
     /// Write the journal's removals now: something must not happen before.
     FlushJournal,
 }
@@ -212,8 +215,12 @@ fn settle(s: &ClaimSnapshot<'_>, recorded: &Recorded, now: Timestamp) -> Step {
     });
     let mut claim = s.claim.as_deref().filter(|claim| is_wanted(claim));
     if let View::Known(volume) = &s.volume {
-        let has = |made: &Made| volume.spec.csi.as_ref().is_some_and(|csi| csi.volume_handle == made.handle);
-        if is_made_for(volume, &intent.claim.uid, &s.facts.driver) && made.is_none_or(has) {
+        // Which claim the object names does not matter: a retained volume's is cleared or changed to use it again.
+        let owns = match made {
+            Some(made) => has_handle(volume, &made.handle, &s.facts.driver),
+            None => is_our_volume(volume, &s.facts.driver),
+        };
+        if owns {
             return Decision::act([Action::Forget], Why::VolumeExists);
         }
         // The name is taken, so whatever was made under it cannot become this claim's.
@@ -287,6 +294,11 @@ fn call<R>(record: Option<&Record<R>>, now: Timestamp, delay: Duration, action: 
         Some(due) if due > now => Decision::wait_until(due, Why::BacksOff),
         _ => Decision::act([action()], Why::CallDue),
     }
+}
+
+/// Whether the object stands for this volume of the driver.
+pub fn has_handle(volume: &Volume, handle: &str, driver: &str) -> bool {
+    volume.spec.csi.as_ref().is_some_and(|csi| csi.driver == driver && csi.volume_handle == handle)
 }
 
 /// Whether the object is the one made for the claim by this driver.

@@ -48,16 +48,15 @@ pub struct Recorded {
     pub maybe_made: bool,
 }
 
-/// What is left of a claim's record.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+/// What is left of the record of a volume's making.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Trace {
     /// Nothing.
-    #[default]
     None,
-    /// The record is at work.
-    Live,
     /// It is not needed any more and goes with the next write.
     Leaving,
+    /// The record is at work.
+    Live,
 }
 
 /// A clonable handle to the journal.
@@ -139,10 +138,9 @@ impl Journal {
         let intent = {
             let mut state = self.lock();
             let intent = state.book.get(uid).map(|entry| Arc::clone(&entry.intent));
-            if state.stored {
-                state.book.leave(uid)
-            } else {
-                state.book.remove(uid)
+            match state.stored {
+                true => state.book.leave(uid),
+                false => drop(state.book.remove(uid)),
             }
             intent
         };
@@ -177,13 +175,14 @@ impl Journal {
         })
     }
 
-    /// What is left of a claim's record.
-    pub fn trace(&self, uid: &str) -> Trace {
-        match self.lock().book.get(uid).map(|entry| entry.stage) {
-            None => Trace::None,
-            Some(Stage::Leaving) => Trace::Leaving,
-            Some(Stage::Wanted | Stage::Stored) => Trace::Live,
-        }
+    /// What is left of the record of the making of the volume with this name, whatever claim its object names now.
+    pub fn trace(&self, volume: &str) -> Trace {
+        let state = self.lock();
+        let traces = state.book.about(volume).map(|entry| match entry.stage {
+            Stage::Leaving => Trace::Leaving,
+            Stage::Wanted | Stage::Stored => Trace::Live,
+        });
+        traces.max().unwrap_or(Trace::None)
     }
 
     /// The claims that have a live record.

@@ -42,7 +42,7 @@ pub struct VolumeSnapshot<'a> {
     pub deletion: Option<Record<String>>,
     /// Node of an attachment that still names the volume.
     pub attached_to: Option<String>,
-    /// What is left of the record of the claim it was made for.
+    /// What is left of the record of its making.
     pub trace: Trace,
     pub told: Option<Note>,
 }

@@ -255,3 +255,74 @@ async fn a_retained_volume_survives_its_object_and_a_restart() {
     assert_eq!(world.driver.volumes(), [name]);
     assert_eq!(world.driver.calls(), ["CreateVolume"]);
 }
+
+/// A volume of a class that retains, made, its claim deleted and its claim reference cleared so that it can be used again.
+async fn reused_volume() -> (World, world::Running, String) {
+    let world = World::new();
+    world.make_class(json!({}), "Retain").await;
+    let running = world.start(Options::default());
+    let name = world.make_claim("db", "1Gi").await;
+    world.until("the volume", async || world.volume(&name).await.is_object()).await;
+    world.delete_claim("db").await;
+    world.release(&name).await;
+    let path = format!("/api/v1/persistentvolumes/{name}");
+    world.send(Method::PATCH, &path, json!({ "spec": { "claimRef": null } })).await;
+    world.settle().await;
+    (world, running, name)
+}
+
+/// The record of its making was looked up by the claim its object names, so the finalizer went before the record did.
+#[tokio::test(start_paused = true)]
+async fn a_retained_volume_without_its_claim_reference_survives_its_object_and_a_crash() {
+    let (world, running, name) = reused_volume().await;
+    world.send(Method::DELETE, &format!("/api/v1/persistentvolumes/{name}"), Value::Null).await;
+    world.until("the object's end", async || world.volume(&name).await.is_null()).await;
+    running.crash();
+    let running = world.start(Options::default());
+    world.ready(&running).await;
+    world.settle().await;
+    running.drain().await.unwrap();
+    assert_eq!(world.driver.volumes(), [name]);
+    assert_eq!(world.driver.calls(), ["CreateVolume"]);
+}
+
+/// Neither forgotten nor cleaned up, the record was decided on at every backoff for ever.
+#[tokio::test(start_paused = true)]
+async fn the_record_of_a_retained_volume_without_its_claim_reference_ends_after_a_restart() {
+    let (world, running, name) = reused_volume().await;
+    running.crash();
+    assert_eq!(world.journal().await.len(), 1);
+    let running = world.start(Options::default());
+    world.ready(&running).await;
+    world.settle().await;
+    running.drain().await.unwrap();
+    assert!(world.journal().await.is_empty());
+    assert_eq!(world.driver.volumes(), [name]);
+    assert_eq!(world.driver.calls(), ["CreateVolume"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_volume_made_before_a_crash_that_somebody_imported_under_another_name_is_kept() {
+    let world = plain_world().await;
+    world.driver.next(Next::DoneAndSilent);
+    let running = world.start(Options::default());
+    let name = world.make_claim("db", "1Gi").await;
+    world.until("the call", async || !world.driver.volumes().is_empty()).await;
+    running.crash();
+    world.delete_claim("db").await;
+    let imported = json!({
+        "apiVersion": "v1", "kind": "PersistentVolume", "metadata": { "name": "imported" },
+        "spec": {
+            "capacity": { "storage": "1Gi" }, "accessModes": ["ReadWriteOnce"],
+            "persistentVolumeReclaimPolicy": "Retain",
+            "csi": { "driver": driver::DRIVER, "volumeHandle": name },
+        },
+    });
+    world.send(Method::POST, "/api/v1/persistentvolumes", imported).await;
+    let running = world.start(Options::default());
+    world.ready(&running).await;
+    world.settle().await;
+    running.drain().await.unwrap();
+    assert_eq!(world.driver.volumes(), [name]);
+    assert!(world.journal().await.is_empty());
+}

@@ -225,6 +225,23 @@ mod after_a_restart {
     }
 
     #[test]
+    fn a_retained_volume_whose_claim_reference_was_cleared_or_changed_still_owns_what_was_made() {
+        let facts = facts();
+        let reused: [Spoil; 2] = [
+            |volume| volume["spec"]["claimRef"] = Value::Null,
+            |volume| volume["spec"]["claimRef"] = json!({ "namespace": "shop", "name": "next", "uid": "other" }),
+        ];
+        for spoil in reused {
+            let mut s = restarted(&facts);
+            s.claim = None;
+            s.volume = View::Known(volume_with(spoil));
+            assert_eq!(decide(&s, now()), Decision::act([Action::Forget], Why::VolumeExists));
+            s.creation = ended(State::Done(made()), 0);
+            assert_eq!(decide(&s, now()), Decision::act([Action::Forget], Why::VolumeExists));
+        }
+    }
+
+    #[test]
     fn a_claim_that_is_deleting_or_bound_elsewhere_wants_nothing_any_more() {
         let facts = facts();
         let unwanted: [Spoil; 2] = [mark_deleting, |claim| claim["spec"]["volumeName"] = "static".into()];
@@ -480,7 +497,7 @@ fn a_retained_volume_is_let_go_but_never_while_a_replay_could_find_it() {
     let facts = facts();
     let retain = |volume: &mut Value| volume["spec"]["persistentVolumeReclaimPolicy"] = "Retain".into();
     let mut s = volume_snapshot(&facts, retain);
-    assert!(matches!(volume_step(&s).actions.as_slice(), [Action::RemoveFinalizer(_)]));
+    assert!(matches!(volume_step(&s).actions.as_slice(), [Action::LetGo(_)]));
     for trace in [Trace::Live, Trace::Leaving] {
         s.trace = trace;
         assert_eq!(volume_step(&s), Decision::rest(Why::Recorded));

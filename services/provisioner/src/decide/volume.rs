@@ -54,7 +54,7 @@ pub fn is_ours(volume: &Volume, driver: &str) -> bool {
 /// making: somebody may delete the object and keep the data, and a replay would find and delete just that.
 fn let_go(s: &VolumeSnapshot<'_>, volume: &Arc<Volume>) -> Step {
     match s.trace {
-        Trace::None => Decision::act([Action::RemoveFinalizer(Arc::clone(volume))], Why::FinalizerLeft),
+        Trace::None => Decision::act([Action::LetGo(Arc::clone(volume))], Why::FinalizerLeft),
         Trace::Leaving if volume.meta.is_deleting() => Decision::act([Action::FlushJournal], Why::Recorded),
         Trace::Live | Trace::Leaving => Decision::rest(Why::Recorded),
     }

@@ -51,6 +51,8 @@ pub struct Entry {
 pub struct Book {
     writer: String,
     entries: BTreeMap<String, Entry>,
+    /// Claims by the name of the volume their record is about: the object may name another claim by now, or none.
+    by_volume: BTreeMap<String, BTreeSet<String>>,
     unreadable: BTreeSet<String>,
     generation: u64,
 }
@@ -76,11 +78,22 @@ pub struct TooLarge {
 impl Book {
     /// An empty book written by this run.
     pub fn new(writer: impl Into<String>) -> Self {
-        Self { writer: writer.into(), entries: BTreeMap::new(), unreadable: BTreeSet::new(), generation: 0 }
+        Self {
+            writer: writer.into(),
+            entries: BTreeMap::new(),
+            by_volume: BTreeMap::new(),
+            unreadable: BTreeSet::new(),
+            generation: 0,
+        }
     }
 
     pub fn get(&self, uid: &str) -> Option<&Entry> {
         self.entries.get(uid)
+    }
+
+    /// The records about the volume of this name.
+    pub fn about(&self, volume: &str) -> impl Iterator<Item = &Entry> {
+        self.by_volume.get(volume).into_iter().flatten().filter_map(|uid| self.entries.get(uid))
     }
 
     pub fn uids(&self) -> Vec<String> {
@@ -100,8 +113,14 @@ impl Book {
         let page = known.map_or_else(|| self.page_with_room(bytes), |entry| entry.page);
         self.generation += 1;
         let generation = self.generation;
-        self.entries.insert(uid, Entry { intent, text, page, stage: Stage::Wanted, maybe_made, generation });
+        self.insert(uid, Entry { intent, text, page, stage: Stage::Wanted, maybe_made, generation });
         Ok(())
+    }
+
+    fn insert(&mut self, uid: String, entry: Entry) {
+        self.remove(&uid);
+        self.by_volume.entry(entry.intent.volume.clone()).or_default().insert(uid.clone());
+        self.entries.insert(uid, entry);
     }
 
     /// Prefers the page that has most to remove, so that removals ride on a write soon; then the first with room.
@@ -125,9 +144,16 @@ impl Book {
         }
     }
 
-    /// The record is gone for good; used where nothing is stored.
-    pub fn remove(&mut self, uid: &str) {
-        self.entries.remove(uid);
+    /// The record is gone for good.
+    pub fn remove(&mut self, uid: &str) -> Option<Arc<Intent>> {
+        let intent = self.entries.remove(uid)?.intent;
+        if let Some(uids) = self.by_volume.get_mut(&intent.volume) {
+            uids.remove(uid);
+            if uids.is_empty() {
+                self.by_volume.remove(&intent.volume);
+            }
+        }
+        Some(intent)
     }
 
     /// Remembers whether the driver may have made the volume; returns what was remembered before.
@@ -198,7 +224,7 @@ impl Book {
                 let stage = Stage::Stored;
                 // Who wrote it may have called the driver before it died.
                 let entry = Entry { intent, text: text.into(), page, stage, maybe_made: true, generation: 0 };
-                self.entries.insert(uid.into(), entry);
+                self.insert(uid.into(), entry);
                 edit.adopted.push(uid.into());
             }
             Ok(intent) => {
@@ -227,7 +253,7 @@ impl Book {
         let mut gone = Vec::new();
         for (uid, generation) in &edit.dropped {
             if self.entries.get(uid).is_some_and(|entry| entry.generation == *generation) {
-                gone.extend(self.entries.remove(uid).map(|entry| entry.intent));
+                gone.extend(self.remove(uid));
             }
         }
         (durable, gone)
@@ -235,15 +261,14 @@ impl Book {
 
     /// Nothing can be stored: every record counts as good as it gets, and those leaving are gone.
     pub fn give_up_storing(&mut self) -> Vec<Arc<Intent>> {
-        let mut gone = Vec::new();
-        self.entries.retain(|_, entry| {
-            if entry.stage == Stage::Leaving {
-                gone.push(Arc::clone(&entry.intent));
-                return false;
-            }
-            entry.stage = Stage::Stored;
-            true
-        });
+        let leaving: Vec<String> = self
+            .entries
+            .iter()
+            .filter(|(_, entry)| entry.stage == Stage::Leaving)
+            .map(|(uid, _)| uid.clone())
+            .collect();
+        let gone = leaving.iter().filter_map(|uid| self.remove(uid)).collect();
+        self.entries.values_mut().for_each(|entry| entry.stage = Stage::Stored);
         gone
     }
 }
