@@ -264,7 +264,7 @@ fn take_line<T: Projection>(cache: &Cache<T>, line: &str, from: u64) -> Result<u
             Err(None) => Ok(0),
         },
         // To end an object its metadata is enough.
-        "DELETED" => match read::<T>(raw).map(|object| object.meta().clone()).map_or_else(|meta| meta, Some) {
+        "DELETED" => match read::<T>(raw).map(|object| Box::new(object.meta().clone())).map_or_else(|meta| meta, Some) {
             Some(meta) => {
                 cache.watched_deletion(&meta);
                 Ok(meta.revision)
@@ -288,10 +288,10 @@ fn take_line<T: Projection>(cache: &Cache<T>, line: &str, from: u64) -> Result<u
 }
 
 /// The object, or at least its metadata, or nothing.
-fn read<T: Projection>(raw: &str) -> Result<T, Option<Meta>> {
+fn read<T: Projection>(raw: &str) -> Result<T, Option<Box<Meta>>> {
     #[derive(Deserialize)]
     struct Unreadable {
-        metadata: Meta,
+        metadata: Box<Meta>,
     }
     serde_json::from_str(raw).map_err(|error| {
         let meta = serde_json::from_str::<Unreadable>(raw).ok().map(|object| object.metadata);
