@@ -6,7 +6,7 @@ use std::str::FromStr;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use stowage_testing::{Fault, Mode, Point, Port, World};
 
@@ -91,6 +91,12 @@ impl Recording {
         if report.wrong.is_empty() { Ok(Self { script, report }) } else { Err(report.wrong.join("\n")) }
     }
 
+    /// The same recording for lives that are given up on earlier.
+    pub fn with_limit(mut self, limit: Duration) -> Self {
+        self.script.limit = limit;
+        self
+    }
+
     /// What happened, in order.
     pub fn points(&self) -> &[Point] {
         &self.report.trace
@@ -129,6 +135,8 @@ impl Recording {
             fault: Some(case.fault.clone()),
             delete_claim: case.twist != Twist::None,
             options: Options { downtime, ..self.script.options },
+            // Looking after every change costs more than the life itself, so only the worst way is watched all along.
+            watch: case.fault.mode == Mode::AnswerLost,
             ..self.script.clone()
         };
         let report = block_on(async { play(&World::new(script.seed), &script).await });
@@ -138,7 +146,8 @@ impl Recording {
         }
         // A sidecar whose driver does not answer while it starts gives up, as the originals do, and is started again.
         let excused = |end: &String| case.fault.mode == Mode::AnswerLostAlive && end.starts_with(&case.fault.service);
-        wrong.extend(report.ends.into_iter().enumerate().filter(|(n, end)| *n > 0 || !excused(end)).map(|(_, end)| end));
+        wrong
+            .extend(report.ends.into_iter().enumerate().filter(|(n, end)| *n > 0 || !excused(end)).map(|(_, end)| end));
         if wrong.is_empty() { Ok(report.took) } else { Err(wrong.join("\n")) }
     }
 
@@ -154,7 +163,9 @@ impl Recording {
         match recorded.iter().zip(played).position(|(a, b)| a != b) {
             None if recorded.len() == played.len() => Ok(()),
             None => Err(format!("the point of {fault} came after {} points, not {}", played.len(), recorded.len())),
-            Some(index) => Err(format!("point {index} was\n  {}\nbut was recorded as\n  {}", played[index], recorded[index])),
+            Some(index) => {
+                Err(format!("point {index} was\n  {}\nbut was recorded as\n  {}", played[index], recorded[index]))
+            }
         }
     }
 
@@ -165,7 +176,10 @@ impl Recording {
         let work = || loop {
             let index = next.fetch_add(1, Ordering::Relaxed);
             let Some(case) = cases.get(index) else { return };
+            let begin = Instant::now();
             let result = self.run(case);
+            let (took, wrong) = (begin.elapsed(), result.as_ref().err().and_then(|wrong| wrong.lines().next()));
+            tracing::info!(%case, ?took, wrong, "played");
             results.lock().expect("nobody panics while holding the results").insert(index, result);
         };
         thread::scope(|scope| {
@@ -183,7 +197,9 @@ mod tests {
 
     #[test]
     fn a_case_is_read_as_it_is_written() {
-        for text in ["Immediate/attacher:3:before/alone", "WaitForFirstConsumer/provisioner:7:answer-lost/claim-deleted"] {
+        for text in
+            ["Immediate/attacher:3:before/alone", "WaitForFirstConsumer/provisioner:7:answer-lost/claim-deleted"]
+        {
             assert_eq!(text.parse::<Case>().unwrap().to_string(), text);
         }
         for text in ["Sometimes/attacher:3:before/alone", "Immediate/attacher:3:before/maybe", "Immediate"] {

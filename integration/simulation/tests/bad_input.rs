@@ -142,7 +142,8 @@ fn a_driver_socket_that_does_not_exist_is_named_and_nothing_is_lost_until_it_doe
         fixture.world.admin().create(kinds::POD, manifests::pod("app", "data")).await.unwrap();
         tokio::time::sleep(Duration::from_secs(120)).await;
         for service in ["provisioner", "attacher", "registrar"] {
-            let named = |end: &String| end.starts_with(service) && end.contains(DRIVER_SOCKET) && end.contains("driver");
+            let named =
+                |end: &String| end.starts_with(service) && end.contains(DRIVER_SOCKET) && end.contains("driver");
             let ends = fixture.pipeline.ends();
             assert!(ends.iter().any(named), "{service} did not say what is missing: {ends:#?}");
         }

@@ -11,18 +11,13 @@ use simulation_suite::manifests::Binding;
 use stowage_model::object::{Key, Kind, kinds};
 use stowage_testing::World;
 
-const KINDS: [Kind; 7] = [
-    kinds::CLAIM,
-    kinds::VOLUME,
-    kinds::POD,
-    kinds::NODE,
-    kinds::VOLUME_ATTACHMENT,
-    kinds::CSI_NODE,
-    kinds::LEASE,
-];
+const KINDS: [Kind; 7] =
+    [kinds::CLAIM, kinds::VOLUME, kinds::POD, kinds::NODE, kinds::VOLUME_ATTACHMENT, kinds::CSI_NODE, kinds::LEASE];
 
 /// A field no type of today knows, at the top; in `spec` most kinds are immutable.
 const FIELD: &str = "fieldOfTomorrow";
+
+const OTHERS: &str = "example.com/of-others";
 
 fn key_of(object: &Value) -> Key {
     let text = |name: &str| object["metadata"][name].as_str().unwrap_or_default();
@@ -32,29 +27,27 @@ fn key_of(object: &Value) -> Key {
 /// Plants the field into every new object and looks for it in every later version.
 async fn plant(world: World, planted: Arc<Mutex<BTreeSet<String>>>, lost: Arc<Mutex<Vec<String>>>) {
     let status = json!({ "status": { FIELD: [1, 2] } });
-    let top = json!({ FIELD: { "answer": 42 }, "metadata": { "annotations": { "example.com/of-others": "kept" } } });
+    let top = json!({ FIELD: { "answer": 42 }, "metadata": { "annotations": { OTHERS: "kept" } } });
     loop {
         let seen = world.changes().count();
         for kind in KINDS {
             for object in world.admin().list_raw(kind) {
                 let name = format!("{} {}", kind.kind, object["metadata"]["uid"]);
-                let has_status = object.get("status").is_some();
-                if planted.lock().unwrap().contains(&name) {
-                    let kept = object[FIELD] == top[FIELD]
-                        && object["metadata"]["annotations"]["example.com/of-others"] == "kept"
-                        && (!has_status || object["status"][FIELD] == json!([1, 2]));
-                    if !kept {
-                        lost.lock().unwrap().push(format!("{name}: {object}"));
+                let parts = [
+                    ("", &top, object[FIELD] == top[FIELD] && object["metadata"]["annotations"][OTHERS] == "kept"),
+                    ("/status", &status, object["status"][FIELD] == status["status"][FIELD]),
+                ];
+                for (part, body, kept) in parts {
+                    if !part.is_empty() && object.get("status").is_none() {
+                        continue;
                     }
-                    continue;
+                    if planted.lock().unwrap().insert(format!("{name}{part}")) {
+                        // The object may be gone by now: then there is nothing to look after.
+                        let _ = world.admin().patch(kind, &key_of(&object), part, body).await;
+                    } else if !kept {
+                        lost.lock().unwrap().push(format!("{name}{part}: {object}"));
+                    }
                 }
-                let key = key_of(&object);
-                // The object may be gone by now: then there is nothing to look after.
-                let _ = world.admin().patch(kind, &key, "", &top).await;
-                if has_status {
-                    let _ = world.admin().patch(kind, &key, "/status", &status).await;
-                }
-                planted.lock().unwrap().insert(name);
             }
         }
         world.changes().beyond(seen).await;
