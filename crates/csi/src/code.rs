@@ -115,6 +115,34 @@ pub fn outcome_of(family: Family, status: &Status) -> Outcome {
     outcome(family, status.code())
 }
 
+/// The code's name as Go's gRPC prints it, which metrics and the originals' dashboards use: `OK`, `Canceled`.
+pub fn name(code: Code) -> &'static str {
+    match code {
+        Code::Ok => "OK",
+        Code::Cancelled => "Canceled",
+        Code::Unknown => "Unknown",
+        Code::InvalidArgument => "InvalidArgument",
+        Code::DeadlineExceeded => "DeadlineExceeded",
+        Code::NotFound => "NotFound",
+        Code::AlreadyExists => "AlreadyExists",
+        Code::PermissionDenied => "PermissionDenied",
+        Code::ResourceExhausted => "ResourceExhausted",
+        Code::FailedPrecondition => "FailedPrecondition",
+        Code::Aborted => "Aborted",
+        Code::OutOfRange => "OutOfRange",
+        Code::Unimplemented => "Unimplemented",
+        Code::Internal => "Internal",
+        Code::Unavailable => "Unavailable",
+        Code::DataLoss => "DataLoss",
+        Code::Unauthenticated => "Unauthenticated",
+    }
+}
+
+/// The code with this name, if it is one.
+pub fn from_name(text: &str) -> Option<Code> {
+    (0..17).map(Code::from_i32).find(|code| name(*code) == text)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -156,6 +184,15 @@ mod tests {
             let read: String = (0..17).map(|code| letter(outcome(family, Code::from_i32(code)))).collect();
             assert_eq!(read, row, "{family:?}");
         }
+    }
+
+    #[test]
+    fn every_code_is_found_again_by_its_name_and_the_names_are_those_of_go() {
+        for code in (0..17).map(Code::from_i32) {
+            assert_eq!(from_name(name(code)), Some(code));
+        }
+        assert_eq!((name(Code::Ok), name(Code::Cancelled)), ("OK", "Canceled"));
+        assert_eq!((from_name(""), from_name("SecretUnavailable")), (None, None));
     }
 
     #[test]

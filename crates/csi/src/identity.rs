@@ -8,6 +8,7 @@ use tonic::{Code, Status};
 use crate::{
     Channel, Deadline,
     channel::Unreachable,
+    code,
     v1::{
         ControllerGetCapabilitiesRequest, GetPluginCapabilitiesRequest, GetPluginInfoRequest,
         GroupControllerGetCapabilitiesRequest, NodeGetCapabilitiesRequest, ProbeRequest, controller_client,
@@ -66,7 +67,10 @@ pub async fn wait_until_ready(channel: &Channel, deadline: Deadline, budget: Dur
                 if since.elapsed() + retry > budget {
                     return Err(error);
                 }
-                tracing::debug!(%error, "waiting for the driver's socket");
+                // Said once, so that nobody wonders what is waited for.
+                if retry == FIRST_RETRY {
+                    tracing::warn!(%error, "waiting for the driver's socket");
+                }
                 sleep(retry).await;
                 retry = (retry * 2).min(MAX_RETRY);
                 continue;
@@ -142,7 +146,7 @@ fn known<C, T: Ord + Default>(entries: Vec<C>, kind: impl Fn(C) -> Option<T>) ->
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     /// The call failed.
-    #[error("{rpc}: {} ({:?})", source.message(), source.code())]
+    #[error("{rpc}: {} ({})", source.message(), code::name(source.code()))]
     CallDriver {
         /// The call.
         rpc: &'static str,
