@@ -2,6 +2,8 @@
 //!
 //! The registry adds `_total` to counters, so they are registered without it.
 
+use std::any::{Any, TypeId};
+use std::collections::BTreeMap;
 use std::sync::atomic::AtomicU64;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -60,6 +62,7 @@ pub struct CsiLabels {
 #[derive(Clone)]
 pub struct Metrics {
     registry: Arc<Mutex<Registry>>,
+    own: Arc<Mutex<BTreeMap<TypeId, Box<dyn Any + Send>>>>,
     /// When this process began, in seconds since 1970.
     pub process_start_time_seconds: SecondsGauge,
     /// Driver calls by driver, method and code.
@@ -113,6 +116,7 @@ impl Default for Metrics {
     fn default() -> Self {
         let metrics = Self {
             registry: Arc::default(),
+            own: Arc::default(),
             process_start_time_seconds: SecondsGauge::default(),
             csi_operations_seconds: HistogramFamily::new_with_constructor(|| Histogram::new(CSI_BUCKETS)),
             workqueue_depth: Family::default(),
@@ -142,6 +146,18 @@ impl Metrics {
     /// Adds a service's own families.
     pub fn register(&self, add: impl FnOnce(&mut Registry)) {
         add(&mut self.registry.lock().expect("no code panics while holding the registry"));
+    }
+
+    /// A service's own families: registered once, however often the service is started again in this process.
+    pub fn own<T: Clone + Default + Send + 'static>(&self, register: impl FnOnce(&T, &mut Registry)) -> T {
+        let mut own = self.own.lock().expect("no code panics while holding the families");
+        if let Some(families) = own.get(&TypeId::of::<T>()).and_then(|families| families.downcast_ref::<T>()) {
+            return families.clone();
+        }
+        let families = T::default();
+        self.register(|registry| register(&families, registry));
+        own.insert(TypeId::of::<T>(), Box::new(families.clone()));
+        families
     }
 
     /// Everything in the OpenMetrics text format.
@@ -278,6 +294,18 @@ mod tests {
         ] {
             assert!(text.lines().any(|found| found == line), "no line {line:?} in\n{text}");
         }
+    }
+
+    #[test]
+    fn a_service_started_twice_has_its_families_once_and_goes_on_counting() {
+        let metrics = Metrics::default();
+        for _ in 0..2 {
+            let own: Counter = metrics.own(|own: &Counter, registry| registry.register("own", "Own", own.clone()));
+            own.inc();
+        }
+        let text = metrics.encode();
+        assert_eq!(text.matches("# TYPE own ").count(), 1, "{text}");
+        assert!(text.contains("own_total 2"), "{text}");
     }
 
     #[test]

@@ -149,6 +149,13 @@ where
         }
     }
 
+    /// The records from `first` on for as long as their keys belong together, in key order.
+    pub fn records_from(&self, first: &K, belongs: impl Fn(&K) -> bool) -> Vec<(K, Record<R>)> {
+        let records = self.lock();
+        let together = records.range(first..).take_while(|(key, _)| belongs(key));
+        together.map(|(key, record)| (key.clone(), record.clone())).collect()
+    }
+
     /// Keys with a record.
     pub fn keys(&self) -> Vec<K> {
         self.lock().keys().cloned().collect()
