@@ -1,3 +1,5 @@
+use std::time::Duration;
+
 use anyhow::bail;
 use clap::Parser;
 
@@ -8,6 +10,9 @@ use stowage_runtime::launch::Launch;
 
 use crate::controller::{Options, run};
 use crate::driver;
+
+/// The one feature gate that means something here.
+const RELEASE: &str = "ReleaseLeaderElectionOnExit";
 
 /// Attaches volumes to nodes and detaches them, as VolumeAttachments ask for it, by calling one CSI driver
 ///
@@ -58,11 +63,32 @@ impl Args {
         let launch = Launch { client: &self.client, log: &self.log, admin: Some(&self.admin) };
         let options = self.options()?;
         let context = launch.context().await?;
+        for ignored in self.ignored() {
+            tracing::warn!("{ignored}");
+        }
         let driver = driver::connect(&context, &options).await?;
         let lock = format!("external-attacher-leader-{}", driver.facts.name);
-        let release = self.features.enabled("ReleaseLeaderElectionOnExit", false);
+        let release = self.features.enabled(RELEASE, false);
         let election = self.election.options(&lock, release)?;
         launch.run(context, election, |context| run(context, options)).await
+    }
+
+    /// What was asked for in vain, one sentence each.
+    fn ignored(&self) -> Vec<String> {
+        let minutes = |minutes: u64| GoDuration(Duration::from_secs(60 * minutes));
+        let compared = "what the driver lists is not compared with the attachments";
+        let flags = [
+            ("--reconcile-sync", self.reconcile_sync != minutes(1), compared),
+            ("--max-entries", self.max_entries != 0, compared),
+            ("--resync", self.resync != minutes(10), "the net for missed events has a fixed period"),
+            ("--max-grpc-log-length", self.max_grpc_log_length != -1, "answers of the driver are not logged"),
+        ];
+        let flags = flags.into_iter().filter(|(_, set, _)| *set);
+        let mut ignored: Vec<String> = flags.map(|(flag, _, why)| format!("{flag} has no effect: {why}")).collect();
+        let gates = self.features.feature_gates.iter().map(|(gate, _)| gate).filter(|gate| *gate != RELEASE);
+        ignored
+            .extend(gates.map(|gate| format!("--feature-gates {gate} has no effect: this attacher has no such gate")));
+        ignored
     }
 
     fn options(&self) -> anyhow::Result<Options> {
@@ -82,8 +108,6 @@ impl Args {
 
 #[cfg(test)]
 mod tests {
-    use std::time::Duration;
-
     use super::*;
 
     fn options(flags: &[&str]) -> anyhow::Result<Options> {
@@ -118,6 +142,18 @@ mod tests {
         let options = options(&given).unwrap();
         assert_eq!((options.timeout, options.workers), (Duration::from_secs(60), 20));
         assert_eq!(options.default_fs_type, "ext4");
+    }
+
+    #[test]
+    fn a_flag_that_means_nothing_here_is_named_when_it_is_set() {
+        let ignored = |flags: &[&str]| Args::try_parse_from(["attacher"].iter().chain(flags)).unwrap().ignored();
+        assert_eq!(ignored(&["--resync=10m", "--reconcile-sync=1m", "--max-entries=0"]), Vec::<String>::new());
+        for flag in ["--resync=1h", "--reconcile-sync=5m", "--max-entries=100", "--max-grpc-log-length=10"] {
+            let [sentence] = ignored(&[flag]).try_into().unwrap();
+            assert!(flag.starts_with(sentence.split(' ').next().unwrap()), "{sentence}");
+        }
+        let gates = ignored(&["--feature-gates=ReleaseLeaderElectionOnExit=true,Unheard=true"]);
+        assert_eq!(gates, ["--feature-gates Unheard has no effect: this attacher has no such gate"]);
     }
 
     #[test]

@@ -36,6 +36,11 @@ impl Subject {
         Self { handle: handle.to_owned(), attachment_uid: attachment.meta.uid.clone(), kind }
     }
 
+    /// The first of everything about the handle.
+    pub fn first(handle: &str) -> Self {
+        Self { handle: handle.to_owned(), attachment_uid: String::new(), kind: Kind::Publish }
+    }
+
     pub fn opposite(&self) -> Self {
         let kind = match self.kind {
             Kind::Publish => Kind::Unpublish,
@@ -112,12 +117,13 @@ impl Caller {
         let code = answer.as_ref().err().map_or(Code::Ok, Status::code);
         let took = self.context.clock.boottime().saturating_sub(begin);
         let path = format!("/csi.v1.Controller/{method}");
-        self.context.metrics.observe_csi(&self.driver, &path, &code_name(code), took);
+        self.context.metrics.observe_csi(&self.driver, &path, code::name(code), took);
         match answer {
             Ok(context) => Ended::Done(context),
             Err(status) => {
-                let message = format!("{method}: {} ({})", status.message(), code_name(code));
-                let failure = Failure { code: code_name(code), message };
+                let name = code::name(code);
+                let message = format!("{method}: {} ({name})", status.message());
+                let failure = Failure { code: name.to_owned(), message };
                 if code::outcome_of(family, &status).may_be_running() {
                     Ended::Uncertain(failure)
                 } else {
@@ -135,32 +141,5 @@ impl Caller {
             Ok(None) => Err(format!("secret {key} of controllerPublishSecretRef does not exist; create it")),
             Err(error) => Err(format!("secret {key} of controllerPublishSecretRef cannot be read: {error}")),
         }
-    }
-}
-
-/// The name gRPC gives a code, as Go prints it.
-pub fn code_name(code: Code) -> String {
-    match code {
-        Code::Ok => "OK".to_owned(),
-        Code::Cancelled => "Canceled".to_owned(),
-        other => format!("{other:?}"),
-    }
-}
-
-/// The number behind a name, if a driver gave it.
-pub fn code_number(name: &str) -> Option<i32> {
-    (0..=16).find(|number| code_name(Code::from_i32(*number)) == name)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn every_code_is_found_again_by_its_name() {
-        for number in 0..=16 {
-            assert_eq!(code_number(&code_name(Code::from_i32(number))), Some(number));
-        }
-        assert_eq!(code_number(""), None);
     }
 }

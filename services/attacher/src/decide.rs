@@ -7,12 +7,13 @@ use std::collections::BTreeMap;
 
 use jiff::{Timestamp, Unit};
 
+use stowage_csi::code;
 use stowage_model::object::Meta;
 use stowage_model::volume::SecretRef;
 use stowage_runtime::engine;
 use stowage_runtime::operation::{Failure, Record, State};
 
-use crate::call::{Request, code_number};
+use crate::call::Request;
 use crate::driver::Facts;
 use crate::request::Problem;
 use crate::snapshot::{Case, PublishContext, Snapshot, Source, VolumeCase};
@@ -131,7 +132,7 @@ impl Part {
 
 /// One call at a time per handle: the one that has waited longest.
 fn choose(snapshot: &Snapshot, calls: Vec<Planned>, now: Timestamp) -> (Option<Action>, Option<Timestamp>) {
-    if snapshot.attachments.iter().any(|case| is_running(&case.publish) || is_running(&case.unpublish)) {
+    if snapshot.calling {
         // Its end comes back here.
         return (None, None);
     }
@@ -274,7 +275,7 @@ fn trouble(failure: &Failure, since: Timestamp) -> Trouble {
     Trouble {
         message: shortened(failure.message.clone()),
         time: whole_seconds(since),
-        code: code_number(&failure.code),
+        code: code::from_name(&failure.code).map(i32::from),
     }
 }
 

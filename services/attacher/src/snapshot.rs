@@ -7,7 +7,7 @@ use stowage_model::object;
 use stowage_model::volume::VolumeSpec;
 use stowage_model::{Volume, VolumeAttachment};
 use stowage_runtime::cache::View;
-use stowage_runtime::operation::Record;
+use stowage_runtime::operation::{Record, State};
 
 use crate::caches::{Caches, Key};
 use crate::call::{Calls, Kind, Subject};
@@ -18,6 +18,8 @@ pub type PublishContext = BTreeMap<String, String>;
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Snapshot {
     pub volumes: Vec<VolumeCase>,
+    /// Whether a call for the handle is under way, also for an attachment that is gone meanwhile.
+    pub calling: bool,
     /// In the order of their names.
     pub attachments: Vec<Case>,
 }
@@ -62,7 +64,7 @@ pub fn gather(caches: &Caches, calls: &Calls, key: &Key) -> Snapshot {
             // Found by its volume meanwhile: then it is decided on there.
             let found = found.filter(|attachment| caches.key_of(attachment).as_ref() == Some(key));
             let attachments = found.map(|attachment| case(caches, calls, "", attachment));
-            Snapshot { volumes: Vec::new(), attachments: attachments.into_iter().collect() }
+            Snapshot { attachments: attachments.into_iter().collect(), ..Snapshot::default() }
         }
     }
 }
@@ -83,6 +85,14 @@ fn gather_handle(caches: &Caches, calls: &Calls, handle: &str) -> Snapshot {
     attachments.retain(|_, attachment| caches.is_ours(attachment));
     snapshot.attachments =
         attachments.into_values().map(|attachment| case(caches, calls, handle, attachment)).collect();
+    for (subject, record) in calls.records_from(&Subject::first(handle), |subject| subject.handle == handle) {
+        if record.state == State::Running {
+            snapshot.calling = true;
+        } else if !snapshot.attachments.iter().any(|case| case.attachment.meta.uid == subject.attachment_uid) {
+            // Its attachment went while the call was under way.
+            calls.forget(&subject);
+        }
+    }
     snapshot
 }
 
@@ -107,3 +117,6 @@ fn case(caches: &Caches, calls: &Calls, handle: &str, attachment: Arc<VolumeAtta
         attachment,
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -83,8 +83,13 @@ fn failure(code: &str) -> Failure {
     Failure { code: code.into(), message: format!("broken ({code})") }
 }
 
+fn snapshot(attachments: Vec<Case>) -> Snapshot {
+    let calling = attachments.iter().any(|case| is_running(&case.publish) || is_running(&case.unpublish));
+    Snapshot { attachments, calling, ..Snapshot::default() }
+}
+
 fn decide_one(case: Case, facts: &Facts, second: i64) -> Decision {
-    decide(&Snapshot { volumes: Vec::new(), attachments: vec![case] }, facts, at(second))
+    decide(&snapshot(vec![case]), facts, at(second))
 }
 
 /// Actions as short words.
@@ -105,6 +110,14 @@ fn words(actions: &[Action]) -> Vec<String> {
         Action::RefreshAttachment(name) | Action::RefreshVolume(name) => format!("read {name}"),
     };
     actions.iter().map(word).collect()
+}
+
+#[test]
+fn nothing_is_called_while_a_call_for_an_attachment_that_is_gone_is_under_way() {
+    let mut waiting = snapshot(vec![case(|_| {})]);
+    assert_eq!(words(&decide(&waiting, &facts(), at(0)).actions), ["publish node-id"]);
+    waiting.calling = true;
+    assert!(decide(&waiting, &facts(), at(0)).actions.is_empty());
 }
 
 fn act(case: Case) -> Vec<String> {
@@ -288,7 +301,7 @@ fn one_call_at_a_time_per_handle_and_the_longest_waiting_goes_first() {
     let waited = |second| record(State::Uncertain(failure("")), second);
     let snapshot = |publish: [Option<Record<PublishContext>>; 2]| {
         let [first, second] = publish;
-        Snapshot { volumes: Vec::new(), attachments: vec![named("a", first), named("b", second)] }
+        snapshot(vec![named("a", first), named("b", second)])
     };
     let started = |snapshot: Snapshot| {
         let calls = decide(&snapshot, &facts(), at(10)).actions.into_iter();
@@ -316,7 +329,7 @@ fn a_driver_that_does_not_attach_has_everything_attached_at_once_without_a_call(
 fn a_volume_is_released_when_it_is_going_and_no_attachment_names_it() {
     let one = |volume, named| {
         let volumes = vec![VolumeCase { volume, named }];
-        words(&decide(&Snapshot { volumes, attachments: Vec::new() }, &facts(), at(0)).actions)
+        words(&decide(&Snapshot { volumes, ..Snapshot::default() }, &facts(), at(0)).actions)
     };
     assert_eq!(one(volume(deleting), false), ["release pv"]);
     assert_eq!(one(volume(deleting), true), NOTHING);
