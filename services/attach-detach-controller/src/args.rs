@@ -48,7 +48,15 @@ impl Args {
         let launch = Launch { client: &self.client, log: &self.log, admin: Some(&self.admin) };
         let election = self.election.options("attach-detach-controller")?;
         let options = self.options()?;
-        launch.run(launch.context().await?, election, |context| run(context, options)).await
+        let context = launch.context().await?;
+        if let Some(dir) = &self.flex_volume_plugin_dir {
+            tracing::warn!(
+                flag = "--flex-volume-plugin-dir",
+                value = dir,
+                "has no effect: FlexVolumes are not attached"
+            );
+        }
+        launch.run(context, election, |context| run(context, options)).await
     }
 
     fn options(&self) -> anyhow::Result<Options> {
@@ -62,10 +70,13 @@ impl Args {
                  --disable-attach-detach-reconcile-sync"
             );
         }
+        if self.concurrent_syncs == 0 {
+            bail!("--concurrent-syncs 0 would never attach anything; give at least 1");
+        }
         Ok(Options {
             force_detach_on_timeout: !self.disable_force_detach_on_timeout,
             reconcile_sync_period: period,
-            parallel: self.concurrent_syncs.max(1),
+            parallel: self.concurrent_syncs,
             ..Options::default()
         })
     }
@@ -93,6 +104,11 @@ mod tests {
         assert_eq!((set.reconcile_sync_period, set.force_detach_on_timeout), (Some(Duration::from_secs(60)), false));
         let off = ["--attach-detach-reconcile-sync-period=1m", "--disable-attach-detach-reconcile-sync"];
         assert_eq!(options(&off).unwrap().reconcile_sync_period, None);
+    }
+
+    #[test]
+    fn no_worker_at_all_is_refused() {
+        assert!(options(&["--concurrent-syncs=0"]).unwrap_err().to_string().contains("at least 1"));
     }
 
     #[test]

@@ -87,8 +87,7 @@ pub async fn run(context: Context, options: Options) -> Result<(), Stop> {
     let queue = Queue::new(Backoff::QUEUE);
     let caches = Arc::new(Caches::new());
     wake::subscribe(&caches, &queue);
-    let metrics = Metrics::default();
-    context.metrics.register(|registry| metrics.register(registry));
+    let metrics = context.metrics.own(Metrics::register);
     let controller = Arc::new(Controller {
         reports: Reports::new(context.api.clone(), caches.nodes.clone()),
         recorder: context.recorder("attachdetach-controller", &spawner),
