@@ -264,13 +264,15 @@ fn take_line<T: Projection>(cache: &Cache<T>, line: &str, from: u64) -> Result<u
             Err(None) => Ok(0),
         },
         // To end an object its metadata is enough.
-        "DELETED" => match read::<T>(raw).map(|object| Box::new(object.meta().clone())).map_or_else(|meta| meta, Some) {
-            Some(meta) => {
-                cache.watched_deletion(&meta);
-                Ok(meta.revision)
+        "DELETED" => {
+            match read::<T>(raw).map(|object| Box::new(object.meta().clone())).map_or_else(|meta| meta, Some) {
+                Some(meta) => {
+                    cache.watched_deletion(&meta);
+                    Ok(meta.revision)
+                }
+                None => Ok(0),
             }
-            None => Ok(0),
-        },
+        }
         "BOOKMARK" => {
             let bookmark: Bookmark = serde_json::from_str(raw).map_err(decode("a bookmark"))?;
             let revision = bookmark.metadata.resource_version.parse().unwrap_or(0);

@@ -315,7 +315,8 @@ async fn an_object_left_unknown_by_a_long_outage_is_read_when_the_server_is_back
     let story = async {
         world.cache.synced().await;
         world.down.store(true, Ordering::Relaxed);
-        let error = world.api.patch(&world.cache, &Target::exact(&claim.meta), Part::Main, note("a")).await.unwrap_err();
+        let error =
+            world.api.patch(&world.cache, &Target::exact(&claim.meta), Part::Main, note("a")).await.unwrap_err();
         assert!(error.is_unanswered(), "{error}");
         assert_eq!(world.cache.view(&key()), View::Unknown, "every fresh read failed");
         tokio::time::sleep(Duration::from_secs(600)).await;
