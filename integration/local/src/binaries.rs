@@ -15,10 +15,18 @@ pub fn find(name: &str) -> anyhow::Result<PathBuf> {
     let binary = folder.join(name);
     let found = binary.try_exists().with_context(|| format!("cannot look at {}", binary.display()))?;
     ensure!(found, "{} is missing; {BUILD}", binary.display());
-    if let Some(source) = newer_source(&binary) {
-        eprintln!("note: {} is older than {}; {BUILD}", binary.display(), source.display());
-    }
     Ok(binary)
+}
+
+/// Says which of these binaries do not show what the sources say by now.
+pub fn note_stale(names: &[&str]) -> anyhow::Result<()> {
+    for name in names {
+        let binary = find(name)?;
+        if let Some(source) = newer_source(&binary) {
+            eprintln!("note: {} is older than {}; {BUILD}", binary.display(), source.display());
+        }
+    }
+    Ok(())
 }
 
 /// A source file changed since the build, by the list that cargo leaves beside each binary.

@@ -40,7 +40,8 @@ pub fn sockets(root: &Path) -> anyhow::Result<Vec<PathBuf>> {
     Ok(found)
 }
 
-async fn of_volumes(root: &Path) -> anyhow::Result<Vec<String>> {
+/// What is there of volumes: mounts, loop devices, images, records and pod directories.
+pub async fn of_volumes(root: &Path) -> anyhow::Result<Vec<String>> {
     let mut found = Vec::new();
     for mount in LinuxMounter.mounts().await.context("cannot read the mount table")?.under(root) {
         found.push(format!("mount {}", mount.target.display()));

@@ -8,6 +8,7 @@
 
 pub mod api;
 pub mod binaries;
+pub mod driver;
 pub mod leftovers;
 pub mod life;
 pub mod machine;

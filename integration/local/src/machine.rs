@@ -16,33 +16,35 @@ const KEEP: &str = "STOWAGE_LOGS";
 const TAIL_LINES: usize = 40;
 
 /// Runs a test that mounts, if this machine can; else says in a line what is missing.
-pub fn with_mounts<F: Future<Output = anyhow::Result<()>>>(test: impl FnOnce(PathBuf) -> F + Send + 'static) {
+pub fn with_mounts<F: Future<Output = anyhow::Result<()>>>(
+    test: impl FnOnce(PathBuf) -> F + Send + 'static,
+) -> anyhow::Result<()> {
     if !nix::unistd::geteuid().is_root() {
-        return eprintln!("skipped: volumes are mounted, which needs root");
+        eprintln!("skipped: volumes are mounted, which needs root");
+        return Ok(());
     }
     if let Err(error) = fs::metadata("/dev/loop-control") {
-        return eprintln!("skipped: no loop devices on this machine: /dev/loop-control: {error}");
+        eprintln!("skipped: no loop devices on this machine: /dev/loop-control: {error}");
+        return Ok(());
     }
     on_own_thread(move || {
         unshare(CloneFlags::CLONE_NEWNS | CloneFlags::CLONE_FS).context("cannot leave the mount namespace")?;
         mount(None::<&str>, "/", None::<&str>, MsFlags::MS_REC | MsFlags::MS_PRIVATE, None::<&str>)
             .context("cannot make mounts private")?;
         in_folder(test)
-    });
+    })
 }
 
 /// Runs a test that only needs processes.
-pub fn with_processes<F: Future<Output = anyhow::Result<()>>>(test: impl FnOnce(PathBuf) -> F + Send + 'static) {
-    on_own_thread(move || in_folder(test));
+pub fn with_processes<F: Future<Output = anyhow::Result<()>>>(
+    test: impl FnOnce(PathBuf) -> F + Send + 'static,
+) -> anyhow::Result<()> {
+    on_own_thread(move || in_folder(test))
 }
 
 /// A namespace belongs to a thread, and so do the processes started from it: they die when it ends.
-fn on_own_thread(test: impl FnOnce() -> anyhow::Result<()> + Send + 'static) {
-    match std::thread::spawn(test).join() {
-        Ok(Ok(())) => {}
-        Ok(Err(error)) => std::panic::panic_any(format!("{error:#}")),
-        Err(panic) => resume_unwind(panic),
-    }
+fn on_own_thread(test: impl FnOnce() -> anyhow::Result<()> + Send + 'static) -> anyhow::Result<()> {
+    std::thread::spawn(test).join().unwrap_or_else(|panic| resume_unwind(panic))
 }
 
 fn in_folder<F: Future<Output = anyhow::Result<()>>>(test: impl FnOnce(PathBuf) -> F) -> anyhow::Result<()> {

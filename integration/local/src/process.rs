@@ -37,7 +37,9 @@ impl Process {
             // No accidental cluster: only what a test passes.
             .env_remove("KUBECONFIG")
             .env_remove("KUBERNETES_SERVICE_HOST")
+            // Of panics, not of errors.
             .env("RUST_BACKTRACE", "1")
+            .env("RUST_LIB_BACKTRACE", "0")
             .stdin(Stdio::null())
             .stdout(file)
             .stderr(errors)

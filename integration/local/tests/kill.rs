@@ -2,7 +2,6 @@
 //!
 //! `STOWAGE_SEED=N` repeats the order and the moments of a run, `STOWAGE_ROUNDS=N` makes it shorter or longer. What the
 //! machine makes of the moments is its own affair.
-#![allow(clippy::unwrap_used)]
 
 use std::cell::Cell;
 use std::collections::BTreeMap;
@@ -138,7 +137,7 @@ async fn round(stack: &mut Stack, number: usize, rng: &mut StdRng, tally: &mut T
 }
 
 #[test]
-fn claims_end_mounted_and_leave_nothing_whoever_is_killed_when() {
+fn claims_end_mounted_and_leave_nothing_whoever_is_killed_when() -> anyhow::Result<()> {
     machine::with_mounts(async |root| {
         let seed = setting("STOWAGE_SEED", SEED)?;
         let rounds = setting("STOWAGE_ROUNDS", ROUNDS)?;
@@ -164,5 +163,5 @@ fn claims_end_mounted_and_leave_nothing_whoever_is_killed_when() {
             eprintln!("  {service}: {count}");
         }
         Ok(())
-    });
+    })
 }

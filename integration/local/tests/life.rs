@@ -1,5 +1,4 @@
 //! The life of claims through real processes, sockets and the kernel; nothing may be left of it.
-#![allow(clippy::unwrap_used)]
 
 use anyhow::ensure;
 use futures::future::try_join_all;
@@ -19,6 +18,11 @@ async fn live(life: &Life<'_>, class: &str, (from, to): (&str, &str)) -> anyhow:
     life.begin(class, "32Mi").await?;
     life.start(&writer, from).await?;
     life.write(&writer, from, &data).await?;
+    // Otherwise finding nothing in the end would prove nothing.
+    let there = leftovers::of_volumes(&life.place.root).await?;
+    for kind in ["mount ", "loop device ", "file ", "pod directory "] {
+        ensure!(there.iter().any(|thing| thing.starts_with(kind)), "a mounted volume without a {kind}: {there:?}");
+    }
     life.stop(&writer).await?;
     life.start(&reader, to).await?;
     life.check(&reader, to, &data).await?;
@@ -27,7 +31,7 @@ async fn live(life: &Life<'_>, class: &str, (from, to): (&str, &str)) -> anyhow:
 }
 
 #[test]
-fn claims_live_and_move_and_leave_nothing_behind() {
+fn claims_live_and_move_and_leave_nothing_behind() -> anyhow::Result<()> {
     machine::with_mounts(async |root| {
         let mut stack = Stack::start(Place::prepare(&root)?, &Service::all()).await?;
         let there = (NODES[0], NODES[1]);
@@ -46,5 +50,5 @@ fn claims_live_and_move_and_leave_nothing_behind() {
         let sockets = leftovers::sockets(&root)?;
         ensure!(sockets.is_empty(), "sockets left after SIGTERM: {sockets:?}");
         Ok(())
-    });
+    })
 }
