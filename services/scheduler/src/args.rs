@@ -1,3 +1,4 @@
+use anyhow::bail;
 use clap::Parser;
 
 use stowage_runtime::args::{AdminArgs, ClientArgs, LeaderElectArgs, LogArgs};
@@ -42,20 +43,23 @@ pub struct Args {
 }
 
 impl Args {
-    fn options(&self) -> Options {
-        Options {
+    fn options(&self) -> anyhow::Result<Options> {
+        if self.concurrent_syncs == 0 {
+            bail!("--concurrent-syncs 0 would never place a pod; give at least 1");
+        }
+        Ok(Options {
             scheduler_name: self.scheduler_name.clone(),
             silence: self.node_monitor_grace_period.into(),
             startup: self.node_startup_grace_period.into(),
             quarantine: self.node_missing_grace_period.into(),
-            parallel: self.concurrent_syncs.max(1),
-        }
+            parallel: self.concurrent_syncs,
+        })
     }
 
     pub async fn run(self) -> anyhow::Result<()> {
         let launch = Launch { client: &self.client, log: &self.log, admin: Some(&self.admin) };
         let election = self.election.options(LEASE)?;
-        let options = self.options();
+        let options = self.options()?;
         launch.run(launch.context().await?, election, |context| run(context, options)).await
     }
 }
@@ -71,7 +75,13 @@ mod tests {
 
     #[test]
     fn without_flags_the_options_are_the_defaults() {
-        assert_eq!(parse(&[]).options(), Options::default());
+        assert_eq!(parse(&[]).options().unwrap(), Options::default());
+    }
+
+    #[test]
+    fn no_worker_at_all_is_refused() {
+        let error = parse(&["--concurrent-syncs=0"]).options().unwrap_err();
+        assert!(error.to_string().contains("--concurrent-syncs 0"), "{error}");
     }
 
     #[test]
@@ -79,7 +89,7 @@ mod tests {
         let args =
             parse(&["--leader-elect=false", "-scheduler-name=mine", "--node-monitor-grace-period", "5s", "-v=2"]);
         assert!(args.election.options(LEASE).unwrap().is_none());
-        let options = args.options();
+        let options = args.options().unwrap();
         assert_eq!((options.scheduler_name.as_str(), options.silence.as_secs()), ("mine", 5));
     }
 }

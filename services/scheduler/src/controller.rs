@@ -18,7 +18,7 @@ use stowage_runtime::{Context, Stop};
 use crate::decide::{self, Action, Decision, PodAction, Subject, Why};
 use crate::error::Error;
 use crate::ledger::{Ledger, Planned};
-use crate::sightings::{Heard, Sightings};
+use crate::sightings::Sightings;
 use crate::snapshot::{Caches, NodeSnapshot, PlacedSnapshot, PodSnapshot, is_ours};
 use crate::wake::Wake;
 
@@ -92,14 +92,19 @@ pub async fn run(context: Context, options: Options) -> Result<(), Stop> {
     let scheduler =
         Scheduler { context: context.clone(), caches: caches.clone(), recorder, ledger, sightings, wake, options };
     let work = async {
-        caches.pods.synced().await;
-        caches.nodes.synced().await;
-        caches.claims.synced().await;
-        caches.volumes.synced().await;
-        caches.classes.synced().await;
-        caches.csi_nodes.synced().await;
-        caches.attachments.synced().await;
-        caches.leases.synced().await;
+        let synced = async {
+            caches.pods.synced().await;
+            caches.nodes.synced().await;
+            caches.claims.synced().await;
+            caches.volumes.synced().await;
+            caches.classes.synced().await;
+            caches.csi_nodes.synced().await;
+            caches.attachments.synced().await;
+            caches.leases.synced().await;
+        };
+        if context.unless_shutdown(synced).await.is_none() {
+            return Ok(());
+        }
         ready.ready();
         engine::run(&context, Arc::new(scheduler), queue, parallel).await
     };
@@ -119,7 +124,10 @@ impl Scheduler {
                 let name = &pod.spec.node_name;
                 let node = self.caches.nodes.view(&Key::cluster(name.clone()));
                 let missing_since = match node {
-                    View::Absent => self.sightings.missing_since(name, now),
+                    View::Absent => {
+                        let boottime = self.context.clock.boottime();
+                        before(now, boottime.saturating_sub(self.sightings.missing_since(name, boottime)))
+                    }
                     _ => now,
                 };
                 let quarantine = signed(self.options.quarantine);
@@ -159,15 +167,22 @@ impl Scheduler {
     }
 
     fn decide_node(&self, name: &str, now: Timestamp) -> Decision<decide::NodeAction> {
-        let heard = self.sightings.heard(name).unwrap_or(Heard { at: now, renewed: false });
+        let heard = self.sightings.heard(name);
+        let silent_for = heard.map(|heard| self.context.clock.boottime().saturating_sub(heard.at));
         let snapshot = NodeSnapshot {
             node: self.caches.nodes.view(&Key::cluster(name)),
-            heard,
+            heard_at: before(now, silent_for.unwrap_or_default()),
+            renewed: heard.is_some_and(|heard| heard.renewed),
             silence: signed(self.options.silence),
             startup: signed(self.options.startup),
         };
         decide::node::decide(&snapshot, now)
     }
+}
+
+/// A moment on the wall clock as it stands now: what passed since was measured by a clock that nobody sets.
+fn before(now: Timestamp, passed: Duration) -> Timestamp {
+    now.checked_sub(signed(passed)).unwrap_or(Timestamp::MIN)
 }
 
 fn signed(duration: Duration) -> SignedDuration {

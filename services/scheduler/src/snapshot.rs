@@ -14,7 +14,6 @@ use stowage_runtime::cache::{Cache, View};
 use stowage_runtime::engine::Reserved;
 
 use crate::ledger::{Failures, Ledger};
-use crate::sightings::Heard;
 
 /// Index of pods by node.
 pub const BY_NODE: &str = "node";
@@ -160,7 +159,10 @@ pub struct NodeState {
 #[derive(Debug, Clone)]
 pub struct NodeSnapshot {
     pub node: View<Node>,
-    pub heard: Heard,
+    /// Its last sign of life.
+    pub heard_at: Timestamp,
+    /// Whether that was a renewal we saw happen.
+    pub renewed: bool,
     /// How long it may be silent.
     pub silence: SignedDuration,
     /// How long it may take to report for the first time.
@@ -185,7 +187,9 @@ impl Caches {
         let in_flight = self.in_flight(ledger, &key);
         let once_pod_in_use = self.once_pod_in_use(&pod, &in_flight);
         let drivers = usage::drivers(&volumes, &claims);
-        let nodes = self.nodes.list().into_iter().map(|node| self.node_state(node, &drivers, &in_flight)).collect();
+        // Which version of a node is the newest does not matter here: one whose write got no answer takes pods, too.
+        let nodes = self.nodes.keys().into_iter().filter_map(|key| self.nodes.get(&key));
+        let nodes = nodes.map(|node| self.node_state(node, &drivers, &in_flight)).collect();
         let failures =
             claims.iter().map(|claim| ledger.failures(&claim.key)).fold(Failures::default(), Failures::merge);
         let planned = ledger.planned(&key).filter(|plan| plan.uid == pod.meta.uid);

@@ -69,9 +69,12 @@ impl Wake {
 
     fn node(&self, change: &Change<'_, Node>) {
         let name = &change.key.name;
-        let now = self.clock.now();
+        let now = self.clock.boottime();
         match (change.before, change.after) {
-            (_, None) => self.sightings.disappeared(name, now),
+            (_, None) => {
+                let has_pods = !self.caches.pods.by_index(BY_NODE, name).is_empty();
+                self.sightings.disappeared(name, has_pods, now);
+            }
             (None, Some(_)) => self.sightings.appeared(name, now),
             (Some(before), Some(after)) if reported(before, after) => self.sightings.renewed(name, now),
             _ => {}
@@ -102,7 +105,7 @@ impl Wake {
         }
         let name = &change.key.name;
         let Some(node) = self.caches.nodes.get(&Key::cluster(name.clone())) else { return };
-        self.sightings.renewed(name, self.clock.now());
+        self.sightings.renewed(name, self.clock.boottime());
         // While a node is well its timer looks at the newest renewal by itself.
         if node.ready().is_some_and(|ready| ready.status == ConditionStatus::Unknown) {
             self.queue.add(Subject::Node(name.clone()));

@@ -3,6 +3,7 @@
 #![allow(clippy::unwrap_used, clippy::panic)]
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicI64, Ordering};
 use std::time::Duration;
 
 use jiff::Timestamp;
@@ -20,16 +21,20 @@ use stowage_runtime::clock::Clock;
 use stowage_runtime::random::Random;
 use stowage_runtime::watch::{self, Scope};
 
-/// Wall time that moves with tokio's.
-struct Virtual(Instant);
+/// Wall time that moves with tokio's, and can be set.
+struct Virtual {
+    start: Instant,
+    step: AtomicI64,
+}
 
 impl Clock for Virtual {
     fn now(&self) -> Timestamp {
-        Timestamp::UNIX_EPOCH + jiff::SignedDuration::try_from(self.boottime()).unwrap()
+        let step = jiff::SignedDuration::from_secs(self.step.load(Ordering::SeqCst));
+        Timestamp::UNIX_EPOCH + jiff::SignedDuration::try_from(self.boottime()).unwrap() + step
     }
 
     fn boottime(&self) -> Duration {
-        self.0.elapsed()
+        self.start.elapsed()
     }
 }
 
@@ -38,13 +43,14 @@ struct World {
     api: Api,
     context: Context,
     start: Instant,
+    clock: Arc<Virtual>,
     tasks: tokio::task::JoinSet<()>,
 }
 
 impl World {
     fn new() -> Self {
         let start = Instant::now();
-        let clock = Arc::new(Virtual(start));
+        let clock = Arc::new(Virtual { start, step: AtomicI64::new(0) });
         let mut id = 0_u128;
         let server = Server::in_memory(stowage_apiserver::Options {
             clock: Arc::new({
@@ -60,9 +66,9 @@ impl World {
         });
         let client = kube::Client::new(server.service(), "default");
         let mut context = Context::real(client, Arc::new(UnixConnector), "test");
-        context.clock = clock;
+        context.clock = Arc::clone(&clock) as Arc<dyn Clock>;
         context.random = Random::seeded(1);
-        let mut world = Self { api: context.api.clone(), context, start, tasks: tokio::task::JoinSet::new() };
+        let mut world = Self { api: context.api.clone(), context, start, clock, tasks: tokio::task::JoinSet::new() };
         world.start_scheduler();
         world
     }
@@ -282,4 +288,30 @@ async fn pods_of_a_deleted_node_go_after_the_quarantine() {
     world.api.client().request::<Value>(request).await.unwrap();
     world.until::<Pod>(&key("p"), |pod| pod.is_none()).await;
     assert_eq!(world.seconds(), 40);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_step_of_the_wall_clock_makes_no_node_silent() {
+    let world = World::new();
+    world.create(kinds::NODE, node("a")).await;
+    world.create(kinds::POD, pod("p", &[])).await;
+    world.until::<Pod>(&key("p"), is_on("a")).await;
+    world.clock.step.store(3600, Ordering::SeqCst);
+    world.patch(kinds::NODE, Key::cluster("a"), json!({ "metadata": { "labels": { "looked": "at" } } })).await;
+    world.create(kinds::POD, pod("q", &[])).await;
+    world.until::<Pod>(&key("q"), is_on("a")).await;
+    let node: Node = world.api.get(&Key::cluster("a")).await.unwrap().unwrap();
+    assert!(node.is_ready() && node.spec.taints.is_empty(), "{node:?}");
+}
+
+/// The caches never sync when the API server does not answer, and nothing else was waited for.
+#[tokio::test(start_paused = true)]
+async fn a_scheduler_that_cannot_reach_the_server_still_stops() {
+    let silence = tower::service_fn(|_: http::Request<kube::client::Body>| {
+        std::future::pending::<Result<http::Response<kube::client::Body>, tower::BoxError>>()
+    });
+    let context = Context::real(kube::Client::new(silence, "default"), Arc::new(UnixConnector), "test");
+    context.shutdown.trigger();
+    let run = scheduler::run(context, scheduler::Options::default());
+    tokio::time::timeout(Duration::from_secs(60), run).await.expect("it does not stop").unwrap();
 }

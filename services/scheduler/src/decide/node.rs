@@ -64,7 +64,7 @@ pub fn decide(s: &NodeSnapshot, now: Timestamp) -> Decision<NodeAction> {
     };
     let ready = node.ready();
     let grace = if ready.is_some() { s.silence } else { s.startup };
-    let deadline = s.heard.at.checked_add(grace).unwrap_or(Timestamp::MAX);
+    let deadline = s.heard_at.checked_add(grace).unwrap_or(Timestamp::MAX);
     let silent = now >= deadline;
     let unknown = ready.is_some_and(|ready| ready.status == ConditionStatus::Unknown);
     if silent && !unknown {
@@ -72,7 +72,7 @@ pub fn decide(s: &NodeSnapshot, now: Timestamp) -> Decision<NodeAction> {
     }
     // After a restart the first look at an old Lease is no sign of life; only a renewal is.
     let ours = ready.is_some_and(|ready| ready.reason == SILENT || ready.reason == NEVER_HEARD);
-    if unknown && ours && !silent && s.heard.renewed {
+    if unknown && ours && !silent && s.renewed {
         return Decision::act([NodeAction::MarkBack], Why::Back);
     }
     match Health::of(node) {

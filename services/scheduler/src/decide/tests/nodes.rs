@@ -3,7 +3,6 @@
 use super::*;
 use crate::decide::NodeAction;
 use crate::decide::node::{Health, decide};
-use crate::sightings::Heard;
 use crate::snapshot::NodeSnapshot;
 
 const GRACE: SignedDuration = SignedDuration::from_secs(40);
@@ -21,8 +20,7 @@ fn with(ready: &str, reason: &str, taints: &[(&str, &str)]) -> Value {
 
 fn decide_after(node: Value, seconds: i64, renewed: bool) -> Decision<NodeAction> {
     let node = View::Known(std::sync::Arc::new(serde_json::from_value(node).unwrap()));
-    let heard = Heard { at: NOW, renewed };
-    let snapshot = NodeSnapshot { node, heard, silence: GRACE, startup: STARTUP };
+    let snapshot = NodeSnapshot { node, heard_at: NOW, renewed, silence: GRACE, startup: STARTUP };
     decide(&snapshot, NOW + SignedDuration::from_secs(seconds))
 }
 
@@ -85,7 +83,15 @@ fn a_node_that_is_not_ready_is_tainted_so_and_partial_taints_are_completed() {
 
 #[test]
 fn a_node_nobody_may_decide_on_is_read() {
-    let heard = Heard { at: NOW, renewed: true };
-    let snapshot = NodeSnapshot { node: View::Unknown, heard, silence: GRACE, startup: STARTUP };
+    let snapshot = NodeSnapshot { node: View::Unknown, heard_at: NOW, renewed: true, silence: GRACE, startup: STARTUP };
     assert_eq!(decide(&snapshot, NOW), Decision::act([NodeAction::Look], Why::Unknown));
+}
+
+/// Nobody woke the pod when the node was known again, so it stayed pending until the resync.
+#[test]
+fn a_node_whose_write_got_no_answer_takes_pods_all_the_same() {
+    let mut world = World::default();
+    world.node(node("a")).pod(pod("p", &[]));
+    world.caches.nodes.mark_unknown(&Key::cluster("a"));
+    assert_eq!(world.decide("p").why, Why::Bind { node: "a".into() });
 }
