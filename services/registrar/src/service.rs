@@ -124,7 +124,10 @@ async fn driver_name(context: &Context, options: &Options) -> Result<String, Sto
         match identity::plugin_name(&channel, Deadline(options.timeout)).await {
             Ok(name) => return Ok(name),
             Err(error) if error.is_unreachable() && waited < options.connect_budget => {
-                tracing::debug!(%error, "waiting for the driver's socket");
+                // Said once, so that nobody wonders what is waited for.
+                if waited.is_zero() {
+                    tracing::warn!(%error, "waiting for the driver's socket; see --csi-address");
+                }
                 tokio::time::sleep(retry).await;
                 waited += retry;
                 retry = (retry * 2).min(MAX_RETRY);
