@@ -10,7 +10,10 @@ use crate::journal;
 pub enum Error {
     #[error("cannot use --csi-address {address:?}: {source}")]
     Connect { address: String, source: connect::Error },
-    #[error("the driver at {address} does not answer as it should: {source}; check that it runs and listens there")]
+    #[error(
+        "the driver at {address} does not answer as it should: {source}; check that it runs and that --csi-address \
+         names its socket"
+    )]
     AskDriver { address: String, source: identity::Error },
     #[error("read claim: {source}")]
     GetClaim { source: api::Error },
