@@ -113,6 +113,10 @@ impl Manager {
         let patch = Patch::Merge(json!({ "status": { "volumesInUse": list } }));
         let result = self.context.api.patch(&self.nodes, target, Part::Status, patch).await;
         self.state.with(|world| world.reporting = None);
+        if result.is_err() {
+            // A refusal leaves the Node as it was, so no event tells those who waited for the write to end.
+            self.wake.left_out(&list);
+        }
         result.map(|_| ())
     }
 
@@ -160,14 +164,13 @@ impl Manager {
     }
 
     fn forget_pod(&self, uid: &str) {
-        let uses = self.state.with(|world| {
+        self.state.with(|world| {
             world.told.remove(uid);
-            world.resolutions.remove(uid).map(|resolution| resolution.uses).unwrap_or_default()
+            world.resolutions.remove(uid);
         });
         self.operations.forget(&Operation::Resolve(uid.to_owned()));
-        for volume in uses.into_keys() {
-            self.operations.forget(&Operation::Publish(volume.clone(), uid.to_owned()));
-            self.operations.forget(&Operation::Unpublish(volume, uid.to_owned()));
+        for operation in self.ended_mounts(uid) {
+            self.operations.forget(&operation);
         }
     }
 

@@ -14,7 +14,7 @@ use stowage_csi::v1::node_client::NodeClient;
 use stowage_csi::v1::{
     NodePublishVolumeRequest, NodeStageVolumeRequest, NodeUnpublishVolumeRequest, NodeUnstageVolumeRequest,
 };
-use stowage_csi::{Deadline, Family};
+use stowage_csi::{Deadline, Family, code};
 use stowage_model::attachment::VolumeAttachment;
 use stowage_model::object::{Key, ObjectRef, Projection};
 use stowage_model::pod::Pod;
@@ -228,7 +228,7 @@ impl Manager {
         let took = clock.boottime().saturating_sub(begin);
         let code = result.as_ref().err().map_or(tonic::Code::Ok, tonic::Status::code);
         let method = format!("/csi.v1.Node/{rpc}");
-        self.context.metrics.observe_csi(&volume.driver, &method, &format!("{code:?}"), took);
+        self.context.metrics.observe_csi(&volume.driver, &method, code::name(code), took);
         result.map_err(|status| Fault::Call { rpc, family, status: Box::new(status) })
     }
 

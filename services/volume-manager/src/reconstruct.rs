@@ -56,8 +56,13 @@ pub async fn reconstruct(host: &dyn Mounter, layout: &Layout) -> Result<World, E
     let mut found = conclude(traces);
     found.world.pod_dirs = pod_dirs;
     for (trace, why) in &found.unexplained {
-        tracing::error!(mount = %trace.target.display(), why, "cannot tell whose mount this is, leaving it alone");
+        tracing::error!(
+            mount = %trace.target.display(), why,
+            "cannot tell whose mount this is: it stays, and so does every volume it can be in the node's in-use list; \
+             unmount it, remove its directory and restart"
+        );
     }
+    found.world.unexplained = found.unexplained.iter().map(|(trace, _)| trace.dir.clone()).collect();
     for trace in &found.leftovers {
         for path in [&trace.target, &trace.dir] {
             if let Err(error) = host.remove_dir(path).await {

@@ -107,10 +107,18 @@ pub async fn run(
         .supervise(tasks, async {
             let work = async {
                 // Nothing is torn down, or mounted, on less than the whole picture: rule 8 of the design.
-                nodes.synced().await;
-                pods.synced().await;
-                csi_drivers.synced().await;
-                csi_nodes.synced().await;
+                let picture = async {
+                    nodes.synced().await;
+                    pods.synced().await;
+                    csi_drivers.synced().await;
+                    csi_nodes.synced().await;
+                };
+                if context.unless_shutdown(picture).await.is_none() {
+                    return Ok(());
+                }
+                if let Some(node) = nodes.get(&manager.node_key()) {
+                    state.with(|world| world.keep_in_use(&node.status.volumes_in_use, &manager.layout));
+                }
                 synced.ready();
                 queue.add(Key::Node);
                 queue.add(Key::CsiNode);

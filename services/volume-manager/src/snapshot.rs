@@ -9,6 +9,7 @@ use stowage_model::node::Node;
 use stowage_model::object::{Key as ObjectKey, Projection};
 use stowage_model::pod::Pod;
 use stowage_runtime::cache::View;
+use stowage_runtime::operation::State;
 
 use crate::controller::Manager;
 use crate::decide::volume::{Attachment, Held, Wanted};
@@ -49,6 +50,7 @@ impl Manager {
         let wanted = wanted.flat_map(|(_, resolution)| resolution.uses.keys());
         let attachable = wanted.chain(world.held()).filter(|volume| self.attaches(&volume.driver));
         let mut names: BTreeSet<String> = attachable.map(VolumeId::unique_name).collect();
+        names.extend(world.kept_in_use.iter().cloned());
         let Some(node) = self.nodes.get(&self.node_key()) else {
             return names;
         };
@@ -147,6 +149,7 @@ impl Manager {
                 View::Absent | View::Known(_) => decide::pod::View::Known(pod),
             },
         };
+        let has_records = self.ended_mounts(uid).next().is_some();
         self.state.with(|world| {
             let held: Vec<Hold> =
                 world.published.values().filter_map(|pods| pods.get(uid)).map(|published| published.hold).collect();
@@ -158,9 +161,18 @@ impl Manager {
                 held: held.len(),
                 mounted: held.iter().filter(|hold| **hold == Hold::Mounted).count(),
                 has_dir: world.pod_dirs.contains(uid),
+                has_records,
                 told: world.told.get(uid).cloned().unwrap_or_default(),
             }
         })
+    }
+
+    /// Operations that mounted or unmounted volumes for the pod and are over.
+    pub(crate) fn ended_mounts(&self, uid: &str) -> impl Iterator<Item = Operation> {
+        let of_pod = move |operation: &Operation| matches!(operation, Operation::Publish(_, of) | Operation::Unpublish(_, of) if of == uid);
+        let operations = self.operations.keys().into_iter().filter(of_pod);
+        operations
+            .filter(|operation| self.operations.record(operation).is_some_and(|record| record.state != State::Running))
     }
 
     pub(crate) fn volume_snapshot(&self, volume: &VolumeId) -> decide::volume::Snapshot {

@@ -83,6 +83,13 @@ impl Wake {
         self.volumes(volumes);
     }
 
+    /// Volumes that a report of what is in use left out.
+    pub fn left_out(&self, reported: &BTreeSet<String>) {
+        let mut volumes = self.state.with(|world| world.volumes());
+        volumes.retain(|volume| !reported.contains(&volume.unique_name()));
+        self.volumes(volumes);
+    }
+
     pub fn csi_node_changed(&self) {
         self.queue.add(Key::CsiNode);
         self.plugins();

@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
+use std::path::PathBuf;
 use std::sync::Mutex;
 
 use jiff::Timestamp;
@@ -9,8 +10,10 @@ use jiff::Timestamp;
 use stowage_csi::Channel;
 use stowage_csi::identity::NodeCapabilities;
 use stowage_csi::v1::node_service_capability::rpc::Type as Capability;
+use stowage_model::names;
 
 use crate::desired::{Resolution, VolumeId};
+use crate::layout::Layout;
 use crate::options::Occupancy;
 use crate::registration::Version;
 
@@ -117,6 +120,10 @@ pub struct World {
     pub published: BTreeMap<VolumeId, BTreeMap<String, Published>>,
     /// Uids of pods that have a directory.
     pub pod_dirs: BTreeSet<String>,
+    /// Directories with a mount, or a trace of one, nobody can tell the volume of.
+    pub unexplained: Vec<PathBuf>,
+    /// Unique names of volumes that were reported in use before the start and that such a mount may be of.
+    pub kept_in_use: BTreeSet<String>,
     /// The in-use list that is being written right now.
     pub reporting: Option<BTreeSet<String>>,
     /// What was told about a pod in events, by its uid.
@@ -145,6 +152,18 @@ impl World {
     pub fn volumes(&self) -> BTreeSet<VolumeId> {
         let wanted = self.resolutions.values().flat_map(|resolution| resolution.uses.keys());
         wanted.chain(self.held()).cloned().collect()
+    }
+
+    /// Keeps in use what a mount that nobody can explain may be of, among what was reported before the start.
+    ///
+    /// A staging directory tells its volume by its name; a pod's directory does not, so any volume is possible.
+    pub fn keep_in_use(&mut self, reported: &[String], layout: &Layout) {
+        let possible = |name: &&String| {
+            let staged = names::parse_csi_volume(name)
+                .map(|(driver, handle)| layout.staging_dir(&VolumeId::new(driver, handle)));
+            self.unexplained.iter().any(|dir| !dir.starts_with(layout.staging()) || Some(dir) == staged.as_ref())
+        };
+        self.kept_in_use = reported.iter().filter(possible).cloned().collect();
     }
 
     pub fn set_published(&mut self, volume: &VolumeId, uid: &str, published: Option<Published>) {

@@ -175,3 +175,47 @@ async fn an_unsupported_volume_is_told_and_the_pod_stays_pending() {
     stage.create_pod_with("empty", json!([{ "name": "data", "emptyDir": {} }])).await;
     stage.event_about("empty", "source emptyDir is not supported").await;
 }
+
+/// What could not be explained was logged and dropped, so the volume was taken out of the list while mounted (M2).
+#[tokio::test(start_paused = true)]
+async fn a_volume_whose_metadata_cannot_be_read_after_a_restart_stays_in_use() {
+    let stage = Stage::set().await;
+    let node = stage.start();
+    stage.create_pod(POD).await;
+    stage.attach().await;
+    stage.pod_is_running(POD).await;
+    node.crash();
+    stage.force_delete_pod(POD).await;
+    stage.spoil_metadata();
+
+    let _node = stage.start();
+    stage.driver_is_registered().await;
+    stage.settle().await;
+    assert_eq!(stage.withdrawals(), 0);
+    assert!(stage.in_use().await);
+}
+
+/// The refusal left the Node as it was, so nothing woke the volume that had waited for the write to end.
+#[tokio::test(start_paused = true)]
+async fn a_pod_that_comes_while_a_withdrawal_is_refused_gets_its_volume_without_time_passing() {
+    let stage = Stage::set().await;
+    let _node = stage.start();
+    stage.create_pod("one").await;
+    stage.attach().await;
+    stage.pod_is_running("one").await;
+    stage.refusal.of("\"volumesInUse\":[]");
+    stage.delete_pod("one").await;
+    stage.refusal.reached().await;
+    stage.create_pod("two").await;
+    stage.settle().await;
+    stage.refusal.go_on();
+    stage.pod_is_running("two").await;
+    assert_eq!(stage.elapsed(), Duration::ZERO);
+}
+
+/// The caches never sync when the API server does not answer, and nothing else was waited for.
+#[tokio::test(start_paused = true)]
+async fn a_volume_manager_that_cannot_reach_the_server_still_stops() {
+    let stage = Stage::set().await;
+    within(stage.run_and_stop_without_a_server()).await.unwrap();
+}

@@ -13,6 +13,7 @@ use stowage_model::pod::{Container, Pod};
 use stowage_runtime::api::Target;
 use stowage_runtime::engine::Decision;
 use stowage_runtime::events::seconds;
+use stowage_runtime::operation::State;
 
 use super::{Action, Record};
 use crate::conditions::{Wanted, status_patch};
@@ -29,6 +30,8 @@ pub struct Snapshot {
     /// Volumes that certainly are mounted for it.
     pub mounted: usize,
     pub has_dir: bool,
+    /// Whether operations on its mounts are over and still remembered.
+    pub has_records: bool,
     /// What was told about it already.
     pub told: BTreeSet<String>,
 }
@@ -100,7 +103,8 @@ fn forget(s: &Snapshot) -> Decision<Action, Why> {
     if s.has_dir {
         actions.push(Action::RemovePodDir { uid: s.uid.clone() });
     }
-    if s.resolution.is_some() || s.resolving.is_some() || !s.told.is_empty() {
+    let resolved = s.resolving.as_ref().is_some_and(|record| record.state != State::Running);
+    if s.resolution.is_some() || resolved || !s.told.is_empty() || s.has_records {
         actions.push(Action::ForgetPod { uid: s.uid.clone() });
     }
     Decision::act(actions, Why::Gone)

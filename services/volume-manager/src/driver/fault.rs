@@ -1,7 +1,7 @@
 //! How a step ends when it does not end well, and what that says about the mount.
 
 use stowage_csi::Family;
-use stowage_csi::code::outcome_of;
+use stowage_csi::code::{self, outcome_of};
 use stowage_runtime::operation::{Ended, Failure};
 
 /// Why a step towards or away from a mount did not end well.
@@ -10,7 +10,7 @@ pub enum Fault {
     /// Before the driver was called: everything is as it was.
     #[error("{0}")]
     Before(String),
-    #[error("{rpc}: {} ({:?})", status.message(), status.code())]
+    #[error("{rpc}: {} ({})", status.message(), code::name(status.code()))]
     Call { rpc: &'static str, family: Family, status: Box<tonic::Status> },
     /// After the driver was called: the mount or its traces may be there.
     #[error("{0}")]
@@ -37,7 +37,7 @@ impl Fault {
     pub fn ended(&self) -> Ended<()> {
         let code = match self {
             Self::Before(_) | Self::After(_) => "Node".to_owned(),
-            Self::Call { status, .. } => format!("{:?}", status.code()),
+            Self::Call { status, .. } => code::name(status.code()).to_owned(),
         };
         let failure = Failure { code, message: self.to_string() };
         if self.is_uncertain() { Ended::Uncertain(failure) } else { Ended::Failed(failure) }

@@ -53,6 +53,20 @@ fn a_mount_nobody_can_explain_is_reported_and_left_alone() {
     assert!(found.leftovers.is_empty() && found.world.published.is_empty());
 }
 
+#[test]
+fn what_a_mount_nobody_can_explain_may_be_of_stays_in_use() {
+    let layout = Layout::new("/k");
+    let reported = ["driver^handle", "driver^other", "twin^handle"].map(|name| format!("kubernetes.io/csi/{name}"));
+    let kept = |dirs: Vec<PathBuf>| {
+        let mut world = World { unexplained: dirs, ..World::default() };
+        world.keep_in_use(&reported, &layout);
+        world.kept_in_use.into_iter().collect::<Vec<_>>()
+    };
+    assert!(kept(vec![]).is_empty());
+    assert_eq!(kept(vec![layout.staging_dir(&volume())]), reported[..1]);
+    assert_eq!(kept(vec![layout.pod_volume("a", "pv")]), reported);
+}
+
 #[tokio::test]
 async fn the_files_of_a_node_are_read_back_and_leftovers_are_removed() {
     let root = tempfile::tempdir().unwrap();

@@ -10,7 +10,7 @@ use futures::StreamExt;
 use futures::stream::BoxStream;
 use jiff::Timestamp;
 use serde_json::{Value, json};
-use tokio::sync::{mpsc, watch};
+use tokio::sync::{Notify, mpsc, watch};
 use tokio::task::JoinHandle;
 use tokio::time::Instant;
 
@@ -26,7 +26,7 @@ use stowage_runtime::api::{Api, Deletion, Part, Patch, Target};
 use stowage_runtime::cache::Cache;
 use stowage_runtime::clock::Clock;
 use stowage_runtime::random::Random;
-use stowage_runtime::{Context, watch as feed};
+use stowage_runtime::{Context, Stop, watch as feed};
 use volume_manager::plugins::{PluginEvent, PluginSource};
 use volume_manager::{Occupancy, Options};
 
@@ -88,6 +88,59 @@ impl PluginSource for Sockets {
     }
 }
 
+/// A server that refuses one write of the service, when the test says so.
+#[derive(Clone, Default)]
+pub struct Refusal(Arc<RefusalState>);
+
+#[derive(Default)]
+struct RefusalState {
+    /// What the write to be refused contains.
+    of: Mutex<Option<&'static str>>,
+    reached: Notify,
+    goes_on: Notify,
+}
+
+impl Refusal {
+    /// Refuses the next write that contains this, once it is told to go on.
+    pub fn of(&self, text: &'static str) {
+        *self.0.of.lock().unwrap() = Some(text);
+    }
+
+    /// Waits until the service has sent the write.
+    pub async fn reached(&self) {
+        within(self.0.reached.notified()).await;
+    }
+
+    pub fn go_on(&self) {
+        self.0.goes_on.notify_one();
+    }
+
+    fn before(&self, client: kube::Client) -> kube::Client {
+        let refusal = self.clone();
+        let service = tower::service_fn(move |request: http::Request<kube::client::Body>| {
+            let (client, refusal) = (client.clone(), refusal.clone());
+            async move {
+                let (parts, body) = request.into_parts();
+                let body = body.collect_bytes().await?;
+                let text = String::from_utf8_lossy(&body);
+                let refused = refusal.0.of.lock().unwrap().take_if(|of| text.contains(*of)).is_some();
+                if refused {
+                    refusal.0.reached.notify_one();
+                    refusal.0.goes_on.notified().await;
+                    let status = json!({
+                        "kind": "Status", "apiVersion": "v1", "status": "Failure", "code": 403,
+                        "reason": "Forbidden", "message": "not now",
+                    });
+                    let body = kube::client::Body::from(status.to_string().into_bytes());
+                    return Ok::<_, tower::BoxError>(http::Response::builder().status(403).body(body).unwrap());
+                }
+                Ok(client.send(http::Request::from_parts(parts, kube::client::Body::from(body.to_vec()))).await?)
+            }
+        });
+        kube::Client::new(tower::ServiceExt::boxed_clone(service), "default")
+    }
+}
+
 /// A running volume manager.
 pub struct Running {
     task: JoinHandle<()>,
@@ -110,6 +163,7 @@ pub struct Stage {
     api: Api,
     pub driver: Driver,
     sockets: Sockets,
+    pub refusal: Refusal,
     root: tempfile::TempDir,
     begin: Instant,
     nodes: Cache<Node>,
@@ -161,8 +215,9 @@ impl Stage {
         let feeds =
             vec![follow(&api, &nodes, &sender), follow(&api, &pods, &sender), follow(&api, &csi_nodes, &sender)];
         let root = tempfile::tempdir().unwrap();
-        let (driver, sockets) = (Driver::default(), Sockets::default());
-        let stage = Self { api, driver, sockets, root, begin, nodes, pods, csi_nodes, changes, withdrawals, feeds };
+        let (driver, sockets, refusal) = (Driver::default(), Sockets::default(), Refusal::default());
+        let stage =
+            Self { api, driver, sockets, refusal, root, begin, nodes, pods, csi_nodes, changes, withdrawals, feeds };
         stage.make_objects().await;
         stage
     }
@@ -201,20 +256,48 @@ impl Stage {
     }
 
     pub fn context(&self) -> Context {
-        let mut context = Context::real(self.api.client().clone(), Arc::new(self.driver.clone()), "node");
+        let client = self.refusal.before(self.api.client().clone());
+        let mut context = Context::real(client, Arc::new(self.driver.clone()), "node");
         context.clock = Arc::new(VirtualClock(self.begin));
         context.random = Random::seeded(2);
         context
     }
 
+    fn options(&self, occupancy: Occupancy) -> Options {
+        Options { node_name: "node".into(), root: self.root.path().to_owned(), occupancy, ..Options::default() }
+    }
+
+    /// A service that is asked to stop while its server does not answer.
+    pub async fn run_and_stop_without_a_server(&self) -> Result<(), Stop> {
+        let silence = tower::service_fn(|_: http::Request<kube::client::Body>| {
+            std::future::pending::<Result<http::Response<kube::client::Body>, tower::BoxError>>()
+        });
+        let context = Context::real(kube::Client::new(silence, "default"), Arc::new(self.driver.clone()), "node");
+        context.shutdown.trigger();
+        let options = self.options(Occupancy::default());
+        volume_manager::run(context, Arc::new(LinuxMounter), Arc::new(self.sockets.clone()), options).await
+    }
+
+    /// Makes the metadata of every mount unreadable.
+    pub fn spoil_metadata(&self) {
+        let pods = self.root.path().join("pods");
+        let volumes =
+            std::fs::read_dir(pods).unwrap().map(|pod| pod.unwrap().path().join("volumes/kubernetes.io~csi/pv"));
+        for dir in volumes.chain([self.staging_dir()]) {
+            std::fs::write(dir.join("vol_data.json"), "garbage").unwrap();
+        }
+    }
+
+    /// Lets everything run until nothing more can happen without time passing.
+    pub async fn settle(&self) {
+        for _ in 0..2000 {
+            tokio::task::yield_now().await;
+        }
+    }
+
     pub fn start(&self) -> Running {
         let occupancy = Occupancy::default();
-        let options = Options {
-            node_name: "node".into(),
-            root: self.root.path().to_owned(),
-            occupancy: occupancy.clone(),
-            ..Options::default()
-        };
+        let options = self.options(occupancy.clone());
         let run = volume_manager::run(self.context(), Arc::new(LinuxMounter), Arc::new(self.sockets.clone()), options);
         let task = tokio::spawn(async move { panic!("the service ended: {:?}", run.await) });
         Running { task, occupancy }

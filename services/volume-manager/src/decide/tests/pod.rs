@@ -22,6 +22,7 @@ fn placed() -> Snapshot {
         held: 0,
         mounted: 0,
         has_dir: false,
+        has_records: false,
         told: BTreeSet::new(),
     }
 }
@@ -139,4 +140,13 @@ fn a_pod_whose_write_got_no_answer_is_read_before_anything_else() {
     let key = stowage_model::Key::namespaced("default", "a");
     let decision = decide(&Snapshot { pod: View::Unknown(key.clone()), ..placed() }, now());
     assert_eq!(decision.actions, [Action::ReadPod(key)]);
+}
+
+/// A pod found at start was never looked up, so the records of its unmounting stayed for ever.
+#[test]
+fn of_a_pod_that_is_gone_the_operations_are_forgotten_even_if_its_volumes_were_never_looked_up() {
+    let s = Snapshot { pod: View::Absent, has_records: true, ..placed() };
+    assert_eq!(decide(&s, now()).actions, [Action::ForgetPod { uid: "a".into() }]);
+    let s = Snapshot { has_records: false, resolving: Some(running()), ..s };
+    assert_eq!(decide(&s, now()).actions, [], "what runs cannot be forgotten yet, and its end comes back here");
 }
