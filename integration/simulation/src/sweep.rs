@@ -3,8 +3,8 @@
 use std::collections::BTreeMap;
 use std::fmt;
 use std::str::FromStr;
-use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, mpsc};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -20,6 +20,9 @@ pub const CASE: &str = "STOWAGE_CASE";
 
 /// How long a service stays down that comes back late: everybody else has done all they can by then.
 const DOWNTIME: Duration = Duration::from_secs(1);
+
+/// Real time without any case ending after which the ones that run will not end: a case takes about a second.
+const CIRCLING: Duration = Duration::from_secs(60);
 
 /// What else happens at the fault.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -169,25 +172,44 @@ impl Recording {
         }
     }
 
-    /// Plays all cases on all cores.
-    pub fn sweep(&self, cases: &[Case]) -> Vec<Result<Duration, String>> {
-        let next = AtomicUsize::new(0);
-        let results = Mutex::new(BTreeMap::new());
-        let work = || loop {
+    /// Plays all cases on all cores; a case that goes round in circles without virtual time passing is a failure too.
+    pub fn sweep(self: &Arc<Self>, cases: &[Case]) -> Vec<Result<Duration, String>> {
+        let next = Arc::new(AtomicUsize::new(0));
+        let (sender, receiver) = mpsc::channel();
+        for _ in 0..thread::available_parallelism().map_or(2, usize::from) {
+            let (recording, cases, next, sender) =
+                (Arc::clone(self), cases.to_vec(), Arc::clone(&next), sender.clone());
+            // Not joined: nobody can stop a thread that goes round in circles.
+            thread::spawn(move || recording.work(&cases, &next, &sender));
+        }
+        drop(sender);
+        let mut results = BTreeMap::new();
+        while let Ok((index, result)) = receiver.recv_timeout(CIRCLING) {
+            results.insert(index, result);
+        }
+        let circling = || Err(format!("still running after {CIRCLING:?}: somebody goes round in circles"));
+        let begun = next.load(Ordering::Relaxed).min(cases.len());
+        (0..cases.len())
+            .map(|index| match results.remove(&index) {
+                Some(result) => result,
+                None if index < begun => circling(),
+                None => Err("not played, because another case never ended".to_owned()),
+            })
+            .collect()
+    }
+
+    fn work(&self, cases: &[Case], next: &AtomicUsize, sender: &mpsc::Sender<(usize, Result<Duration, String>)>) {
+        loop {
             let index = next.fetch_add(1, Ordering::Relaxed);
             let Some(case) = cases.get(index) else { return };
             let begin = Instant::now();
             let result = self.run(case);
             let (took, wrong) = (begin.elapsed(), result.as_ref().err().and_then(|wrong| wrong.lines().next()));
             tracing::info!(%case, ?took, wrong, "played");
-            results.lock().expect("nobody panics while holding the results").insert(index, result);
-        };
-        thread::scope(|scope| {
-            for _ in 0..thread::available_parallelism().map_or(2, usize::from) {
-                scope.spawn(work);
+            if sender.send((index, result)).is_err() {
+                return;
             }
-        });
-        results.into_inner().expect("nobody panicked while holding the results").into_values().collect()
+        }
     }
 }
 

@@ -1,6 +1,7 @@
 //! Every service stopped at every point of a claim's life, in every way, with and without the claim deleted there.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use simulation_suite::manifests::Binding;
@@ -27,7 +28,7 @@ fn asked_for() -> Option<Case> {
 
 /// Sweeps the points before the first that has these words, or all.
 fn sweep(binding: Binding, until: Option<&str>) {
-    let recording = record(binding, Options::default());
+    let recording = Arc::new(record(binding, Options::default()));
     if let Some(case) = asked_for() {
         if case.binding == binding {
             recording.run(&case).unwrap_or_else(|wrong| panic!("{case}\n{wrong}"));
@@ -82,7 +83,7 @@ fn a_claim_that_binds_at_once_survives_every_crash() {
 fn without_the_intent_record_the_sweep_leaks() {
     let recording = record(Binding::Immediate, Options { journal: false, ..Options::default() });
     // A leak shows as a hang; these lives need no backoff longer than a few seconds.
-    let recording = recording.with_limit(Duration::from_secs(30));
+    let recording = Arc::new(recording.with_limit(Duration::from_secs(30)));
     let is_create = |point: &&Point| point.what.contains("/CreateVolume ");
     let create = recording.points().iter().find(is_create).map(|point| point.number).expect("a volume is made");
     let around = |case: &Case| case.fault.service == "provisioner" && case.fault.number.abs_diff(create) <= 1;
