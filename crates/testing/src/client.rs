@@ -11,6 +11,7 @@ use http_body_util::{BodyExt, Full};
 use tower::{BoxError, Service};
 
 use crate::gate::Gate;
+use crate::rights::Right;
 use crate::trace::{Port, digest};
 
 /// What a client sees when the connection breaks after its request was sent.
@@ -44,6 +45,7 @@ impl Service<Request<kube::client::Body>> for GatedApi {
             let (parts, body) = request.into_parts();
             let body = body.collect().await?.to_bytes();
             let reads = parts.method == Method::GET;
+            gate.asks(Right::of(&parts.method, parts.uri.path(), parts.uri.query().unwrap_or_default()));
             let what = format!("{} {} {}", parts.method, parts.uri.path(), digest(&body));
             let answer = server.call(Request::from_parts(parts, Full::<Bytes>::new(body)));
             if reads {

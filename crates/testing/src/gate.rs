@@ -8,6 +8,7 @@ use tokio::sync::watch;
 
 use crate::changes::Changes;
 use crate::fault::{Fault, Mode};
+use crate::rights::Right;
 use crate::trace::{Port, Trace};
 
 /// Runs at the point of a fault, while the service stands still there.
@@ -52,6 +53,13 @@ pub struct Gate {
 impl Gate {
     pub(crate) fn new(service: &str, trace: Trace, armed: Armed, changes: Changes) -> Self {
         Self { service: service.to_owned(), trace, armed, changes, stopped: watch::Sender::new(false) }
+    }
+
+    /// Notes a right the service makes use of.
+    pub(crate) fn asks(&self, right: Option<Right>) {
+        if let Some(right) = right {
+            self.trace.asked(&self.service, right);
+        }
     }
 
     /// Whether the service was stopped.

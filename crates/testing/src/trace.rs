@@ -1,8 +1,10 @@
 //! What every service did to the outside, in order.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard};
+
+use crate::rights::Right;
 
 /// The way a service reached the outside at a point.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -53,6 +55,7 @@ pub struct Trace(Arc<Mutex<Inner>>);
 struct Inner {
     points: Vec<Point>,
     counts: BTreeMap<String, usize>,
+    rights: BTreeSet<(String, Right)>,
 }
 
 impl Trace {
@@ -64,6 +67,16 @@ impl Trace {
         let number = *count;
         inner.points.push(Point { service: service.to_owned(), number, port, what });
         number
+    }
+
+    /// Notes a right a service makes use of.
+    pub(crate) fn asked(&self, service: &str, right: Right) {
+        self.lock().rights.insert((service.to_owned(), right));
+    }
+
+    /// The rights each service has made use of, reads included.
+    pub fn rights(&self) -> BTreeSet<(String, Right)> {
+        self.lock().rights.clone()
     }
 
     /// Everything so far.
