@@ -1,15 +1,23 @@
 //! Where a test runs: a directory, a thread, and a mount namespace if it mounts.
 
-use std::fs;
+use std::fs::{self, File};
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::path::{Path, PathBuf};
 
 use anyhow::Context as _;
+use nix::fcntl::{Flock, FlockArg};
 use nix::mount::{MsFlags, mount};
 use nix::sched::{CloneFlags, unshare};
+use tempfile::TempDir;
+use tokio::runtime::Runtime;
 
 use crate::leftovers;
 
+/// Short, for the sockets below it.
+const PARENT: &str = "/tmp";
+const PREFIX: &str = "stw-local-";
+/// Not the directory itself: servers lock that while they bind their sockets in it.
+const LOCK: &str = "lock";
 /// Where whole logs are copied to, if set.
 const KEEP: &str = "STOWAGE_LOGS";
 /// How much of each log is printed when a test fails.
@@ -48,11 +56,10 @@ fn on_own_thread(test: impl FnOnce() -> anyhow::Result<()> + Send + 'static) -> 
 }
 
 fn in_folder<F: Future<Output = anyhow::Result<()>>>(test: impl FnOnce(PathBuf) -> F) -> anyhow::Result<()> {
-    // Short, for the sockets below it.
-    let folder = tempfile::Builder::new().prefix("stw-").tempdir_in("/tmp").context("cannot make a directory")?;
-    let root = folder.path().canonicalize().context("cannot resolve the directory")?;
     // One thread, and blocking ones that it starts: all in its namespace.
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().context("cannot start tokio")?;
+    let (folder, _lock) = take_folder(&runtime)?;
+    let root = folder.path().canonicalize().context("cannot resolve the directory")?;
     let outcome = catch_unwind(AssertUnwindSafe(|| runtime.block_on(test(root.clone()))));
     if !matches!(outcome, Ok(Ok(()))) {
         print_logs(&root);
@@ -64,6 +71,30 @@ fn in_folder<F: Future<Output = anyhow::Result<()>>>(test: impl FnOnce(PathBuf) 
         Ok(outcome) => outcome.and(swept),
         Err(panic) => resume_unwind(panic),
     }
+}
+
+/// A directory that is locked while its test runs, so that the next test can tell those of killed ones.
+fn take_folder(runtime: &Runtime) -> anyhow::Result<(TempDir, Flock<File>)> {
+    let lock = |path: &Path, how| {
+        let file = File::open(path).with_context(|| format!("cannot open {}", path.display()))?;
+        Flock::lock(file, how).map_err(|(_, errno)| errno).with_context(|| format!("cannot lock {}", path.display()))
+    };
+    // Between its making and its locking nobody may take a directory for that of a killed test.
+    let _turn = lock(Path::new(PARENT), FlockArg::LockExclusive)?;
+    for entry in fs::read_dir(PARENT).context("cannot list the temporary directory")? {
+        let entry = entry.context("cannot list the temporary directory")?;
+        let ours = entry.file_name().to_str().is_some_and(|name| name.starts_with(PREFIX));
+        if ours && lock(&entry.path().join(LOCK), FlockArg::LockExclusiveNonblock).is_ok() {
+            eprintln!("note: removing {}, left by a test that was killed", entry.path().display());
+            runtime.block_on(leftovers::sweep(&entry.path()))?;
+            fs::remove_dir_all(entry.path()).with_context(|| format!("cannot remove {}", entry.path().display()))?;
+        }
+    }
+    let folder = tempfile::Builder::new().prefix(PREFIX).tempdir_in(PARENT).context("cannot make a directory")?;
+    let name = folder.path().join(LOCK);
+    File::create(&name).with_context(|| format!("cannot create {}", name.display()))?;
+    let held = lock(&name, FlockArg::LockExclusive)?;
+    Ok((folder, held))
 }
 
 fn logs(root: &Path) -> Vec<PathBuf> {
