@@ -2,6 +2,10 @@
 
 use std::sync::Arc;
 
+use jiff::Timestamp;
+use serde_json::Value;
+
+use stowage_model::annotations::SELECTED_NODE;
 use stowage_model::claim::Claim;
 use stowage_model::finalizers::PROVISIONER;
 use stowage_model::object::{Key as ObjectKey, ObjectRef, Projection};
@@ -22,6 +26,7 @@ impl Controller {
             Action::Tell(note) => self.tell(key, note),
             Action::Record(intent) => self.record(key, intent).await,
             Action::Create { intent, wanted } => self.create(intent, wanted).await,
+            Action::GiveBack { claim, since } => self.give_back(&claim, since).await,
             Action::MakeVolume { intent, made } => self.make_volume(&intent, &made).await,
             Action::CleanUp { intent, handle } => self.clean_up(&intent, handle).await,
             Action::Forget => self.forget(key),
@@ -77,6 +82,7 @@ impl Controller {
         if let Key::Claim(uid) = &key {
             self.creations.forget(uid);
             self.cleanups.forget(uid);
+            self.given_back().remove(uid);
             self.calls.journal.forget(uid);
         }
         self.told().remove(&key);
@@ -91,6 +97,19 @@ impl Controller {
         }
         let calls = self.calls.clone();
         self.creations.start(intent.claim.uid.clone(), calls.create(intent, wanted));
+        Ok(())
+    }
+
+    /// The original's role lets us update claims, not patch them.
+    async fn give_back(&self, claim: &Target, since: Timestamp) -> Result<(), Error> {
+        let edit = |claim: &mut Value| {
+            if let Some(annotations) = claim["metadata"]["annotations"].as_object_mut() {
+                annotations.remove(SELECTED_NODE);
+            }
+        };
+        let replaced = self.api().replace(&self.caches.claims, claim, Part::Main, edit).await;
+        replaced.map_err(|source| Error::GiveBack { source })?;
+        self.given_back().insert(claim.uid.clone(), since);
         Ok(())
     }
 

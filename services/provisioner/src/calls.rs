@@ -4,10 +4,10 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use tokio::time::Instant;
-use tonic::Status;
+use tonic::{Code, Status};
 
 use stowage_csi::channel::Unreachable;
-use stowage_csi::code::{Family, Outcome, outcome_of};
+use stowage_csi::code::{self, Family, Outcome, outcome_of};
 use stowage_csi::v1::controller_client::ControllerClient;
 use stowage_csi::v1::{CreateVolumeResponse, DeleteVolumeRequest};
 use stowage_csi::{Channel, Deadline};
@@ -201,9 +201,9 @@ impl Calls {
     }
 
     fn observe(&self, method: &str, begin: Instant, error: Option<&Status>) {
-        let code = error.map_or_else(|| "OK".to_owned(), |status| format!("{:?}", status.code()));
+        let code = code::name(error.map_or(Code::Ok, Status::code));
         let method = format!("/csi.v1.Controller/{method}");
-        self.context.metrics.observe_csi(&self.facts.driver, &method, &code, begin.elapsed());
+        self.context.metrics.observe_csi(&self.facts.driver, &method, code, begin.elapsed());
     }
 
     /// What the claim's user or the administrator can do about a failed CreateVolume.
@@ -229,7 +229,7 @@ impl Calls {
 }
 
 fn failure(status: &Status) -> Failure {
-    Failure { code: format!("{:?}", status.code()), message: status.message().to_owned() }
+    Failure { code: code::name(status.code()).to_owned(), message: status.message().to_owned() }
 }
 
 fn expired() -> Failure {

@@ -71,6 +71,10 @@ pub struct Controller {
     /// DeleteVolume of released volumes, by name; the result is the object's uid.
     pub deletions: Operations<String, String>,
     pub told: Mutex<BTreeMap<Key, Note>>,
+    /// When the driver gave the answers for which claims were given back to the scheduler, by claim uid.
+    pub given_back: Mutex<BTreeMap<String, Timestamp>>,
+    /// Claims by the name their volume gets.
+    pub by_volume_name: Arc<Mutex<BTreeMap<String, BTreeSet<String>>>>,
 }
 
 impl Controller {
@@ -79,7 +83,9 @@ impl Controller {
         let driver = self.facts.driver.clone();
         self.caches.claims.on_change({
             let (queue, driver, journal) = (queue.clone(), driver.clone(), self.calls.journal.clone());
+            let (facts, names) = (Arc::clone(&self.facts), Arc::clone(&self.by_volume_name));
             move |change| {
+                note_volume_name(&mut lock(&names), &facts, change);
                 for claim in both(change) {
                     if decide::is_ours(claim, &driver) || journal.get(&claim.meta.uid).is_some() {
                         queue.add(Key::Claim(claim.meta.uid.clone()));
@@ -88,7 +94,7 @@ impl Controller {
             }
         });
         self.caches.volumes.on_change({
-            let (queue, driver, facts) = (queue.clone(), driver.clone(), Arc::clone(&self.facts));
+            let (queue, driver, names) = (queue.clone(), driver.clone(), Arc::clone(&self.by_volume_name));
             move |change| {
                 if both(change).any(|volume| decide::is_our_volume(volume, &driver)) {
                     queue.add(Key::Volume(change.key.name.clone()));
@@ -97,8 +103,7 @@ impl Controller {
                 if change.before.is_none() || change.after.is_none() {
                     let claims = both(change).filter_map(|volume| volume.spec.claim_ref.as_ref());
                     let mut uids: BTreeSet<String> = claims.map(|claim| claim.uid.clone()).collect();
-                    let prefix = format!("{}-", facts.options.volume_name_prefix);
-                    uids.extend(change.key.name.strip_prefix(&prefix).map(str::to_owned));
+                    uids.extend(lock(&names).get(&change.key.name).into_iter().flatten().cloned());
                     uids.into_iter().filter(|uid| !uid.is_empty()).for_each(|uid| queue.add(Key::Claim(uid)));
                 }
             }
@@ -129,6 +134,7 @@ impl Controller {
         let recorded = journal.get(uid);
         if claim.is_none() && recorded.is_none() {
             self.creations.forget(&uid.to_owned());
+            self.given_back().remove(uid);
             self.told().remove(&Key::Claim(uid.to_owned()));
             return Step::rest(Why::Gone);
         }
@@ -147,6 +153,7 @@ impl Controller {
             volume: self.caches.volumes.view(&ObjectKey::cluster(name)),
             recorded,
             creation,
+            given_back: self.given_back().get(uid).copied(),
             cleanup: self.cleanups.record(&uid.to_owned()),
             owner,
             told: self.told().get(&Key::Claim(uid.to_owned())).cloned(),
@@ -179,8 +186,33 @@ impl Controller {
         decide::decide_volume(&snapshot, name, now)
     }
 
+    pub fn given_back(&self) -> MutexGuard<'_, BTreeMap<String, Timestamp>> {
+        self.given_back.lock().expect("no code panics while holding what was given back")
+    }
+
     pub fn told(&self) -> MutexGuard<'_, BTreeMap<Key, Note>> {
         self.told.lock().expect("no code panics while holding what was told")
+    }
+}
+
+fn lock<T>(shared: &Mutex<T>) -> MutexGuard<'_, T> {
+    shared.lock().expect("no code panics while holding the names")
+}
+
+/// Keeps the claims of this driver under the name their volume gets; flags may shorten it, so it does not tell the uid.
+fn note_volume_name(names: &mut BTreeMap<String, BTreeSet<String>>, facts: &Facts, change: &Change<'_, Claim>) {
+    let replaced = |before: &&Arc<Claim>| change.after.is_none_or(|after| after.meta.uid != before.meta.uid);
+    if let Some(gone) = change.before.filter(replaced) {
+        let name = facts.volume_name(&gone.meta.uid);
+        if let Some(uids) = names.get_mut(&name) {
+            uids.remove(&gone.meta.uid);
+            if uids.is_empty() {
+                names.remove(&name);
+            }
+        }
+    }
+    if let Some(claim) = change.after.filter(|claim| decide::is_ours(claim, &facts.driver)) {
+        names.entry(facts.volume_name(&claim.meta.uid)).or_default().insert(claim.meta.uid.clone());
     }
 }
 

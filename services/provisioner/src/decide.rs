@@ -10,9 +10,11 @@ use std::time::Duration;
 
 use jiff::{SignedDuration, Timestamp};
 
+use stowage_csi::code::{self, Family, Outcome};
 use stowage_model::claim::Claim;
 use stowage_model::class::StorageClass;
 use stowage_model::volume::Volume;
+use stowage_runtime::api::Target;
 use stowage_runtime::cache::View;
 use stowage_runtime::engine::Decision;
 use stowage_runtime::events::Note;
@@ -39,6 +41,12 @@ pub enum Action {
     Create {
         intent: Arc<Intent>,
         wanted: bool,
+    },
+    /// Take the chosen node off the claim, so that the scheduler chooses again; `since` is when the driver said that it
+    /// has no room there.
+    GiveBack {
+        claim: Target,
+        since: Timestamp,
     },
     /// Create the PersistentVolume.
     MakeVolume {
@@ -100,6 +108,8 @@ pub enum Why {
     Calling,
     CallDue,
     BacksOff,
+    /// The driver has no room where the volume was to be.
+    NoRoom,
     Made,
     /// The volume was made and nobody wants it any more.
     Unwanted,
@@ -257,12 +267,29 @@ fn create(s: &ClaimSnapshot<'_>, recorded: &Recorded, claim: &Claim, now: Timest
     if !recorded.durable {
         return Decision::act([Action::Record(intent)], Why::Unrecorded);
     }
-    let infeasible = s.creation.as_ref().is_some_and(|record| match &record.state {
-        State::Failed(failure) => failure.code == "InvalidArgument",
-        _ => false,
-    });
-    let delay = if infeasible { INFEASIBLE_DELAY } else { Duration::ZERO };
+    let failed = s.creation.as_ref().and_then(|record| Some((outcome_of(record)?, record.since)));
+    let delay = match failed {
+        Some((Outcome::Infeasible, _)) => INFEASIBLE_DELAY,
+        // Once for each answer: a scheduler that chooses the same node again wants the call repeated, after its backoff.
+        Some((Outcome::Reschedule, since)) if may_reschedule(s, claim) && s.given_back != Some(since) => {
+            return Decision::act([Action::GiveBack { claim: Target::any_version(&claim.meta), since }], Why::NoRoom);
+        }
+        _ => Duration::ZERO,
+    };
     call(s.creation.as_ref(), now, delay, || Action::Create { intent, wanted: true })
+}
+
+/// What the driver's last word on CreateVolume means.
+fn outcome_of(record: &Record<Made>) -> Option<Outcome> {
+    match &record.state {
+        State::Failed(failure) => Some(code::outcome(Family::CreateVolume, code::from_name(&failure.code)?)),
+        _ => None,
+    }
+}
+
+/// Whether another node may have room: the driver knows places, and the scheduler chose one for the claim.
+fn may_reschedule(s: &ClaimSnapshot<'_>, claim: &Claim) -> bool {
+    s.facts.topology && claim.selected_node().is_some()
 }
 
 fn clean_up(s: &ClaimSnapshot<'_>, intent: &Arc<Intent>, made: &Made, now: Timestamp) -> Step {

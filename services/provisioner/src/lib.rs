@@ -100,6 +100,8 @@ async fn prepare(context: &Context, options: &Options, spawner: &Spawner) -> Res
         cleanups: operations(context, options, spawner, &queue, Key::Claim),
         deletions: operations(context, options, spawner, &queue, Key::Volume),
         told: Mutex::default(),
+        given_back: Mutex::default(),
+        by_volume_name: Arc::default(),
         calls,
         facts,
     });

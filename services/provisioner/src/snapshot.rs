@@ -2,6 +2,8 @@
 
 use std::sync::Arc;
 
+use jiff::Timestamp;
+
 use stowage_model::claim::Claim;
 use stowage_model::class::StorageClass;
 use stowage_model::volume::Volume;
@@ -25,6 +27,8 @@ pub struct ClaimSnapshot<'a> {
     pub volume: View<Volume>,
     pub recorded: Option<Recorded>,
     pub creation: Option<Record<Made>>,
+    /// The answer for which the claim was last given back to the scheduler, by its moment.
+    pub given_back: Option<Timestamp>,
     /// DeleteVolume of a volume that nobody wants any more.
     pub cleanup: Option<Record<String>>,
     /// A PersistentVolume that has the handle of the volume made, whatever its name.

@@ -326,3 +326,66 @@ async fn a_volume_made_before_a_crash_that_somebody_imported_under_another_name_
     assert_eq!(world.driver.volumes(), [name]);
     assert!(world.journal().await.is_empty());
 }
+
+/// A page that did not exist yet carried no signature, so the deposed run could still record and then call the driver.
+#[tokio::test(start_paused = true)]
+async fn a_deposed_run_cannot_record_on_a_page_that_does_not_exist_yet() {
+    let world = World::new();
+    // Two records of this size do not share a page.
+    world.make_class(json!({ "note": "x".repeat(150_000) }), "Delete").await;
+    world.driver.next(Next::DoneAndSilent);
+    world.driver.next(Next::DoneAndSilent);
+    let first = world.start(Options::default());
+    world.make_claim("one", "1Gi").await;
+    world.until("the call", async || world.driver.calls().len() == 1).await;
+    let second = world.start(Options::default());
+    world.until("the replay", async || world.driver.calls().len() == 2).await;
+    let name = world.make_claim("two", "1Gi").await;
+    let Err(Stop::Unable { reason }) = first.ended().await else { panic!("the first run goes on") };
+    assert!(reason.contains("was taken over by"), "{reason}");
+    world.until("the volume", async || world.volume(&name).await.is_object()).await;
+    assert_eq!(world.driver.calls().len(), 3, "the deposed run called the driver");
+    second.drain().await.unwrap();
+}
+
+/// The claim's uid was guessed from the volume's name, which flags may shorten.
+#[tokio::test(start_paused = true)]
+async fn a_claim_whose_short_volume_name_was_taken_gets_its_volume_when_the_name_is_free() {
+    let world = plain_world().await;
+    let uid = world.make_claim("db", "1Gi").await.replace("pvc-", "");
+    let name = format!("pvc-{}", uid.replace('-', "").get(..8).unwrap());
+    let foreign = json!({
+        "apiVersion": "v1", "kind": "PersistentVolume", "metadata": { "name": name },
+        "spec": {
+            "capacity": { "storage": "1Gi" }, "accessModes": ["ReadWriteOnce"],
+            "csi": { "driver": "other.example", "volumeHandle": "x" },
+        },
+    });
+    world.send(Method::POST, "/api/v1/persistentvolumes", foreign).await;
+    let running = world.start(Options { volume_name_uuid_length: Some(8), ..Options::default() });
+    world.until("the refusal", async || !world.events("ProvisioningFailed").await.is_empty()).await;
+    let path = format!("/api/v1/persistentvolumes/{name}");
+    world.send(Method::PATCH, &path, json!({ "metadata": { "finalizers": null } })).await;
+    world.send(Method::DELETE, &path, Value::Null).await;
+    world.until("the volume", async || world.volume(&name).await["spec"]["csi"]["driver"] == driver::DRIVER).await;
+    running.drain().await.unwrap();
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_claim_whose_node_has_no_room_is_given_back_to_the_scheduler_by_an_update() {
+    let world = plain_world().await;
+    world.driver.know_places();
+    world.driver.next(Next::Fails(Code::ResourceExhausted, "the pool of node-1 is full"));
+    world.make_claim("db", "1Gi").await;
+    let claim = "/api/v1/namespaces/default/persistentvolumeclaims/db";
+    let annotations = json!({ "volume.kubernetes.io/selected-node": "node-1", "mine": "stays" });
+    world.send(Method::PATCH, claim, json!({ "metadata": { "annotations": annotations } })).await;
+    let running = world.start(Options::default());
+    let annotation = async |key: &str| world.get(claim).await["metadata"]["annotations"][key].clone();
+    world.until("the claim's return", async || annotation("volume.kubernetes.io/selected-node").await.is_null()).await;
+    assert_eq!(annotation("mine").await, "stays");
+    assert_eq!(world.driver.calls(), ["CreateVolume"]);
+    let writes = world.take_writes();
+    assert_eq!((writes.get("PUT other"), writes.get("PATCH other")), (Some(&1), None), "{writes:?}");
+    running.drain().await.unwrap();
+}

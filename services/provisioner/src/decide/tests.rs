@@ -40,6 +40,7 @@ fn fresh(facts: &Facts) -> ClaimSnapshot<'_> {
         volume: View::Absent,
         recorded: None,
         creation: None,
+        given_back: None,
         cleanup: None,
         owner: None,
         told: None,
@@ -332,6 +333,47 @@ fn failures_back_off_and_what_the_driver_calls_invalid_waits_five_minutes() {
     assert_eq!(decide(&s, now()), Decision::wait_until(later(2), Why::BacksOff));
 }
 
+/// Without room on the chosen node the claim stayed there, and the scheduler waited for it to come back.
+#[test]
+fn a_claim_without_room_on_its_node_is_given_back_once_for_each_answer() {
+    let facts = Facts { topology: true, ..facts() };
+    let selected = |claim: &mut Value| {
+        claim["metadata"]["annotations"]["volume.kubernetes.io/selected-node"] = "node-1".into();
+    };
+    let mut s = fresh(&facts);
+    s.class = Some(Arc::new(class_with(|class| class["volumeBindingMode"] = "WaitForFirstConsumer".into())));
+    set_claim(&mut s, selected);
+    s.recorded = recorded(false);
+    s.creation = ended(State::Failed(failure("ResourceExhausted")), 2);
+    let step = decide(&s, now());
+    assert_eq!(step.why, Why::NoRoom);
+    assert!(matches!(step.actions.as_slice(), [Action::GiveBack { since, .. }] if *since == now()));
+    s.given_back = Some(now());
+    assert_eq!(decide(&s, now()), Decision::wait_until(later(2), Why::BacksOff), "the same node was chosen again");
+    set_claim(&mut s, |_| {});
+    assert_eq!(decide(&s, now()), Decision::rest(Why::WaitsForConsumer));
+}
+
+#[test]
+fn a_claim_is_kept_where_no_other_node_can_help() {
+    let (placeless, places) = (facts(), Facts { topology: true, ..facts() });
+    let node = "volume.kubernetes.io/selected-node";
+    for (facts, code, selected) in [
+        (&placeless, "ResourceExhausted", true),
+        (&places, "ResourceExhausted", false),
+        (&places, "Internal", true),
+        (&places, "SecretUnavailable", true),
+    ] {
+        let mut s = fresh(facts);
+        if selected {
+            set_claim(&mut s, |claim| claim["metadata"]["annotations"][node] = "node-1".into());
+        }
+        s.recorded = recorded(false);
+        s.creation = ended(State::Failed(failure(code)), 2);
+        assert_eq!(decide(&s, now()), Decision::wait_until(later(2), Why::BacksOff), "{code} {selected}");
+    }
+}
+
 #[test]
 fn a_corrected_class_is_recorded_and_used_at_once_but_never_after_an_uncertain_call() {
     let facts = facts();
@@ -553,6 +595,7 @@ impl World {
             volume: if self.volume { View::Known(volume_with(|_| {})) } else { View::Absent },
             recorded: self.recorded.clone(),
             creation: self.creation.clone(),
+            given_back: None,
             cleanup: self.cleanup.clone(),
             owner: None,
             told: self.told.clone(),

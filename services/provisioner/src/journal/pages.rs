@@ -59,6 +59,11 @@ impl Pages {
         Ok(pages)
     }
 
+    /// Whether the page was there when it was last written or listed.
+    pub fn exists(&self, page: usize) -> bool {
+        self.leases.get(&self.key(page)).is_some()
+    }
+
     /// Brings one page to what the book says: read live, edited, put back under its version.
     pub async fn write(&self, journal: &Journal, page: usize, take: bool) -> Result<book::Edit, Failure> {
         let key = self.key(page);

@@ -16,14 +16,32 @@ const START: Backoff = Backoff { base: Duration::from_millis(100), max: Duration
 const START_TRIES: u32 = 8;
 
 /// Reads every page and signs it, so that an earlier run can write no more.
+///
+/// The first page is signed before the others are looked for: an earlier run that makes a page later than that finds
+/// the signature before it uses the page, and one made before is in the list.
 pub async fn take_over(journal: &Journal, pages: &Pages) -> Result<(), Error> {
+    // The first list is for its rights and for the Lease of the first page.
+    if list(journal, pages).await?.is_none() || !sign(journal, pages, 0).await? {
+        return Ok(());
+    }
+    let Some(existing) = list(journal, pages).await? else { return Ok(()) };
+    for page in existing.into_iter().filter(|page| *page > 0) {
+        if !sign(journal, pages, page).await? {
+            return Ok(());
+        }
+    }
+    Ok(())
+}
+
+/// The pages there are; `None` without the right to know.
+async fn list(journal: &Journal, pages: &Pages) -> Result<Option<Vec<usize>>, Error> {
     let mut failures = 0;
-    let mut existing = loop {
+    loop {
         let error = match pages.list().await {
-            Ok(existing) => break existing,
+            Ok(existing) => return Ok(Some(existing)),
             Err(kube::Error::Api(status)) if status.code == 403 => {
                 journal.stay_in_memory(&status.message);
-                return Ok(());
+                return Ok(None);
             }
             Err(error) => error,
         };
@@ -34,22 +52,34 @@ pub async fn take_over(journal: &Journal, pages: &Pages) -> Result<(), Error> {
         }
         tracing::warn!(namespace, %error, "cannot list the intent journal yet");
         tokio::time::sleep(START.delay(failures)).await;
-    };
-    if existing.is_empty() {
-        // Made even when there is nothing to record: a deposed run must find somebody else's signature.
-        existing.push(0);
     }
-    for page in existing {
-        match pages.write(journal, page, true).await {
-            Ok(edit) => journal.confirm(&edit),
-            Err(Failure::Forbidden(error)) => {
-                journal.stay_in_memory(&error.to_string());
-                return Ok(());
-            }
-            Err(Failure::Lost(error)) => return Err(error),
+}
+
+/// Makes this run the page's writer; says whether it has the right to.
+async fn sign(journal: &Journal, pages: &Pages, page: usize) -> Result<bool, Error> {
+    match pages.write(journal, page, true).await {
+        Ok(edit) => {
+            journal.confirm(&edit);
+            Ok(true)
         }
+        Err(Failure::Forbidden(error)) => {
+            journal.stay_in_memory(&error.to_string());
+            Ok(false)
+        }
+        Err(Failure::Lost(error)) => Err(error),
     }
-    Ok(())
+}
+
+/// Writes a page. Around a page that does not exist yet the first one is written, for only there a run that was deposed
+/// finds its successor's signature: before, so that no page of a deposed run is left, and after, so that none is used.
+async fn write(journal: &Journal, pages: &Pages, page: usize) -> Result<Edit, Failure> {
+    if page == 0 || pages.exists(page) {
+        return pages.write(journal, page, false).await;
+    }
+    journal.confirm(&pages.write(journal, 0, false).await?);
+    let edit = pages.write(journal, page, false).await?;
+    journal.confirm(&pages.write(journal, 0, false).await?);
+    Ok(edit)
 }
 
 /// Writes whatever gathered, page by page, for ever.
@@ -60,7 +90,7 @@ pub async fn run(journal: Journal, pages: Pages) {
             let Some(Batch { pages: batch, flushing }) = journal.lock().batch() else { break };
             let mut flushed = Ok(());
             for page in batch {
-                match pages.write(&journal, page, false).await {
+                match write(&journal, &pages, page).await {
                     Ok(edit) => journal.confirm(&edit),
                     Err(Failure::Forbidden(error)) => journal.stay_in_memory(&error.to_string()),
                     Err(Failure::Lost(error)) => {

@@ -37,11 +37,17 @@ struct State {
     next: VecDeque<Next>,
     calls: Vec<&'static str>,
     seen_secrets: BTreeMap<String, String>,
+    knows_places: bool,
 }
 
 impl Driver {
     pub fn next(&self, next: Next) {
         self.0.lock().unwrap().next.push_back(next);
+    }
+
+    /// From now on the driver says that its volumes are not reachable from everywhere.
+    pub fn know_places(&self) {
+        self.0.lock().unwrap().knows_places = true;
     }
 
     pub fn volumes(&self) -> Vec<String> {
@@ -82,8 +88,12 @@ impl Identity for Driver {
         _: Request<GetPluginCapabilitiesRequest>,
     ) -> Result<Response<GetPluginCapabilitiesResponse>, Status> {
         use plugin_capability::{Service, Type, service};
-        let r#type = service::Type::ControllerService.into();
-        let capabilities = vec![PluginCapability { r#type: Some(Type::Service(Service { r#type })) }];
+        let mut services = vec![service::Type::ControllerService];
+        services.extend(self.0.lock().unwrap().knows_places.then_some(service::Type::VolumeAccessibilityConstraints));
+        let capability = |service: service::Type| PluginCapability {
+            r#type: Some(Type::Service(Service { r#type: service.into() })),
+        };
+        let capabilities = services.into_iter().map(capability).collect();
         Ok(Response::new(GetPluginCapabilitiesResponse { capabilities }))
     }
 }
