@@ -10,13 +10,13 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::Duration;
 
-use anyhow::{Context as _, bail, ensure};
+use anyhow::{Context as _, ensure};
 use sha2::{Digest as _, Sha256};
 use tokio::time::Instant;
 
 use stowage_model::object::{Key, kinds};
 use stowage_model::{Pod, names};
-use stowage_mount::{Host as _, LinuxMounter, Mounter as _};
+use stowage_mount::{LinuxMounter, Mounter as _};
 use stowage_runtime::api::{Api, Deletion, Target};
 use stowage_runtime::cache::Cache;
 use stowage_runtime::random::Random;
@@ -25,7 +25,7 @@ use stowage_runtime::tasks::Tasks;
 use crate::args::Demo;
 use crate::root::Root;
 use crate::stack::{self, Stack};
-use crate::{check, objects};
+use crate::{check, clean, objects};
 use observer::{Observer, Step};
 use show::Show;
 use timeline::Timeline;
@@ -50,7 +50,8 @@ pub async fn run(options: Demo) -> anyhow::Result<ExitCode> {
         stowage_runtime::log::init(&options.log)?;
     }
     // Sockets have short names: the directory does too.
-    let temporary = tempfile::Builder::new().prefix("stowage-").tempdir().context("cannot make a temporary directory")?;
+    let temporary =
+        tempfile::Builder::new().prefix("stowage-").tempdir().context("cannot make a temporary directory")?;
     let path = options.root.clone().unwrap_or_else(|| temporary.path().to_owned());
     let show = Show::new(Instant::now());
     let result = tell(&path, &show).await;
@@ -62,13 +63,16 @@ async fn tell(path: &Path, show: &Show) -> anyhow::Result<()> {
     let mut timeline = Timeline::start(Instant::now());
     show.wait("starting the API server and all services");
     let root = Root::take(path)?;
-    let stack = Stack::start(root, stack::Options {
-        listen: ([127, 0, 0, 1], 0).into(),
-        kubeconfig_out: None,
-        nodes: NODES.map(str::to_owned).to_vec(),
-        csi_endpoint: None,
-        durable: false,
-    })
+    let stack = Stack::start(
+        root,
+        stack::Options {
+            listen: ([127, 0, 0, 1], 0).into(),
+            kubeconfig_out: None,
+            nodes: NODES.map(str::to_owned).to_vec(),
+            csi_endpoint: None,
+            durable: false,
+        },
+    )
     .await?;
     let outcome = tokio::select! {
         biased;
@@ -81,7 +85,7 @@ async fn tell(path: &Path, show: &Show) -> anyhow::Result<()> {
     let stopped = stack.stop().await;
     outcome?;
     stopped?;
-    nothing_left(&root_path).await?;
+    clean::nothing_left(&root_path).await?;
     timeline.mark("stack stopped, nothing left", Instant::now());
     show.say("the stack has stopped; no mount, loop device or socket is left");
     show.end();
@@ -111,9 +115,7 @@ async fn live(stack: &Stack, show: &Show, timeline: &mut Timeline) -> anyhow::Re
 
 async fn story(stack: &Stack, observer: &Observer, show: &Show, timeline: &mut Timeline) -> anyhow::Result<()> {
     let api = &stack.api;
-    observer
-        .until("both nodes to be ready", |seen| NODES.iter().all(|node| is_ready(seen, node)))
-        .await?;
+    observer.until("both nodes to be ready", |seen| NODES.iter().all(|node| is_ready(seen, node))).await?;
     timeline.mark("stack up, two nodes ready", Instant::now());
     show.say(format!("the stack is up: KUBECONFIG={} kubectl get nodes", stack.kubeconfig.display()));
 
@@ -262,15 +264,4 @@ fn images(pool: &Path) -> anyhow::Result<Vec<PathBuf>> {
         }
     }
     Ok(found)
-}
-
-async fn nothing_left(root: &Path) -> anyhow::Result<()> {
-    let table = LinuxMounter.mounts().await.context("read the mount table")?;
-    if let Some(mount) = table.under(root).next() {
-        bail!("{} is still mounted", mount.target.display());
-    }
-    for device in LinuxMounter.loops().await.context("list loop devices")? {
-        ensure!(!device.backing.starts_with(root), "{} is still attached", device.path.display());
-    }
-    Ok(())
 }

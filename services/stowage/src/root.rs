@@ -86,6 +86,23 @@ impl Root {
         self.path.join("nodes").join(node)
     }
 
+    /// The nodes that have a directory here, of this run or an earlier one.
+    pub fn nodes(&self) -> anyhow::Result<Vec<String>> {
+        let folder = self.path.join("nodes");
+        let entries = match fs::read_dir(&folder) {
+            Ok(entries) => entries,
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(Vec::new()),
+            Err(error) => return Err(error).with_context(|| format!("cannot list {}", folder.display())),
+        };
+        let mut nodes = Vec::new();
+        for entry in entries {
+            let entry = entry.with_context(|| format!("cannot list {}", folder.display()))?;
+            nodes.extend(entry.file_name().into_string());
+        }
+        nodes.sort();
+        Ok(nodes)
+    }
+
     /// Socket of the driver's node part.
     pub fn node_socket(&self, node: &str) -> PathBuf {
         self.node(node).join("csi.sock")

@@ -11,13 +11,16 @@ use tokio::task::JoinHandle;
 use stowage_csi::server::SocketMode;
 use stowage_csi::v1::controller_service_capability::rpc::Type as ControllerRpc;
 use stowage_csi::{Connector, Deadline, Endpoint, UnixConnector, identity};
-use stowage_model::object::kinds;
+use stowage_model::Node;
+use stowage_model::object::{Key, kinds};
 use stowage_mount::LinuxMounter;
-use stowage_runtime::api::{self, Api};
+use stowage_runtime::api::{self, Api, Deletion, Target};
+use stowage_runtime::cache::Cache;
 use stowage_runtime::shutdown::Shutdown;
 use stowage_runtime::{Context, Stop};
 
 use crate::calls::{Calls, Timing};
+use crate::clean;
 use crate::objects;
 use crate::root::Root;
 use crate::supervisor::Supervisor;
@@ -83,6 +86,11 @@ impl Stack {
                 options.nodes.len()
             );
         }
+        let (other_nodes, swept) = clean::sweep_other_nodes(&root, &options.nodes).await?;
+        if !swept.mounts.is_empty() {
+            let mounts = swept.mounts.len();
+            tracing::warn!(nodes = ?other_nodes, mounts, "removed what nodes of an earlier run had mounted");
+        }
         let kubeconfig = options.kubeconfig_out.clone().unwrap_or_else(|| root.kubeconfig());
         let bound = apiserver::bind(apiserver::Options {
             listen: options.listen,
@@ -124,6 +132,9 @@ impl Stack {
             None => stack.start_driver()?,
         };
         stack.introduce(&endpoint).await?;
+        for node in &other_nodes {
+            stack.remove_node(node).await?;
+        }
         stack.start_controllers(&endpoint);
         for node in options.nodes {
             stack.start_node(&node, options.csi_endpoint.as_ref())?;
@@ -187,6 +198,16 @@ impl Stack {
             Err(error) if api::Error::is_already_exists(&error) => Ok(()),
             Err(error) => Err(error.into()),
         }
+    }
+
+    /// Deletes a Node that nobody runs any more, so that its pods are collected and its volumes detached.
+    async fn remove_node(&self, node: &str) -> anyhow::Result<()> {
+        let nodes = Cache::<Node>::new();
+        if let Some(found) = self.api.refresh(&nodes, &Key::cluster(node)).await? {
+            self.api.delete(&nodes, &Target::any_version(&found.meta), Deletion::default()).await?;
+            tracing::warn!(node, "deleted the Node of an earlier run");
+        }
+        Ok(())
     }
 
     /// A service's own view of the world, stopped by `shutdown`.

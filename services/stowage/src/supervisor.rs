@@ -23,12 +23,8 @@ pub struct Supervisor {
 
 impl Supervisor {
     /// Starts a service and keeps it running until its shutdown is triggered.
-    pub fn keep<F>(
-        &mut self,
-        name: &'static str,
-        shutdown: Shutdown,
-        mut service: impl FnMut() -> F + Send + 'static,
-    ) where
+    pub fn keep<F>(&mut self, name: &'static str, shutdown: Shutdown, mut service: impl FnMut() -> F + Send + 'static)
+    where
         F: Future<Output = Result<(), Stop>> + Send + 'static,
     {
         self.services.spawn(async move {

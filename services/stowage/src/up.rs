@@ -6,6 +6,7 @@ use stowage_runtime::shutdown::Shutdown;
 
 use crate::args::Up;
 use crate::check;
+use crate::clean;
 use crate::root::Root;
 use crate::stack::{Options, Stack};
 
@@ -20,13 +21,17 @@ pub async fn run(options: Up) -> anyhow::Result<()> {
     let signals = shutdown.clone().listen_to_signals();
     let work = async {
         let root = Root::take(&options.root)?;
-        let stack = Stack::start(root, Options {
-            listen: options.listen,
-            kubeconfig_out: options.kubeconfig_out,
-            nodes: (1..=options.nodes).map(|number| format!("node-{number}")).collect(),
-            csi_endpoint: options.csi_endpoint,
-            durable: true,
-        })
+        let path = root.path().to_owned();
+        let stack = Stack::start(
+            root,
+            Options {
+                listen: options.listen,
+                kubeconfig_out: options.kubeconfig_out,
+                nodes: (1..=options.nodes).map(|number| format!("node-{number}")).collect(),
+                csi_endpoint: options.csi_endpoint,
+                durable: true,
+            },
+        )
         .await?;
         println!("API server: https://{}", stack.address);
         println!("driver:     {}", stack.driver);
@@ -35,6 +40,7 @@ pub async fn run(options: Up) -> anyhow::Result<()> {
         shutdown.requested().await;
         println!("draining: pods are deleted and unmounted, claims and volumes are kept");
         stack.stop().await?;
+        clean::nothing_left(&path).await?;
         println!("stopped; nothing is mounted");
         Ok(())
     };

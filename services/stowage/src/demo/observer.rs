@@ -151,7 +151,13 @@ impl Observer {
         let warning = |event: &Value| {
             let text = |pointer| event.pointer(pointer).and_then(Value::as_str).unwrap_or_default().to_owned();
             (text("/type") == "Warning").then(|| {
-                format!("{} {}: {}: {}", text("/involvedObject/kind"), text("/involvedObject/name"), text("/reason"), text("/message"))
+                format!(
+                    "{} {}: {}: {}",
+                    text("/involvedObject/kind"),
+                    text("/involvedObject/name"),
+                    text("/reason"),
+                    text("/message")
+                )
             })
         };
         Ok(items.iter().filter_map(warning).collect())

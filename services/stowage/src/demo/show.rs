@@ -19,7 +19,8 @@ impl Show {
     pub fn new(start: Instant) -> Self {
         let bar = std::io::stdout().is_terminal().then(|| {
             let bar = ProgressBar::new_spinner();
-            let style = ProgressStyle::with_template("{spinner} {msg}").unwrap_or_else(|_| ProgressStyle::default_spinner());
+            let style =
+                ProgressStyle::with_template("{spinner} {msg}").unwrap_or_else(|_| ProgressStyle::default_spinner());
             bar.set_style(style);
             bar.enable_steady_tick(Duration::from_millis(80));
             bar

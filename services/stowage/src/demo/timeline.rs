@@ -61,11 +61,8 @@ impl Timeline {
 
 /// How long at least one call was under way between two moments.
 fn covered(calls: &[Call], from: Instant, to: Instant) -> Duration {
-    let mut spans: Vec<(Instant, Instant)> = calls
-        .iter()
-        .map(|call| (call.from.max(from), call.to.min(to)))
-        .filter(|(start, end)| start < end)
-        .collect();
+    let mut spans: Vec<(Instant, Instant)> =
+        calls.iter().map(|call| (call.from.max(from), call.to.min(to))).filter(|(start, end)| start < end).collect();
     spans.sort();
     let mut total = Duration::ZERO;
     let mut reached = from;
