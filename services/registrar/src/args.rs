@@ -63,6 +63,9 @@ impl Args {
         if self.mode == PROBE_MODE {
             return Ok(());
         }
+        for ignored in self.ignored() {
+            tracing::warn!("{ignored}");
+        }
         let address = self.address()?;
         let options = self.options()?;
         // The context asks for a client, but nothing here talks to an API server: this one leads nowhere.
@@ -86,6 +89,15 @@ impl Args {
             served = service => Ok(served?),
             admin = admin => admin,
         }
+    }
+
+    /// What was asked for in vain, one sentence each.
+    fn ignored(&self) -> Vec<&'static str> {
+        let flags = [
+            (self.enable_pprof, "--enable-pprof has no effect: there are no Go profiles here"),
+            (self.connection_timeout.is_some(), "--connection-timeout has no effect: the driver is waited for"),
+        ];
+        flags.into_iter().filter(|(set, _)| *set).map(|(_, sentence)| sentence).collect()
     }
 
     fn options(&self) -> anyhow::Result<Options> {
@@ -141,6 +153,13 @@ mod tests {
     fn a_missing_kubelet_path_is_named() {
         let error = parse(&[]).options().unwrap_err().to_string();
         assert!(error.contains("--kubelet-registration-path is required"), "{error}");
+    }
+
+    #[test]
+    fn a_flag_that_means_nothing_here_is_named_when_it_is_set() {
+        assert!(parse(&["--v=5"]).ignored().is_empty());
+        let ignored = parse(&["--enable-pprof", "--connection-timeout=5s"]).ignored();
+        assert!(ignored[0].starts_with("--enable-pprof") && ignored[1].starts_with("--connection-timeout"));
     }
 
     #[test]
