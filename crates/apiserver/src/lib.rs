@@ -24,6 +24,7 @@ mod store;
 mod table;
 mod tls;
 mod watch;
+mod wire;
 
 pub use auth::Credentials;
 pub use durable::OpenStore;
