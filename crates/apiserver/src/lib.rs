@@ -8,6 +8,7 @@
 
 mod auth;
 mod changed;
+mod crd;
 mod durable;
 mod http;
 mod identity;
@@ -30,11 +31,11 @@ pub use auth::Credentials;
 pub use durable::OpenStore;
 pub use http::{Body, Service};
 pub use identity::{Identity, LoadIdentity};
-pub use kind::{KINDS, Kind};
+pub use kind::{KINDS, Kind, Kinds};
 pub use object::{Key, Object};
 pub use patch::Patch;
 pub use selector::Selector;
 pub use server::{Options, Server};
 pub use status::{Cause, Details, Status};
-pub use store::{Action, Answer, Applied, DeleteOptions, Event, EventType, Page, Query, Store, Subresource, Write};
+pub use store::{Action, Answer, Applied, DeleteOptions, Event, EventType, Page, Propagation, Query, Store, Subresource, Write};
 pub use tls::{MakeCertificates, Tls};

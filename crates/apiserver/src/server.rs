@@ -15,7 +15,7 @@ use tokio::sync::watch;
 use crate::changed::{self, Changed};
 use crate::durable::{self, Journal, OpenStore};
 use crate::http::{Caller, Service};
-use crate::kind::{KINDS, Kind};
+use crate::kind::Kind;
 use crate::status::Status;
 use crate::store::{Action, Answer, Event, PERMANENT_NAMESPACES, Store, Subresource, Write};
 
@@ -61,7 +61,8 @@ pub(crate) struct Core {
     state: Mutex<State>,
     clock: Arc<dyn Fn() -> Timestamp + Send + Sync>,
     progress: watch::Sender<Progress>,
-    changes: BTreeMap<(&'static str, &'static str), Changed>,
+    /// Made when somebody first waits: kinds come and go.
+    changes: Mutex<BTreeMap<(&'static str, &'static str), Changed>>,
     closing: watch::Sender<bool>,
     pub bookmark_interval: Duration,
 }
@@ -186,7 +187,7 @@ impl Core {
             state: Mutex::new(State { store, ids: options.ids }),
             clock: options.clock,
             progress: watch::Sender::new(Progress { published, failure: None }),
-            changes: KINDS.iter().map(|k| ((k.group, k.plural), Changed::new(published))).collect(),
+            changes: Mutex::default(),
             closing: watch::Sender::new(false),
             bookmark_interval: options.bookmark_interval,
         }
@@ -210,8 +211,9 @@ impl Core {
     }
 
     /// Tells when a kind changed; read the store only after marking what there is as seen.
-    pub fn changes_of(&self, kind: &Kind) -> Option<changed::Receiver> {
-        self.changes.get(&(kind.group, kind.plural)).map(Changed::subscribe)
+    pub fn changes_of(&self, kind: &Kind) -> changed::Receiver {
+        let mut changes = self.changes.lock().unwrap_or_else(PoisonError::into_inner);
+        changes.entry(kind.resource()).or_insert_with(|| Changed::new(0)).subscribe()
     }
 
     /// Makes journalled events visible.
@@ -228,8 +230,9 @@ impl Core {
     }
 
     fn announce(&self, events: &[Arc<Event>]) {
+        let changes = self.changes.lock().unwrap_or_else(PoisonError::into_inner);
         for event in events {
-            if let Some(changed) = self.changes.get(&(event.kind.group, event.kind.plural)) {
+            if let Some(changed) = changes.get(&event.kind.resource()) {
                 changed.announce(event.revision);
             }
         }

@@ -68,7 +68,7 @@ pub(crate) fn start(
     request: Request,
     closing: watch::Receiver<bool>,
 ) -> Result<impl Stream<Item = Result<Frame<Bytes>, Infallible>> + Send + 'static, Status> {
-    let changes = core.changes_of(request.kind).ok_or_else(|| Status::internal("this kind cannot be watched"))?;
+    let changes = core.changes_of(request.kind);
     let now = Instant::now;
     let mut watch = Watch {
         cursor: 0,
