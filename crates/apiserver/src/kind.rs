@@ -51,6 +51,7 @@ const CORE: Kind = Kind {
 };
 
 const STORAGE: Kind = Kind { group: "storage.k8s.io", returns_deleted: true, ..CORE };
+const RBAC: Kind = Kind { group: "rbac.authorization.k8s.io", ..CORE };
 
 /// Every kind, in the order discovery shows them.
 pub static KINDS: &[Kind] = &[
@@ -194,6 +195,10 @@ pub static KINDS: &[Kind] = &[
         short_names: &["vac"],
         ..STORAGE
     },
+    Kind { plural: "clusterroles", singular: "clusterrole", kind: "ClusterRole", ..RBAC },
+    Kind { plural: "clusterrolebindings", singular: "clusterrolebinding", kind: "ClusterRoleBinding", ..RBAC },
+    Kind { plural: "roles", singular: "role", kind: "Role", namespaced: true, ..RBAC },
+    Kind { plural: "rolebindings", singular: "rolebinding", kind: "RoleBinding", namespaced: true, ..RBAC },
 ];
 
 impl Kind {

@@ -21,6 +21,7 @@ mod create;
 mod delete;
 mod namespace;
 pub(crate) use namespace::PERMANENT as PERMANENT_NAMESPACES;
+mod rollback;
 mod table;
 #[cfg(test)]
 mod tests;

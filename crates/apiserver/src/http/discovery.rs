@@ -6,6 +6,7 @@ use http::{Response, StatusCode};
 use serde_json::{Value, json};
 
 use crate::kind::{KINDS, Kind};
+use crate::review::REVIEWS;
 
 use super::{Body, json as json_response};
 
@@ -27,8 +28,10 @@ impl Document {
     }
 
     pub fn resources(group: &str, version: &str) -> Option<Self> {
-        let kind = KINDS.iter().find(|k| k.group == group && k.version == version)?;
-        Some(Self::Resources { group: kind.group, version: kind.version })
+        let kinds = KINDS.iter().map(|k| (k.group, k.version));
+        let reviews = REVIEWS.iter().map(|r| (r.group, r.version));
+        let (group, version) = kinds.chain(reviews).find(|found| *found == (group, version))?;
+        Some(Self::Resources { group, version })
     }
 
     pub fn answer(&self) -> Response<Body> {
@@ -50,7 +53,13 @@ impl Document {
             }
             Self::Resources { group, version } => {
                 let kinds = KINDS.iter().filter(|k| k.group == *group && k.version == *version);
-                let all: Vec<Value> = kinds.flat_map(resources_of).collect();
+                let reviews = REVIEWS.iter().filter(|r| r.group == *group && r.version == *version).map(|r| {
+                    json!({
+                        "name": r.plural, "singularName": r.singular, "namespaced": r.namespaced, "kind": r.kind,
+                        "verbs": ["create"],
+                    })
+                });
+                let all: Vec<Value> = kinds.flat_map(resources_of).chain(reviews).collect();
                 let group_version = if group.is_empty() { (*version).to_owned() } else { format!("{group}/{version}") };
                 json!({
                     "kind": "APIResourceList", "apiVersion": "v1", "groupVersion": group_version, "resources": all,
@@ -63,7 +72,8 @@ impl Document {
 
 /// Named groups with their version.
 pub(super) fn groups() -> BTreeSet<(&'static str, &'static str)> {
-    KINDS.iter().filter(|k| !k.group.is_empty()).map(|k| (k.group, k.version)).collect()
+    let kinds = KINDS.iter().filter(|k| !k.group.is_empty()).map(|k| (k.group, k.version));
+    kinds.chain(REVIEWS.iter().map(|r| (r.group, r.version))).collect()
 }
 
 fn group_of(group: &str, version: &str) -> Value {
@@ -82,6 +92,12 @@ fn resources_of(kind: &Kind) -> Vec<Value> {
     let mut all = vec![main];
     if kind.kind == "Pod" {
         all.push(part("pods/binding".to_owned(), "Binding", json!(["create"])));
+    }
+    if kind.kind == "ServiceAccount" {
+        let mut token = part("serviceaccounts/token".to_owned(), "TokenRequest", json!(["create"]));
+        token["group"] = "authentication.k8s.io".into();
+        token["version"] = "v1".into();
+        all.push(token);
     }
     if kind.status {
         all.push(part(format!("{}/status", kind.plural), kind.kind, json!(["get", "patch", "update"])));

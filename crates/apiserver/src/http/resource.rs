@@ -11,6 +11,7 @@ use http::{HeaderMap, Method, Response};
 use http_body_util::{BodyExt, StreamBody};
 use serde_json::{Value, json};
 
+use crate::auth::User;
 use crate::object::{Key, text};
 use crate::patch::Patch;
 use crate::selector::Selector;
@@ -30,6 +31,7 @@ type Closing = tokio::sync::watch::Receiver<bool>;
 pub(super) async fn answer(
     shared: &Arc<Shared>,
     target: Target,
+    user: &User,
     parts: &Parts,
     body: Bytes,
     closing: Closing,
@@ -78,7 +80,7 @@ pub(super) async fn answer(
             } else {
                 Action::Delete(delete)
             };
-            return write(shared, target, action, Manner { dry_run, strict: false }).await;
+            return write(shared, target, user, action, Manner { dry_run, strict: false }).await;
         }
         _ => return Err(not_allowed()),
     };
@@ -92,7 +94,7 @@ pub(super) async fn answer(
         }
     };
     let manner = Manner { dry_run: parameters.dry_run()?, strict };
-    write(shared, target, action, manner).await
+    write(shared, target, user, action, manner).await
 }
 
 /// How a write is to be done.
@@ -101,7 +103,13 @@ struct Manner {
     strict: bool,
 }
 
-async fn write(shared: &Arc<Shared>, target: Target, action: Action, manner: Manner) -> Result<Response<Body>, Status> {
+async fn write(
+    shared: &Arc<Shared>,
+    target: Target,
+    user: &User,
+    action: Action,
+    manner: Manner,
+) -> Result<Response<Body>, Status> {
     let id = if matches!(action, Action::Create(_)) { shared.core.next_id() } else { 0 };
     let Target { kind, namespace, name, subresource } = target;
     let write = Write {
@@ -114,7 +122,7 @@ async fn write(shared: &Arc<Shared>, target: Target, action: Action, manner: Man
         dry_run: manner.dry_run,
         strict: manner.strict,
     };
-    let answer = shared.write(write).await?;
+    let answer = shared.write_as(write, user).await?;
     let revision = shared.core.read(crate::store::Store::published);
     Ok(answers::written(kind, &name, answer, revision))
 }
@@ -241,7 +249,7 @@ fn media_type(headers: &HeaderMap) -> &str {
     whole.split(';').next().unwrap_or_default().trim()
 }
 
-fn read_json(headers: &HeaderMap, body: &[u8]) -> Result<Value, Status> {
+pub(super) fn read_json(headers: &HeaderMap, body: &[u8]) -> Result<Value, Status> {
     match media_type(headers) {
         "" | "application/json" => serde_json::from_slice(body)
             .map_err(|error| Status::bad_request(format!("the body of the request is not readable JSON: {error}"))),

@@ -1,6 +1,7 @@
 //! Paths: which document or object a request is about.
 
 use crate::kind::Kind;
+use crate::review::{self, Review};
 use crate::status::Status;
 use crate::store::Subresource;
 
@@ -16,6 +17,14 @@ pub(super) enum Route {
     Discovery(Discovery),
     OpenApi(OpenApi),
     Resource(Target),
+    /// A question that is answered and not kept.
+    Review(&'static Review, String),
+    /// A service account's tokens.
+    Token {
+        namespace: String,
+        name: String,
+    },
+    Metrics,
 }
 
 /// An object, a part of one, or a collection.
@@ -36,6 +45,7 @@ impl Route {
         match parts.as_slice() {
             ["healthz" | "readyz" | "livez", ..] => Ok(Self::Health),
             ["version"] => Ok(Self::Version),
+            ["metrics"] => Ok(Self::Metrics),
             ["api"] => Ok(Self::Discovery(Discovery::Core)),
             ["apis"] => Ok(Self::Discovery(Discovery::Groups)),
             ["apis", group] => Discovery::group(group).map(Self::Discovery).ok_or_else(|| no_such_path(path)),
@@ -46,6 +56,18 @@ impl Route {
                 Discovery::resources(group, version).map(Self::Discovery).ok_or_else(|| no_such_path(path))
             }
             ["openapi", "v3", rest @ ..] => OpenApi::parse(rest).map(Self::OpenApi).ok_or_else(|| no_such_path(path)),
+            ["api", "v1", "namespaces", namespace, "serviceaccounts", name, "token"] => {
+                Ok(Self::Token { namespace: (*namespace).to_owned(), name: (*name).to_owned() })
+            }
+            ["apis", group @ ("authentication.k8s.io" | "authorization.k8s.io"), version, rest @ ..] => {
+                let (namespace, plural) = match *rest {
+                    [plural] => ("", plural),
+                    ["namespaces", namespace, plural] => (namespace, plural),
+                    _ => return Err(no_such_path(path)),
+                };
+                let found = review::find(group, version, plural).filter(|r| r.namespaced != namespace.is_empty());
+                found.map(|r| Self::Review(r, namespace.to_owned())).ok_or_else(|| no_such_path(path))
+            }
             ["api", version, rest @ ..] => target("", version, rest, path).map(Self::Resource),
             ["apis", group, version, rest @ ..] => target(group, version, rest, path).map(Self::Resource),
             _ => Err(no_such_path(path)),
