@@ -135,7 +135,13 @@ fn intern(definition: &Value, version: &Value, kept_in: Option<(&'static str, &'
     let status = version.pointer("/subresources/status").is_some_and(|s| !s.is_null());
     let fields = version.get("selectableFields").cloned().unwrap_or_default();
     let identity = json!([
-        definition["spec"]["group"], version["name"], names, definition["spec"]["scope"], status, fields, kept_in
+        definition["spec"]["group"],
+        version["name"],
+        names,
+        definition["spec"]["scope"],
+        status,
+        fields,
+        kept_in
     ]);
     let mut made = MADE.lock().unwrap_or_else(PoisonError::into_inner);
     if let Some(kind) = made.get(&identity.to_string()) {
@@ -202,11 +208,19 @@ pub(crate) fn update(store: &Store, tree: &mut Value, now: Timestamp) {
     {
         versions.push(kept.into());
     }
-    status.insert("acceptedNames".to_owned(), if conflict.is_none() { names } else { json!({"kind": "", "plural": ""}) });
+    status
+        .insert("acceptedNames".to_owned(), if conflict.is_none() { names } else { json!({"kind": "", "plural": ""}) });
     match conflict {
         None => {
             set_condition(tree, "NamesAccepted", true, "NoConflicts", "no conflicts found", now);
-            set_condition(tree, "Established", true, "InitialNamesAccepted", "the initial names have been accepted", now);
+            set_condition(
+                tree,
+                "Established",
+                true,
+                "InitialNamesAccepted",
+                "the initial names have been accepted",
+                now,
+            );
         }
         Some((reason, message)) => {
             set_condition(tree, "NamesAccepted", false, reason, &message, now);

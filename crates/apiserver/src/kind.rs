@@ -67,16 +67,14 @@ const CORE: Kind = Kind {
     custom: false,
 };
 
-const APPS: Kind = Kind {
-    group: "apps",
-    namespaced: true,
-    status: true,
-    generation: true,
-    categories: &["all"],
-    ..CORE
-};
+const APPS: Kind =
+    Kind { group: "apps", namespaced: true, status: true, generation: true, categories: &["all"], ..CORE };
 
 const STORAGE: Kind = Kind { group: "storage.k8s.io", returns_deleted: true, ..CORE };
+const RBAC: Kind = Kind { group: "rbac.authorization.k8s.io", ..CORE };
+
+/// What list options are called in messages about them.
+pub(crate) const LIST_OPTIONS: Kind = Kind { group: "meta.k8s.io", kind: "ListOptions", ..CORE };
 
 /// Every kind, in the order discovery shows them.
 pub static KINDS: &[Kind] = &[
@@ -228,13 +226,7 @@ pub static KINDS: &[Kind] = &[
         ],
         ..CORE
     },
-    Kind {
-        plural: "deployments",
-        singular: "deployment",
-        kind: "Deployment",
-        short_names: &["deploy"],
-        ..APPS
-    },
+    Kind { plural: "deployments", singular: "deployment", kind: "Deployment", short_names: &["deploy"], ..APPS },
     Kind { plural: "statefulsets", singular: "statefulset", kind: "StatefulSet", short_names: &["sts"], ..APPS },
     Kind { plural: "daemonsets", singular: "daemonset", kind: "DaemonSet", short_names: &["ds"], ..APPS },
     Kind { plural: "replicasets", singular: "replicaset", kind: "ReplicaSet", short_names: &["rs"], ..APPS },
@@ -285,6 +277,10 @@ pub static KINDS: &[Kind] = &[
         short_names: &["vac"],
         ..STORAGE
     },
+    Kind { plural: "clusterroles", singular: "clusterrole", kind: "ClusterRole", ..RBAC },
+    Kind { plural: "clusterrolebindings", singular: "clusterrolebinding", kind: "ClusterRoleBinding", ..RBAC },
+    Kind { plural: "roles", singular: "role", kind: "Role", namespaced: true, ..RBAC },
+    Kind { plural: "rolebindings", singular: "rolebinding", kind: "RoleBinding", namespaced: true, ..RBAC },
 ];
 
 impl Kind {
@@ -326,7 +322,8 @@ impl Kind {
 
     /// The JSON of a kept object in the form of this kind.
     pub(crate) fn present(&self, object: &Object) -> Bytes {
-        let begins = |api_version: &str| object.json.starts_with(format!(r#"{{"apiVersion":"{api_version}","#).as_bytes());
+        let begins =
+            |api_version: &str| object.json.starts_with(format!(r#"{{"apiVersion":"{api_version}","#).as_bytes());
         if self.kept_in.is_none() && (!self.custom || begins(&self.api_version())) {
             return object.json.clone();
         }

@@ -14,6 +14,7 @@ use crate::store::{Store, Subresource};
 pub(crate) mod claim;
 pub(crate) mod metadata;
 pub(crate) mod pod;
+mod rbac;
 pub(crate) mod schema;
 mod storage;
 mod volume;
@@ -41,6 +42,7 @@ pub(crate) fn create(store: &Store, kind: &Kind, tree: &mut Value, now: Timestam
         "StorageClass" | "CSIDriver" => storage::create(kind, tree),
         "Secret" => default_at_root(tree, "type", "Opaque"),
         "CustomResourceDefinition" => crd::create(store, tree, now),
+        "RoleBinding" | "ClusterRoleBinding" => rbac::default_binding(tree),
         _ => {}
     }
     Ok(())
@@ -85,6 +87,8 @@ pub(crate) fn validate(kind: &Kind, tree: &Value, faults: &mut Faults) {
         | "VolumeAttributesClass" => {
             storage::validate(kind, tree, faults);
         }
+        "Role" | "ClusterRole" => rbac::validate_role(kind, tree, faults),
+        "RoleBinding" | "ClusterRoleBinding" => rbac::validate_binding(kind, tree, faults),
         _ => {}
     }
 }
@@ -113,6 +117,7 @@ pub(crate) fn validate_update(kind: &Kind, new: &Value, old: &Value, faults: &mu
             storage::validate_update(kind, new, old, faults);
         }
         "Secret" | "ConfigMap" => immutable_data(new, old, faults),
+        "RoleBinding" | "ClusterRoleBinding" => rbac::validate_binding_update(new, old, faults),
         _ => {}
     }
 }

@@ -126,6 +126,15 @@ impl Status {
         Self::new(500, "InternalError", message)
     }
 
+    /// 504: the revision is not there yet.
+    pub(crate) fn too_large_revision(asked: u64, current: u64) -> Self {
+        let message = format!("Too large resource version: {asked}, current: {current}");
+        let mut status =
+            Self::new(504, "Timeout", message).because("ResourceVersionTooLarge", "Too large resource version");
+        status.details.retry_after_seconds = Some(1);
+        status
+    }
+
     /// 400: a strict write with fields that its kind does not have, or that are there twice.
     pub(crate) fn strict_decoding(kind: &Kind, sentences: &[String]) -> Self {
         Self::bad_request(format!(

@@ -25,6 +25,7 @@ mod delete;
 mod namespace;
 mod owners;
 pub(crate) use namespace::PERMANENT as PERMANENT_NAMESPACES;
+mod rollback;
 mod table;
 #[cfg(test)]
 mod tests;
@@ -184,6 +185,8 @@ pub struct Query {
     pub limit: Option<usize>,
     /// Go on after this key, at this revision.
     pub after: Option<(u64, Key)>,
+    /// Show the objects as they were at exactly this revision.
+    pub at: Option<u64>,
 }
 
 /// Group and plural.
@@ -235,7 +238,8 @@ impl Store {
         store.read_definitions();
         for (resource, key, object) in others {
             let kind = store.kinds.kept().find(|k| k.group_resource() == resource);
-            let kind = kind.ok_or_else(|| format!("{resource}/{}/{}: the resource is unknown", key.namespace, key.name))?;
+            let kind =
+                kind.ok_or_else(|| format!("{resource}/{}/{}: the resource is unknown", key.namespace, key.name))?;
             store.restore_one(kind, key, object);
         }
         Ok(store)
@@ -297,9 +301,13 @@ impl Store {
 
     /// The published objects of a kind.
     pub fn list(&self, kind: &Kind, query: &Query) -> Result<Page, Status> {
-        let revision = query.after.as_ref().map_or(self.published, |(revision, _)| *revision);
+        let continued = query.after.as_ref().map(|(revision, _)| *revision);
+        let revision = continued.or(query.at).unwrap_or(self.published);
         let mut page = Page { revision, items: Vec::new(), rest: None };
         let Some(table) = self.table(kind) else { return Ok(page) };
+        if revision < table.compacted && continued.is_none() {
+            return Err(Status::expired(format!("The resourceVersion for the provided list is too old: {revision}")));
+        }
         if revision < table.compacted {
             return Err(Status::expired(
                 "the provided continue parameter is too old to display a consistent list result; start a new list \

@@ -22,7 +22,9 @@ impl Path {
         while !rest.is_empty() {
             if let Some(bracket) = rest.strip_prefix('[') {
                 let end = closing(bracket).ok_or_else(|| format!("{text:?} has a [ without its ]"))?;
-                steps.push(in_brackets(&bracket[..end]).ok_or_else(|| format!("[{}] is not understood", &bracket[..end]))?);
+                steps.push(
+                    in_brackets(&bracket[..end]).ok_or_else(|| format!("[{}] is not understood", &bracket[..end]))?,
+                );
                 rest = &bracket[end + 1..];
                 continue;
             }

@@ -48,8 +48,7 @@ pub(crate) fn validate(tree: &Value, faults: &mut Faults) {
 }
 
 fn validate_versions(tree: &Value, faults: &mut Faults) {
-    let versions: &[Value] =
-        tree.pointer("/spec/versions").and_then(Value::as_array).map_or(&[], Vec::as_slice);
+    let versions: &[Value] = tree.pointer("/spec/versions").and_then(Value::as_array).map_or(&[], Vec::as_slice);
     let kept = versions.iter().filter(|v| v["storage"] == true).count();
     if kept != 1 {
         let shown = versions.len();

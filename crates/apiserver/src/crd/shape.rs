@@ -28,7 +28,13 @@ fn prune(schema: &Value, tree: &mut Value, resource: bool, path: &str, dropped: 
     }
 }
 
-fn prune_members(schema: &Value, members: &mut Map<String, Value>, resource: bool, path: &str, dropped: &mut Vec<String>) {
+fn prune_members(
+    schema: &Value,
+    members: &mut Map<String, Value>,
+    resource: bool,
+    path: &str,
+    dropped: &mut Vec<String>,
+) {
     let keeps_unknown = flag(schema, "x-kubernetes-preserve-unknown-fields");
     let others = schema.get("additionalProperties");
     members.retain(|name, value| {

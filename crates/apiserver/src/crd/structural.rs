@@ -42,11 +42,18 @@ fn node(path: &str, schema: &Value, typed: bool, faults: &mut Faults) {
     if let Some(pattern) = schema.get("pattern").and_then(Value::as_str)
         && let Err(error) = Regex::new(pattern)
     {
-        faults.invalid(&format!("{path}.pattern"), format!("{pattern:?}"), &format!("must be a valid regular expression: {error}"));
+        faults.invalid(
+            &format!("{path}.pattern"),
+            format!("{pattern:?}"),
+            &format!("must be a valid regular expression: {error}"),
+        );
     }
     let has = |name: &str| schema.get(name).is_some_and(|v| !v.is_null() && *v != Value::Bool(false));
     if has("properties") && has("additionalProperties") {
-        faults.forbidden(&format!("{path}.additionalProperties"), "additionalProperties and properties are mutual exclusive");
+        faults.forbidden(
+            &format!("{path}.additionalProperties"),
+            "additionalProperties and properties are mutual exclusive",
+        );
     }
     if schema.get("type").and_then(Value::as_str) == Some("array") && typed && !has("items") {
         faults.required(&format!("{path}.items"), "must be specified");

@@ -246,8 +246,18 @@ mod tests {
             ),
             (json!({"type": "object", "required": ["b"]}), json!({"b": 1}), json!({}), "a.b"),
             (json!({"type": "object", "minProperties": 1}), json!({"b": 1}), json!({}), "a"),
-            (json!({"type": "object", "additionalProperties": {"type": "string"}}), json!({"b": "1"}), json!({"b": 1}), "a.b"),
-            (json!({"oneOf": [{"required": ["b"]}, {"required": ["c"]}]}), json!({"b": 1}), json!({"b": 1, "c": 1}), "a"),
+            (
+                json!({"type": "object", "additionalProperties": {"type": "string"}}),
+                json!({"b": "1"}),
+                json!({"b": 1}),
+                "a.b",
+            ),
+            (
+                json!({"oneOf": [{"required": ["b"]}, {"required": ["c"]}]}),
+                json!({"b": 1}),
+                json!({"b": 1, "c": 1}),
+                "a",
+            ),
             (json!({"anyOf": [{"type": "string"}, {"type": "integer"}]}), json!(1), json!(true), "a"),
             (json!({"not": {"required": ["b"]}}), json!({}), json!({"b": 1}), "a"),
         ] {

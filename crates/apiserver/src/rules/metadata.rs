@@ -57,6 +57,11 @@ pub(crate) fn validate(kind: &Kind, tree: &Value, faults: &mut Faults) {
             "a lowercase RFC 1123 label must consist of lower case alphanumeric characters or '-', must start and end \
              with an alphanumeric character, and be at most 63 characters long",
         );
+    } else if kind.group == "rbac.authorization.k8s.io" {
+        // Names such as `system:masters` are usual there.
+        if matches!(name, "." | "..") || name.contains(['/', '%']) {
+            faults.invalid("metadata.name", format!("{name:?}"), "may not be '.' or '..' nor contain '/' or '%'");
+        }
     } else if !is_dns_subdomain(name) {
         faults.invalid(
             "metadata.name",

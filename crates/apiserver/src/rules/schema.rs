@@ -1,6 +1,6 @@
 //! Types: whether an object can be what its kind says, and which of its fields the kind does not have.
 
-use k8s_openapi::api::{apps, coordination, core, events, storage};
+use k8s_openapi::api::{apps, coordination, core, events, rbac, storage};
 use k8s_openapi::apiextensions_apiserver;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -41,6 +41,10 @@ pub(crate) fn unknown_fields(kind: &Kind, tree: &Value) -> Result<Vec<String>, S
         "CSINode" => round_trip::<storage::v1::CSINode>,
         "CSIStorageCapacity" => round_trip::<storage::v1::CSIStorageCapacity>,
         "VolumeAttributesClass" => round_trip::<storage::v1::VolumeAttributesClass>,
+        "ClusterRole" => round_trip::<rbac::v1::ClusterRole>,
+        "ClusterRoleBinding" => round_trip::<rbac::v1::ClusterRoleBinding>,
+        "Role" => round_trip::<rbac::v1::Role>,
+        "RoleBinding" => round_trip::<rbac::v1::RoleBinding>,
         _ => return Ok(Vec::new()),
     };
     let known = check(tree).map_err(|error| {

@@ -132,7 +132,8 @@ impl Store {
             return;
         }
         drop_finalizer(&mut tree, FOREGROUND);
-        let event = if self.may_end(kind, &key, &tree) { self.remove(kind, key, tree) } else { self.put(kind, key, tree) };
+        let event =
+            if self.may_end(kind, &key, &tree) { self.remove(kind, key, tree) } else { self.put(kind, key, tree) };
         events.push(event);
     }
 

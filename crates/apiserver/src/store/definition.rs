@@ -52,7 +52,14 @@ impl Store {
         }
         mark(&mut tree, 0, now);
         add_finalizer(&mut tree, CLEANUP);
-        crd::set_condition(&mut tree, "Terminating", true, "InstanceDeletionInProgress", "objects are being deleted", now);
+        crd::set_condition(
+            &mut tree,
+            "Terminating",
+            true,
+            "InstanceDeletionInProgress",
+            "objects are being deleted",
+            now,
+        );
         let marked = self.put(Kind::named("CustomResourceDefinition"), key, tree);
         events.push(marked.clone());
         let kept = Definition::read(&marked.object.tree()).map(|d| d.kept);

@@ -72,6 +72,13 @@ impl Table {
         }
     }
 
+    /// Takes back the newest event if it is newer than `published`.
+    pub fn pop_unpublished(&mut self, published: u64) -> Option<Arc<Event>> {
+        let event = self.window.pop_back_if(|event| event.revision > published)?;
+        self.bytes -= event.object.json.len();
+        Some(event)
+    }
+
     /// One object as it was at `revision`.
     pub fn get_at(&self, key: &Key, revision: u64) -> Option<Arc<Object>> {
         let later = self.window.iter().rev().take_while(|e| e.revision > revision);

@@ -37,7 +37,8 @@ impl Store {
                 "the name of the object ({named}) does not match the name on the URL ({name})"
             )));
         }
-        let current = self.newest(kind, &write.namespace, name).ok_or_else(|| Status::not_found(write.kind, name))?.clone();
+        let current =
+            self.newest(kind, &write.namespace, name).ok_or_else(|| Status::not_found(write.kind, name))?.clone();
         let old = current.tree();
         check_identity(write, &new, &old, current.revision)?;
         rules::schema::spell_quantities(kind, &mut new);
