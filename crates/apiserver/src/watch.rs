@@ -72,7 +72,7 @@ enum Wake {
     End,
 }
 
-/// Begins a watch; a start that is no longer kept or not yet there is refused.
+/// Begins a watch; a start that is not yet there is refused, one that is no longer kept ends the stream at once.
 pub(crate) fn start(
     core: Arc<Core>,
     request: Request,
@@ -95,7 +95,11 @@ pub(crate) fn start(
         core,
         request,
     };
-    watch.begin()?;
+    match watch.begin() {
+        // As upstream: the stream itself says that it cannot begin there.
+        Err(status) if status.code == 410 => watch.fail(&status),
+        begun => begun?,
+    }
     Ok(stream::unfold(watch, |mut watch| async move {
         let chunk = watch.next().await?;
         Some((Ok(Frame::data(chunk)), watch))
@@ -112,7 +116,7 @@ impl Watch {
                     return Err(Status::too_large_revision(revision, store.published()));
                 }
                 self.cursor = revision;
-                // A start that is too old is refused at once, not in the stream.
+                // Whether the start is still kept is known at once.
                 store.events_after(self.request.kind, revision)?;
                 self.behind = true;
                 Ok(())
@@ -195,11 +199,14 @@ impl Watch {
                 // A kind that has gone has no more events.
                 self.ended |= !is_served(store, self.request.kind);
             }
-            Err(status) => {
-                self.push("ERROR", &status.to_json());
-                self.ended = true;
-            }
+            Err(status) => self.fail(&status),
         });
+    }
+
+    /// Says why the watch ends.
+    fn fail(&mut self, status: &Status) {
+        self.push("ERROR", &status.to_json());
+        self.ended = true;
     }
 
     /// Writes out the beginning; false if there is more than fits in one piece.

@@ -207,8 +207,9 @@ async fn a_revision_that_is_gone_or_not_there_yet_is_refused() {
     for number in 0..110 {
         call(&server, Method::POST, MAPS, map(&format!("m{number}"))).await;
     }
-    let (code, status) = get(&server, &format!("{MAPS}?watch=1&resourceVersion=1")).await;
-    assert_eq!((code, &status["reason"]), (StatusCode::GONE, &json!("Expired")));
+    let (code, event) = get(&server, &format!("{MAPS}?watch=1&resourceVersion=1")).await;
+    assert_eq!((code, &event["type"]), (StatusCode::OK, &json!("ERROR")));
+    assert_eq!((&event["object"]["code"], &event["object"]["reason"]), (&json!(410), &json!("Expired")));
     let (code, status) = get(&server, &format!("{MAPS}?watch=1&resourceVersion=9999")).await;
     assert_eq!((code, &status["reason"]), (StatusCode::GATEWAY_TIMEOUT, &json!("Timeout")));
 }

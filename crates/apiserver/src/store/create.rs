@@ -5,7 +5,9 @@ use serde_json::{Value, json};
 
 use super::{Answer, Applied, Store, Write};
 use crate::kind::Kind;
-use crate::object::{Key, Object, is_deleting, member_mut, metadata_mut, name_suffix, text, timestamp, uid};
+use crate::object::{
+    Key, Object, drop_empty, is_deleting, member_mut, metadata_mut, name_suffix, text, timestamp, uid,
+};
 use crate::rules;
 use crate::status::{Faults, Status};
 
@@ -36,6 +38,7 @@ impl Store {
         for server_owned in ["deletionTimestamp", "deletionGracePeriodSeconds", "selfLink", "generation"] {
             metadata.remove(server_owned);
         }
+        drop_empty(metadata);
         metadata.insert("name".to_owned(), name.as_str().into());
         metadata.insert("uid".to_owned(), uid(write.id).into());
         metadata.insert("creationTimestamp".to_owned(), timestamp(now).into());

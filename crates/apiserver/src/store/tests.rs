@@ -3,6 +3,9 @@ use serde_json::{Value, json};
 use super::*;
 use crate::object::text;
 
+mod definitions;
+mod owners;
+
 /// A store with one namespace and a clock that stands still.
 struct World {
     store: Store,

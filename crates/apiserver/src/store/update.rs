@@ -6,7 +6,7 @@ use jiff::Timestamp;
 use serde_json::{Map, Value};
 
 use super::{Answer, Applied, Store, Subresource, Write};
-use crate::object::{Key, Object, metadata_mut, restore, text};
+use crate::object::{Key, Object, drop_empty, metadata_mut, restore, text};
 use crate::patch::Patch;
 use crate::rules;
 use crate::status::{Faults, Status};
@@ -126,14 +126,7 @@ fn carry_over(write: &Write, new: &mut Value, old: &Value) {
             restore(metadata, old_metadata, name);
         }
     }
-    for empty in ["labels", "annotations", "finalizers", "ownerReferences"] {
-        let is_empty = |v: &Value| {
-            v.is_null() || v.as_object().is_some_and(|o| o.is_empty()) || v.as_array().is_some_and(Vec::is_empty)
-        };
-        if metadata.get(empty).is_some_and(is_empty) {
-            metadata.remove(empty);
-        }
-    }
+    drop_empty(metadata);
     let (Some(new), Some(old)) = (new.as_object_mut(), old.as_object()) else { return };
     if status_write {
         let parts: Vec<String> = new.keys().chain(old.keys()).cloned().collect();
