@@ -10,7 +10,6 @@ use std::thread::JoinHandle;
 use bytes::Bytes;
 use redb::{Database, ReadableDatabase, ReadableTable, TableDefinition};
 
-use crate::kind::{KINDS, Kind};
 use crate::object::{Key, Object};
 use crate::server::Core;
 use crate::store::{Event, EventType, Store};
@@ -184,7 +183,8 @@ fn load(path: &Path, database: Database, window: usize) -> Result<(Database, Sto
         .into_iter()
         .map(|(key, value)| decode(&key, &value, revision).map_err(|what| damaged(format!("{key}: {what}"))))
         .collect::<Result<Vec<_>, _>>()?;
-    Ok((database, Store::restored(revision, objects, window)))
+    let store = Store::restored(revision, objects, window).map_err(damaged)?;
+    Ok((database, store))
 }
 
 fn row_key(event: &Event) -> String {
@@ -201,12 +201,11 @@ fn encode(object: &Object) -> Vec<u8> {
     value
 }
 
-fn decode(key: &str, value: &Bytes, newest: u64) -> Result<(&'static Kind, Key, Object), String> {
+fn decode(key: &str, value: &Bytes, newest: u64) -> Result<(String, Key, Object), String> {
     let mut parts = key.splitn(3, '/');
     let (Some(resource), Some(namespace), Some(name)) = (parts.next(), parts.next(), parts.next()) else {
         return Err("the key has not three parts".to_owned());
     };
-    let kind = KINDS.iter().find(|k| k.group_resource() == resource).ok_or("the resource is unknown")?;
     let (Some(checksum), Some(revision)) = (value.first_chunk::<4>(), value.get(4..12)) else {
         return Err("the value is too short".to_owned());
     };
@@ -219,7 +218,7 @@ fn decode(key: &str, value: &Bytes, newest: u64) -> Result<(&'static Kind, Key, 
     }
     let json = Bytes::copy_from_slice(&value[12..]);
     serde_json::from_slice::<serde::de::IgnoredAny>(&json).map_err(|e| e.to_string())?;
-    Ok((kind, Key::new(namespace, name), Object { revision, json }))
+    Ok((resource.to_owned(), Key::new(namespace, name), Object { revision, json }))
 }
 
 #[derive(Default)]

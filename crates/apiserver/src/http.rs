@@ -18,9 +18,12 @@ use tokio::sync::watch;
 use tokio::time::Instant;
 
 use crate::auth::{Credentials, User, unauthorized};
+use crate::kind::Kinds;
 use crate::review;
 use crate::server::Shared;
 use crate::status::Status;
+use crate::store::Store;
+use crate::wire;
 
 mod answer;
 mod asked;
@@ -28,6 +31,7 @@ mod compress;
 mod discovery;
 mod impersonate;
 mod limits;
+mod list;
 mod openapi;
 mod query;
 mod resource;
@@ -80,10 +84,11 @@ impl Service {
         let started = Instant::now();
         let shared = self.shared.clone();
         let (parts, body) = request.into_parts();
-        let route = Route::parse(parts.uri.path());
+        let kinds = shared.core.read(Store::kinds);
+        let route = Route::parse(&kinds, parts.uri.path());
         let asked = Asked::new(&parts.method, parts.uri.path(), parts.uri.query(), &route);
         let gzip = compress::accepts_gzip(&parts.headers);
-        let response = match self.dispatch(route, &asked, &parts, body).await {
+        let response = match self.dispatch(&kinds, route, &asked, &parts, body).await {
             Ok(response) if gzip => compress::gzip(response).await,
             Ok(response) => response,
             Err(status) => refuse(&status),
@@ -96,6 +101,7 @@ impl Service {
 
     async fn dispatch<B>(
         self,
+        kinds: &Kinds,
         route: Result<Route, Status>,
         asked: &Asked,
         parts: &Parts,
@@ -126,8 +132,8 @@ impl Service {
             Route::Health => Ok(plain("ok")),
             Route::Version => only_get().map(|()| json(StatusCode::OK, discovery::version())),
             Route::Metrics => only_get().map(|()| with_type(StatusCode::OK, METRICS_TYPE, core.metrics.text())),
-            Route::Discovery(document) => only_get().map(|()| document.answer()),
-            Route::OpenApi(document) => only_get().map(|()| document.answer()),
+            Route::Discovery(document) => only_get().map(|()| document.answer(kinds, &parts.headers)),
+            Route::OpenApi(document) => only_get().and_then(|()| document.answer(kinds, &parts.headers)),
             Route::Review(review, namespace) => {
                 let body = created_body(parts, body).await?;
                 review::answer(&self.shared, review, &namespace, &user, body).map(created)
@@ -182,7 +188,7 @@ where
             parts.method
         )));
     }
-    resource::read_json(&parts.headers, &read_body(body).await?)
+    Ok(wire::read(&parts.headers, &read_body(body).await?)?.tree)
 }
 
 /// A watch that is counted as long as its body is there.

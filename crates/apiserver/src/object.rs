@@ -109,6 +109,17 @@ pub(crate) fn add_finalizer(tree: &mut Value, finalizer: &str) {
     }
 }
 
+/// Takes `finalizer` off, and the list with it when it was the last.
+pub(crate) fn drop_finalizer(tree: &mut Value, finalizer: &str) {
+    let metadata = metadata_mut(tree);
+    if let Some(list) = metadata.get_mut("finalizers").and_then(Value::as_array_mut) {
+        list.retain(|f| f != finalizer);
+        if list.is_empty() {
+            metadata.remove("finalizers");
+        }
+    }
+}
+
 /// The finalizers of an object.
 pub(crate) fn finalizers(tree: &Value) -> impl Iterator<Item = &str> {
     tree.pointer("/metadata/finalizers").and_then(Value::as_array).into_iter().flatten().filter_map(Value::as_str)

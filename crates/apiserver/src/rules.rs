@@ -5,6 +5,7 @@
 use jiff::Timestamp;
 use serde_json::Value;
 
+use crate::crd;
 use crate::kind::Kind;
 use crate::object::{default, member_mut, metadata_mut, text};
 use crate::status::{Faults, Status};
@@ -20,6 +21,9 @@ mod volume;
 
 /// Defaults and admission of a new object.
 pub(crate) fn create(store: &Store, kind: &Kind, tree: &mut Value, now: Timestamp) -> Result<(), Status> {
+    if kind.custom {
+        return Ok(());
+    }
     match kind.kind {
         "Namespace" => {
             let name = text(tree, "/metadata/name").to_owned();
@@ -37,6 +41,7 @@ pub(crate) fn create(store: &Store, kind: &Kind, tree: &mut Value, now: Timestam
         "Pod" => pod::create(tree),
         "StorageClass" | "CSIDriver" => storage::create(kind, tree),
         "Secret" => default_at_root(tree, "type", "Opaque"),
+        "CustomResourceDefinition" => crd::create(store, tree, now),
         "RoleBinding" | "ClusterRoleBinding" => rbac::default_binding(tree),
         _ => {}
     }
@@ -52,7 +57,11 @@ pub(crate) fn update(
     old: &Value,
     now: Timestamp,
 ) -> Result<(), Status> {
+    if kind.custom {
+        return Ok(());
+    }
     match (kind.kind, part) {
+        ("CustomResourceDefinition", Subresource::Main) => crd::update(store, new, now),
         ("PersistentVolume", Subresource::Status) => volume::stamp_phase(new, old, now),
         ("PersistentVolumeClaim", Subresource::Main) => return claim::admit_update(store, new, old),
         _ => {}
@@ -62,7 +71,11 @@ pub(crate) fn update(
 
 /// Checks an object as it would be after the write.
 pub(crate) fn validate(kind: &Kind, tree: &Value, faults: &mut Faults) {
+    if kind.custom {
+        return;
+    }
     match kind.kind {
+        "CustomResourceDefinition" => crd::validate(tree, faults),
         "PersistentVolumeClaim" => claim::validate(tree, faults),
         "PersistentVolume" => volume::validate(tree, faults),
         "Pod" => pod::validate(tree, faults),
@@ -80,9 +93,23 @@ pub(crate) fn validate(kind: &Kind, tree: &Value, faults: &mut Faults) {
     }
 }
 
+/// Checks the status that a write to it would leave.
+pub(crate) fn validate_status(kind: &Kind, tree: &Value, faults: &mut Faults) {
+    match kind.kind {
+        _ if kind.custom => {}
+        "PersistentVolumeClaim" => claim::validate_status(tree, faults),
+        "PersistentVolume" => volume::validate_status(tree, faults),
+        _ => {}
+    }
+}
+
 /// Checks what a write changed.
 pub(crate) fn validate_update(kind: &Kind, new: &Value, old: &Value, faults: &mut Faults) {
+    if kind.custom {
+        return;
+    }
     match kind.kind {
+        "CustomResourceDefinition" => crd::validate_update(new, old, faults),
         "PersistentVolumeClaim" => claim::validate_update(new, old, faults),
         "PersistentVolume" => volume::validate_update(new, old, faults),
         "Pod" => pod::validate_update(new, old, faults),
@@ -113,7 +140,7 @@ fn immutable_data(new: &Value, old: &Value, faults: &mut Faults) {
 }
 
 /// A field that may not change once the object is there.
-fn immutable(field: &str, pointer: &str, new: &Value, old: &Value, faults: &mut Faults) {
+pub(crate) fn immutable(field: &str, pointer: &str, new: &Value, old: &Value, faults: &mut Faults) {
     let (now, before) = (new.pointer(pointer), old.pointer(pointer));
     if now != before {
         let shown = now.map_or_else(|| "null".to_owned(), Value::to_string);
@@ -122,7 +149,7 @@ fn immutable(field: &str, pointer: &str, new: &Value, old: &Value, faults: &mut 
 }
 
 /// One of a few words.
-fn one_of(field: &str, pointer: &str, tree: &Value, words: &[&str], faults: &mut Faults) {
+pub(crate) fn one_of(field: &str, pointer: &str, tree: &Value, words: &[&str], faults: &mut Faults) {
     if let Some(value) = tree.pointer(pointer).and_then(Value::as_str).filter(|v| !words.contains(v)) {
         faults.unsupported(field, value, words);
     }

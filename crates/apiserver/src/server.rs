@@ -16,12 +16,12 @@ use crate::auth::User;
 use crate::changed::{self, Changed};
 use crate::durable::{File, Journal, OpenStore};
 use crate::http::{Caller, Service};
-use crate::kind::{KINDS, Kind};
+use crate::kind::Kind;
 use crate::metrics::Metrics;
 use crate::object::text;
 use crate::rbac::{self, Policy};
 use crate::status::Status;
-use crate::store::{Action, Answer, Event, PERMANENT_NAMESPACES, Store, Subresource, Write};
+use crate::store::{Action, Answer, Applied, Event, PERMANENT_NAMESPACES, Store, Subresource, Write};
 use crate::tokens::TokenKey;
 
 /// What the server takes from outside, so that a test can decide it.
@@ -84,7 +84,8 @@ pub(crate) struct Core {
     state: Mutex<State>,
     clock: Arc<dyn Fn() -> Timestamp + Send + Sync>,
     progress: watch::Sender<Progress>,
-    changes: BTreeMap<(&'static str, &'static str), Changed>,
+    /// Made when somebody first waits: kinds come and go.
+    changes: Mutex<BTreeMap<(&'static str, &'static str), Changed>>,
     closing: watch::Sender<bool>,
     pub bookmark_interval: Duration,
     pub access: Access,
@@ -220,20 +221,20 @@ fn bootstrap(store: &mut Store, options: &mut Options) -> Vec<Arc<Event>> {
 }
 
 impl Shared {
-    /// Does a write for `user` and waits until its answer may be told.
-    pub async fn write_as(&self, write: Write, user: &User) -> Result<Answer, Status> {
+    /// Does a write for `user` and waits until its answer may be told; with it come the warnings for the writer.
+    pub async fn write_as(&self, write: Write, user: &User) -> Result<(Answer, Vec<String>), Status> {
         if let Some(journal) = &self.journal {
             self.core.recovered(journal).await?;
         }
-        let (answer, revision) = self.submit(write, user)?;
+        let Applied { answer, revision, warnings, .. } = self.submit(write, user)?;
         if self.journal.is_some() {
             self.core.wait_for(revision).await?;
         }
-        Ok(answer)
+        Ok((answer, warnings))
     }
 
-    /// Does a write; its answer must not be told before the returned revision is published.
-    fn submit(&self, write: Write, user: &User) -> Result<(Answer, u64), Status> {
+    /// Does a write; its answer must not be told before its revision is published.
+    fn submit(&self, write: Write, user: &User) -> Result<Applied, Status> {
         let core = &*self.core;
         let now = core.now();
         let grants = core.access.roles_decide() && write.kind.group == rbac::GROUP;
@@ -257,7 +258,7 @@ impl Shared {
             // Queued under the store's lock: the journal's order is the revisions' order.
             Some(journal) => journal.enqueue(&applied.events),
         }
-        Ok((applied.answer, applied.revision))
+        Ok(applied)
     }
 }
 
@@ -304,8 +305,8 @@ impl Core {
         Self {
             state: Mutex::new(State { store, ids: options.ids }),
             clock: options.clock,
+            changes: Mutex::default(),
             progress: watch::Sender::new(Progress { published, ..Progress::default() }),
-            changes: KINDS.iter().map(|k| ((k.group, k.plural), Changed::new(published))).collect(),
             closing: watch::Sender::new(false),
             bookmark_interval: options.bookmark_interval,
             access: Access::default(),
@@ -331,8 +332,9 @@ impl Core {
     }
 
     /// Tells when a kind changed; read the store only after marking what there is as seen.
-    pub fn changes_of(&self, kind: &Kind) -> Option<changed::Receiver> {
-        self.changes.get(&(kind.group, kind.plural)).map(Changed::subscribe)
+    pub fn changes_of(&self, kind: &Kind) -> changed::Receiver {
+        let mut changes = self.changes.lock().unwrap_or_else(PoisonError::into_inner);
+        changes.entry(kind.resource()).or_insert_with(|| Changed::new(0)).subscribe()
     }
 
     /// Makes journalled events visible.
@@ -367,9 +369,10 @@ impl Core {
     }
 
     fn announce(&self, events: &[Arc<Event>]) {
+        let changes = self.changes.lock().unwrap_or_else(PoisonError::into_inner);
         for event in events {
             self.access.saw(event);
-            if let Some(changed) = self.changes.get(&(event.kind.group, event.kind.plural)) {
+            if let Some(changed) = changes.get(&event.kind.resource()) {
                 changed.announce(event.revision);
             }
         }

@@ -220,12 +220,14 @@ async fn what_is_not_there_is_refused_with_a_sentence() {
     let one = format!("{MAPS}/a");
     for (method, path, content_type, body, code) in [
         (Method::PATCH, one.as_str(), "application/apply-patch+yaml", json!({}), 415),
-        (Method::POST, MAPS, "application/vnd.kubernetes.protobuf", json!({}), 415),
-        (Method::POST, MAPS, "application/yaml", json!({}), 415),
-        (Method::DELETE, one.as_str(), "application/json", json!({"propagationPolicy": "Foreground"}), 501),
+        (Method::POST, MAPS, "application/vnd.kubernetes.protobuf", json!({}), 400),
+        (Method::POST, MAPS, "application/cbor", json!({}), 415),
+        (Method::DELETE, one.as_str(), "application/json", json!({"propagationPolicy": "Sideways"}), 400),
+        (Method::POST, "/api/v1/namespaces/default/pods/p/eviction", "application/json", json!({}), 501),
+        (Method::GET, "/apis/apps/v1/namespaces/default/deployments/d/scale", "", Value::Null, 501),
         (Method::POST, "/api/v1/configmaps", "application/json", map("b"), 405),
         (Method::PUT, MAPS, "application/json", map("b"), 405),
-        (Method::GET, "/apis/apps/v1/deployments", "", Value::Null, 404),
+        (Method::GET, "/apis/batch/v1/jobs", "", Value::Null, 404),
         (Method::GET, "/api/v1/namespaces/default/pods/p/log", "", Value::Null, 404),
     ] {
         let response = send(&server, method, path, content_type, &body).await;

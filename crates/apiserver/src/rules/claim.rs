@@ -98,6 +98,23 @@ pub(super) fn validate_access_modes(field: &str, tree: &Value, faults: &mut Faul
     }
 }
 
+/// The status that controllers write: capacities are quantities that are not negative.
+pub(crate) fn validate_status(tree: &Value, faults: &mut Faults) {
+    for list in ["capacity", "allocatedResources"] {
+        let amounts = tree.pointer(&format!("/status/{list}")).and_then(Value::as_object);
+        for (name, amount) in amounts.into_iter().flatten() {
+            match quantity_of(amount) {
+                None => faults.invalid(&format!("status.{list}[{name}]"), amount, "must be a quantity such as 10Gi"),
+                Some(value) if value < 0 => {
+                    faults.invalid(&format!("status.{list}[{name}]"), amount, "must be greater than or equal to 0");
+                }
+                Some(_) => {}
+            }
+        }
+    }
+    one_of("status.phase", "/status/phase", tree, &["Pending", "Bound", "Lost", ""], faults);
+}
+
 /// A claim's spec is fixed but for the volume's name (once), the class (from none), and growth when bound.
 pub(crate) fn validate_update(new: &Value, old: &Value, faults: &mut Faults) {
     let mut comparable = new.get("spec").cloned().unwrap_or_default();

@@ -79,6 +79,11 @@ pub(super) fn validate(tree: &Value, faults: &mut Faults) {
     }
 }
 
+/// The status that the binder writes.
+pub(super) fn validate_status(tree: &Value, faults: &mut Faults) {
+    one_of("status.phase", "/status/phase", tree, &["Pending", "Available", "Bound", "Released", "Failed", ""], faults);
+}
+
 fn sources(tree: &Value) -> Vec<&str> {
     tree.get("spec")
         .and_then(Value::as_object)

@@ -14,10 +14,16 @@ const NAME_ATTEMPTS: u32 = 8;
 
 impl Store {
     pub(super) fn create(&mut self, write: &Write, mut tree: Value, now: Timestamp) -> Result<Applied, Status> {
-        let kind = write.kind;
-        rules::metadata::identify(kind, &write.namespace, &mut tree)?;
+        let kind = self.kinds.kept_as(write.kind);
+        rules::metadata::identify(write.kind, &write.namespace, &mut tree)?;
         rules::schema::spell_quantities(kind, &mut tree);
-        write.check_fields(&tree, None)?;
+        let mut warnings = write.check_fields(&tree, None)?;
+        let definition = self.definition(kind);
+        if let Some(definition) = definition {
+            definition.check_open()?;
+            warnings.extend(write.judge_unknown(definition.shape(write.kind, &mut tree))?);
+        }
+        let mut tree = write.kind.kept(tree);
         if !text(&tree, "/metadata/resourceVersion").is_empty() {
             return Err(Status::bad_request("resourceVersion should not be set on objects to be created"));
         }
@@ -43,16 +49,25 @@ impl Store {
         let mut faults = Faults::default();
         rules::metadata::validate(kind, &tree, &mut faults);
         rules::validate(kind, &tree, &mut faults);
+        if let Some(definition) = self.definition(kind) {
+            definition.validate(write.kind, &tree, &mut faults);
+        }
         faults.into_result(kind, &name)?;
         if write.dry_run {
             return Ok(Applied {
                 answer: Answer::Created(Object::unsaved(tree).into()),
                 events: Vec::new(),
                 revision: self.published,
+                warnings,
             });
         }
         let event = self.put(kind, Key::new(&write.namespace, &name), tree);
-        Ok(Applied { answer: Answer::Created(event.object.clone()), revision: event.revision, events: vec![event] })
+        Ok(Applied {
+            answer: Answer::Created(event.object.clone()),
+            revision: event.revision,
+            events: vec![event],
+            warnings,
+        })
     }
 
     fn name_for(&self, write: &Write, tree: &Value) -> Result<String, Status> {
@@ -132,9 +147,14 @@ impl Store {
         }
         rules::pod::mark_scheduled(&mut pod, now);
         if write.dry_run {
-            return Ok(Applied { answer: Answer::Bound, events: Vec::new(), revision: self.published });
+            return Ok(Applied {
+                answer: Answer::Bound,
+                events: Vec::new(),
+                revision: self.published,
+                warnings: Vec::new(),
+            });
         }
         let event = self.put(kind, Key::new(&write.namespace, &write.name), pod);
-        Ok(Applied { answer: Answer::Bound, revision: event.revision, events: vec![event] })
+        Ok(Applied { answer: Answer::Bound, revision: event.revision, events: vec![event], warnings: Vec::new() })
     }
 }

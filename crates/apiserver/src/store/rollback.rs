@@ -12,9 +12,10 @@ impl Store {
             return None;
         }
         let lost = (self.published + 1, self.head);
-        for table in self.tables.values_mut() {
-            while table.window.back().is_some_and(|event| event.revision > self.published) {
-                let Some(event) = table.window.pop_back() else { break };
+        for (resource, table) in &mut self.tables {
+            while let Some(event) = table.pop_unpublished(self.published) {
+                let gone = (event.event_type != EventType::Deleted).then_some(&*event.object);
+                self.dependents.change(*resource, &event.key, gone, event.previous.as_deref());
                 match (event.event_type, event.previous.clone()) {
                     (EventType::Added, _) | (_, None) => {
                         table.objects.remove(&event.key);
@@ -25,6 +26,7 @@ impl Store {
                 }
             }
         }
+        self.read_definitions();
         Some(lost)
     }
 }
