@@ -16,8 +16,10 @@ pub(crate) mod metadata;
 pub(crate) mod pod;
 mod rbac;
 pub(crate) mod schema;
+mod source;
 mod storage;
 mod volume;
+mod workload;
 
 /// Defaults and admission of a new object.
 pub(crate) fn create(store: &Store, kind: &Kind, tree: &mut Value, now: Timestamp) -> Result<(), Status> {
@@ -39,6 +41,8 @@ pub(crate) fn create(store: &Store, kind: &Kind, tree: &mut Value, now: Timestam
         "PersistentVolumeClaim" => claim::create(store, tree),
         "PersistentVolume" => volume::create(tree, now),
         "Pod" => pod::create(tree),
+        "Deployment" | "StatefulSet" | "DaemonSet" | "ReplicaSet" => workload::create(kind, tree),
+        "Service" => default(member_mut(tree, "spec"), "type", "ClusterIP"),
         "StorageClass" | "CSIDriver" => storage::create(kind, tree),
         "Secret" => default_at_root(tree, "type", "Opaque"),
         "CustomResourceDefinition" => crd::create(store, tree, now),
@@ -79,6 +83,7 @@ pub(crate) fn validate(kind: &Kind, tree: &Value, faults: &mut Faults) {
         "PersistentVolumeClaim" => claim::validate(tree, faults),
         "PersistentVolume" => volume::validate(tree, faults),
         "Pod" => pod::validate(tree, faults),
+        "Deployment" | "StatefulSet" | "DaemonSet" | "ReplicaSet" => workload::validate(kind, tree, faults),
         "StorageClass"
         | "VolumeAttachment"
         | "CSINode"
@@ -98,7 +103,7 @@ pub(crate) fn validate_status(kind: &Kind, tree: &Value, faults: &mut Faults) {
     match kind.kind {
         _ if kind.custom => {}
         "PersistentVolumeClaim" => claim::validate_status(tree, faults),
-        "PersistentVolume" => volume::validate_status(tree, faults),
+        "VolumeAttachment" => storage::validate_attachment_status(tree, faults),
         _ => {}
     }
 }
@@ -113,7 +118,15 @@ pub(crate) fn validate_update(kind: &Kind, new: &Value, old: &Value, faults: &mu
         "PersistentVolumeClaim" => claim::validate_update(new, old, faults),
         "PersistentVolume" => volume::validate_update(new, old, faults),
         "Pod" => pod::validate_update(new, old, faults),
-        "StorageClass" | "VolumeAttachment" | "VolumeAttributesClass" | "CSIStorageCapacity" => {
+        "Deployment" | "StatefulSet" | "DaemonSet" | "ReplicaSet" => {
+            workload::validate_update(kind, new, old, faults);
+        }
+        "StorageClass"
+        | "VolumeAttachment"
+        | "VolumeAttributesClass"
+        | "CSIStorageCapacity"
+        | "CSIDriver"
+        | "CSINode" => {
             storage::validate_update(kind, new, old, faults);
         }
         "Secret" | "ConfigMap" => immutable_data(new, old, faults),

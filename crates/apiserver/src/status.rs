@@ -206,6 +206,10 @@ impl Faults {
         self.push("FieldValueDuplicate", field, format!("Duplicate value: {value}"));
     }
 
+    pub fn not_found(&mut self, field: &str, value: &str) {
+        self.push("FieldValueNotFound", field, format!("Not found: {value:?}"));
+    }
+
     pub fn too_long(&mut self, field: &str, detail: &str) {
         self.push("FieldValueTooLong", field, format!("Too long: {detail}"));
     }
