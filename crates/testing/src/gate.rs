@@ -16,7 +16,9 @@ pub type AtFault = Arc<dyn Fn() -> BoxFuture<'static, ()> + Send + Sync>;
 
 /// The fault that waits to happen, if any; shared by all gates of a world.
 #[derive(Clone, Default)]
-pub(crate) struct Armed(Arc<Mutex<Option<(Fault, Option<AtFault>)>>>);
+pub(crate) struct Armed(Arc<Mutex<Waiting>>);
+
+type Waiting = Option<(Fault, Option<AtFault>)>;
 
 impl Armed {
     pub(crate) fn arm(&self, fault: Fault, at_fault: Option<AtFault>) {
@@ -36,7 +38,7 @@ impl Armed {
         armed.take().map(|(fault, at_fault)| (fault.mode, at_fault))
     }
 
-    fn lock(&self) -> MutexGuard<'_, Option<(Fault, Option<AtFault>)>> {
+    fn lock(&self) -> MutexGuard<'_, Waiting> {
         self.0.lock().expect("no code panics while holding the fault")
     }
 }

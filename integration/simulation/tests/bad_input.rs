@@ -1,4 +1,5 @@
 //! What people get wrong ends in a sentence that names the field, the value and the way out; nothing hangs silently.
+#![allow(clippy::unwrap_used, clippy::panic, reason = "helpers of tests fail as tests do")]
 
 use std::time::Duration;
 

@@ -1,4 +1,5 @@
 //! Every service stopped at every point of a claim's life, in every way, with and without the claim deleted there.
+#![allow(clippy::unwrap_used, clippy::panic, reason = "helpers of tests fail as tests do")]
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
