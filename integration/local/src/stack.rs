@@ -5,6 +5,7 @@ use std::fmt;
 use std::fs;
 use std::net::TcpListener;
 use std::path::{Path, PathBuf};
+use std::process::ExitStatus;
 use std::time::Duration;
 
 use anyhow::{Context as _, bail, ensure};
@@ -231,13 +232,24 @@ impl Stack {
         Ok(())
     }
 
-    /// `kill -9`, and the body taken away. Fails if the service had ended by itself.
+    /// `kill -9`, and the body taken away.
     pub fn kill(&mut self, service: Service) -> anyhow::Result<()> {
         let mut process = self.processes.remove(&service).with_context(|| format!("{service} does not run"))?;
-        match process.exited()? {
-            None => Ok(()),
-            Some(status) => bail!("{service} had ended by itself: {status}"),
+        may_have_ended(service, process.exited()?).map(|_| ())
+    }
+
+    /// Starts again what ended by itself, as a kubelet would, and says what that was.
+    pub fn revive(&mut self) -> anyhow::Result<Vec<Service>> {
+        let mut ended = Vec::new();
+        for (service, process) in &mut self.processes {
+            if may_have_ended(*service, process.exited()?)? {
+                ended.push(*service);
+            }
         }
+        for service in &ended {
+            self.launch(*service)?;
+        }
+        Ok(ended)
     }
 
     /// Fails if a service ended by itself.
@@ -269,6 +281,15 @@ impl Stack {
         let status = server.ended(DRAIN).await?;
         ensure!(status.success(), "{} ended with {status} after SIGTERM", server.name());
         Ok(())
+    }
+}
+
+/// Whether it ended because it could not go on, which it may say with exit code 1; any other end is a fault of its own.
+fn may_have_ended(service: Service, status: Option<ExitStatus>) -> anyhow::Result<bool> {
+    match status {
+        None => Ok(false),
+        Some(status) if status.code() == Some(1) => Ok(true),
+        Some(status) => bail!("{service} ended by itself: {status}"),
     }
 }
 

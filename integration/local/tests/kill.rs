@@ -14,6 +14,7 @@ use futures::future::try_join_all;
 use rand::rngs::StdRng;
 use rand::seq::SliceRandom as _;
 use rand::{Rng as _, RngCore as _, SeedableRng as _};
+use tokio::time::sleep;
 
 use local_suite::life::{DATA_BYTES, Life, all_over};
 use local_suite::objects::{IMMEDIATE, WAITING};
@@ -28,6 +29,8 @@ const SLOTS: usize = 4;
 const PAUSE_MS: u64 = 400;
 /// Between a kill and the new start.
 const ABSENCE_MS: u64 = 200;
+/// How often somebody looks whether all services run.
+const SUPERVISE: Duration = Duration::from_millis(100);
 
 fn setting<T: FromStr>(name: &str, default: T) -> anyhow::Result<T> {
     match std::env::var(name) {
@@ -92,19 +95,31 @@ impl fmt::Display for Plan {
 struct Tally {
     claims: u32,
     kills: BTreeMap<Service, u32>,
+    /// Services that ended by themselves and were started again: one that starts while its driver dies gives up.
+    revived: BTreeMap<Service, u32>,
+}
+
+impl Tally {
+    fn revive(&mut self, stack: &mut Stack) -> anyhow::Result<()> {
+        for service in stack.revive()? {
+            *self.revived.entry(service).or_default() += 1;
+        }
+        Ok(())
+    }
 }
 
 /// Kills every service once, in random order.
-async fn kill_each(stack: &mut Stack, rng: &mut StdRng, kills: &mut BTreeMap<Service, u32>) -> anyhow::Result<()> {
+async fn kill_each(stack: &mut Stack, rng: &mut StdRng, tally: &mut Tally) -> anyhow::Result<()> {
     let mut services = Service::all();
     services.shuffle(rng);
     for service in services {
         // The moments are the point of this test: nothing waits for anything here.
-        tokio::time::sleep(Duration::from_millis(rng.random_range(0..PAUSE_MS))).await;
+        sleep(Duration::from_millis(rng.random_range(0..PAUSE_MS))).await;
         stack.kill(service)?;
-        *kills.entry(service).or_default() += 1;
-        tokio::time::sleep(Duration::from_millis(rng.random_range(0..ABSENCE_MS))).await;
+        *tally.kills.entry(service).or_default() += 1;
+        sleep(Duration::from_millis(rng.random_range(0..ABSENCE_MS))).await;
         stack.launch(service)?;
+        tally.revive(stack)?;
     }
     Ok(())
 }
@@ -122,14 +137,21 @@ async fn round(stack: &mut Stack, number: usize, rng: &mut StdRng, tally: &mut T
             plan.live(&life).await.with_context(|| format!("claim {}: {plan}", plan.claim))?;
             lived += 1;
         }
-        Ok(lived)
+        anyhow::Ok(lived)
     }));
     let kills = async {
-        let killed = kill_each(stack, rng, &mut tally.kills).await;
+        kill_each(stack, rng, tally).await?;
         killing.set(false);
-        killed
+        loop {
+            tally.revive(stack)?;
+            sleep(SUPERVISE).await;
+        }
     };
-    let (lived, ()) = tokio::try_join!(lives, kills)?;
+    let lived = tokio::select! {
+        biased;
+        lived = lives => lived?,
+        failed = kills => return failed,
+    };
     tally.claims += lived.iter().sum::<u32>();
     all_over(&api).await?;
     stack.all_run()?;
@@ -155,12 +177,13 @@ fn claims_end_mounted_and_leave_nothing_whoever_is_killed_when() -> anyhow::Resu
         }
         stack.stop().await?;
         leftovers::none(&root).await?;
-        let Tally { claims, kills } = tally;
+        let Tally { claims, kills, revived } = tally;
         let total: u32 = kills.values().sum();
         let seconds = began.elapsed().as_secs();
         eprintln!("{rounds} rounds, {claims} claims, {total} kills in {seconds} s, nothing left");
         for (service, count) in kills {
-            eprintln!("  {service}: {count}");
+            let again = revived.get(&service).copied().unwrap_or_default();
+            eprintln!("  {service}: killed {count} times, gave up {again} times");
         }
         Ok(())
     })
