@@ -40,10 +40,8 @@ fn documented() -> Rights {
     let page = include_str!("../../../docs/rights.md");
     let rows = page.lines().filter(|line| line.starts_with("| ") && !line.starts_with("| service"));
     let cells = |row: &str| -> Vec<String> { row.split('|').map(|cell| cell.trim().to_owned()).collect() };
-    let rights: Rights = rows
-        .map(cells)
-        .map(|cells| ((cells[1].clone(), cells[2].clone()), verbs(&cells[3])))
-        .collect();
+    let rights: Rights =
+        rows.map(cells).map(|cells| ((cells[1].clone(), cells[2].clone()), verbs(&cells[3]))).collect();
     assert!(rights.len() > 40, "the table of docs/rights.md was not found");
     rights
 }
