@@ -236,7 +236,8 @@ fn name_conflict(store: &Store, tree: &Value) -> Option<(&'static str, String)> 
     let group = text(tree, "/spec/group");
     let plural = text(tree, "/spec/names/plural");
     let kinds = store.kinds();
-    let others: Vec<&Kind> = kinds.iter().filter(|k| k.group == group && k.plural != plural).collect();
+    let own = |kind: &Kind| kind.custom && kind.plural == plural;
+    let others: Vec<&Kind> = kinds.iter().filter(|k| k.group == group && !own(k)).collect();
     let taken: BTreeSet<&str> =
         others.iter().flat_map(|k| [k.plural, k.singular].into_iter().chain(k.short_names.iter().copied())).collect();
     let in_use = |name: &str| format!("{name:?} is already in use");

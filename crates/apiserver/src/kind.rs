@@ -256,6 +256,7 @@ pub static KINDS: &[Kind] = &[
         plural: "volumeattachments",
         singular: "volumeattachment",
         kind: "VolumeAttachment",
+        short_names: &["va"],
         status: true,
         status_keeps_metadata: true,
         unconditional_update: false,

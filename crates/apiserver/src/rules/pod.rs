@@ -55,7 +55,7 @@ fn default_container(container: &mut Map<String, Value>) {
 /// Notes in the status that a node was found.
 pub(crate) fn mark_scheduled(tree: &mut Value, now: Timestamp) {
     let condition = json!({
-        "type": "PodScheduled", "status": "True", "lastProbeTime": null, "lastTransitionTime": timestamp(now),
+        "type": "PodScheduled", "status": "True", "lastTransitionTime": timestamp(now),
     });
     let slot = member_mut(tree, "status").entry("conditions").or_insert_with(|| json!([]));
     if let Some(conditions) = slot.as_array_mut() {

@@ -85,8 +85,27 @@ fn compare(tree: &Value, known: &Value, path: &str, unknown: &mut Vec<String>) {
     }
 }
 
-/// Turns quantities written as numbers into text, the only form in which they are kept.
-pub(crate) fn spell_quantities(kind: &Kind, tree: &mut Value) {
+/// Brings an object of a built-in kind into the one form in which it is kept: a null member is the same as none, and
+/// quantities are text.
+pub(crate) fn tidy(kind: &Kind, tree: &mut Value) {
+    if !kind.custom && kind.kind != "CustomResourceDefinition" {
+        drop_nulls(tree);
+    }
+    spell_quantities(kind, tree);
+}
+
+fn drop_nulls(tree: &mut Value) {
+    match tree {
+        Value::Object(members) => {
+            members.retain(|_, value| !value.is_null());
+            members.values_mut().for_each(drop_nulls);
+        }
+        Value::Array(elements) => elements.iter_mut().for_each(drop_nulls),
+        _ => {}
+    }
+}
+
+fn spell_quantities(kind: &Kind, tree: &mut Value) {
     // Its `allocatable` counts volumes, and what the members of custom kinds hold only their schema knows.
     if kind.kind != "CSINode" && !kind.custom && kind.kind != "CustomResourceDefinition" {
         spell(tree);

@@ -18,7 +18,7 @@ impl Store {
     pub(super) fn create(&mut self, write: &Write, mut tree: Value, now: Timestamp) -> Result<Applied, Status> {
         let kind = self.kinds.kept_as(write.kind);
         rules::metadata::identify(write.kind, &write.namespace, &mut tree)?;
-        rules::schema::spell_quantities(kind, &mut tree);
+        rules::schema::tidy(kind, &mut tree);
         let mut warnings = write.check_fields(&tree, None)?;
         let definition = self.definition(kind);
         if let Some(definition) = definition {

@@ -41,7 +41,7 @@ impl Store {
             self.newest(kind, &write.namespace, name).ok_or_else(|| Status::not_found(write.kind, name))?.clone();
         let old = current.tree();
         check_identity(write, &new, &old, current.revision)?;
-        rules::schema::spell_quantities(kind, &mut new);
+        rules::schema::tidy(kind, &mut new);
         let mut warnings = write.check_fields(&new, Some(&write.kind.shown(old.clone())))?;
         if let Some(definition) = self.definition(kind) {
             warnings.extend(write.judge_unknown(definition.shape(write.kind, &mut new))?);

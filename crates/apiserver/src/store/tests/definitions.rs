@@ -143,6 +143,18 @@ fn a_name_that_is_in_use_is_not_accepted() {
 }
 
 #[test]
+fn a_built_in_kind_cannot_be_defined_anew() {
+    let mut world = World::new();
+    let mut classes = with(definition(), "/metadata/name", "storageclasses.storage.k8s.io".into());
+    classes["metadata"]["annotations"] = json!({"api-approved.kubernetes.io": "https://example.com"});
+    classes["spec"]["group"] = "storage.k8s.io".into();
+    classes["spec"]["names"] = json!({"plural": "storageclasses", "kind": "Other"});
+    let made = world.create("CustomResourceDefinition", classes).unwrap();
+    assert_eq!(made["status"]["conditions"][0]["reason"], "PluralConflict");
+    world.create("StorageClass", class("s", false)).unwrap();
+}
+
+#[test]
 fn bad_definitions_are_refused_with_the_field() {
     let version = "/spec/versions/0";
     for (pointer, value, field) in [

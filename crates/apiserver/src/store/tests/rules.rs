@@ -281,6 +281,16 @@ fn workloads_are_kept_with_defaults_and_checked() {
 }
 
 #[test]
+fn a_null_member_is_the_same_as_none() {
+    let mut world = World::new();
+    let driver = json!({"name": "d.example.com", "nodeID": "n", "topologyKeys": null});
+    let made = world.create("CSINode", json!({"metadata": {"name": "n"}, "spec": {"drivers": [driver]}})).unwrap();
+    assert!(made["spec"]["drivers"][0].get("topologyKeys").is_none());
+    let again = world.update("CSINode", "n", with(made.clone(), "/spec/drivers/0/topologyKeys", json!(null))).unwrap();
+    assert_eq!(again["metadata"]["resourceVersion"], made["metadata"]["resourceVersion"]);
+}
+
+#[test]
 fn an_empty_list_in_metadata_is_no_list() {
     let mut world = World::new();
     let made = world.create("ConfigMap", with(config("a"), "/metadata/finalizers", json!([]))).unwrap();
