@@ -245,7 +245,7 @@ impl Shared {
         }
         let (kind, dry_run) = (write.kind, write.dry_run);
         let mut applied = state.store.apply(write, now)?;
-        if kind.kind == "ClusterRole" && grants && !dry_run {
+        if *kind == *Kind::named("ClusterRole") && !dry_run {
             applied.events.extend(aggregate(&mut state.store, now));
         }
         match &self.journal {

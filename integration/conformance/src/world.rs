@@ -189,5 +189,8 @@ impl World {
 
 async fn config(kubeconfig: &std::path::Path) -> Config {
     let kubeconfig = Kubeconfig::read_from(kubeconfig).unwrap();
-    Config::from_custom_kubeconfig(kubeconfig, &KubeConfigOptions::default()).await.unwrap()
+    let mut config = Config::from_custom_kubeconfig(kubeconfig, &KubeConfigOptions::default()).await.unwrap();
+    // What the server says is to be seen, not tried again.
+    config.default_retry = false;
+    config
 }

@@ -2,27 +2,34 @@
 
 #![allow(clippy::unwrap_used, clippy::panic)]
 
-use std::convert::Infallible;
 use std::path::Path;
+use std::sync::Arc;
 use std::time::Duration;
 
 use apiserver::{Access, Authorization, Options, bind_with};
 use bytes::Bytes;
 use http::{Request, Response, header};
-use http_body_util::{BodyExt as _, StreamBody};
+use http_body_util::BodyExt as _;
 use kube::client::Body;
 use kube::config::{AuthInfo, KubeConfigOptions, Kubeconfig};
 use kube::{Client, Config};
+use rustls::{ClientConfig, RootCertStore};
 use serde_json::{Value, json};
-use stowage_apiserver::{Limits, Tls, User};
+use stowage_apiserver::{Limits, Server, Tls, User};
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::net::TcpStream;
 use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
+use tokio_rustls::TlsConnector;
+use tokio_rustls::client::TlsStream;
 
 const MAPS: &str = "/api/v1/namespaces/default/configmaps";
 
 /// A running server; its clients are made from its kubeconfig.
 struct Running {
+    server: Server,
     config: Config,
+    token: String,
     stop: oneshot::Sender<()>,
     task: JoinHandle<Result<(), apiserver::Error>>,
 }
@@ -32,13 +39,39 @@ impl Running {
         let options =
             Options { listen: "127.0.0.1:0".parse().unwrap(), data_dir: Some(home.join("data")), kubeconfig_out: None };
         let bound = bind_with(options, access).await.unwrap();
+        let token = bound.kubeconfig.lines().find_map(|line| line.trim().strip_prefix("token: "));
+        let token = token.unwrap().to_owned();
         let kubeconfig = Kubeconfig::from_yaml(&bound.kubeconfig).unwrap();
-        let config = Config::from_custom_kubeconfig(kubeconfig, &KubeConfigOptions::default()).await.unwrap();
+        let mut config = Config::from_custom_kubeconfig(kubeconfig, &KubeConfigOptions::default()).await.unwrap();
+        // What the server says is to be seen, not tried again.
+        config.default_retry = false;
+        let server = bound.server.clone();
         let (stop, stopped) = oneshot::channel::<()>();
         let task = tokio::spawn(bound.run(async {
             let _either_way = stopped.await;
         }));
-        Self { config, stop, task }
+        Self { server, config, token, stop, task }
+    }
+
+    /// A bare connection.
+    async fn connect(&self) -> TlsStream<TcpStream> {
+        let mut roots = RootCertStore::empty();
+        for certificate in self.config.root_cert.iter().flatten() {
+            roots.add(certificate.clone().into()).unwrap();
+        }
+        let tls = ClientConfig::builder_with_provider(Arc::new(rustls::crypto::ring::default_provider()))
+            .with_safe_default_protocol_versions()
+            .unwrap()
+            .with_root_certificates(roots)
+            .with_no_client_auth();
+        let address = self.config.cluster_url.authority().unwrap().as_str();
+        let stream = TcpStream::connect(address).await.unwrap();
+        TlsConnector::from(Arc::new(tls)).connect("localhost".try_into().unwrap(), stream).await.unwrap()
+    }
+
+    /// A client that needs no network.
+    fn inside(&self) -> Client {
+        Client::new(self.server.service(), "default")
     }
 
     fn admin(&self) -> Client {
@@ -46,7 +79,9 @@ impl Running {
     }
 
     fn client(&self, auth_info: AuthInfo) -> Client {
-        Client::try_from(Config { auth_info, ..self.config.clone() }).unwrap()
+        let mut config = self.config.clone();
+        config.auth_info = auth_info;
+        Client::try_from(config).unwrap()
     }
 
     fn bearer(&self, token: &str) -> Client {
@@ -145,18 +180,16 @@ async fn too_many_requests_at_a_time_are_sent_away_and_told_when_to_come_back() 
     let access = Access { limits: Limits { reading: 1, mutating: 1 }, ..Access::default() };
     let server = Running::start(home.path(), access).await;
     // A request whose body does not end takes the only place for writes.
-    let (body, rest) = tokio::sync::mpsc::channel::<Bytes>(1);
-    body.send(Bytes::from_static(b"{")).await.unwrap();
-    let frames = futures::stream::unfold(rest, |mut rest| async move {
-        let bytes = rest.recv().await?;
-        Some((Ok::<_, Infallible>(http_body::Frame::data(bytes)), rest))
-    });
-    let slow = Request::post(MAPS).body(Body::wrap_body(StreamBody::new(frames))).unwrap();
-    let admin = server.admin();
-    let slow = tokio::spawn({
-        let admin = admin.clone();
-        async move { whole(admin.send(slow).await.unwrap()).await.0 }
-    });
+    let body = br#"{"metadata":{"name":"late"}}"#;
+    let mut slow = server.connect().await;
+    let head = format!(
+        "POST {MAPS} HTTP/1.1\r\nhost: localhost\r\nauthorization: Bearer {}\r\ncontent-length: {}\r\n\r\n",
+        server.token,
+        body.len()
+    );
+    slow.write_all(head.as_bytes()).await.unwrap();
+    slow.write_all(&body[..1]).await.unwrap();
+    slow.flush().await.unwrap();
     let other = server.admin();
     let refused = loop {
         let request = Request::post(format!("{MAPS}?dryRun=All")).body(Body::from(b"{}".to_vec())).unwrap();
@@ -174,9 +207,10 @@ async fn too_many_requests_at_a_time_are_sent_away_and_told_when_to_come_back() 
     assert_eq!(send(&other, "GET", MAPS, Value::Null).await.0, 200, "reads have places of their own");
     let watch = format!("{MAPS}?watch=1&timeoutSeconds=1");
     assert_eq!(send(&other, "GET", &watch, Value::Null).await.0, 200, "and watches need none");
-    body.send(Bytes::from_static(br#""metadata":{"name":"late"}}"#)).await.unwrap();
-    drop(body);
-    assert_eq!(slow.await.unwrap(), 201);
+    slow.write_all(&body[1..]).await.unwrap();
+    let mut answer = [0; 12];
+    slow.read_exact(&mut answer).await.unwrap();
+    assert_eq!(&answer, b"HTTP/1.1 201");
     let (code, _) = send(&other, "DELETE", &format!("{MAPS}/late"), Value::Null).await;
     assert_eq!(code, 200, "the place is free again");
     server.stop().await;
@@ -191,7 +225,7 @@ async fn a_watcher_that_does_not_read_is_cut_off_and_can_begin_again() {
     // More than the server keeps for watches, and than buffers on the way hold.
     let mut writers = tokio::task::JoinSet::new();
     for writer in 0..16 {
-        let client = server.admin();
+        let client = server.inside();
         writers.spawn(async move {
             let filler = "x".repeat(8000);
             let name = format!("m{writer}");
