@@ -46,7 +46,7 @@ pub enum Error {
     #[error("{tool} on {device} ended with {status}: {output}")]
     FinishTool { tool: &'static str, device: PathBuf, status: String, output: String },
     /// There is no way to make or check this file system here.
-    #[error("making a file system of type {file_system} is not supported; use ext4")]
+    #[error("making a file system of type {file_system} is not supported; use ext4, xfs or btrfs")]
     MakeUnsupported { file_system: FileSystem },
     /// The worker thread that made the call is gone.
     #[error("the call did not finish: {reason}")]

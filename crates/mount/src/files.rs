@@ -111,13 +111,25 @@ pub(crate) fn create_dir(path: &Path) -> Result<()> {
     DirBuilder::new().recursive(true).mode(0o750).create(path).map_err(failed("make directory", path))
 }
 
+/// rmdir(2) itself refuses a mount point and what holds one, so the table is only read to say which it is.
 pub(crate) fn remove_dir(path: &Path) -> Result<()> {
+    let Err(source) = unless_missing(fs::remove_dir(path)) else { return Ok(()) };
     if let Some(resolved) = resolve(path)?
         && let Some(mount) = MountTable::read()?.under(&resolved).next()
     {
         return Err(Error::RemoveMounted { path: path.into(), mounted: mount.target.clone() });
     }
-    unless_missing(fs::remove_dir(path)).map(drop).map_err(failed("remove directory", path))
+    Err(failed("remove directory", path)(source))
+}
+
+pub(crate) fn create_file(path: &Path) -> Result<()> {
+    let mut options = OpenOptions::new();
+    options.write(true).create(true).truncate(false).mode(0o600).custom_flags(libc::O_NOFOLLOW | libc::O_NONBLOCK);
+    let file = options.open(path).map_err(failed("make", path))?;
+    match file.metadata().map_err(failed("make", path))?.is_file() {
+        true => Ok(()),
+        false => Err(failed("make", path)(io::Error::new(ErrorKind::InvalidInput, "it is there and not a file"))),
+    }
 }
 
 /// The name under which new contents wait. It is fixed, so that an interrupted write leaves at most one of them,

@@ -14,6 +14,7 @@ mod linux;
 mod loopback;
 mod mounter;
 mod options;
+mod place;
 mod table;
 
 pub use counting::{Counting, Stop};
@@ -22,9 +23,10 @@ pub use files::{DirEntry, FileId, FileInfo, FileKind, Usage};
 pub use filesystem::{Content, FileSystem, classify};
 pub use host::Host;
 pub use linux::LinuxMounter;
-pub use loopback::{LoopDevice, MAX_TAG};
+pub use loopback::{LoopDevice, LoopOptions, MAX_TAG};
 pub use mounter::{Access, Mounter};
 pub use options::MountOptions;
+pub use place::Place;
 pub use table::{DeviceNumber, Mount, MountTable};
 
 /// What a call of this crate returns.

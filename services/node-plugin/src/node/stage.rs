@@ -8,7 +8,7 @@ use std::path::Path;
 use stowage_csi::v1::{
     NodeStageVolumeRequest, NodeStageVolumeResponse, NodeUnstageVolumeRequest, NodeUnstageVolumeResponse,
 };
-use stowage_mount::{Content, FileKind, FileSystem, LoopDevice, MountOptions};
+use stowage_mount::{Content, FileKind, FileSystem, LoopDevice, LoopOptions, MountOptions};
 
 use super::{Error, read_id, read_path};
 use crate::capability::Capability;
@@ -142,7 +142,7 @@ impl Volume<'_> {
         let tag = self.tag.with_token(&wanted.token);
         let device = match view.device(&tag) {
             Some(device) => device.clone(),
-            None => host.attach_loop(&self.pool.image(self.id), &tag).await?,
+            None => host.attach_loop(&self.pool.image(self.id), &tag, LoopOptions::default()).await?,
         };
         if view.our_mount(&wanted.path).is_some() {
             return Ok(());
@@ -171,7 +171,7 @@ impl Volume<'_> {
             }
         }
         host.write_file(&marker, kind.name().as_bytes()).await?;
-        host.make_filesystem(&device.path, kind).await?;
+        host.make_filesystem(&device.path, kind, &[]).await?;
         Ok(host.remove_file(&marker).await?)
     }
 
