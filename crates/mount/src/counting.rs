@@ -53,11 +53,15 @@ impl Counting {
         self.state().dead
     }
 
+    pub(crate) fn inner(&self) -> &Arc<dyn Host> {
+        &self.inner
+    }
+
     fn state(&self) -> std::sync::MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn look(&self) -> Result<&Arc<dyn Host>> {
+    pub(crate) fn look(&self) -> Result<&Arc<dyn Host>> {
         let state = self.state();
         match state.dead {
             true => Err(Error::Stopped { at: state.changes.len() as u64 }),
@@ -65,7 +69,12 @@ impl Counting {
         }
     }
 
-    async fn change<T>(&self, verb: &str, path: &Path, call: impl Future<Output = Result<T>> + Send) -> Result<T> {
+    pub(crate) async fn change<T>(
+        &self,
+        verb: &str,
+        path: &Path,
+        call: impl Future<Output = Result<T>> + Send,
+    ) -> Result<T> {
         let at = {
             let mut state = self.state();
             let at = state.changes.len() as u64 + 1;

@@ -86,7 +86,7 @@ pub struct Usage {
     pub read_only: bool,
 }
 
-fn failed(action: &'static str, path: &Path) -> impl FnOnce(io::Error) -> Error {
+pub(crate) fn failed(action: &'static str, path: &Path) -> impl FnOnce(io::Error) -> Error {
     move |source| Error::AccessFile { action, path: path.into(), source }
 }
 
@@ -134,7 +134,7 @@ pub(crate) fn create_file(path: &Path) -> Result<()> {
 
 /// The name under which new contents wait. It is fixed, so that an interrupted write leaves at most one of them,
 /// which the next write of the same file replaces: every file here has one writer.
-fn waiting_name(path: &Path) -> PathBuf {
+pub(crate) fn waiting_name(path: &Path) -> PathBuf {
     let mut name = OsString::from(".");
     name.push(path.file_name().unwrap_or_default());
     name.push(".new");
@@ -146,7 +146,7 @@ fn is_waiting_name(name: &OsStr) -> bool {
     bytes.starts_with(b".") && bytes.ends_with(b".new")
 }
 
-fn parent(path: &Path) -> &Path {
+pub(crate) fn parent(path: &Path) -> &Path {
     path.parent().unwrap_or_else(|| Path::new("/"))
 }
 

@@ -2,11 +2,11 @@ use std::path::Path;
 
 use async_trait::async_trait;
 
-use crate::{Content, DeviceNumber, FileSystem, LoopDevice, LoopOptions, Mounter, Place, Result};
+use crate::{Content, DeviceNumber, FileSystem, Images, LoopDevice, LoopOptions, Mounter, Place, Result};
 
 /// A [`Mounter`] that also has images, loop devices and file systems: all that a local storage driver changes.
 #[async_trait]
-pub trait Host: Mounter {
+pub trait Host: Mounter + Images {
     /// 128 bits that nobody has seen before, as text.
     async fn unique_id(&self) -> Result<String>;
 

@@ -14,7 +14,7 @@ use crate::{
 #[derive(Debug, Clone, Copy, Default)]
 pub struct LinuxMounter;
 
-async fn blocking<T: Send + 'static>(call: impl FnOnce() -> Result<T> + Send + 'static) -> Result<T> {
+pub(crate) async fn blocking<T: Send + 'static>(call: impl FnOnce() -> Result<T> + Send + 'static) -> Result<T> {
     let finished = tokio::task::spawn_blocking(call).await;
     finished.unwrap_or_else(|error| Err(Error::FinishCall { reason: error.to_string() }))
 }

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use nix::mount::{MntFlags, MsFlags, mount, umount2};
 use nix::sched::{CloneFlags, unshare};
 use node_plugin::args::PoolOption;
-use node_plugin::{Driver, Mode, Options};
+use node_plugin::{Driver, Kind, Mode, Options};
 use stowage_csi::Channel;
 use stowage_csi::v1::controller_client::ControllerClient;
 use stowage_csi::v1::identity_client::IdentityClient;
@@ -100,6 +100,7 @@ impl World {
 
     pub fn options(&self, node: &str) -> Options {
         Options {
+            kind: Kind::Shared,
             driver_name: "shared.csi.stowage.dev".into(),
             endpoint: "unix:///unused.sock".parse().unwrap(),
             socket_mode: Default::default(),
@@ -107,6 +108,7 @@ impl World {
             pools: vec![PoolOption { name: "main".into(), path: self.pool() }],
             mode: Mode::All,
             overcommit: 1.0,
+            max_volumes: 0,
         }
     }
 
