@@ -57,6 +57,7 @@ fn an_inline_volume_comes_with_its_pod_and_goes_with_it() {
 fn a_bad_inline_volume_is_refused_by_attribute() {
     test(async |world| {
         let client = world.local("a").await;
+        client.info().await.unwrap();
         for (attributes, word) in [(&[("size", "much")][..], "much"), (&[("colour", "red")], "colour")] {
             let answer = publish(&client, &inline(&client, "pod", attributes)).await;
             assert_eq!(refused(answer, &[word]), Code::InvalidArgument);
@@ -72,6 +73,8 @@ fn a_bad_inline_volume_is_refused_by_attribute() {
 fn a_driver_killed_at_any_change_leaves_nothing_of_an_inline_volume_behind() {
     test(async |world| {
         let attributes = &[("size", "32Mi")];
+        // A new pool is prepared only once.
+        world.local("a").await.info().await.unwrap();
         let counting = Arc::new(Counting::new(Arc::new(LinuxMounter)));
         let client = world.local_on("a", counting.clone());
         publish(&client, &inline(&client, "pod", attributes)).await.unwrap();
@@ -80,7 +83,8 @@ fn a_driver_killed_at_any_change_leaves_nothing_of_an_inline_volume_behind() {
             let dying = Arc::new(Counting::stopping(Arc::new(LinuxMounter), Stop::After(at)));
             let dying = world.local_on("a", dying);
             if publish(&dying, &inline(&dying, "pod", attributes)).await.is_ok() {
-                dying.unpublish(&handle('a'), "pod").await.unwrap_err();
+                let answer = dying.unpublish(&handle('a'), "pod").await;
+                assert!(answer.is_err(), "change {at} of {:#?}", counting.changes());
             }
             let restarted = world.local("a").await;
             restarted.unpublish(&handle('a'), "pod").await.unwrap();
