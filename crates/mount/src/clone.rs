@@ -88,8 +88,10 @@ fn create(path: &Path, bytes: u64, space: Space, fill: impl FnOnce(&File) -> io:
         give_size(&file, bytes, space)?;
         file.sync_all()?;
         fs::rename(&waiting, path)?;
-        sync_dir(parent(path))
-            .map_err(|error| error.os_error().map_or(io::Error::other(error), io::Error::from_raw_os_error))
+        sync_dir(parent(path)).map_err(|error| match error.os_error() {
+            Some(code) => io::Error::from_raw_os_error(code),
+            None => io::Error::other(error),
+        })
     };
     made().inspect_err(|_| {
         // Best effort, so that a full disk gets its space back; the next attempt removes it anyway.

@@ -219,6 +219,7 @@ fn push(ranges: &mut Vec<Range<u64>>, next: Range<u64>) {
 }
 
 #[cfg(test)]
+#[allow(clippy::single_range_in_vec_init)]
 mod tests {
     use proptest::prelude::*;
 

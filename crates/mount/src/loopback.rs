@@ -55,11 +55,14 @@ pub struct LoopOptions {
     pub direct_io: bool,
     /// Whether discarded blocks become holes in the image; an image allocated in advance wants none.
     pub discard: bool,
+    /// The device's sector size. Left to the kernel it follows the image, and grows when that comes to share blocks:
+    /// a file system made for smaller sectors could then no longer be mounted.
+    pub sector_bytes: u32,
 }
 
 impl Default for LoopOptions {
     fn default() -> Self {
-        LoopOptions { read_only: false, direct_io: true, discard: true }
+        LoopOptions { read_only: false, direct_io: true, discard: true, sector_bytes: 4096 }
     }
 }
 

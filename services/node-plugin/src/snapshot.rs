@@ -39,6 +39,7 @@ pub struct Snapshot {
     pub family: String,
     pub fs_type: String,
     pub block: bool,
+    pub sector_bytes: u32,
     /// When it was cut; until then it is nothing that could be used.
     pub cut: Option<Moment>,
     /// The handle of the group it lives and dies with.
@@ -57,6 +58,7 @@ impl Snapshot {
             family: record.family.clone(),
             fs_type: record.fs_type.clone(),
             block: record.block,
+            sector_bytes: record.sector_bytes,
             cut: None,
             group: group.map(Handle::to_string),
         }

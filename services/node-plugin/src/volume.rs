@@ -8,6 +8,9 @@ use crate::tuning::Tuning;
 /// 1: image volumes with one attachment. 2: directory and block volumes, sources, tuning, several attachments.
 pub const RECORD_VERSION: u32 = 2;
 
+/// The sectors of new volumes: what direct I/O to a file with shared blocks needs on any file system.
+pub const SECTOR_BYTES: u32 = 4096;
+
 /// What a volume is made of.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
@@ -32,6 +35,8 @@ pub struct Record {
     pub backend: Backend,
     /// Whether the device itself is the volume, without a file system of ours.
     pub block: bool,
+    /// The sector size its device must always have: its file system was made for it.
+    pub sector_bytes: u32,
     /// Whether the image takes space only for what was written.
     pub thin: bool,
     pub mkfs_options: Vec<String>,
@@ -75,6 +80,7 @@ pub fn migrate(fields: &mut Map<String, Value>, from: u32) {
         let added = [
             ("backend", json!("image")),
             ("block", json!(false)),
+            ("sectorBytes", json!(512)),
             ("thin", json!(true)),
             ("mkfsOptions", json!([])),
             ("family", json!(family)),
@@ -94,6 +100,7 @@ pub fn example() -> Record {
         fs_type: "ext4".into(),
         backend: Backend::Image,
         block: false,
+        sector_bytes: SECTOR_BYTES,
         thin: true,
         mkfs_options: Vec::new(),
         tuning: Tuning::default(),
@@ -118,7 +125,7 @@ mod tests {
         fields.insert("version".into(), json!(RECORD_VERSION));
         let record: Record = serde_json::from_value(Value::Object(fields)).unwrap();
         let attachments = vec![Attachment { node: "a".into(), token: "t".into() }];
-        assert_eq!(record, Record { attachments, ..example() });
+        assert_eq!(record, Record { attachments, sector_bytes: 512, ..example() });
     }
 
     #[test]

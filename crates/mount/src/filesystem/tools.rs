@@ -45,7 +45,14 @@ pub(crate) fn check(device: &Path, kind: FileSystem) -> Result<()> {
 /// Online, and repeatable: the kernel does the work in steps that are whole or not there.
 pub(crate) fn grow(device: &Path, kind: FileSystem, mounted: &Path) -> Result<()> {
     match kind {
-        FileSystem::Ext2 | FileSystem::Ext3 | FileSystem::Ext4 => run("resize2fs", [device.as_os_str()], device, &[0]),
+        // Never offline: killed half-way, that could cost data.
+        FileSystem::Ext2 | FileSystem::Ext3 | FileSystem::Ext4 => run("resize2fs", [device.as_os_str()], device, &[0])
+            .map_err(|error| match error {
+                Error::FinishTool { output, .. } if output.contains("Permission denied") => {
+                    Error::GrowWithoutRight { device: device.into() }
+                }
+                other => other,
+            }),
         FileSystem::Xfs => run("xfs_growfs", [OsStr::new("-d"), mounted.as_os_str()], device, &[0]),
         FileSystem::Btrfs => {
             let words = ["filesystem", "resize", "max"].map(OsStr::new);
@@ -74,7 +81,7 @@ pub(crate) fn renew_id(device: &Path, kind: FileSystem) -> Result<()> {
 
 fn run<'a>(tool: &'static str, words: impl IntoIterator<Item = &'a OsStr>, device: &Path, good: &[i32]) -> Result<()> {
     let mut command = Command::new(tool);
-    command.args(words).stdin(Stdio::null());
+    command.args(words).stdin(Stdio::null()).env("LC_ALL", "C");
     // SAFETY: between fork and exec only prctl is called, which is safe there.
     unsafe {
         // A program that outlived us would write to the device while our successor starts it again.

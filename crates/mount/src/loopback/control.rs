@@ -82,7 +82,7 @@ pub(super) fn configure(device: &File, image: &File, tag: &str, options: LoopOpt
     let flags = flag(options.direct_io, DIRECT_IO) | flag(options.read_only, READ_ONLY);
     let mut info = Status { flags, ..Status::ZERO };
     info.file_name[..tag.len()].copy_from_slice(tag.as_bytes());
-    let config = Config { fd: image.as_raw_fd() as u32, block_size: 0, info, reserved: [0; 8] };
+    let config = Config { fd: image.as_raw_fd() as u32, block_size: options.sector_bytes, info, reserved: [0; 8] };
     // SAFETY: `config` has the layout the kernel reads and outlives the call; both descriptors are open.
     unsafe { loop_configure(device.as_raw_fd(), &config) }.map(drop)
 }

@@ -24,6 +24,7 @@ pub struct Shape {
 pub struct Origin<'a> {
     pub bytes: u64,
     pub family: String,
+    pub sector_bytes: u32,
     image: PathBuf,
     pool: &'a Pool,
     /// A volume that is copied is locked: nobody may stage or remove it meanwhile.
@@ -63,7 +64,7 @@ pub async fn find<'a>(shared: &'a Shared, source: &Source, wanted: &Shape) -> Re
             let snapshot = snapshot.ok_or_else(missing)?;
             match_shape(&id, snapshot.block, &snapshot.fs_type, wanted)?;
             let (bytes, family, image) = (snapshot.size_bytes, snapshot.family, pool.snapshot_image(&id));
-            Ok(Origin { bytes, family, image, pool, volume: None })
+            Ok(Origin { bytes, family, sector_bytes: snapshot.sector_bytes, image, pool, volume: None })
         }
         Source::Volume(_) => {
             let guard = shared.locks.try_lock(id.key()).ok_or_else(|| Error::Lock { volume: id.to_string() })?;
@@ -76,7 +77,8 @@ pub async fn find<'a>(shared: &'a Shared, source: &Source, wanted: &Shape) -> Re
                 return Err(Error::FindImage { volume: id.to_string() });
             }
             let (bytes, family, image) = (record.capacity_bytes, record.family.clone(), pool.image(&id));
-            Ok(Origin { bytes, family, image, pool, volume: Some((id, record, guard)) })
+            let sector_bytes = record.sector_bytes;
+            Ok(Origin { bytes, family, sector_bytes, image, pool, volume: Some((id, record, guard)) })
         }
     }
 }

@@ -18,7 +18,7 @@ use crate::pool::Pool;
 use crate::size::{self, Limits};
 use crate::staging::Tag;
 use crate::tuning::Tuning;
-use crate::volume::{Backend, RECORD_VERSION, Record, Source, VolumeId};
+use crate::volume::{Backend, RECORD_VERSION, Record, SECTOR_BYTES, Source, VolumeId};
 
 /// A CreateVolumeRequest whose fields fit together.
 struct Wanted {
@@ -83,6 +83,7 @@ impl Wanted {
             fs_type: self.fs_type().into(),
             backend: self.parameters.backend,
             block: self.block,
+            sector_bytes: origin.map_or(SECTOR_BYTES, |origin| origin.sector_bytes),
             thin: self.parameters.thin,
             mkfs_options: self.mkfs_options.clone(),
             tuning: self.tuning,

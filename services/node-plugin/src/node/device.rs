@@ -122,7 +122,18 @@ impl Volume<'_> {
             let options = options(&wanted.mount_flags, record);
             host.mount(&device.path.to_string_lossy(), &mount_point, kind.name(), &options).await?;
         }
-        self.grow(&device, kind, &mount_point).await
+        self.grow_if_allowed(&device, kind, &mount_point).await
+    }
+
+    /// A volume that is smaller than it could be is better than none.
+    pub async fn grow_if_allowed(&self, device: &LoopDevice, kind: FileSystem, mounted: &Path) -> Result<(), Error> {
+        match self.grow(device, kind, mounted).await {
+            Err(Error::ChangeHost(error @ stowage_mount::Error::GrowWithoutRight { .. })) => {
+                tracing::warn!(volume = %self.id, %error, "the file system keeps its size");
+                Ok(())
+            }
+            other => other,
+        }
     }
 
     /// The device with this tag, which is made if it is not there and grows with its image.
@@ -130,7 +141,8 @@ impl Volume<'_> {
         let host = &self.shared.host;
         let Some(device) = view.device(tag) else {
             let direct_io = record.tuning.direct_io.unwrap_or(true);
-            let options = LoopOptions { read_only, direct_io, discard: record.thin };
+            let sector_bytes = record.sector_bytes;
+            let options = LoopOptions { read_only, direct_io, discard: record.thin, sector_bytes };
             return Ok(host.attach_loop(&self.pool.image(self.id), tag, options).await?);
         };
         match view.image.is_some_and(|image| image.size > device.size) {

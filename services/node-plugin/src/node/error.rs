@@ -93,6 +93,7 @@ impl Error {
             | Error::TrustContent { .. } => Code::FailedPrecondition,
             Error::KeepInline { source, .. } => source.code(),
             Error::UsePool(error) => error.code(),
+            Error::ChangeHost(stowage_mount::Error::GrowWithoutRight { .. }) => Code::FailedPrecondition,
             Error::ChangeHost(error) if error.is_out_of_space() => Code::ResourceExhausted,
             Error::ChangeHost(error) if error.is_uncertain() => Code::Unavailable,
             Error::ChangeHost(_) => Code::Internal,

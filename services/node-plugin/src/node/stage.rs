@@ -45,7 +45,7 @@ pub async fn stage(shared: &Shared, request: &NodeStageVolumeRequest) -> Result<
         }
         // A kill between mounting and growing leaves this to do.
         if let (Form::FileSystem, Some(device)) = (wanted.form, &staged.device) {
-            volume.grow(device, kind, &wanted.path).await?;
+            volume.grow_if_allowed(device, kind, &wanted.path).await?;
         }
         return Ok(NodeStageVolumeResponse {});
     }
