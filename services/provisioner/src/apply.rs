@@ -2,12 +2,16 @@
 
 use std::sync::Arc;
 
+use serde_json::Value;
+
+use stowage_model::annotations::SELECTED_NODE;
 use stowage_model::claim::Claim;
 use stowage_model::finalizers::PROVISIONER;
 use stowage_model::object::{Key as ObjectKey, ObjectRef, Projection};
 use stowage_model::phase::{ReclaimPolicy, VolumePhase};
 use stowage_model::volume::Volume;
 use stowage_runtime::api::{Deletion, Part, Patch, Target};
+use stowage_runtime::backoff::Backoff;
 use stowage_runtime::events::Note;
 
 use crate::controller::{Controller, Key};
@@ -36,6 +40,9 @@ impl Controller {
             Action::RemoveFinalizer(volume) => {
                 self.patch(&volume, Patch::remove_finalizer(&volume.meta, PROVISIONER)).await
             }
+            Action::Bid => self.postpone_bid(&key),
+            Action::Take { claim, intent } => self.take(&key, &claim, &intent).await,
+            Action::Reschedule(claim) => self.reschedule(key, &claim).await,
             Action::FlushJournal => self.calls.journal.flush().await.map_err(|source| Error::Journal { source }),
         }
     }
@@ -80,6 +87,47 @@ impl Controller {
         }
         self.told().remove(&key);
         Ok(())
+    }
+
+    fn postpone_bid(&self, key: &Key) -> Result<(), Error> {
+        if let (Key::Claim(uid), Some(deployment)) = (key, &self.facts.options.node_deployment) {
+            let backoff = Backoff { base: deployment.base_delay, max: deployment.max_delay };
+            let context = &self.calls.context;
+            self.bids.postpone(uid, backoff, context.clock.now(), &context.random);
+        }
+        Ok(())
+    }
+
+    /// Writes this node's name into the claim; of several nodes that do, the API server lets one win.
+    async fn take(&self, key: &Key, claim: &Claim, intent: &Intent) -> Result<(), Error> {
+        let Some(node) = &self.facts.node else { return Ok(()) };
+        if !self.calls.has_room(intent, &node.segments).await {
+            return self.postpone_bid(key);
+        }
+        match self.select_node(claim, Some(&node.name)).await {
+            Err(Error::SelectNode { source }) if source.is_stale() => self.postpone_bid(key),
+            other => other,
+        }
+    }
+
+    /// Nothing was made here: whoever chooses nodes chooses again.
+    async fn reschedule(&self, key: Key, claim: &Claim) -> Result<(), Error> {
+        self.select_node(claim, None).await?;
+        self.forget(key.clone())?;
+        self.postpone_bid(&key)
+    }
+
+    /// By update and not by patch: the original's role allows no more.
+    async fn select_node(&self, claim: &Claim, node: Option<&str>) -> Result<(), Error> {
+        let edit = move |object: &mut Value| {
+            let annotations = &mut object["metadata"]["annotations"];
+            match node {
+                Some(node) => annotations[SELECTED_NODE] = node.into(),
+                None => drop(annotations.as_object_mut().and_then(|annotations| annotations.remove(SELECTED_NODE))),
+            }
+        };
+        let replaced = self.api().replace(&self.caches.claims, &Target::exact(&claim.meta), Part::Main, edit).await;
+        replaced.map(drop).map_err(|source| Error::SelectNode { source })
     }
 
     async fn create(&self, intent: Arc<Intent>, wanted: bool) -> Result<(), Error> {

@@ -12,6 +12,8 @@ use stowage_runtime::operation::Record;
 use crate::driver::Facts;
 use crate::intent::Made;
 use crate::journal::{Recorded, Trace};
+use crate::ownership::Bid;
+use crate::requirement::Cluster;
 
 /// A claim, its record, and what came of the calls for it.
 #[derive(Debug, Clone)]
@@ -29,6 +31,10 @@ pub struct ClaimSnapshot<'a> {
     pub cleanup: Option<Record<String>>,
     /// A PersistentVolume that has the handle of the volume made, whatever its name.
     pub owner: Option<String>,
+    /// Where volumes can be; empty where no place has to be chosen any more.
+    pub cluster: Cluster,
+    /// Our attempt to become the owner of the claim, in node deployment.
+    pub bid: Option<Bid>,
     /// The last thing said about the claim, so that it is not said again.
     pub told: Option<Note>,
 }

@@ -9,6 +9,7 @@ use super::*;
 use crate::driver::Facts;
 use crate::fixture::{DRIVER, HANDLE, VOLUME, claim_with, class_with, facts, intent, made, volume_with};
 use crate::journal::Trace;
+use crate::requirement::Cluster;
 use crate::snapshot::VolumeSnapshot;
 
 type Spoil = fn(&mut Value);
@@ -42,6 +43,8 @@ fn fresh(facts: &Facts) -> ClaimSnapshot<'_> {
         creation: None,
         cleanup: None,
         owner: None,
+        cluster: Cluster::default(),
+        bid: None,
         told: None,
     }
 }
@@ -508,8 +511,10 @@ fn a_released_volume_waits_for_the_record_of_its_claim() {
 #[derive(Debug, Clone, Copy)]
 enum Answer {
     Done,
-    /// The driver's last word, as the code table reads it: no volume of that name exists and none is being made.
+    /// The driver's last word about this call: it has made nothing. What an earlier one made is still there.
     Final,
+    /// A word about the request itself: a driver that had made the volume would have found it first.
+    Infeasible,
     /// The worst kind: done, and nobody knows.
     Uncertain,
 }
@@ -538,6 +543,8 @@ impl World {
             creation: self.creation.clone(),
             cleanup: self.cleanup.clone(),
             owner: None,
+            cluster: Cluster::default(),
+            bid: None,
             told: self.told.clone(),
         }
     }
@@ -550,10 +557,19 @@ impl World {
             Action::Create { .. } => {
                 let recorded = self.recorded.as_mut().expect("no call before its record");
                 assert!(recorded.durable, "no call before its record is durable");
-                recorded.maybe_made = !matches!(answer, Answer::Final);
-                self.in_driver = !matches!(answer, Answer::Final);
+                // What `calls` concludes from the answer; what the driver has is not changed by a refusal.
+                recorded.maybe_made = match answer {
+                    Answer::Done | Answer::Uncertain => true,
+                    Answer::Final => recorded.maybe_made,
+                    Answer::Infeasible if self.in_driver => true,
+                    Answer::Infeasible => false,
+                };
+                self.in_driver |= matches!(answer, Answer::Done | Answer::Uncertain);
                 self.creation = record(match answer {
                     Answer::Done => State::Done(made()),
+                    // A driver that has the volume finds it before it judges the request.
+                    Answer::Infeasible if self.in_driver => State::Done(made()),
+                    Answer::Infeasible => State::Failed(failure("InvalidArgument")),
                     Answer::Final => State::Failed(failure("Internal")),
                     Answer::Uncertain => State::Uncertain(failure("DeadlineExceeded")),
                 });
@@ -567,7 +583,7 @@ impl World {
                 self.cleanup = Some(Record {
                     state: match answer {
                         Answer::Done => State::Done(handle),
-                        Answer::Final => State::Failed(failure("Internal")),
+                        Answer::Final | Answer::Infeasible => State::Failed(failure("Internal")),
                         Answer::Uncertain => State::Uncertain(failure("DeadlineExceeded")),
                     },
                     since: at,
@@ -596,7 +612,9 @@ proptest! {
     #[test]
     fn whatever_the_driver_answers_and_whenever_we_crash_or_the_claim_goes_deciding_ends_without_a_leak(
         answers in proptest::collection::vec(
-            prop_oneof![Just(Answer::Done), Just(Answer::Final), Just(Answer::Uncertain)], 0..6),
+            prop_oneof![
+                Just(Answer::Done), Just(Answer::Final), Just(Answer::Infeasible), Just(Answer::Uncertain),
+            ], 0..6),
         crashes in proptest::collection::btree_set(0..16_usize, 0..4),
         deleted_at in proptest::option::of(0..12_usize),
     ) {
