@@ -4,12 +4,15 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::fs;
 use std::net::TcpListener;
+use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::process::ExitStatus;
 use std::time::Duration;
 
 use anyhow::{Context as _, bail, ensure};
 use nix::sys::signal::Signal;
+use rand::rngs::StdRng;
+use rand::{Rng as _, SeedableRng as _};
 use serde_json::Value;
 use stowage_model::object::kinds;
 use tokio::time::{Instant, sleep};
@@ -38,6 +41,8 @@ const BINARIES: [&str; 9] = [
 /// How long a service may take to end after SIGTERM.
 const DRAIN: Duration = Duration::from_secs(60);
 const LOOK: Duration = Duration::from_millis(20);
+const PORTS: Range<u16> = 20_000..32_000;
+const PORT_TRIES: u32 = 1000;
 
 /// One process of a stack; in the order in which they are started.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -309,13 +314,14 @@ async fn connect(place: &Place, processes: &mut BTreeMap<Service, Process>) -> a
     Api::connect(&kubeconfig).await
 }
 
-/// A port to come back on: below the range from which outgoing connections take theirs while the server is away.
+/// A port to come back on: below the range from which outgoing connections take theirs while the server is away, and
+/// drawn at random, because other tests look for one at the same time.
 fn free_port() -> anyhow::Result<u16> {
-    let start = u16::try_from(std::process::id() % 10_000)? + 20_000;
-    (start..32_000)
-        .chain(20_000..start)
+    let mut rng = StdRng::from_os_rng();
+    (0..PORT_TRIES)
+        .map(|_| rng.random_range(PORTS))
         .find(|port| TcpListener::bind(("127.0.0.1", *port)).is_ok())
-        .context("no free port between 20000 and 32000")
+        .with_context(|| format!("no free port found in {PORTS:?}"))
 }
 
 fn is_ready(node: &Value) -> Option<()> {

@@ -370,22 +370,3 @@ async fn a_claim_whose_short_volume_name_was_taken_gets_its_volume_when_the_name
     world.until("the volume", async || world.volume(&name).await["spec"]["csi"]["driver"] == driver::DRIVER).await;
     running.drain().await.unwrap();
 }
-
-#[tokio::test(start_paused = true)]
-async fn a_claim_whose_node_has_no_room_is_given_back_to_the_scheduler_by_an_update() {
-    let world = plain_world().await;
-    world.driver.know_places();
-    world.driver.next(Next::Fails(Code::ResourceExhausted, "the pool of node-1 is full"));
-    world.make_claim("db", "1Gi").await;
-    let claim = "/api/v1/namespaces/default/persistentvolumeclaims/db";
-    let annotations = json!({ "volume.kubernetes.io/selected-node": "node-1", "mine": "stays" });
-    world.send(Method::PATCH, claim, json!({ "metadata": { "annotations": annotations } })).await;
-    let running = world.start(Options::default());
-    let annotation = async |key: &str| world.get(claim).await["metadata"]["annotations"][key].clone();
-    world.until("the claim's return", async || annotation("volume.kubernetes.io/selected-node").await.is_null()).await;
-    assert_eq!(annotation("mine").await, "stays");
-    assert_eq!(world.driver.calls(), ["CreateVolume"]);
-    let writes = world.take_writes();
-    assert_eq!((writes.get("PUT other"), writes.get("PATCH other")), (Some(&1), None), "{writes:?}");
-    running.drain().await.unwrap();
-}
