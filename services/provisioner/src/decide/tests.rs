@@ -422,6 +422,26 @@ fn after_a_restart_a_half_deleted_volume_is_deleted_again_as_a_whole() {
 }
 
 #[test]
+fn a_full_node_is_given_back_to_the_scheduler_unless_something_may_have_been_made() {
+    let mut facts = facts();
+    let waits = |facts: &Facts, maybe_made: bool| {
+        let mut s = ClaimSnapshot { facts: &facts.clone(), ..fresh(facts) };
+        s.class = Some(Arc::new(class_with(|class| class["volumeBindingMode"] = "WaitForFirstConsumer".into())));
+        set_claim(&mut s, |claim| {
+            claim["metadata"]["annotations"]["volume.kubernetes.io/selected-node"] = "n1".into();
+        });
+        s.recorded = recorded(maybe_made);
+        s.creation = ended(State::Failed(failure("ResourceExhausted")), 4);
+        let step = decide(&s, now());
+        (step.why, matches!(step.actions.as_slice(), [Action::Reschedule(_)]))
+    };
+    assert_eq!(waits(&facts, false), (Why::BacksOff, false), "a driver without places is full everywhere");
+    facts.topology = true;
+    assert_eq!(waits(&facts, false), (Why::NoRoom, true));
+    assert_eq!(waits(&facts, true), (Why::BacksOff, false));
+}
+
+#[test]
 fn an_attached_volume_is_told_once_and_waits() {
     let facts = facts();
     let mut s = released(&facts);
