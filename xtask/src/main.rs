@@ -7,12 +7,8 @@ use std::time::Instant;
 use anyhow::{Context as _, bail};
 
 /// Programs the kernel tests use, and the Debian packages that bring them.
-const TOOLS: [(&str, &str); 4] = [
-    ("mkfs.ext4", "e2fsprogs"),
-    ("mkfs.xfs", "xfsprogs"),
-    ("mkfs.btrfs", "btrfs-progs"),
-    ("losetup", "mount"),
-];
+const TOOLS: [(&str, &str); 4] =
+    [("mkfs.ext4", "e2fsprogs"), ("mkfs.xfs", "xfsprogs"), ("mkfs.btrfs", "btrfs-progs"), ("losetup", "mount")];
 
 fn main() -> ExitCode {
     let task = std::env::args().nth(1).unwrap_or_default();

@@ -168,9 +168,9 @@ fn supervise(world: World, kind: Kind, files: Arc<Mutex<BTreeSet<PathBuf>>>) -> 
 /// What others do in a cluster: the provisioner makes and deletes, the node ends the recycler.
 async fn others(world: World) {
     let admin = world.admin().clone();
-    let mut changes = world.changes().subscribe();
+    let changes = world.changes().clone();
     loop {
-        changes.mark_unchanged();
+        let seen = changes.count();
         for claim in admin.list::<Claim>() {
             let name = claim.provisioned_volume_name();
             let wanted = claim.storage_provisioner().is_some() && !claim.names_volume() && !claim.meta.is_deleting();
@@ -202,7 +202,7 @@ async fn others(world: World) {
                 admin.patch(kinds::POD, &pod.key(), "/status", &body).await.unwrap();
             }
         }
-        let _ = changes.changed().await;
+        changes.beyond(seen).await;
     }
 }
 
@@ -290,7 +290,9 @@ async fn story(world: &World, kind: Kind, fault: Option<Fault>, wrong: &mut Vec<
         Kind::RecyclePlugin | Kind::RecyclePod => {
             let volume: Option<Volume> = admin.get(&Key::cluster(volume_name));
             let pods = admin.list_raw(kinds::POD);
-            phase() == Some(VolumePhase::Available) && volume.is_some_and(|v| v.spec.claim_ref.is_none()) && pods.is_empty()
+            phase() == Some(VolumePhase::Available)
+                && volume.is_some_and(|v| v.spec.claim_ref.is_none())
+                && pods.is_empty()
         }
     };
     until("the end of the life", &mut || gone() && over()).await?;

@@ -2,7 +2,6 @@
 
 use std::sync::Arc;
 
-
 use stowage_model::claim::Claim;
 use stowage_model::class::StorageClass;
 use stowage_model::volume::Volume;

@@ -180,7 +180,11 @@ impl Binder {
     async fn look_for_claim(&self, volume: &Volume) -> Result<(), Error> {
         let held = volume.spec.claim_ref.as_ref().ok_or(Error::Stale("the volume lost its claim reference"))?;
         let found = self.context.api.refresh(&self.caches.claims, &held.key()).await.map_err(Error::Read)?;
-        if has_lost_its_claim(volume, found.as_deref()) { Ok(()) } else { Err(Error::Stale("the claim exists after all")) }
+        if has_lost_its_claim(volume, found.as_deref()) {
+            Ok(())
+        } else {
+            Err(Error::Stale("the claim exists after all"))
+        }
     }
 
     async fn look_for_pods(&self, claim: &Claim) -> Result<(), Error> {
@@ -196,7 +200,11 @@ impl Binder {
         let owner = claim.meta.controller().ok_or(Error::Stale("the claim has no owner any more"))?;
         let key = Key::namespaced(claim.meta.namespace.clone(), owner.name.clone());
         let found = self.context.api.refresh(&self.caches.pods, &key).await.map_err(Error::Read)?;
-        if found.is_some_and(|pod| pod.meta.uid == owner.uid) { Err(Error::Stale("the pod exists after all")) } else { Ok(()) }
+        if found.is_some_and(|pod| pod.meta.uid == owner.uid) {
+            Err(Error::Stale("the pod exists after all"))
+        } else {
+            Ok(())
+        }
     }
 
     /// Sends writes side by side and waits for all: the first failure is told after the others were answered.
@@ -231,9 +239,7 @@ async fn send(api: &stowage_runtime::api::Api, caches: &Caches, write: Write) ->
         }
         Write::Create { kind: kinds::CLAIM, body } => api.create(&caches.claims, body).await.map(drop),
         Write::Create { body, .. } => api.create(&caches.volumes, body).await.map(drop),
-        Write::Delete { kind: kinds::CLAIM, target } => {
-            api.delete(&caches.claims, &target, Deletion::default()).await
-        }
+        Write::Delete { kind: kinds::CLAIM, target } => api.delete(&caches.claims, &target, Deletion::default()).await,
         Write::Delete { target, .. } => api.delete(&caches.volumes, &target, Deletion::default()).await,
     };
     result.map_err(Error::Write)
@@ -242,7 +248,8 @@ async fn send(api: &stowage_runtime::api::Api, caches: &Caches, write: Write) ->
 /// The claim of an ephemeral volume: the template's labels, annotations and spec, owned by the pod.
 pub fn claim_for(raw: &Value, pod: &Pod, volume: &str, claim: &Key) -> Option<Value> {
     let volumes = raw["spec"]["volumes"].as_array()?;
-    let template = volumes.iter().find(|candidate| candidate["name"] == volume)?["ephemeral"].get("volumeClaimTemplate")?;
+    let template =
+        volumes.iter().find(|candidate| candidate["name"] == volume)?["ephemeral"].get("volumeClaimTemplate")?;
     let mut body = json!({
         "metadata": {
             "namespace": claim.namespace,

@@ -182,7 +182,9 @@ impl Wakes {
                     metrics.succeed(&change.key.name, clock.now());
                 }
                 let before = change.before.map(|volume| Work::of(volume));
-                if let Some(work) = before.filter(|work| change.after.map(|volume| Work::of(volume)).as_ref() != Some(work)) {
+                if let Some(work) =
+                    before.filter(|work| change.after.map(|volume| Work::of(volume)).as_ref() != Some(work))
+                {
                     operations.forget(&work);
                 }
                 wakes.volume(change);

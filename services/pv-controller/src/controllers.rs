@@ -98,6 +98,9 @@ mod tests {
     #[test]
     fn a_controller_of_somebody_else_is_named_with_the_way_out() {
         let error = Controllers::parse(["*", "-node-ipam-controller"]).unwrap_err().to_string();
-        assert!(error.contains("node-ipam-controller") && error.contains("persistentvolume-binder-controller"), "{error}");
+        assert!(
+            error.contains("node-ipam-controller") && error.contains("persistentvolume-binder-controller"),
+            "{error}"
+        );
     }
 }

@@ -126,7 +126,9 @@ mod tests {
         let root = tempfile::tempdir().unwrap();
         let link = root.path().join("link");
         std::os::unix::fs::symlink(root.path(), &link).unwrap();
-        for path in [Path::new("/"), Path::new("relative"), Path::new("/tmp/../etc"), &link, &root.path().join("missing")] {
+        for path in
+            [Path::new("/"), Path::new("relative"), Path::new("/tmp/../etc"), &link, &root.path().join("missing")]
+        {
             assert!(LocalDisk.erase(path).await.is_err(), "{}", path.display());
         }
         for path in ["/etc", "/tmp", "/var/data"] {

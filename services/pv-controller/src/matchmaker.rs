@@ -67,8 +67,7 @@ impl Matchmaker {
     pub fn choice(&self, claim: &Claim, place: Place<'_>, may_take: impl Fn(&Volume) -> bool) -> Choice {
         let state = self.lock();
         let candidates = state.index.candidates(claim, place, may_take);
-        let misfits =
-            if candidates.is_empty() { state.index.explain(claim, place) } else { Misfits::default() };
+        let misfits = if candidates.is_empty() { state.index.explain(claim, place) } else { Misfits::default() };
         Choice { candidates, misfits, version: state.version }
     }
 

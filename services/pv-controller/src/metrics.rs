@@ -177,11 +177,14 @@ impl Counts {
         for claim in self.0.claims.list() {
             let bound = claim.status.phase == ClaimPhase::Bound;
             let name = if bound { "pv_collector_bound_pvc_count" } else { "pv_collector_unbound_pvc_count" };
-            add(name, vec![
-                ("namespace", claim.meta.namespace.clone()),
-                ("storage_class", claim.class_name().to_owned()),
-                ("volume_attributes_class", claim.attributes_class().to_owned()),
-            ]);
+            add(
+                name,
+                vec![
+                    ("namespace", claim.meta.namespace.clone()),
+                    ("storage_class", claim.class_name().to_owned()),
+                    ("volume_attributes_class", claim.attributes_class().to_owned()),
+                ],
+            );
         }
         counts
     }

@@ -87,7 +87,8 @@ impl Reclaimer {
     }
 
     async fn run_pod(&mut self, raw: &Value, volume: &Volume, work: &Work) -> Result<(), Error> {
-        let recipe = if volume.spec.other_source == Some("nfs") { &self.recycling.nfs } else { &self.recycling.host_path };
+        let recipe =
+            if volume.spec.other_source == Some("nfs") { &self.recycling.nfs } else { &self.recycling.host_path };
         let body = pod(recipe, raw, volume, work);
         let text = |field: &str| body["metadata"][field].as_str().unwrap_or_default().to_owned();
         let key = Key::namespaced(text("namespace"), text("name"));

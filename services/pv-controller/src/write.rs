@@ -145,7 +145,8 @@ fn ask(provisioner: &str, migrated_to: Option<&str>) -> Value {
 }
 
 fn tidy_claim(tidy: &ClaimTidy, meta: &Meta) -> Value {
-    let mut body = if tidy.protect { with_finalizer(meta, finalizers::CLAIM_PROTECTION) } else { json!({ "metadata": {} }) };
+    let mut body =
+        if tidy.protect { with_finalizer(meta, finalizers::CLAIM_PROTECTION) } else { json!({ "metadata": {} }) };
     if let Some(driver) = tidy.migrated_to {
         body["metadata"]["annotations"] = json!({ annotations::MIGRATED_TO: driver });
     }
@@ -206,7 +207,11 @@ fn status(change: &Change) -> Patch {
     let mut operations: Vec<Value> = differing
         .map(|((name, value), _)| {
             let path = format!("/status/{name}");
-            if value.is_null() { json!({ "op": "remove", "path": path }) } else { json!({ "op": "add", "path": path, "value": value }) }
+            if value.is_null() {
+                json!({ "op": "remove", "path": path })
+            } else {
+                json!({ "op": "add", "path": path, "value": value })
+            }
         })
         .collect();
     let adds = |edit: &Edit| matches!(edit, Edit::Add(_));
@@ -220,7 +225,8 @@ fn status(change: &Change) -> Patch {
                 operations.push(json!({ "op": "add", "path": "/status/conditions/-", "value": condition }));
             }
             Edit::Replace(at, condition) => {
-                operations.push(json!({ "op": "replace", "path": format!("/status/conditions/{at}"), "value": condition }));
+                operations
+                    .push(json!({ "op": "replace", "path": format!("/status/conditions/{at}"), "value": condition }));
             }
             Edit::Remove(at) => removed.push(*at),
         }

@@ -176,7 +176,8 @@ impl Index {
             *apart.entry(Profile::of(volume)).or_default() += 1;
             misfits.add(fits(volume, claim, place), 1);
         }
-        let unlabelled = Claim { spec: crate::claim::ClaimSpec { selector: None, ..claim.spec.clone() }, ..claim.clone() };
+        let unlabelled =
+            Claim { spec: crate::claim::ClaimSpec { selector: None, ..claim.spec.clone() }, ..claim.clone() };
         for (profile, count) in &self.profiles {
             let count = count - apart.get(profile).copied().unwrap_or_default();
             let first = fits(&profile.example(), &unlabelled, place);

@@ -87,10 +87,12 @@ impl Cleaner {
 
 impl Drop for Cleaner {
     fn drop(&mut self) {
+        // Found before: without its pool mounted an image has no path that would tell whose it is.
+        let devices = self.loops();
         for target in self.mounts().iter().rev() {
             let _ = umount2(target, MntFlags::MNT_DETACH);
         }
-        for device in self.loops() {
+        for device in devices {
             let _ = Command::new("losetup").arg("-d").arg(device).status();
         }
     }

@@ -339,10 +339,7 @@ fn failures_back_off_and_what_the_driver_calls_invalid_waits_five_minutes() {
 fn a_claim_is_kept_where_no_other_node_can_help() {
     let (placeless, places) = (facts(), Facts { topology: true, ..facts() });
     let node = "volume.kubernetes.io/selected-node";
-    for (facts, code, selected) in [
-        (&placeless, "ResourceExhausted", true),
-        (&places, "ResourceExhausted", false),
-    ] {
+    for (facts, code, selected) in [(&placeless, "ResourceExhausted", true), (&places, "ResourceExhausted", false)] {
         let mut s = fresh(facts);
         if selected {
             set_claim(&mut s, |claim| claim["metadata"]["annotations"][node] = "node-1".into());
@@ -454,6 +451,26 @@ fn after_a_restart_a_half_deleted_volume_is_deleted_again_as_a_whole() {
         mark_deleting(volume);
     });
     assert!(matches!(volume_step(&s).actions.as_slice(), [Action::Delete { .. }]));
+}
+
+#[test]
+fn a_full_node_is_given_back_to_the_scheduler_unless_something_may_have_been_made() {
+    let mut facts = facts();
+    let waits = |facts: &Facts, maybe_made: bool| {
+        let mut s = ClaimSnapshot { facts: &facts.clone(), ..fresh(facts) };
+        s.class = Some(Arc::new(class_with(|class| class["volumeBindingMode"] = "WaitForFirstConsumer".into())));
+        set_claim(&mut s, |claim| {
+            claim["metadata"]["annotations"]["volume.kubernetes.io/selected-node"] = "n1".into();
+        });
+        s.recorded = recorded(maybe_made);
+        s.creation = ended(State::Failed(failure("ResourceExhausted")), 4);
+        let step = decide(&s, now());
+        (step.why, matches!(step.actions.as_slice(), [Action::Reschedule(_)]))
+    };
+    assert_eq!(waits(&facts, false), (Why::BacksOff, false), "a driver without places is full everywhere");
+    facts.topology = true;
+    assert_eq!(waits(&facts, false), (Why::NoRoom, true));
+    assert_eq!(waits(&facts, true), (Why::BacksOff, false));
 }
 
 #[test]

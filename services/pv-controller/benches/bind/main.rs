@@ -79,7 +79,9 @@ async fn main() {
 
     let objects = if full { 10_000 } else { 1_000 };
     if let Some(megabytes) = World::start().await.memory(objects).await {
-        println!("memory: with {objects} volumes bound to {objects} claims the process has {megabytes:.1} MB (limit for 10000: 60)");
+        println!(
+            "memory: with {objects} volumes bound to {objects} claims the process has {megabytes:.1} MB (limit for 10000: 60)"
+        );
     }
     println!(
         "{:>8} {:>6} {:>9} {:>7} {:>10} {:>11} {:>9} {:>6} {:>9} {:>9}",
@@ -114,7 +116,11 @@ async fn main() {
         let (small, large) = if full { (10_000, 20_000) } else { (100, 1_000) };
         if let (Some(a), Some(b)) = (time(small), time(large)) {
             let limit = large as f64 / small as f64 * 1.15;
-            println!("growth {}: {large} over {small} pairs takes {:.2}x the time (limit {limit:.2})", shape.name(), b / a);
+            println!(
+                "growth {}: {large} over {small} pairs takes {:.2}x the time (limit {limit:.2})",
+                shape.name(),
+                b / a
+            );
         }
     }
     let background = if full { 10_000 } else { 1_000 };
@@ -136,7 +142,8 @@ async fn main() {
         let of = |shape: Shape| {
             lines.iter().filter(move |line| line.shape == shape).map(|line| (line.pairs as f64, line.binds)).collect()
         };
-        let raw = lines.iter().filter(|line| line.shape == Shape::Static).map(|line| (line.pairs as f64, line.raw / 4.0));
+        let raw =
+            lines.iter().filter(|line| line.shape == Shape::Static).map(|line| (line.pairs as f64, line.raw / 4.0));
         let mut curves: Vec<(&str, Vec<(f64, f64)>)> = Shape::ALL.map(|shape| (shape.name(), of(shape))).to_vec();
         curves.push(("server's raw writes / 4", raw.collect()));
         std::fs::write(&file, plot::svg("Claims bound per second", "pairs", "binds/s", &curves)).unwrap();

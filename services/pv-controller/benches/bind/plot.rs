@@ -39,7 +39,12 @@ pub fn svg(title: &str, x_name: &str, y_name: &str, curves: &[(&str, Vec<(f64, f
     ticks.sort_by(f64::total_cmp);
     ticks.dedup();
     for x in ticks {
-        let _ = writeln!(text, "<text x=\"{:.1}\" y=\"{}\" text-anchor=\"middle\">{x}</text>", x_at(x), HEIGHT - BOTTOM + 18.0);
+        let _ = writeln!(
+            text,
+            "<text x=\"{:.1}\" y=\"{}\" text-anchor=\"middle\">{x}</text>",
+            x_at(x),
+            HEIGHT - BOTTOM + 18.0
+        );
     }
     let _ = writeln!(
         text,
@@ -50,7 +55,11 @@ pub fn svg(title: &str, x_name: &str, y_name: &str, curves: &[(&str, Vec<(f64, f
     for (n, (name, points)) in curves.iter().enumerate() {
         let colour = COLOURS[n % COLOURS.len()];
         let path: Vec<String> = points.iter().map(|(x, y)| format!("{:.1},{:.1}", x_at(*x), y_at(*y))).collect();
-        let _ = writeln!(text, "<polyline points=\"{}\" fill=\"none\" stroke=\"{colour}\" stroke-width=\"2\"/>", path.join(" "));
+        let _ = writeln!(
+            text,
+            "<polyline points=\"{}\" fill=\"none\" stroke=\"{colour}\" stroke-width=\"2\"/>",
+            path.join(" ")
+        );
         for point in &path {
             let (x, y) = point.split_once(',').unwrap_or_default();
             let _ = writeln!(text, "<circle cx=\"{x}\" cy=\"{y}\" r=\"3\" fill=\"{colour}\"/>");

@@ -179,7 +179,11 @@ impl World {
         })
     }
 
-    async fn create_all(&self, count: usize, make: impl Fn(usize) -> (stowage_model::object::Kind, Value)) -> Vec<Value> {
+    async fn create_all(
+        &self,
+        count: usize,
+        make: impl Fn(usize) -> (stowage_model::object::Kind, Value),
+    ) -> Vec<Value> {
         let tasks = futures::stream::iter(0..count).map(|n| {
             let (kind, body) = make(n);
             let user = self.user.clone();
@@ -211,9 +215,11 @@ impl World {
             async move {
                 let cache = Cache::<Volume>::new();
                 let target = Target::exact(&volume.meta);
-                tokio::spawn(async move { user.patch(&cache, &target, Part::Status, Patch::Merge(body)).await.unwrap() })
-                    .await
-                    .unwrap();
+                tokio::spawn(
+                    async move { user.patch(&cache, &target, Part::Status, Patch::Merge(body)).await.unwrap() },
+                )
+                .await
+                .unwrap();
             }
         });
         tasks.buffer_unordered(IN_FLIGHT).collect::<Vec<()>>().await;
@@ -244,7 +250,8 @@ impl World {
         let (sender, mut asked) = tokio::sync::mpsc::unbounded_channel::<Arc<Claim>>();
         claims.on_change(move |change| {
             let before = change.before.and_then(|claim| claim.storage_provisioner());
-            if let Some(after) = change.after.filter(|claim| claim.storage_provisioner().is_some() && before.is_none()) {
+            if let Some(after) = change.after.filter(|claim| claim.storage_provisioner().is_some() && before.is_none())
+            {
                 let _ = sender.send(Arc::clone(after));
             }
         });
@@ -359,7 +366,8 @@ impl World {
             .create_all(count, |n| {
                 let mut volume = self.volume(n);
                 volume["metadata"]["name"] = format!("{}-r{n}", self.prefix).into();
-                volume["spec"]["claimRef"] = json!({ "namespace": NAMESPACE, "name": format!("gone{n}"), "uid": "gone" });
+                volume["spec"]["claimRef"] =
+                    json!({ "namespace": NAMESPACE, "name": format!("gone{n}"), "uid": "gone" });
                 (kinds::VOLUME, volume)
             })
             .await;
@@ -478,7 +486,9 @@ impl Bound {
         claims.on_change({
             let times = Arc::clone(&times);
             move |change| {
-                let bound = |claim: &&Arc<Claim>| claim.status.phase == ClaimPhase::Bound && claim.meta.name.starts_with(&prefix);
+                let bound = |claim: &&Arc<Claim>| {
+                    claim.status.phase == ClaimPhase::Bound && claim.meta.name.starts_with(&prefix)
+                };
                 if let Some(claim) = change.after.filter(bound) {
                     let mut times = times.lock().unwrap();
                     times.entry(claim.meta.name.clone()).or_insert_with(Instant::now);

@@ -73,8 +73,7 @@ fn unbound(s: &ClaimSnapshot, now: Timestamp) -> Decision<ClaimAction> {
     if !claim.class_name().is_empty() {
         return provision(s, now);
     }
-    let text =
-        format!("no persistent volumes available for this claim and no storage class is set ({})", s.misfits);
+    let text = format!("no persistent volumes available for this claim and no storage class is set ({})", s.misfits);
     let note = Note::normal("FailedBinding", text);
     pending(s, Some(note), Some(Unbound::NoFittingVolume), Waiting::Volume, now)
 }
@@ -144,12 +143,16 @@ fn bound(s: &ClaimSnapshot, now: Timestamp) -> Decision<ClaimAction> {
         View::Known(_) => {
             lost(s, Note::warning("ClaimMisbound", format!("volume {name:?} is bound to another claim")), now)
         }
-        View::Absent if name.is_empty() => {
-            lost(s, Note::warning("ClaimLost", "the bound claim has lost its spec.volumeName; its data may be lost"), now)
-        }
-        View::Absent => {
-            lost(s, Note::warning("ClaimLost", format!("volume {name:?} is gone although the claim is bound to it")), now)
-        }
+        View::Absent if name.is_empty() => lost(
+            s,
+            Note::warning("ClaimLost", "the bound claim has lost its spec.volumeName; its data may be lost"),
+            now,
+        ),
+        View::Absent => lost(
+            s,
+            Note::warning("ClaimLost", format!("volume {name:?} is gone although the claim is bound to it")),
+            now,
+        ),
     }
 }
 
@@ -172,7 +175,8 @@ pub fn pending(
     now: Timestamp,
 ) -> Decision<ClaimAction> {
     let change = status::change(s, Status::cleared(ClaimPhase::Pending), unbound, now);
-    let mut actions: Vec<ClaimAction> = change.into_iter().map(|change| ClaimAction::Status(Box::new(change))).collect();
+    let mut actions: Vec<ClaimAction> =
+        change.into_iter().map(|change| ClaimAction::Status(Box::new(change))).collect();
     let note = note.filter(|note| s.told.binder.as_ref() != Some(note));
     actions.extend(note.map(|note| ClaimAction::Tell(Source::Binder, note)));
     Decision::act(actions, Why::Waiting(waiting))

@@ -24,8 +24,9 @@ pub fn provision(s: &ClaimSnapshot, now: Timestamp) -> Decision<ClaimAction> {
     }
     let Some(class) = &s.class else {
         let name = claim.class_name();
-        let text =
-            format!("storageclass.storage.k8s.io {name:?} not found: create it, or name another in spec.storageClassName");
+        let text = format!(
+            "storageclass.storage.k8s.io {name:?} not found: create it, or name another in spec.storageClassName"
+        );
         return fail(s, text, Unbound::ClassNotFound, now);
     };
     let plugin = class.provisioner.as_str();
@@ -76,14 +77,18 @@ fn fail(s: &ClaimSnapshot, text: String, unbound: Unbound, now: Timestamp) -> De
 fn in_tree(s: &ClaimSnapshot, class: &StorageClass, now: Timestamp) -> Decision<ClaimAction> {
     let claim = &*s.claim;
     if claim.data_source().is_some() {
-        let text = format!("plugin {:?} cannot fill a volume from spec.dataSource: use a CSI driver", class.provisioner);
+        let text =
+            format!("plugin {:?} cannot fill a volume from spec.dataSource: use a CSI driver", class.provisioner);
         return fail(s, text, Unbound::InvalidClaim, now);
     }
     if claim.meta.annotation(annotations::STORAGE_PROVISIONER) != Some(&class.provisioner) {
         return ask(&class.provisioner, None);
     }
     if !class.mount_options.is_empty() {
-        let text = format!("Mount options are not supported by plugin {:?}: remove them from class {:?}", class.provisioner, class.meta.name);
+        let text = format!(
+            "Mount options are not supported by plugin {:?}: remove them from class {:?}",
+            class.provisioner, class.meta.name
+        );
         return fail(s, text, Unbound::NoProvisioner, now);
     }
     if claim.spec.volume_mode != VolumeMode::Filesystem {

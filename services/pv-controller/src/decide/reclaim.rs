@@ -86,7 +86,8 @@ fn recycle(s: &VolumeSnapshot, now: Timestamp) -> Decision<VolumeAction> {
         return failed(s, "VolumeFailedRecycle", text.to_owned());
     }
     if !s.users.is_empty() {
-        let text = format!("the released volume is still used by pod {}: it is recycled when they end", s.users.join(","));
+        let text =
+            format!("the released volume is still used by pod {}: it is recycled when they end", s.users.join(","));
         let note = Note::normal("VolumeFailedRecycle", text);
         let told = s.told.as_ref() == Some(&note);
         return Decision::act(if told { vec![] } else { vec![VolumeAction::Tell(note)] }, Why::InUse);

@@ -82,9 +82,8 @@ fn a_volume_with_fewer_modes_goes_first() {
 
 #[test]
 fn a_reservation_counts_only_if_the_volume_fits() {
-    let stock = |spoil: fn(Vec<Fixture>) -> Vec<Fixture>| {
-        spoil(vec![free("a", "1Gi"), free("b", "5Gi"), free("d", "8Gi")])
-    };
+    let stock =
+        |spoil: fn(Vec<Fixture>) -> Vec<Fixture>| spoil(vec![free("a", "1Gi"), free("b", "5Gi"), free("d", "8Gi")]);
     let all: fn(Vec<Fixture>) -> Vec<Fixture> = |volumes| volumes;
     assert_eq!(bound_to(claim(), stock(all)).as_deref(), Some("a"));
     let others: fn(Vec<Fixture>) -> Vec<Fixture> = |mut volumes| {

@@ -29,7 +29,10 @@ fn migrated(path: &str, driver: Option<&str>) -> Vec<String> {
 
 /// A claim that the provisioner was asked for, and otherwise at rest.
 fn asked(annotation: &str, provisioner: &str) -> World {
-    World::new([claim().completed("v").bound("1Gi").annotate(annotation, provisioner), pv().phase("Bound").refers("c", "u")])
+    World::new([
+        claim().completed("v").bound("1Gi").annotate(annotation, provisioner),
+        pv().phase("Bound").refers("c", "u"),
+    ])
 }
 
 scenarios! {

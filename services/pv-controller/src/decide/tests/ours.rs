@@ -23,10 +23,13 @@ fn unbound(reason: &str) -> Value {
 }
 
 fn first(reason: &str) -> String {
-    line("pvc/c/status", json!([
-        { "op": "add", "path": "/status/conditions", "value": [] },
-        { "op": "add", "path": "/status/conditions/-", "value": unbound(reason) },
-    ]))
+    line(
+        "pvc/c/status",
+        json!([
+            { "op": "add", "path": "/status/conditions", "value": [] },
+            { "op": "add", "path": "/status/conditions/-", "value": unbound(reason) },
+        ]),
+    )
 }
 
 fn other(reason: &str) -> String {

@@ -42,10 +42,13 @@ fn condition(holds: bool) -> Value {
 }
 
 fn first(holds: bool) -> Vec<String> {
-    vec![line("pvc/c/status", json!([
-        { "op": "add", "path": "/status/conditions", "value": [] },
-        { "op": "add", "path": "/status/conditions/-", "value": condition(holds) },
-    ]))]
+    vec![line(
+        "pvc/c/status",
+        json!([
+            { "op": "add", "path": "/status/conditions", "value": [] },
+            { "op": "add", "path": "/status/conditions/-", "value": condition(holds) },
+        ]),
+    )]
 }
 
 fn turned(holds: bool) -> Vec<String> {
@@ -190,17 +193,20 @@ fn ephemeral(objects: impl IntoIterator<Item = Fixture>) -> World {
 }
 
 fn posted() -> Vec<String> {
-    vec![line("POST pvc/p-data", json!({
-        "metadata": {
-            "namespace": "n",
-            "name": "p-data",
-            "labels": { "a": "b" },
-            "ownerReferences": [{
-                "apiVersion": "v1", "kind": "Pod", "name": "p", "uid": "u-p", "controller": true, "blockOwnerDeletion": true,
-            }],
-        },
-        "spec": { "storageClassName": "gold" },
-    }))]
+    vec![line(
+        "POST pvc/p-data",
+        json!({
+            "metadata": {
+                "namespace": "n",
+                "name": "p-data",
+                "labels": { "a": "b" },
+                "ownerReferences": [{
+                    "apiVersion": "v1", "kind": "Pod", "name": "p", "uid": "u-p", "controller": true, "blockOwnerDeletion": true,
+                }],
+            },
+            "spec": { "storageClassName": "gold" },
+        }),
+    )]
 }
 
 scenarios! {
@@ -225,10 +231,7 @@ scenarios! {
 }
 
 fn grown(volume: Fixture) -> World {
-    World::new([
-        claim().completed("v").bound("1Gi").size("2Gi"),
-        volume.phase("Bound").refers("c", "u"),
-    ])
+    World::new([claim().completed("v").bound("1Gi").size("2Gi"), volume.phase("Bound").refers("c", "u")])
 }
 
 scenarios! {

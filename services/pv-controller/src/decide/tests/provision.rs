@@ -32,19 +32,22 @@ fn made_with(finalizers: Value) -> String {
         metadata["finalizers"] = finalizers;
     }
     let policy = if metadata["finalizers"].is_null() { "Retain" } else { "Delete" };
-    line("POST pv/pvc-u", json!({
-        "metadata": metadata,
-        "spec": {
-            "capacity": { "storage": "1Gi" },
-            "accessModes": ["ReadWriteOnce", "ReadOnlyMany"],
-            "persistentVolumeReclaimPolicy": policy,
-            "storageClassName": "gold",
-            "claimRef": {
-                "apiVersion": "v1", "kind": "PersistentVolumeClaim", "namespace": "n", "name": "c", "uid": "u",
+    line(
+        "POST pv/pvc-u",
+        json!({
+            "metadata": metadata,
+            "spec": {
+                "capacity": { "storage": "1Gi" },
+                "accessModes": ["ReadWriteOnce", "ReadOnlyMany"],
+                "persistentVolumeReclaimPolicy": policy,
+                "storageClassName": "gold",
+                "claimRef": {
+                    "apiVersion": "v1", "kind": "PersistentVolumeClaim", "namespace": "n", "name": "c", "uid": "u",
+                },
+                "hostPath": { "path": "/tmp/hostpath_pv/u", "type": "DirectoryOrCreate" },
             },
-            "hostPath": { "path": "/tmp/hostpath_pv/u", "type": "DirectoryOrCreate" },
-        },
-    }))
+        }),
+    )
 }
 
 fn made() -> Vec<String> {

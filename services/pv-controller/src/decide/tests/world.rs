@@ -444,8 +444,7 @@ impl World {
     pub fn decide(&self, subject: &Subject) -> (Vec<Action>, Why) {
         let record = |work: &Work| self.records.get(work).cloned();
         let reserved = Reserved::default();
-        let thought =
-            mind::think(&self.caches, &self.rules, &self.memory, record, subject, self.now, &reserved);
+        let thought = mind::think(&self.caches, &self.rules, &self.memory, record, subject, self.now, &reserved);
         (thought.decision.actions, thought.decision.why)
     }
 
