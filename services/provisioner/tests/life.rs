@@ -368,6 +368,9 @@ async fn a_claim_whose_short_volume_name_was_taken_gets_its_volume_when_the_name
     world.send(Method::PATCH, &path, json!({ "metadata": { "finalizers": null } })).await;
     world.send(Method::DELETE, &path, Value::Null).await;
     world.until("the volume", async || world.volume(&name).await["spec"]["csi"]["driver"] == driver::DRIVER).await;
+    running.drain().await.unwrap();
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_refusal_after_an_unanswered_call_does_not_end_the_search_for_the_volume() {
     let world = plain_world().await;

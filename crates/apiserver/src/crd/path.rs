@@ -112,7 +112,7 @@ impl Step {
             (Self::Where { member, value: wanted }, Value::Array(elements)) => {
                 let matches = |element: &&Value| {
                     let found = member.iter().try_fold(*element, |at, name| at.get(name));
-                    found.is_some_and(|v| v.as_str().map_or_else(|| v.to_string() == *wanted, |text| text == wanted))
+                    found.is_some_and(|v| v.as_str().map_or_else(|| v.to_string(), str::to_owned).eq(wanted))
                 };
                 elements.iter().filter(matches).collect()
             }

@@ -42,7 +42,7 @@ fn prune_members(
             return true;
         }
         let path = if path.is_empty() { name.clone() } else { format!("{path}.{name}") };
-        let known = schema.get("properties").and_then(|p| p.get(name)).or(others.filter(|o| o.is_object()));
+        let known = schema.get("properties").and_then(|p| p.get(name)).or_else(|| others.filter(|o| o.is_object()));
         match known {
             Some(known) => {
                 prune(known, value, flag(known, "x-kubernetes-embedded-resource"), &path, dropped);

@@ -12,11 +12,14 @@ use crate::phase::{VolumeMode, VolumePhase};
 use crate::quantity::Quantity;
 use crate::volume::{ClaimRef, Volume};
 
+/// Names of volumes, the smallest first.
+type BySize = BTreeSet<(Quantity, String)>;
+
 /// All volumes by name, the free ones also by class, modes and size, the others by their claim.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Index {
     volumes: BTreeMap<String, Arc<Volume>>,
-    free: BTreeMap<String, BTreeMap<(AccessModes, VolumeMode), BTreeSet<(Quantity, String)>>>,
+    free: BTreeMap<String, BTreeMap<(AccessModes, VolumeMode), BySize>>,
     claimed: BTreeMap<Key, BTreeSet<String>>,
     /// How many volumes there are of each profile, so that a summary need not look at each of them.
     profiles: BTreeMap<Profile, usize>,
