@@ -26,7 +26,9 @@ async fn define(world: &World) -> String {
     let made = world.works("POST", DEFINITIONS, definition).await;
     let version = made["metadata"]["resourceVersion"].as_str().unwrap();
     let mut established = is_established(&made);
-    let path = format!("{DEFINITIONS}?watch=1&timeoutSeconds=60&resourceVersion={version}&fieldSelector=metadata.name%3Dwidgets.{group}");
+    let path = format!(
+        "{DEFINITIONS}?watch=1&timeoutSeconds=60&resourceVersion={version}&fieldSelector=metadata.name%3Dwidgets.{group}"
+    );
     let mut watch = world.watch(&path).await;
     while !established {
         established = is_established(&watch.next().await.expect("it is established before the watch ends").1);

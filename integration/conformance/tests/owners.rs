@@ -62,9 +62,12 @@ async fn an_owner_deleted_in_the_foreground_goes_after_its_dependents() {
         let release = json!({"metadata": {"finalizers": null}});
         // The dependent is marked by whoever collects garbage; releasing it earlier would be another rule.
         let version = held["metadata"]["resourceVersion"].as_str().unwrap();
-        let path = format!("{MAPS}?watch=1&timeoutSeconds=60&resourceVersion={version}&fieldSelector=metadata.name%3Dheld");
+        let path =
+            format!("{MAPS}?watch=1&timeoutSeconds=60&resourceVersion={version}&fieldSelector=metadata.name%3Dheld");
         let mut watch = world.watch(&path).await;
-        while !watch.next().await.expect("it is marked before the watch ends").1["metadata"]["deletionTimestamp"].is_string() {}
+        while !watch.next().await.expect("it is marked before the watch ends").1["metadata"]["deletionTimestamp"]
+            .is_string()
+        {}
         assert_eq!(world.patch("merge", &format!("{MAPS}/held"), release).await.code, 200);
         assert_eq!(deletions(&world, &held, "owner").await, ["held", "owner"]);
     })
