@@ -341,7 +341,7 @@ impl World {
             let path = format!("{}limit={page}&continue={next}", view.path());
             let (code, list) = call(&self.server, Method::GET, &path, &Value::Null).await;
             assert_eq!(code, 200);
-            assert_eq!(*revision.get_or_insert(revision_of(&list)), revision_of(&list));
+            assert_eq!(*revision.get_or_insert_with(|| revision_of(&list)), revision_of(&list));
             for item in list["items"].as_array().unwrap() {
                 assert!(found.insert(key_of(item), revision_of(item)).is_none(), "an object is listed twice");
             }

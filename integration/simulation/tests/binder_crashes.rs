@@ -1,4 +1,5 @@
 //! The pv-controller stopped at every one of its writes, in every way, over the lives a volume can have without a node.
+#![allow(clippy::unwrap_used, clippy::panic)]
 
 use std::collections::BTreeSet;
 use std::io;

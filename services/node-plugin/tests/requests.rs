@@ -134,7 +134,7 @@ proptest! {
             check(controller.controller_modify_volume(ControllerModifyVolumeRequest { volume_id: id.clone(), mutable_parameters: mutable, ..Default::default() }).await);
             let snapshot = CreateSnapshotRequest { source_volume_id: id.clone(), name: name.clone(), parameters: BTreeMap::new(), ..Default::default() };
             let snapshot = check(controller.create_snapshot(snapshot).await).and_then(|made| made.into_inner().snapshot);
-            let snapshot = snapshot.map_or(other.clone(), |snapshot| snapshot.snapshot_id);
+            let snapshot = snapshot.map_or_else(|| other.clone(), |snapshot| snapshot.snapshot_id);
             check(controller.list_snapshots(ListSnapshotsRequest { max_entries: most, starting_token: other.clone(), source_volume_id: id.clone(), ..Default::default() }).await);
             check(controller.get_snapshot(GetSnapshotRequest { snapshot_id: snapshot.clone(), ..Default::default() }).await);
             let mut metadata = SnapshotMetadataClient::new(channel.clone());

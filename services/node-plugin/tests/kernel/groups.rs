@@ -131,7 +131,7 @@ fn a_group_is_made_found_and_removed_as_one() {
         assert_eq!(refused(delete(&client, "", half).await, &["group_snapshot_id"]), Code::InvalidArgument);
         assert_eq!(refused(group(&client, "", &volumes).await, &["name"]), Code::InvalidArgument);
         assert_eq!(refused(group(&client, "h", &[]).await, &["source_volume_ids"]), Code::InvalidArgument);
-        assert_eq!(refused(group(&client, "h", &[unknown.clone()]).await, &[&unknown]), Code::NotFound);
+        assert_eq!(refused(group(&client, "h", std::slice::from_ref(&unknown)).await, &[&unknown]), Code::NotFound);
         delete(&client, &unknown, half).await.unwrap();
         delete(&client, &first.group_snapshot_id, &members(&first)).await.unwrap();
         delete(&client, &first.group_snapshot_id, &members(&first)).await.unwrap();

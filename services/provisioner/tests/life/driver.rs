@@ -116,12 +116,6 @@ impl Identity for Driver {
         _: Request<GetPluginCapabilitiesRequest>,
     ) -> Result<Response<GetPluginCapabilitiesResponse>, Status> {
         use plugin_capability::{Service, Type, service};
-        let mut services = vec![service::Type::ControllerService];
-        services.extend(self.0.lock().unwrap().knows_places.then_some(service::Type::VolumeAccessibilityConstraints));
-        let capability = |service: service::Type| PluginCapability {
-            r#type: Some(Type::Service(Service { r#type: service.into() })),
-        };
-        let capabilities = services.into_iter().map(capability).collect();
         let mut kinds = vec![service::Type::ControllerService];
         kinds.extend(self.0.lock().unwrap().node.as_ref().map(|_| service::Type::VolumeAccessibilityConstraints));
         let capability =

@@ -140,10 +140,9 @@ impl World {
         if let Ok(file) = std::env::var("KUBECONFIG") {
             let args = ClientArgs { kubeconfig: Some(file.clone()), ..ClientArgs::default() };
             let user = args.unlimited_client().await.unwrap();
-            let config = kube::Config::from_custom_kubeconfig(
-                kube::config::Kubeconfig::read_from(&file).unwrap(),
-                &kube::config::KubeConfigOptions::default(),
-            );
+            let options = kube::config::KubeConfigOptions::default();
+            let kubeconfig = kube::config::Kubeconfig::read_from(&file).unwrap();
+            let config = kube::Config::from_custom_kubeconfig(kubeconfig, &options);
             let builder = kube::client::ClientBuilder::try_from(config.await.unwrap()).unwrap();
             let controller = builder.with_layer(&counting).build();
             return Self { server: None, user: Api::new(user), controller, counts, prefix };

@@ -228,7 +228,7 @@ fn expansion(s: &ClaimSnapshot) -> Option<Decision<ClaimAction>> {
         return None;
     }
     let View::Known(volume) = &s.named else { return None };
-    if !volume.spec.claim_ref.as_ref().is_some_and(|held| held.uid == claim.meta.uid) {
+    if volume.spec.claim_ref.as_ref().is_none_or(|held| held.uid != claim.meta.uid) {
         return None;
     }
     let grown = claim.requested() > claim.status.capacity.storage.unwrap_or_default();
@@ -237,7 +237,8 @@ fn expansion(s: &ClaimSnapshot) -> Option<Decision<ClaimAction>> {
         return None;
     }
     let driver = migration::driver_of_source(volume);
-    let who = driver.or(volume.spec.csi.as_ref().map(|csi| csi.driver.as_str())).unwrap_or("the volume's plugin");
+    let who =
+        driver.or_else(|| volume.spec.csi.as_ref().map(|csi| csi.driver.as_str())).unwrap_or("the volume's plugin");
     let text = format!("waiting for an external resizer of {who} to expand the claim to {}", claim.requested());
     let note = Note::normal("ExternalExpanding", text);
     let mut actions = Vec::new();

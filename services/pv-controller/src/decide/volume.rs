@@ -139,10 +139,12 @@ fn deletion_finalizers(s: &VolumeSnapshot, provisioner: &str, list: &mut Vec<Str
     list.retain(|name| name != finalizers::PROVISIONER);
     match volume.spec.reclaim_policy {
         // A finalizer cannot be added to an object that is being deleted, nor is one needed once the data is gone.
-        ReclaimPolicy::Delete if !volume.meta.is_deleting() && !s.is_data_deleted() => {
-            if !volume.meta.has_finalizer(finalizers::IN_TREE_DELETER) {
-                list.push(finalizers::IN_TREE_DELETER.to_owned());
-            }
+        ReclaimPolicy::Delete
+            if !volume.meta.is_deleting()
+                && !s.is_data_deleted()
+                && !volume.meta.has_finalizer(finalizers::IN_TREE_DELETER) =>
+        {
+            list.push(finalizers::IN_TREE_DELETER.to_owned());
         }
         ReclaimPolicy::Retain | ReclaimPolicy::Recycle => list.retain(|name| name != finalizers::IN_TREE_DELETER),
         _ => {}

@@ -370,8 +370,11 @@ impl World {
     fn observe(&self, kind: Kind, tree: Value, gone: bool) {
         macro_rules! observe {
             ($cache:ident) => {{
-                let object = serde_json::from_value(tree).unwrap();
-                if gone { self.caches.$cache.watched_deletion(&object) } else { self.caches.$cache.watched(object) }
+                if gone {
+                    self.caches.$cache.watched_deletion(&serde_json::from_value(tree["metadata"].clone()).unwrap());
+                } else {
+                    self.caches.$cache.watched(serde_json::from_value(tree).unwrap());
+                }
             }};
         }
         let name = tree["metadata"]["name"].as_str().unwrap_or_default().to_owned();
