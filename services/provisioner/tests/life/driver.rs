@@ -39,7 +39,6 @@ struct State {
     next: VecDeque<Next>,
     calls: Vec<&'static str>,
     seen_secrets: BTreeMap<String, String>,
-    knows_places: bool,
     /// Set for a driver whose volumes are on one node.
     node: Option<String>,
     asked_for: Vec<TopologyRequirement>,
@@ -69,11 +68,6 @@ impl Driver {
 
     pub fn next(&self, next: Next) {
         self.0.lock().unwrap().next.push_back(next);
-    }
-
-    /// From now on the driver says that its volumes are not reachable from everywhere.
-    pub fn know_places(&self) {
-        self.0.lock().unwrap().knows_places = true;
     }
 
     pub fn volumes(&self) -> Vec<String> {

@@ -408,7 +408,8 @@ impl World {
                     });
                     let volume = api.patch(&volumes, &Target::exact(&volume.meta), Part::Main, Patch::Merge(body)).await.unwrap();
                     let body = json!({ "status": { "phase": "Bound", "message": null } });
-                    let volume_status = api.patch(&volumes, &Target::exact(&volume.meta), Part::Status, Patch::Merge(body));
+                    let target = Target::exact(&volume.meta);
+                    let volume_status = api.patch(&volumes, &target, Part::Status, Patch::Merge(body));
                     let claim_writes = async {
                         let body = json!({
                             "metadata": { "annotations": {
@@ -448,7 +449,9 @@ impl World {
         let kubeconfig = directory.path().join("kubeconfig");
         identity.write_kubeconfig(&kubeconfig, address).unwrap();
         let _served = Running(tokio::spawn(async move {
-            server.serve(listener, identity.tls(), identity.credentials(), std::future::pending()).await;
+            let limits = stowage_apiserver::Limits::default();
+            let front = stowage_apiserver::Front::new(identity.tls(), identity.credentials(), limits).unwrap();
+            server.serve(listener, front, std::future::pending()).await;
         }));
         let mut child = tokio::process::Command::new(env!("CARGO_BIN_EXE_pv-controller"))
             .arg("--leader-elect=false")

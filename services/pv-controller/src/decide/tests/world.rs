@@ -648,7 +648,9 @@ impl World {
         let found = self.get(kind, &target.key).filter(|tree| {
             let meta = &tree["metadata"];
             meta["uid"] == target.uid.as_str()
-                && target.revision.is_none_or(|revision| meta["resourceVersion"] == revision.to_string())
+                && target
+                    .revision
+                    .is_none_or(|revision| meta["resourceVersion"].as_str() == Some(&revision.to_string()))
         });
         match found {
             Some(tree) => Ok(tree.clone()),
