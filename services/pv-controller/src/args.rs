@@ -32,8 +32,8 @@ impl Args {
     pub async fn run(self) -> anyhow::Result<()> {
         let launch = Launch { client: &self.client, log: &self.log, admin: Some(&self.admin) };
         let election = self.election.options("pv-controller")?;
-        let options =
-            Options { provisioning: self.enable_dynamic_provisioning, parallel: self.concurrent_syncs.max(1) };
+        anyhow::ensure!(self.concurrent_syncs > 0, "--concurrent-syncs 0 would bind nothing: give 1 or more");
+        let options = Options { provisioning: self.enable_dynamic_provisioning, parallel: self.concurrent_syncs };
         launch.run(launch.context().await?, election, |context| run(context, options)).await
     }
 }

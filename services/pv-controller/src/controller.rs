@@ -71,10 +71,16 @@ pub async fn run(context: Context, options: Options) -> Result<(), Stop> {
     let parallel = options.parallel;
     let binder = Arc::new(Binder { context: context.clone(), caches: caches.clone(), recorder, options, told });
     let work = async {
-        caches.claims.synced().await;
-        caches.volumes.synced().await;
-        caches.classes.synced().await;
-        caches.pods.synced().await;
+        let synced = async {
+            caches.claims.synced().await;
+            caches.volumes.synced().await;
+            caches.classes.synced().await;
+            caches.pods.synced().await;
+        };
+        // A shutdown must not wait for an API server that never answers.
+        if context.unless_shutdown(synced).await.is_none() {
+            return Ok(());
+        }
         ready.ready();
         engine::run(&context, binder, queue, parallel).await
     };
