@@ -1,16 +1,15 @@
 //! Keeping the store on disk: many writers, one commit.
 
-use std::fs::{DirBuilder, File, OpenOptions};
+use std::fs::{self, DirBuilder, OpenOptions};
 use std::io;
 use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Condvar, Mutex, PoisonError};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 
 use bytes::Bytes;
-use redb::{Database, ReadableDatabase, ReadableTable, StorageBackend, TableDefinition};
+use redb::{Database, ReadableDatabase, ReadableTable, TableDefinition};
 
-use crate::kind::{KINDS, Kind};
 use crate::object::{Key, Object};
 use crate::server::Core;
 use crate::store::{Event, EventType, Store};
@@ -21,7 +20,7 @@ const OBJECTS: TableDefinition<&str, &[u8]> = TableDefinition::new("objects");
 const NUMBERS: TableDefinition<&str, u64> = TableDefinition::new("numbers");
 /// Version of the layout above.
 const FORMAT: u64 = 1;
-pub(crate) const FILE: &str = "store.redb";
+const FILE: &str = "store.redb";
 
 /// Why a data directory cannot be used.
 #[derive(Debug, thiserror::Error)]
@@ -60,32 +59,80 @@ pub enum OpenStore {
     },
 }
 
-/// Opens or makes the data file in `directory` and reads all of it.
-pub(crate) fn open(directory: &Path, window: usize) -> Result<(Database, Store), OpenStore> {
-    let access = |path: &Path| {
-        let path = path.to_owned();
-        move |source| OpenStore::Access { path, source }
-    };
-    // Secrets are in there.
-    DirBuilder::new().recursive(true).mode(0o700).create(directory).map_err(access(directory))?;
-    let path = directory.join(FILE);
-    let mut file = OpenOptions::new();
-    file.read(true).write(true).create(true).truncate(false).mode(0o600);
-    let file = file.open(&path).map_err(access(&path))?;
-    let database = Database::builder().create_file(file).map_err(|error| explain(&path, error))?;
-    // A new file's name must survive a power loss too.
-    File::open(directory).and_then(|d| d.sync_all()).map_err(access(directory))?;
-    load(&path, database, window)
+/// Nothing is read back from the file while the server runs, so that pages are kept for writing only.
+const CACHE: usize = 16 << 20;
+
+type Open = Box<dyn FnMut(&redb::Builder) -> Result<Database, redb::DatabaseError> + Send>;
+
+/// Where the data is, and how to open it, at the start and after a failure.
+pub(crate) struct File {
+    pub path: PathBuf,
+    open: Open,
 }
 
-/// Like [`open`], over any storage; `path` only names it in messages.
-pub(crate) fn open_backend(
-    path: &Path,
-    backend: impl StorageBackend,
-    window: usize,
-) -> Result<(Database, Store), OpenStore> {
-    let database = Database::builder().create_with_backend(backend).map_err(|error| explain(path, error))?;
-    load(path, database, window)
+impl File {
+    /// The data file in `directory`, made if it is not there.
+    pub fn in_directory(directory: &Path) -> Result<Self, OpenStore> {
+        let access = |source| OpenStore::Access { path: directory.to_owned(), source };
+        // Secrets are in there.
+        DirBuilder::new().recursive(true).mode(0o700).create(directory).map_err(access)?;
+        let path = directory.join(FILE);
+        let (name, directory) = (path.clone(), directory.to_owned());
+        let open: Open = Box::new(move |builder| {
+            let mut file = OpenOptions::new();
+            file.read(true).write(true).create(true).truncate(false).mode(0o600);
+            let database = builder.create_file(file.open(&name)?)?;
+            // A new file's name must survive a power loss too.
+            fs::File::open(&directory)?.sync_all()?;
+            Ok(database)
+        });
+        Ok(Self { path, open })
+    }
+
+    /// Any storage; `name` stands for it in messages.
+    pub fn over(name: &Path, open: Open) -> Self {
+        Self { path: name.to_owned(), open }
+    }
+
+    fn database(&mut self) -> Result<Database, OpenStore> {
+        let mut builder = Database::builder();
+        builder.set_cache_size(CACHE);
+        (self.open)(&builder).map_err(|error| explain(&self.path, error))
+    }
+
+    /// Opens the file and reads all of it.
+    pub fn load(&mut self, window: usize) -> Result<(Database, Store), OpenStore> {
+        let database = self.database()?;
+        load(&self.path, database, window)
+    }
+
+    /// Makes what the server itself adds at its start durable.
+    pub fn commit_first(&self, database: &Database, events: &[Arc<Event>]) -> Result<(), OpenStore> {
+        if events.is_empty() {
+            return Ok(());
+        }
+        commit(database, events)
+            .map_err(|error| OpenStore::Access { path: self.path.clone(), source: io::Error::other(error) })
+    }
+
+    /// Opens the file again after a failure, proves that it can be written, and says which revision it holds.
+    fn reopen(&mut self) -> Result<(Database, u64), OpenStore> {
+        let database = self.database()?;
+        let path = self.path.clone();
+        let prove = || -> Result<u64, redb::Error> {
+            let transaction = database.begin_write()?;
+            let revision = {
+                let mut numbers = transaction.open_table(NUMBERS)?;
+                let revision = numbers.get("revision")?.map_or(0, |n| n.value());
+                numbers.insert("revision", revision)?;
+                revision
+            };
+            transaction.commit()?;
+            Ok(revision)
+        };
+        let revision = prove().map_err(|error| OpenStore::Access { path, source: io::Error::other(error) })?;
+        Ok((database, revision))
+    }
 }
 
 fn explain(path: &Path, error: redb::DatabaseError) -> OpenStore {
@@ -136,16 +183,8 @@ fn load(path: &Path, database: Database, window: usize) -> Result<(Database, Sto
         .into_iter()
         .map(|(key, value)| decode(&key, &value, revision).map_err(|what| damaged(format!("{key}: {what}"))))
         .collect::<Result<Vec<_>, _>>()?;
-    Ok((database, Store::restored(revision, objects, window)))
-}
-
-/// Makes what the server itself adds at its start durable.
-pub(crate) fn commit_first(path: &Path, database: &Database, events: &[Arc<Event>]) -> Result<(), OpenStore> {
-    if events.is_empty() {
-        return Ok(());
-    }
-    commit(database, events)
-        .map_err(|error| OpenStore::Access { path: path.to_owned(), source: io::Error::other(error) })
+    let store = Store::restored(revision, objects, window).map_err(damaged)?;
+    Ok((database, store))
 }
 
 fn row_key(event: &Event) -> String {
@@ -162,12 +201,11 @@ fn encode(object: &Object) -> Vec<u8> {
     value
 }
 
-fn decode(key: &str, value: &Bytes, newest: u64) -> Result<(&'static Kind, Key, Object), String> {
+fn decode(key: &str, value: &Bytes, newest: u64) -> Result<(String, Key, Object), String> {
     let mut parts = key.splitn(3, '/');
     let (Some(resource), Some(namespace), Some(name)) = (parts.next(), parts.next(), parts.next()) else {
         return Err("the key has not three parts".to_owned());
     };
-    let kind = KINDS.iter().find(|k| k.group_resource() == resource).ok_or("the resource is unknown")?;
     let (Some(checksum), Some(revision)) = (value.first_chunk::<4>(), value.get(4..12)) else {
         return Err("the value is too short".to_owned());
     };
@@ -180,55 +218,60 @@ fn decode(key: &str, value: &Bytes, newest: u64) -> Result<(&'static Kind, Key, 
     }
     let json = Bytes::copy_from_slice(&value[12..]);
     serde_json::from_slice::<serde::de::IgnoredAny>(&json).map_err(|e| e.to_string())?;
-    Ok((kind, Key::new(namespace, name), Object { revision, json }))
+    Ok((resource.to_owned(), Key::new(namespace, name), Object { revision, json }))
 }
 
 #[derive(Default)]
 struct Queue {
     events: Vec<Arc<Event>>,
+    /// Somebody wants to know whether the file can be written again.
+    retry: bool,
+    /// The thread has ended and will do nothing more.
+    ended: bool,
     stopping: bool,
 }
 
+type Shared = Arc<(Mutex<Queue>, Condvar)>;
+
 /// The thread that makes events durable: each commit takes all that gathered during the one before.
 pub(crate) struct Journal {
-    queue: Arc<(Mutex<Queue>, Condvar)>,
+    queue: Shared,
     thread: Option<JoinHandle<()>>,
 }
 
 impl Journal {
     /// Begins to write to `database`, telling `core` how far it is.
-    pub fn start(database: Database, core: Arc<Core>) -> io::Result<Self> {
-        let queue = Arc::new((Mutex::new(Queue::default()), Condvar::new()));
+    pub fn start(file: File, database: Database, core: Arc<Core>) -> io::Result<Self> {
+        let queue = Shared::default();
         let shared = queue.clone();
         let thread = std::thread::Builder::new().name("journal".to_owned()).spawn(move || {
-            let _guard = FailOnPanic(core.clone());
-            while let Some(events) = gather(&shared) {
-                if let Err(error) = commit(&database, &events) {
-                    tracing::error!(%error, "cannot write to the data file; no more writes are accepted");
-                    core.fail(format!(
-                        "the data file cannot be written ({error}); free space or repair the disk, then restart the \
-                         API server"
-                    ));
-                    return;
-                }
-                core.publish(&events);
-            }
+            let _guard = EndOfThread { core: core.clone(), queue: shared.clone() };
+            write_all(file, database, &core, &shared);
         });
         Ok(Self { queue, thread: Some(thread?) })
     }
 
     /// Queues events, in the order of their revisions.
     pub fn enqueue(&self, events: &[Arc<Event>]) {
-        let (queue, wake) = &*self.queue;
-        queue.lock().unwrap_or_else(PoisonError::into_inner).events.extend_from_slice(events);
+        let (_, wake) = &*self.queue;
+        lock(&self.queue).events.extend_from_slice(events);
         wake.notify_one();
+    }
+
+    /// Asks for another try after a failure; false if there will be none.
+    pub fn retry(&self) -> bool {
+        let (_, wake) = &*self.queue;
+        let mut queue = lock(&self.queue);
+        queue.retry = true;
+        wake.notify_one();
+        !queue.ended
     }
 }
 
 impl Drop for Journal {
     fn drop(&mut self) {
-        let (queue, wake) = &*self.queue;
-        queue.lock().unwrap_or_else(PoisonError::into_inner).stopping = true;
+        let (_, wake) = &*self.queue;
+        lock(&self.queue).stopping = true;
         wake.notify_one();
         if let Some(thread) = self.thread.take() {
             // It only panics on a broken invariant, which the panic itself has reported.
@@ -237,23 +280,83 @@ impl Drop for Journal {
     }
 }
 
-/// Writers must not wait for a thread that has died.
-struct FailOnPanic(Arc<Core>);
+/// Writers must not wait for a thread that is gone.
+struct EndOfThread {
+    core: Arc<Core>,
+    queue: Shared,
+}
 
-impl Drop for FailOnPanic {
+impl Drop for EndOfThread {
     fn drop(&mut self) {
+        lock(&self.queue).ended = true;
         if std::thread::panicking() {
-            self.0.fail("the journal has failed; restart the API server".to_owned());
+            self.core.fail("the journal has failed; restart the API server".to_owned());
         }
     }
 }
 
-fn gather(shared: &(Mutex<Queue>, Condvar)) -> Option<Vec<Arc<Event>>> {
-    let (queue, wake) = shared;
-    let guard = queue.lock().unwrap_or_else(PoisonError::into_inner);
-    let mut guard =
-        wake.wait_while(guard, |q| q.events.is_empty() && !q.stopping).unwrap_or_else(PoisonError::into_inner);
-    (!guard.events.is_empty()).then(|| std::mem::take(&mut guard.events))
+fn lock(queue: &Shared) -> MutexGuard<'_, Queue> {
+    queue.0.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Waits until `ready` or the end; false at the end.
+fn wait(queue: &Shared, ready: impl Fn(&Queue) -> bool) -> Option<MutexGuard<'_, Queue>> {
+    let guard = queue.1.wait_while(lock(queue), |q| !ready(q) && !q.stopping);
+    let guard = guard.unwrap_or_else(PoisonError::into_inner);
+    ready(&guard).then_some(guard)
+}
+
+fn write_all(mut file: File, database: Database, core: &Core, queue: &Shared) {
+    let mut database = database;
+    loop {
+        let Some(mut gathered) = wait(queue, |q| !q.events.is_empty()) else { return };
+        let events = std::mem::take(&mut gathered.events);
+        drop(gathered);
+        if let Err(error) = commit(&database, &events) {
+            tracing::error!(path = %file.path.display(), %error, "cannot write to the data file; writes are refused");
+            core.fail(explain_failure(&file.path, &error));
+            // After an error the database refuses everything; it has to be closed and opened again.
+            drop(database);
+            let Some(reopened) = recover(&mut file, core, queue, &events) else { return };
+            database = reopened;
+            continue;
+        }
+        core.publish(&events);
+    }
+}
+
+/// Tries to open the file whenever a write asks for it, until that works; nothing at the end.
+fn recover(file: &mut File, core: &Core, queue: &Shared, unfinished: &[Arc<Event>]) -> Option<Database> {
+    loop {
+        wait(queue, |q| q.retry)?.retry = false;
+        match file.reopen() {
+            Ok((database, revision)) => {
+                // The failed commit may have reached the disk after all, and then as a whole.
+                if unfinished.last().is_some_and(|last| last.revision == revision) {
+                    core.publish(unfinished);
+                }
+                core.recover(|| lock(queue).events.clear());
+                tracing::warn!(path = %file.path.display(), revision, "the data file can be written again");
+                return Some(database);
+            }
+            Err(error) => core.fail(format!("{error}; writes are refused until that is done, reads are answered")),
+        }
+    }
+}
+
+fn explain_failure(path: &Path, error: &redb::Error) -> String {
+    let path = path.display();
+    let full = matches!(error, redb::Error::Io(error) if error.kind() == io::ErrorKind::StorageFull);
+    if full {
+        return format!(
+            "no space left on the device of the data file {path}: the write was not kept; free space and try again, \
+             reads are answered meanwhile"
+        );
+    }
+    format!(
+        "the data file {path} cannot be written ({error}): the write was not kept; repair the disk and try again, reads \
+         are answered meanwhile"
+    )
 }
 
 fn commit(database: &Database, events: &[Arc<Event>]) -> Result<(), redb::Error> {

@@ -8,22 +8,38 @@ use std::task::{Context, Poll};
 
 use bytes::Bytes;
 use http::header::{CONTENT_TYPE, HeaderValue};
-use http::{Request, Response, StatusCode};
+use http::request::Parts;
+use http::{Method, Request, Response, StatusCode};
 use http_body_util::combinators::UnsyncBoxBody;
 use http_body_util::{BodyExt, Full, Limited};
+use prometheus_client::metrics::gauge::Gauge;
+use serde_json::Value;
 use tokio::sync::watch;
+use tokio::time::Instant;
 
-use crate::auth::Credentials;
+use crate::auth::{Credentials, User, unauthorized};
+use crate::kind::Kinds;
+use crate::review;
 use crate::server::Shared;
 use crate::status::Status;
+use crate::store::Store;
+use crate::wire;
 
 mod answer;
+mod asked;
+mod compress;
 mod discovery;
+mod impersonate;
+mod limits;
+mod list;
 mod openapi;
 mod query;
 mod resource;
 mod route;
 
+use asked::Asked;
+pub use limits::Limits;
+pub(crate) use limits::Places;
 use route::Route;
 
 /// Body of every answer; a watch's goes on until it is dropped.
@@ -35,10 +51,15 @@ const MAX_BODY: usize = 3 << 20;
 /// Who sends the requests of a [`Service`].
 #[derive(Clone)]
 pub(crate) enum Caller {
-    /// The program around us: an administrator.
-    InProcess,
-    /// Whoever shows a token.
-    Bearer(Arc<Credentials>),
+    /// The program around us, for this user.
+    InProcess(Arc<User>),
+    /// Whoever is at the other end of a connection.
+    Remote {
+        credentials: Arc<Credentials>,
+        /// The user of the client certificate.
+        certificate: Option<Arc<User>>,
+        places: Places,
+    },
 }
 
 /// The API as a tower service; cheap to clone.
@@ -60,33 +81,137 @@ impl Service {
         B: http_body::Body<Data = Bytes>,
         B::Error: std::fmt::Display + Into<Box<dyn std::error::Error + Send + Sync>>,
     {
-        self.dispatch(request).await.unwrap_or_else(|status| refuse(&status))
+        let started = Instant::now();
+        let shared = self.shared.clone();
+        let (parts, body) = request.into_parts();
+        let kinds = shared.core.read(Store::kinds);
+        let route = Route::parse(&kinds, parts.uri.path());
+        let asked = Asked::new(&parts.method, parts.uri.path(), parts.uri.query(), &route);
+        let gzip = compress::accepts_gzip(&parts.headers);
+        let response = match self.dispatch(&kinds, route, &asked, &parts, body).await {
+            Ok(response) if gzip => compress::gzip(response).await,
+            Ok(response) => response,
+            Err(status) => refuse(&status),
+        };
+        let response = if asked.is_watch() { counted(response, &shared.core.metrics.watches) } else { response };
+        let seconds = (!asked.is_watch()).then(|| started.elapsed().as_secs_f64());
+        shared.core.metrics.answered(asked.labels(), response.status().as_u16(), seconds);
+        response
     }
 
-    async fn dispatch<B>(self, request: Request<B>) -> Result<Response<Body>, Status>
+    async fn dispatch<B>(
+        self,
+        kinds: &Kinds,
+        route: Result<Route, Status>,
+        asked: &Asked,
+        parts: &Parts,
+        body: B,
+    ) -> Result<Response<Body>, Status>
     where
         B: http_body::Body<Data = Bytes>,
         B::Error: std::fmt::Display + Into<Box<dyn std::error::Error + Send + Sync>>,
     {
-        let (parts, body) = request.into_parts();
-        let route = Route::parse(parts.uri.path())?;
-        if let (Caller::Bearer(credentials), false) = (&self.caller, matches!(route, Route::Health)) {
-            credentials.check(&parts.headers)?;
+        if matches!(route, Ok(Route::Health)) {
+            return Ok(plain("ok"));
         }
-        match route {
+        let core = &self.shared.core;
+        let user = impersonate::effective(core, &parts.headers, self.identify(parts)?)?;
+        // Held until the answer is there; a watch lasts, and takes none.
+        let _place = match &self.caller {
+            Caller::Remote { places, .. } if !asked.is_watch() => {
+                Some(places.take(asked.is_mutating(), &core.metrics)?)
+            }
+            _ => None,
+        };
+        core.authorize(&user, &asked.request())?;
+        let only_get = || match parts.method {
+            Method::GET | Method::HEAD => Ok(()),
+            _ => Err(Status::method_not_allowed(format!("{} is not allowed on {}", parts.method, parts.uri.path()))),
+        };
+        match route? {
             Route::Health => Ok(plain("ok")),
-            Route::Version => Ok(json(StatusCode::OK, discovery::version())),
-            Route::Discovery(document) => Ok(document.answer()),
-            Route::OpenApi(document) => Ok(document.answer()),
+            Route::Version => only_get().map(|()| json(StatusCode::OK, discovery::version())),
+            Route::Metrics => only_get().map(|()| with_type(StatusCode::OK, METRICS_TYPE, core.metrics.text())),
+            Route::Discovery(document) => only_get().map(|()| document.answer(kinds, &parts.headers)),
+            Route::OpenApi(document) => only_get().and_then(|()| document.answer(kinds, &parts.headers)),
+            Route::Review(review, namespace) => {
+                let body = created_body(parts, body).await?;
+                review::answer(&self.shared, review, &namespace, &user, body).map(created)
+            }
+            Route::Token { namespace, name } => {
+                let body = created_body(parts, body).await?;
+                review::request_token(&self.shared, &namespace, &name, body).map(created)
+            }
             Route::Resource(target) => {
-                let limited = Limited::new(body, MAX_BODY);
-                let body = limited.collect().await.map_err(|error| {
-                    Status::new(413, "RequestEntityTooLarge", format!("the body cannot be read: {error}"))
-                })?;
-                resource::answer(&self.shared, target, &parts, body.to_bytes(), self.closing).await
+                let body = read_body(body).await?;
+                resource::answer(&self.shared, target, &user, parts, body, self.closing).await
             }
         }
     }
+
+    fn identify(&self, parts: &Parts) -> Result<User, Status> {
+        match &self.caller {
+            Caller::InProcess(user) => Ok(User::clone(user)),
+            Caller::Remote { credentials, certificate, .. } => credentials
+                .identify(&self.shared.core, &parts.headers, certificate.as_deref())?
+                .ok_or_else(unauthorized),
+        }
+    }
+}
+
+const METRICS_TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
+
+async fn read_body<B>(body: B) -> Result<Bytes, Status>
+where
+    B: http_body::Body<Data = Bytes>,
+    B::Error: std::fmt::Display + Into<Box<dyn std::error::Error + Send + Sync>>,
+{
+    let collected = Limited::new(body, MAX_BODY).collect().await;
+    collected.map(http_body_util::Collected::to_bytes).map_err(|error| {
+        if error.is::<http_body_util::LengthLimitError>() {
+            let message = format!("Request entity too large: limit is {MAX_BODY}");
+            return Status::new(413, "RequestEntityTooLarge", message);
+        }
+        Status::bad_request(format!("the body of the request cannot be read: {error}"))
+    })
+}
+
+/// The body of a request that can only be a creation.
+async fn created_body<B>(parts: &Parts, body: B) -> Result<Value, Status>
+where
+    B: http_body::Body<Data = Bytes>,
+    B::Error: std::fmt::Display + Into<Box<dyn std::error::Error + Send + Sync>>,
+{
+    if parts.method != Method::POST {
+        return Err(Status::method_not_allowed(format!(
+            "the server does not allow {} on the requested resource",
+            parts.method
+        )));
+    }
+    Ok(wire::read(&parts.headers, &read_body(body).await?)?.tree)
+}
+
+/// A watch that is counted as long as its body is there.
+fn counted(response: Response<Body>, watches: &Gauge) -> Response<Body> {
+    struct Counted(Gauge);
+    impl Drop for Counted {
+        fn drop(&mut self) {
+            self.0.dec();
+        }
+    }
+    watches.inc();
+    let counted = Counted(watches.clone());
+    response.map(|body| {
+        let through = move |frame| {
+            let _lives_with_the_body = &counted;
+            frame
+        };
+        body.map_frame(through).boxed_unsync()
+    })
+}
+
+fn created(body: Value) -> Response<Body> {
+    json(StatusCode::CREATED, body.to_string())
 }
 
 impl<B> tower::Service<Request<B>> for Service

@@ -1,4 +1,4 @@
-//! What makes a server the same one after a restart: its authority and its administrator's token.
+//! What makes a server the same one after a restart: its authority, its administrator's token, its signing key.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Write as _};
@@ -12,6 +12,7 @@ use rand::TryRngCore as _;
 
 use crate::auth::Credentials;
 use crate::tls::{MakeCertificates, Tls};
+use crate::tokens::TokenKey;
 
 /// The identity cannot be read, made or kept.
 #[derive(Debug, thiserror::Error)]
@@ -26,7 +27,8 @@ pub enum LoadIdentity {
     },
     /// Some of its files are missing.
     #[error(
-        "{path} is missing beside its companions; restore it, or remove ca.crt, ca.key and admin.token to make new ones"
+        "{path} is missing beside its companions; restore it, or remove ca.crt, ca.key, admin.token and service-account.key \
+         to make new ones"
     )]
     Incomplete {
         /// The missing file.
@@ -44,38 +46,54 @@ pub enum LoadIdentity {
 pub struct Identity {
     tls: Tls,
     token: String,
+    /// Secret of the key that signs service-account tokens.
+    seed: String,
 }
 
-const FILES: [&str; 3] = ["ca.crt", "ca.key", "admin.token"];
+const FILES: [&str; 4] = ["ca.crt", "ca.key", "admin.token", "service-account.key"];
 
 impl Identity {
     /// A new identity that is not kept.
     pub fn generate(addresses: &[IpAddr]) -> Result<Self, LoadIdentity> {
-        Ok(Self { tls: Tls::generate(addresses)?, token: new_token()? })
+        Ok(Self { tls: Tls::generate(addresses)?, token: new_token()?, seed: new_token()? })
     }
 
     /// The identity kept in `directory`, made if there is none.
     pub fn load_or_create(directory: &Path, addresses: &[IpAddr]) -> Result<Self, LoadIdentity> {
         let paths = FILES.map(|name| directory.join(name));
-        let [certificate, key, token] = paths.each_ref().map(|path| read(path));
-        match (certificate?, key?, token?) {
-            (Some(certificate), Some(key), Some(token)) => {
+        let [certificate, key, token, seed] = paths.each_ref().map(|path| read(path));
+        let (certificate, key, token, mut seed) = (certificate?, key?, token?, seed?);
+        // Directories from before there were service-account tokens have no key for them.
+        if certificate.is_some() && key.is_some() && token.is_some() && seed.is_none() {
+            let made = new_token()?;
+            keep(&paths[3], &made)?;
+            seed = Some(made);
+        }
+        match (certificate, key, token, seed) {
+            (Some(certificate), Some(key), Some(token), Some(seed)) => {
                 let tls = Tls::from_authority(&certificate, &key, addresses)?;
-                Ok(Self { tls, token: token.trim().to_owned() })
+                Ok(Self { tls, token: token.trim().to_owned(), seed: seed.trim().to_owned() })
             }
-            (None, None, None) => {
+            (None, None, None, None) => {
                 let made = Self::generate(addresses)?;
-                for (path, content) in paths.iter().zip([&made.tls.ca_certificate, &made.tls.ca_key, &made.token]) {
-                    write_private(path, content.as_bytes())
-                        .map_err(|source| LoadIdentity::File { path: path.clone(), source })?;
+                let contents = [&made.tls.ca_certificate, &made.tls.ca_key, &made.token, &made.seed];
+                for (path, content) in paths.iter().zip(contents) {
+                    keep(path, content)?;
                 }
                 Ok(made)
             }
-            (certificate, key, _) => {
-                let missing = [certificate.is_none(), key.is_none(), true].iter().position(|m| *m).unwrap_or(2);
+            (certificate, key, token, _) => {
+                let missing = [certificate.is_none(), key.is_none(), token.is_none()];
+                let missing = missing.iter().position(|missing| *missing).unwrap_or(3);
                 Err(LoadIdentity::Incomplete { path: paths[missing].clone() })
             }
         }
+    }
+
+    /// Takes client certificates of the authorities in `pem` too.
+    pub fn with_client_authorities(mut self, pem: &str) -> Result<Self, LoadIdentity> {
+        self.tls = self.tls.with_client_authorities(pem)?;
+        Ok(self)
     }
 
     /// The TLS side.
@@ -86,6 +104,12 @@ impl Identity {
     /// Who may come in.
     pub fn credentials(&self) -> Credentials {
         Credentials::admin(self.token.clone())
+    }
+
+    /// The key that signs service-account tokens.
+    pub fn token_key(&self) -> TokenKey {
+        use sha2::Digest as _;
+        TokenKey::from_seed(&sha2::Sha256::digest(&self.seed).into())
     }
 
     /// A kubeconfig for the administrator of the server at `address`.
@@ -110,6 +134,10 @@ impl Identity {
     pub fn write_kubeconfig(&self, path: &Path, address: SocketAddr) -> io::Result<()> {
         write_private(path, self.kubeconfig(address).as_bytes())
     }
+}
+
+fn keep(path: &Path, content: &str) -> Result<(), LoadIdentity> {
+    write_private(path, content.as_bytes()).map_err(|source| LoadIdentity::File { path: path.to_owned(), source })
 }
 
 fn new_token() -> Result<String, LoadIdentity> {
@@ -163,11 +191,11 @@ mod tests {
         assert_eq!(first, second.kubeconfig(address));
         let out = directory.path().join("kubeconfig");
         second.write_kubeconfig(&out, address).unwrap();
-        for name in ["ca.key", "admin.token", "kubeconfig"] {
+        for name in ["ca.key", "admin.token", "service-account.key", "kubeconfig"] {
             let mode = fs::metadata(directory.path().join(name)).unwrap().permissions().mode();
             assert_eq!(mode & 0o777, 0o600, "{name}");
         }
-        assert_eq!(fs::read_dir(directory.path()).unwrap().count(), 4, "no unfinished file is left");
+        assert_eq!(fs::read_dir(directory.path()).unwrap().count(), 5, "no unfinished file is left");
     }
 
     #[test]

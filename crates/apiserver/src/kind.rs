@@ -1,5 +1,10 @@
 //! The kinds this server has, and in what they differ.
 
+use bytes::Bytes;
+use serde_json::Value;
+
+use crate::object::Object;
+
 /// One resource of the API.
 #[derive(Debug)]
 pub struct Kind {
@@ -29,8 +34,16 @@ pub struct Kind {
     pub returns_deleted: bool,
     /// Whether an update may leave out `metadata.resourceVersion`.
     pub unconditional_update: bool,
-    /// Field selectors beyond `metadata.name` and `metadata.namespace`, with where they point.
+    /// Field selectors beyond `metadata.name` and `metadata.namespace`, with where they point in the object as it is kept.
     pub fields: &'static [(&'static str, &'static str)],
+    /// Groups of kinds that a command line may name together, such as `all`.
+    pub categories: &'static [&'static str],
+    /// Group and version that objects are kept in, where it is not this one: the same objects are served under several.
+    pub kept_in: Option<(&'static str, &'static str)>,
+    /// Top-level members that have another name in the object as it is kept: the name here, the name there.
+    pub renamed: &'static [(&'static str, &'static str)],
+    /// Whether a CustomResourceDefinition brought it.
+    pub custom: bool,
 }
 
 const CORE: Kind = Kind {
@@ -48,9 +61,20 @@ const CORE: Kind = Kind {
     returns_deleted: false,
     unconditional_update: true,
     fields: &[],
+    categories: &[],
+    kept_in: None,
+    renamed: &[],
+    custom: false,
 };
 
+const APPS: Kind =
+    Kind { group: "apps", namespaced: true, status: true, generation: true, categories: &["all"], ..CORE };
+
 const STORAGE: Kind = Kind { group: "storage.k8s.io", returns_deleted: true, ..CORE };
+const RBAC: Kind = Kind { group: "rbac.authorization.k8s.io", ..CORE };
+
+/// What list options are called in messages about them.
+pub(crate) const LIST_OPTIONS: Kind = Kind { group: "meta.k8s.io", kind: "ListOptions", ..CORE };
 
 /// Every kind, in the order discovery shows them.
 pub static KINDS: &[Kind] = &[
@@ -92,6 +116,7 @@ pub static KINDS: &[Kind] = &[
             ("status.podIP", "/status/podIP"),
             ("status.nominatedNodeName", "/status/nominatedNodeName"),
         ],
+        categories: &["all"],
         ..CORE
     },
     Kind {
@@ -139,6 +164,17 @@ pub static KINDS: &[Kind] = &[
         ..CORE
     },
     Kind {
+        plural: "services",
+        singular: "service",
+        kind: "Service",
+        short_names: &["svc"],
+        namespaced: true,
+        status: true,
+        categories: &["all"],
+        fields: &[("spec.clusterIP", "/spec/clusterIP"), ("spec.type", "/spec/type")],
+        ..CORE
+    },
+    Kind {
         plural: "events",
         singular: "event",
         kind: "Event",
@@ -160,6 +196,41 @@ pub static KINDS: &[Kind] = &[
         ..CORE
     },
     Kind {
+        group: "events.k8s.io",
+        plural: "events",
+        singular: "event",
+        kind: "Event",
+        short_names: &["ev"],
+        namespaced: true,
+        fields: &[
+            ("regarding.kind", "/involvedObject/kind"),
+            ("regarding.namespace", "/involvedObject/namespace"),
+            ("regarding.name", "/involvedObject/name"),
+            ("regarding.uid", "/involvedObject/uid"),
+            ("regarding.apiVersion", "/involvedObject/apiVersion"),
+            ("regarding.resourceVersion", "/involvedObject/resourceVersion"),
+            ("regarding.fieldPath", "/involvedObject/fieldPath"),
+            ("reason", "/reason"),
+            ("reportingController", "/reportingComponent"),
+            ("type", "/type"),
+        ],
+        kept_in: Some(("", "v1")),
+        renamed: &[
+            ("regarding", "involvedObject"),
+            ("note", "message"),
+            ("reportingController", "reportingComponent"),
+            ("deprecatedSource", "source"),
+            ("deprecatedFirstTimestamp", "firstTimestamp"),
+            ("deprecatedLastTimestamp", "lastTimestamp"),
+            ("deprecatedCount", "count"),
+        ],
+        ..CORE
+    },
+    Kind { plural: "deployments", singular: "deployment", kind: "Deployment", short_names: &["deploy"], ..APPS },
+    Kind { plural: "statefulsets", singular: "statefulset", kind: "StatefulSet", short_names: &["sts"], ..APPS },
+    Kind { plural: "daemonsets", singular: "daemonset", kind: "DaemonSet", short_names: &["ds"], ..APPS },
+    Kind { plural: "replicasets", singular: "replicaset", kind: "ReplicaSet", short_names: &["rs"], ..APPS },
+    Kind {
         group: "coordination.k8s.io",
         plural: "leases",
         singular: "lease",
@@ -168,11 +239,24 @@ pub static KINDS: &[Kind] = &[
         unconditional_update: false,
         ..CORE
     },
+    Kind {
+        group: "apiextensions.k8s.io",
+        plural: "customresourcedefinitions",
+        singular: "customresourcedefinition",
+        kind: "CustomResourceDefinition",
+        short_names: &["crd", "crds"],
+        status: true,
+        generation: true,
+        unconditional_update: false,
+        categories: &["api-extensions"],
+        ..CORE
+    },
     Kind { plural: "storageclasses", singular: "storageclass", kind: "StorageClass", short_names: &["sc"], ..STORAGE },
     Kind {
         plural: "volumeattachments",
         singular: "volumeattachment",
         kind: "VolumeAttachment",
+        short_names: &["va"],
         status: true,
         status_keeps_metadata: true,
         unconditional_update: false,
@@ -194,10 +278,14 @@ pub static KINDS: &[Kind] = &[
         short_names: &["vac"],
         ..STORAGE
     },
+    Kind { plural: "clusterroles", singular: "clusterrole", kind: "ClusterRole", ..RBAC },
+    Kind { plural: "clusterrolebindings", singular: "clusterrolebinding", kind: "ClusterRoleBinding", ..RBAC },
+    Kind { plural: "roles", singular: "role", kind: "Role", namespaced: true, ..RBAC },
+    Kind { plural: "rolebindings", singular: "rolebinding", kind: "RoleBinding", namespaced: true, ..RBAC },
 ];
 
 impl Kind {
-    /// The kind served at this group, version and plural.
+    /// The built-in kind served at this group, version and plural.
     pub fn find(group: &str, version: &str, plural: &str) -> Option<&'static Kind> {
         KINDS.iter().find(|k| k.plural == plural && k.group == group && k.version == version)
     }
@@ -209,12 +297,103 @@ impl Kind {
 
     /// `v1` or `group/version`.
     pub fn api_version(&self) -> String {
-        if self.group.is_empty() { self.version.to_owned() } else { format!("{}/{}", self.group, self.version) }
+        api_version(self.group, self.version)
+    }
+
+    /// Group and plural under which objects are kept: the same for all versions of a resource.
+    pub(crate) fn resource(&self) -> (&'static str, &'static str) {
+        (self.kept_in.map_or(self.group, |(group, _)| group), self.plural)
+    }
+
+    /// An object of this kind in the form in which it is kept.
+    pub(crate) fn kept(&self, mut tree: Value) -> Value {
+        let Some((group, version)) = self.kept_in else { return tree };
+        self.rename(&mut tree, group, version, |(here, there)| (here, there));
+        tree
+    }
+
+    /// A kept object in the form of this kind.
+    pub(crate) fn shown(&self, mut tree: Value) -> Value {
+        // A definition may have changed the version it keeps since the object was written.
+        if self.kept_in.is_some() || self.custom {
+            self.rename(&mut tree, self.group, self.version, |(here, there)| (there, here));
+        }
+        tree
+    }
+
+    /// The JSON of a kept object in the form of this kind.
+    pub(crate) fn present(&self, object: &Object) -> Bytes {
+        let begins =
+            |api_version: &str| object.json.starts_with(format!(r#"{{"apiVersion":"{api_version}","#).as_bytes());
+        if self.kept_in.is_none() && (!self.custom || begins(&self.api_version())) {
+            return object.json.clone();
+        }
+        self.shown(object.tree()).to_string().into()
+    }
+
+    fn rename(
+        &self,
+        tree: &mut Value,
+        group: &str,
+        version: &str,
+        direction: fn((&'static str, &'static str)) -> (&'static str, &'static str),
+    ) {
+        let Some(members) = tree.as_object_mut() else { return };
+        members.insert("apiVersion".to_owned(), api_version(group, version).into());
+        for (from, to) in self.renamed.iter().copied().map(direction) {
+            if let Some(value) = members.remove(from) {
+                members.insert(to.to_owned(), value);
+            }
+        }
     }
 
     /// `pods` or `leases.coordination.k8s.io`, as error messages and the data file name it.
     pub fn group_resource(&self) -> String {
         if self.group.is_empty() { self.plural.to_owned() } else { format!("{}.{}", self.plural, self.group) }
+    }
+}
+
+fn api_version(group: &str, version: &str) -> String {
+    if group.is_empty() { version.to_owned() } else { format!("{group}/{version}") }
+}
+
+/// The kinds a server has at one moment: the built-in ones and those that CustomResourceDefinitions brought.
+#[derive(Debug, Clone, Default)]
+pub struct Kinds {
+    custom: Vec<&'static Kind>,
+    unserved: Vec<&'static Kind>,
+}
+
+impl Kinds {
+    /// The built-in kinds, these, and those in whose form objects are kept but not served.
+    pub(crate) fn with(custom: Vec<&'static Kind>, unserved: Vec<&'static Kind>) -> Self {
+        Self { custom, unserved }
+    }
+
+    /// Every kind, in the order discovery shows them.
+    pub fn iter(&self) -> impl Iterator<Item = &'static Kind> + '_ {
+        KINDS.iter().chain(self.custom.iter().copied())
+    }
+
+    /// The kind served at this group, version and plural.
+    pub fn find(&self, group: &str, version: &str, plural: &str) -> Option<&'static Kind> {
+        self.iter().find(|k| k.plural == plural && k.group == group && k.version == version)
+    }
+
+    /// Kinds under which objects are kept, each resource once.
+    pub(crate) fn kept(&self) -> impl Iterator<Item = &'static Kind> + '_ {
+        self.iter().chain(self.unserved.iter().copied()).filter(|k| k.kept_in.is_none())
+    }
+
+    /// The kind in whose form objects of `kind` are kept.
+    pub(crate) fn kept_as(&self, kind: &'static Kind) -> &'static Kind {
+        match kind.kept_in {
+            None => kind,
+            Some((group, version)) => self
+                .kept()
+                .find(|k| k.group == group && k.version == version && k.plural == kind.plural)
+                .unwrap_or(kind),
+        }
     }
 }
 

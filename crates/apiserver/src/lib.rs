@@ -6,15 +6,20 @@
 
 #![forbid(unsafe_code)]
 
+mod access;
 mod auth;
 mod changed;
+mod crd;
 mod durable;
 mod http;
 mod identity;
 mod kind;
+mod metrics;
 mod object;
 mod patch;
 mod quantity;
+mod rbac;
+mod review;
 mod rules;
 mod selector;
 mod serve;
@@ -23,17 +28,24 @@ mod status;
 mod store;
 mod table;
 mod tls;
+mod tokens;
+mod view;
 mod watch;
+mod wire;
 
-pub use auth::Credentials;
+pub use auth::{Credentials, ReadTokens, User};
 pub use durable::OpenStore;
-pub use http::{Body, Service};
+pub use http::{Body, Limits, Service};
 pub use identity::{Identity, LoadIdentity};
-pub use kind::{KINDS, Kind};
+pub use kind::{KINDS, Kind, Kinds};
 pub use object::{Key, Object};
 pub use patch::Patch;
 pub use selector::Selector;
+pub use serve::Front;
 pub use server::{Options, Server};
 pub use status::{Cause, Details, Status};
-pub use store::{Action, Answer, Applied, DeleteOptions, Event, EventType, Page, Query, Store, Subresource, Write};
+pub use store::{
+    Action, Answer, Applied, DeleteOptions, Event, EventType, Page, Propagation, Query, Store, Subresource, Write,
+};
 pub use tls::{MakeCertificates, Tls};
+pub use tokens::TokenKey;

@@ -5,7 +5,7 @@ use jiff::Timestamp;
 use serde_json::{Map, Value};
 
 /// One version of an object as the store keeps it.
-#[derive(Debug, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Object {
     /// The revision that made this version; also inside the JSON as `metadata.resourceVersion`.
     pub revision: u64,
@@ -106,6 +106,30 @@ pub(crate) fn add_finalizer(tree: &mut Value, finalizer: &str) {
         Some(list) if list.iter().any(|f| f == finalizer) => {}
         Some(list) => list.push(finalizer.into()),
         None => *slot = Value::Array(vec![finalizer.into()]),
+    }
+}
+
+/// Takes `finalizer` off, and the list with it when it was the last.
+pub(crate) fn drop_finalizer(tree: &mut Value, finalizer: &str) {
+    let metadata = metadata_mut(tree);
+    if let Some(list) = metadata.get_mut("finalizers").and_then(Value::as_array_mut) {
+        list.retain(|f| f != finalizer);
+        if list.is_empty() {
+            metadata.remove("finalizers");
+        }
+    }
+}
+
+/// Takes empty lists and maps out of metadata: they are the same as absent ones, and a write that turns one into the other
+/// changes nothing.
+pub(crate) fn drop_empty(metadata: &mut Map<String, Value>) {
+    for name in ["labels", "annotations", "finalizers", "ownerReferences"] {
+        let is_empty = |v: &Value| {
+            v.is_null() || v.as_object().is_some_and(Map::is_empty) || v.as_array().is_some_and(Vec::is_empty)
+        };
+        if metadata.get(name).is_some_and(is_empty) {
+            metadata.remove(name);
+        }
     }
 }
 

@@ -4,8 +4,12 @@ use json_patch::{AddOperation, PatchOperation};
 use serde_json::Value;
 
 use crate::status::Status;
+use crate::wire::{self, Content};
 
 mod strategic;
+
+/// As upstream: each operation may copy a large part of the object.
+const MAX_OPERATIONS: usize = 10_000;
 
 /// A change to part of an object.
 #[derive(Debug, Clone)]
@@ -19,17 +23,34 @@ pub enum Patch {
 }
 
 impl Patch {
-    /// Reads a patch of this content type.
-    pub fn parse(content_type: &str, body: &[u8]) -> Result<Self, Status> {
-        let malformed = |error: serde_json::Error| Status::bad_request(format!("the patch is not readable: {error}"));
-        let object = |body: &[u8]| -> Result<Value, Status> {
-            let value: Value = serde_json::from_slice(body).map_err(malformed)?;
-            if value.is_object() { Ok(value) } else { Err(Status::bad_request("the patch is not a JSON object")) }
+    /// Reads a patch of this content type; also returns the paths of members that it gives twice.
+    pub fn parse(content_type: &str, body: &[u8]) -> Result<(Self, Vec<String>), Status> {
+        let object = |body: &[u8]| -> Result<Content, Status> {
+            let content = wire::read_json(body)?;
+            if content.tree.is_object() {
+                Ok(content)
+            } else {
+                Err(Status::bad_request("the patch is not a JSON object"))
+            }
         };
         match content_type {
-            "application/json-patch+json" => serde_json::from_slice(body).map(Self::Json).map_err(malformed),
-            "application/merge-patch+json" => object(body).map(Self::Merge),
-            "application/strategic-merge-patch+json" => object(body).map(Self::Strategic),
+            "application/json-patch+json" => {
+                let operations: Vec<PatchOperation> = serde_json::from_slice(body)
+                    .map_err(|error| Status::bad_request(format!("the patch is not readable: {error}")))?;
+                if operations.len() > MAX_OPERATIONS {
+                    return Err(Status::new(
+                        413,
+                        "RequestEntityTooLarge",
+                        format!(
+                            "The allowed maximum operations in a JSON patch is {MAX_OPERATIONS}, got {}",
+                            operations.len()
+                        ),
+                    ));
+                }
+                Ok((Self::Json(operations), Vec::new()))
+            }
+            "application/merge-patch+json" => object(body).map(|c| (Self::Merge(c.tree), c.duplicates)),
+            "application/strategic-merge-patch+json" => object(body).map(|c| (Self::Strategic(c.tree), c.duplicates)),
             "application/apply-patch+yaml" | "application/apply-patch+cbor" => Err(Status::unsupported_media_type(
                 "server-side apply is not part of this API server; use a merge patch or client-side apply",
             )),
@@ -87,7 +108,7 @@ mod tests {
 
     fn json_patch(tree: Value, operations: Value) -> Result<Value, Status> {
         let body = serde_json::to_vec(&operations).unwrap();
-        Patch::parse("application/json-patch+json", &body)?.apply(tree)
+        Patch::parse("application/json-patch+json", &body)?.0.apply(tree)
     }
 
     #[test]

@@ -5,6 +5,7 @@
 use jiff::Timestamp;
 use serde_json::Value;
 
+use crate::crd;
 use crate::kind::Kind;
 use crate::object::{default, member_mut, metadata_mut, text};
 use crate::status::{Faults, Status};
@@ -13,12 +14,18 @@ use crate::store::{Store, Subresource};
 pub(crate) mod claim;
 pub(crate) mod metadata;
 pub(crate) mod pod;
+mod rbac;
 pub(crate) mod schema;
+mod source;
 mod storage;
 mod volume;
+mod workload;
 
 /// Defaults and admission of a new object.
 pub(crate) fn create(store: &Store, kind: &Kind, tree: &mut Value, now: Timestamp) -> Result<(), Status> {
+    if kind.custom {
+        return Ok(());
+    }
     match kind.kind {
         "Namespace" => {
             let name = text(tree, "/metadata/name").to_owned();
@@ -34,8 +41,12 @@ pub(crate) fn create(store: &Store, kind: &Kind, tree: &mut Value, now: Timestam
         "PersistentVolumeClaim" => claim::create(store, tree),
         "PersistentVolume" => volume::create(tree, now),
         "Pod" => pod::create(tree),
+        "Deployment" | "StatefulSet" | "DaemonSet" | "ReplicaSet" => workload::create(kind, tree),
+        "Service" => default(member_mut(tree, "spec"), "type", "ClusterIP"),
         "StorageClass" | "CSIDriver" => storage::create(kind, tree),
         "Secret" => default_at_root(tree, "type", "Opaque"),
+        "CustomResourceDefinition" => crd::create(store, tree, now),
+        "RoleBinding" | "ClusterRoleBinding" => rbac::default_binding(tree),
         _ => {}
     }
     Ok(())
@@ -50,7 +61,11 @@ pub(crate) fn update(
     old: &Value,
     now: Timestamp,
 ) -> Result<(), Status> {
+    if kind.custom {
+        return Ok(());
+    }
     match (kind.kind, part) {
+        ("CustomResourceDefinition", Subresource::Main) => crd::update(store, new, now),
         ("PersistentVolume", Subresource::Status) => volume::stamp_phase(new, old, now),
         ("PersistentVolumeClaim", Subresource::Main) => return claim::admit_update(store, new, old),
         _ => {}
@@ -60,10 +75,15 @@ pub(crate) fn update(
 
 /// Checks an object as it would be after the write.
 pub(crate) fn validate(kind: &Kind, tree: &Value, faults: &mut Faults) {
+    if kind.custom {
+        return;
+    }
     match kind.kind {
+        "CustomResourceDefinition" => crd::validate(tree, faults),
         "PersistentVolumeClaim" => claim::validate(tree, faults),
         "PersistentVolume" => volume::validate(tree, faults),
         "Pod" => pod::validate(tree, faults),
+        "Deployment" | "StatefulSet" | "DaemonSet" | "ReplicaSet" => workload::validate(kind, tree, faults),
         "StorageClass"
         | "VolumeAttachment"
         | "CSINode"
@@ -72,20 +92,45 @@ pub(crate) fn validate(kind: &Kind, tree: &Value, faults: &mut Faults) {
         | "VolumeAttributesClass" => {
             storage::validate(kind, tree, faults);
         }
+        "Role" | "ClusterRole" => rbac::validate_role(kind, tree, faults),
+        "RoleBinding" | "ClusterRoleBinding" => rbac::validate_binding(kind, tree, faults),
+        _ => {}
+    }
+}
+
+/// Checks the status that a write to it would leave.
+pub(crate) fn validate_status(kind: &Kind, tree: &Value, faults: &mut Faults) {
+    match kind.kind {
+        _ if kind.custom => {}
+        "PersistentVolumeClaim" => claim::validate_status(tree, faults),
+        "VolumeAttachment" => storage::validate_attachment_status(tree, faults),
         _ => {}
     }
 }
 
 /// Checks what a write changed.
 pub(crate) fn validate_update(kind: &Kind, new: &Value, old: &Value, faults: &mut Faults) {
+    if kind.custom {
+        return;
+    }
     match kind.kind {
+        "CustomResourceDefinition" => crd::validate_update(new, old, faults),
         "PersistentVolumeClaim" => claim::validate_update(new, old, faults),
         "PersistentVolume" => volume::validate_update(new, old, faults),
         "Pod" => pod::validate_update(new, old, faults),
-        "StorageClass" | "VolumeAttachment" | "VolumeAttributesClass" | "CSIStorageCapacity" => {
+        "Deployment" | "StatefulSet" | "DaemonSet" | "ReplicaSet" => {
+            workload::validate_update(kind, new, old, faults);
+        }
+        "StorageClass"
+        | "VolumeAttachment"
+        | "VolumeAttributesClass"
+        | "CSIStorageCapacity"
+        | "CSIDriver"
+        | "CSINode" => {
             storage::validate_update(kind, new, old, faults);
         }
         "Secret" | "ConfigMap" => immutable_data(new, old, faults),
+        "RoleBinding" | "ClusterRoleBinding" => rbac::validate_binding_update(new, old, faults),
         _ => {}
     }
 }
@@ -108,7 +153,7 @@ fn immutable_data(new: &Value, old: &Value, faults: &mut Faults) {
 }
 
 /// A field that may not change once the object is there.
-fn immutable(field: &str, pointer: &str, new: &Value, old: &Value, faults: &mut Faults) {
+pub(crate) fn immutable(field: &str, pointer: &str, new: &Value, old: &Value, faults: &mut Faults) {
     let (now, before) = (new.pointer(pointer), old.pointer(pointer));
     if now != before {
         let shown = now.map_or_else(|| "null".to_owned(), Value::to_string);
@@ -117,7 +162,7 @@ fn immutable(field: &str, pointer: &str, new: &Value, old: &Value, faults: &mut 
 }
 
 /// One of a few words.
-fn one_of(field: &str, pointer: &str, tree: &Value, words: &[&str], faults: &mut Faults) {
+pub(crate) fn one_of(field: &str, pointer: &str, tree: &Value, words: &[&str], faults: &mut Faults) {
     if let Some(value) = tree.pointer(pointer).and_then(Value::as_str).filter(|v| !words.contains(v)) {
         faults.unsupported(field, value, words);
     }

@@ -82,7 +82,7 @@ impl Selector {
         }
         let tree = object.tree();
         let field_matches = |f: &Field| match f.place {
-            Place::Pointer(pointer) => (as_text(tree.pointer(pointer)) == f.value) == f.equal,
+            Place::Pointer(pointer) => (as_text(pointer, tree.pointer(pointer)) == f.value) == f.equal,
             Place::Name | Place::Namespace => true,
         };
         let labels = tree.pointer("/metadata/labels");
@@ -91,8 +91,12 @@ impl Selector {
     }
 }
 
-fn as_text(value: Option<&Value>) -> String {
+/// Fields that are false where they are left out.
+const FLAGS: [&str; 2] = ["/spec/unschedulable", "/spec/hostNetwork"];
+
+fn as_text(pointer: &str, value: Option<&Value>) -> String {
     match value {
+        None | Some(Value::Null) if FLAGS.contains(&pointer) => "false".to_owned(),
         None | Some(Value::Null) => String::new(),
         Some(Value::String(s)) => s.clone(),
         Some(other) => other.to_string(),
@@ -202,7 +206,12 @@ mod tests {
 
     #[test]
     fn fields_are_compared_by_equality() {
-        for matching in ["metadata.name=a", "spec.nodeName=node-1,status.phase!=Failed", "metadata.namespace=n"] {
+        for matching in [
+            "spec.hostNetwork=false",
+            "metadata.name=a",
+            "spec.nodeName=node-1,status.phase!=Failed",
+            "metadata.namespace=n",
+        ] {
             assert!(selects("", matching), "{matching}");
         }
         for other in ["metadata.name!=a", "spec.nodeName=", "status.phase==Pending"] {

@@ -1,4 +1,4 @@
-//! The API over TLS: HTTP/1.1 and HTTP/2, tokens required.
+//! The API over TLS: HTTP/1.1 and HTTP/2, who comes in must be known.
 
 use std::future::Future;
 use std::io;
@@ -8,15 +8,16 @@ use std::time::Duration;
 use hyper_util::rt::{TokioExecutor, TokioIo};
 use hyper_util::server::conn::auto;
 use hyper_util::service::TowerToHyperService;
+use rustls::ServerConfig;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 use tokio_rustls::TlsAcceptor;
 
-use crate::auth::Credentials;
-use crate::http::{Caller, Service};
-use crate::server::Server;
-use crate::tls::Tls;
+use crate::auth::{Credentials, certificate};
+use crate::http::{Caller, Limits, Places, Service};
+use crate::server::{Server, Shared};
+use crate::tls::{MakeCertificates, Tls};
 
 /// A peer that has not finished its TLS handshake by then is let go.
 const HANDSHAKE: Duration = Duration::from_secs(10);
@@ -25,17 +26,28 @@ const DRAIN: Duration = Duration::from_secs(10);
 /// The pause after the system refused a connection for want of descriptors: asking again at once would spin.
 const REFUSED: Duration = Duration::from_millis(100);
 
+/// What is between the listener and the API: certificates, tokens, limits.
+#[derive(Debug)]
+pub struct Front {
+    tls: Arc<ServerConfig>,
+    credentials: Arc<Credentials>,
+    limits: Limits,
+}
+
+impl Front {
+    /// Lets in who has a certificate of `tls` or a token of `credentials`.
+    pub fn new(tls: &Tls, credentials: Credentials, limits: Limits) -> Result<Self, MakeCertificates> {
+        Ok(Self { tls: tls.config()?, credentials: Arc::new(credentials), limits })
+    }
+}
+
 impl Server {
     /// Serves `listener` until `shutdown`, then ends watches and lets requests in flight finish.
-    pub async fn serve(
-        &self,
-        listener: TcpListener,
-        tls: &Tls,
-        credentials: Credentials,
-        shutdown: impl Future<Output = ()>,
-    ) {
-        let acceptor = TlsAcceptor::from(tls.config.clone());
-        let caller = Caller::Bearer(Arc::new(credentials));
+    pub async fn serve(&self, listener: TcpListener, front: Front, shutdown: impl Future<Output = ()>) {
+        let acceptor = TlsAcceptor::from(front.tls);
+        self.shared.core.access.use_credentials(front.credentials.clone());
+        let caller =
+            Caller::Remote { credentials: front.credentials, certificate: None, places: Places::new(front.limits) };
         let (close, closing) = watch::channel(false);
         let mut connections = JoinSet::new();
         let mut shutdown = std::pin::pin!(shutdown);
@@ -46,10 +58,10 @@ impl Server {
                 Some(_ended) = connections.join_next() => {}
                 accepted = listener.accept() => match accepted {
                     Ok((stream, peer)) => {
-                        let service = Service::new(self.shared.clone(), caller.clone(), closing.clone());
+                        let (shared, caller) = (self.shared.clone(), caller.clone());
                         let (acceptor, closing) = (acceptor.clone(), closing.clone());
                         connections.spawn(async move {
-                            if let Err(error) = connection(stream, acceptor, service, closing).await {
+                            if let Err(error) = connection(stream, acceptor, shared, caller, closing).await {
                                 tracing::debug!(%peer, %error, "a connection ended early");
                             }
                         });
@@ -74,7 +86,8 @@ impl Server {
 async fn connection(
     stream: TcpStream,
     acceptor: TlsAcceptor,
-    service: Service,
+    shared: Arc<Shared>,
+    caller: Caller,
     mut closing: watch::Receiver<bool>,
 ) -> io::Result<()> {
     // Answers and watch events are small and must not wait for more.
@@ -82,6 +95,14 @@ async fn connection(
     let stream = tokio::time::timeout(HANDSHAKE, acceptor.accept(stream))
         .await
         .map_err(|_| io::Error::new(io::ErrorKind::TimedOut, "the TLS handshake took too long"))??;
+    let shown = stream.get_ref().1.peer_certificates().and_then(|chain| certificate::user(chain.first()?));
+    let caller = match caller {
+        Caller::Remote { credentials, places, .. } => {
+            Caller::Remote { credentials, certificate: shown.map(Arc::new), places }
+        }
+        other => other,
+    };
+    let service = Service::new(shared, caller, closing.clone());
     let mut builder = auto::Builder::new(TokioExecutor::new());
     // One connection carries all watches of a client.
     builder.http2().max_concurrent_streams(1000);

@@ -8,16 +8,21 @@ use std::time::Duration;
 use jiff::Timestamp;
 use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
-use redb::Database;
-use serde_json::json;
+use serde_json::{Value, json};
 use tokio::sync::watch;
 
+use crate::access::Access;
+use crate::auth::User;
 use crate::changed::{self, Changed};
-use crate::durable::{self, Journal, OpenStore};
+use crate::durable::{File, Journal, OpenStore};
 use crate::http::{Caller, Service};
-use crate::kind::{KINDS, Kind};
+use crate::kind::Kind;
+use crate::metrics::Metrics;
+use crate::object::text;
+use crate::rbac::{self, Policy};
 use crate::status::Status;
-use crate::store::{Action, Answer, Event, PERMANENT_NAMESPACES, Store, Subresource, Write};
+use crate::store::{Action, Answer, Applied, Event, PERMANENT_NAMESPACES, Store, Subresource, Write};
+use crate::tokens::TokenKey;
 
 /// What the server takes from outside, so that a test can decide it.
 pub struct Options {
@@ -44,11 +49,29 @@ impl Options {
     }
 }
 
-/// How far the outside may see, or why it will not see more.
+/// How far the outside may see, or why it does not see more.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Progress {
-    pub published: u64,
-    pub failure: Option<String>,
+    published: u64,
+    failure: Option<Failure>,
+    /// Revisions that were given out, never told, and undone: first and last of each stretch.
+    lost: Vec<(u64, u64)>,
+}
+
+/// Why nothing becomes durable at the moment.
+#[derive(Debug, Clone)]
+struct Failure {
+    why: String,
+    /// How often it was tried in vain.
+    attempts: u64,
+}
+
+impl Failure {
+    fn status(&self) -> Status {
+        let mut status = Status::internal(self.why.clone());
+        status.details.retry_after_seconds = Some(1);
+        status
+    }
 }
 
 struct State {
@@ -61,9 +84,12 @@ pub(crate) struct Core {
     state: Mutex<State>,
     clock: Arc<dyn Fn() -> Timestamp + Send + Sync>,
     progress: watch::Sender<Progress>,
-    changes: BTreeMap<(&'static str, &'static str), Changed>,
+    /// Made when somebody first waits: kinds come and go.
+    changes: Mutex<BTreeMap<(&'static str, &'static str), Changed>>,
     closing: watch::Sender<bool>,
     pub bookmark_interval: Duration,
+    pub access: Access,
+    pub metrics: Metrics,
 }
 
 pub(crate) struct Shared {
@@ -89,29 +115,68 @@ impl Server {
 
     /// A server that keeps its objects in `directory`: an answered write survives a crash.
     pub fn open(directory: &Path, options: Options) -> Result<Self, OpenStore> {
-        let (database, store) = durable::open(directory, options.window)?;
-        Self::restart(&directory.join(durable::FILE), database, store, options)
+        Self::restart(File::in_directory(directory)?, options)
     }
 
-    /// Like [`Server::open`], over any storage; `name` stands for it in messages.
-    pub fn open_backend(name: &Path, backend: impl redb::StorageBackend, options: Options) -> Result<Self, OpenStore> {
-        let (database, store) = durable::open_backend(name, backend, options.window)?;
-        Self::restart(name, database, store, options)
+    /// Like [`Server::open`], over any storage; `name` stands for it in messages. `open` is called at the start and
+    /// again after every failure.
+    pub fn open_storage<B: redb::StorageBackend>(
+        name: &Path,
+        mut open: impl FnMut() -> std::io::Result<B> + Send + 'static,
+        options: Options,
+    ) -> Result<Self, OpenStore> {
+        Self::restart(File::over(name, Box::new(move |builder| builder.create_with_backend(open()?))), options)
     }
 
-    fn restart(path: &Path, database: Database, mut store: Store, mut options: Options) -> Result<Self, OpenStore> {
+    fn restart(mut file: File, mut options: Options) -> Result<Self, OpenStore> {
+        let (database, mut store) = file.load(options.window)?;
         let events = bootstrap(&mut store, &mut options);
-        durable::commit_first(path, &database, &events)?;
+        file.commit_first(&database, &events)?;
         store.publish(store.head());
         let core = Arc::new(Core::new(store, options));
-        let journal = Journal::start(database, core.clone())
-            .map_err(|source| OpenStore::Access { path: path.to_owned(), source })?;
+        let path = file.path.clone();
+        let journal =
+            Journal::start(file, database, core.clone()).map_err(|source| OpenStore::Access { path, source })?;
         Ok(Self { shared: Arc::new(Shared { core, journal: Some(journal) }) })
     }
 
     /// The whole API as a tower service; its callers are administrators.
     pub fn service(&self) -> Service {
-        Service::new(self.shared.clone(), Caller::InProcess, self.shared.core.closing.subscribe())
+        self.service_as(User::in_process())
+    }
+
+    /// The whole API as a tower service for one user, with that user's rights.
+    pub fn service_as(&self, user: User) -> Service {
+        let caller = Caller::InProcess(Arc::new(user));
+        Service::new(self.shared.clone(), caller, self.shared.core.closing.subscribe())
+    }
+
+    /// Lets roles and bindings decide who may do what, and makes those that are there from the beginning.
+    ///
+    /// Without it everyone who is known may do everything.
+    pub async fn enable_rbac(&self) -> Result<(), Status> {
+        let core = &self.shared.core;
+        for (kind, body) in rbac::bootstrap::objects() {
+            let kind = Kind::named(kind);
+            if core.read(|store| store.newest(kind, "", text(&body, "/metadata/name")).is_some()) {
+                continue;
+            }
+            let write = own_write(kind, "", Action::Create(body), core.next_id());
+            self.shared.write_as(write, &User::in_process()).await?;
+        }
+        core.access.let_roles_decide();
+        Ok(())
+    }
+
+    /// Signs service-account tokens with `key`, so that they outlive this process; the first key stays.
+    pub fn use_token_key(&self, key: TokenKey) {
+        self.shared.core.access.use_token_key(key);
+    }
+
+    /// How many commits the data file has seen, and how many changes were made durable by them.
+    pub fn commits(&self) -> (u64, u64) {
+        let metrics = &self.shared.core.metrics;
+        (metrics.commits.get(), metrics.committed_changes.get())
     }
 
     /// Ends the watches of [`Server::service`]; requests are still answered.
@@ -125,6 +190,20 @@ impl Server {
     }
 }
 
+/// A write of the server's own.
+fn own_write(kind: &'static Kind, name: &str, action: Action, id: u128) -> Write {
+    Write {
+        kind,
+        namespace: String::new(),
+        name: name.to_owned(),
+        subresource: Subresource::Main,
+        action,
+        id,
+        dry_run: false,
+        strict: false,
+    }
+}
+
 /// Makes the namespaces that are always there, unless they are there.
 fn bootstrap(store: &mut Store, options: &mut Options) -> Vec<Arc<Event>> {
     let namespaces = Kind::named("Namespace");
@@ -133,16 +212,8 @@ fn bootstrap(store: &mut Store, options: &mut Options) -> Vec<Arc<Event>> {
         if store.newest(namespaces, "", name).is_some() {
             continue;
         }
-        let write = Write {
-            kind: namespaces,
-            namespace: String::new(),
-            name: String::new(),
-            subresource: Subresource::Main,
-            action: Action::Create(json!({"metadata": {"name": name}})),
-            id: (options.ids)(),
-            dry_run: false,
-            strict: false,
-        };
+        let body = json!({"metadata": {"name": name}});
+        let write = own_write(namespaces, "", Action::Create(body), (options.ids)());
         let applied = store.apply(write, (options.clock)()).expect("the name is valid and free");
         events.extend(applied.events);
     }
@@ -150,33 +221,82 @@ fn bootstrap(store: &mut Store, options: &mut Options) -> Vec<Arc<Event>> {
 }
 
 impl Shared {
-    /// Does a write and waits until its answer may be told.
-    pub async fn write(&self, write: Write) -> Result<Answer, Status> {
-        let (answer, revision) = self.submit(write)?;
+    /// Does a write for `user` and waits until its answer may be told; with it come the warnings for the writer.
+    pub async fn write_as(&self, write: Write, user: &User) -> Result<(Answer, Vec<String>), Status> {
+        if let Some(journal) = &self.journal {
+            self.core.recovered(journal).await?;
+        }
+        let Applied { answer, revision, warnings, .. } = self.submit(write, user)?;
         if self.journal.is_some() {
             self.core.wait_for(revision).await?;
         }
-        Ok(answer)
+        Ok((answer, warnings))
     }
 
-    /// Does a write; its answer must not be told before the returned revision is published.
-    fn submit(&self, write: Write) -> Result<(Answer, u64), Status> {
+    /// Does a write; its answer must not be told before its revision is published.
+    fn submit(&self, write: Write, user: &User) -> Result<Applied, Status> {
         let core = &*self.core;
-        core.check_failure()?;
         let now = core.now();
+        let grants = core.access.roles_decide() && write.kind.group == rbac::GROUP;
+        let policy = (grants && !user.is_master()).then(|| core.policy());
         let mut state = core.lock();
-        let applied = state.store.apply(write, now)?;
+        if let Some(policy) = policy {
+            check_grant(&mut state.store, &write, user, &policy, now)?;
+        }
+        let (kind, dry_run) = (write.kind, write.dry_run);
+        let mut applied = state.store.apply(write, now)?;
+        if *kind == *Kind::named("ClusterRole") && !dry_run {
+            applied.events.extend(aggregate(&mut state.store, now));
+        }
         match &self.journal {
             None => {
-                state.store.publish(applied.revision);
+                let last = state.store.head();
+                state.store.publish(applied.revision.max(last));
                 drop(state);
                 core.announce(&applied.events);
             }
             // Queued under the store's lock: the journal's order is the revisions' order.
             Some(journal) => journal.enqueue(&applied.events),
         }
-        Ok((applied.answer, applied.revision))
+        Ok(applied)
     }
+}
+
+/// Tries a write to a role or binding, and refuses it if it would grant what `user` does not have.
+fn check_grant(store: &mut Store, write: &Write, user: &User, policy: &Policy, now: Timestamp) -> Result<(), Status> {
+    if !matches!(write.action, Action::Create(_) | Action::Update(_) | Action::Patch(_)) {
+        return Ok(());
+    }
+    let old = store.newest(write.kind, &write.namespace, &write.name).map(|object| object.tree());
+    let trial = Write { dry_run: true, ..write.clone() };
+    match store.apply(trial, now)?.answer {
+        Answer::Created(new) | Answer::Object(new) => {
+            rbac::check_escalation(policy, store, user, write.kind, &new.tree(), old.as_ref())
+        }
+        _ => Ok(()),
+    }
+}
+
+/// Brings the rules of aggregated cluster roles up to date; one may be a part of another.
+fn aggregate(store: &mut Store, now: Timestamp) -> Vec<Arc<Event>> {
+    let kind = Kind::named("ClusterRole");
+    let mut events = Vec::new();
+    // No chain of roles is longer than there are roles.
+    for _ in 0..store.count(kind) {
+        let all: Vec<Value> = store.newest_all(kind).map(|(_, object)| object.tree()).collect();
+        let stale = all.iter().find_map(|role| Some((role.clone(), rbac::aggregated(role, &all)?)));
+        let Some((mut role, rules)) = stale else { break };
+        role["rules"] = rules.into();
+        let name = text(&role, "/metadata/name").to_owned();
+        match store.apply(own_write(kind, &name, Action::Update(role), 0), now) {
+            Ok(applied) => events.extend(applied.events),
+            Err(error) => {
+                tracing::error!(role = name, %error, "cannot bring an aggregated role up to date");
+                break;
+            }
+        }
+    }
+    events
 }
 
 impl Core {
@@ -185,10 +305,12 @@ impl Core {
         Self {
             state: Mutex::new(State { store, ids: options.ids }),
             clock: options.clock,
-            progress: watch::Sender::new(Progress { published, failure: None }),
-            changes: KINDS.iter().map(|k| ((k.group, k.plural), Changed::new(published))).collect(),
+            changes: Mutex::default(),
+            progress: watch::Sender::new(Progress { published, ..Progress::default() }),
             closing: watch::Sender::new(false),
             bookmark_interval: options.bookmark_interval,
+            access: Access::default(),
+            metrics: Metrics::default(),
         }
     }
 
@@ -210,8 +332,9 @@ impl Core {
     }
 
     /// Tells when a kind changed; read the store only after marking what there is as seen.
-    pub fn changes_of(&self, kind: &Kind) -> Option<changed::Receiver> {
-        self.changes.get(&(kind.group, kind.plural)).map(Changed::subscribe)
+    pub fn changes_of(&self, kind: &Kind) -> changed::Receiver {
+        let mut changes = self.changes.lock().unwrap_or_else(PoisonError::into_inner);
+        changes.entry(kind.resource()).or_insert_with(|| Changed::new(0)).subscribe()
     }
 
     /// Makes journalled events visible.
@@ -219,26 +342,53 @@ impl Core {
         let Some(last) = events.last() else { return };
         self.lock().store.publish(last.revision);
         self.announce(events);
+        self.metrics.commits.inc();
+        self.metrics.committed_changes.inc_by(events.len() as u64);
         self.progress.send_modify(|p| p.published = last.revision);
     }
 
-    /// Says that nothing more will become durable.
+    /// Says that nothing becomes durable at the moment.
     pub fn fail(&self, why: String) {
-        self.progress.send_modify(|p| p.failure = Some(why));
+        self.progress.send_modify(|p| {
+            let attempts = p.failure.as_ref().map_or(0, |f| f.attempts) + 1;
+            p.failure = Some(Failure { why, attempts });
+        });
+    }
+
+    /// Undoes what did not become durable and accepts writes again. `drain` forgets what is queued.
+    pub fn recover(&self, drain: impl FnOnce()) {
+        let mut state = self.lock();
+        // Under the store's lock nothing is added to the queue.
+        drain();
+        let lost = state.store.discard_unpublished();
+        drop(state);
+        self.progress.send_modify(|p| {
+            p.failure = None;
+            p.lost.extend(lost);
+        });
     }
 
     fn announce(&self, events: &[Arc<Event>]) {
+        let changes = self.changes.lock().unwrap_or_else(PoisonError::into_inner);
         for event in events {
-            if let Some(changed) = self.changes.get(&(event.kind.group, event.kind.plural)) {
+            self.access.saw(event);
+            if let Some(changed) = changes.get(&event.kind.resource()) {
                 changed.announce(event.revision);
             }
         }
     }
 
-    fn check_failure(&self) -> Result<(), Status> {
-        match &self.progress.borrow().failure {
-            None => Ok(()),
-            Some(why) => Err(Status::internal(why.clone())),
+    /// If writes fail, has the journal try again and waits for the outcome.
+    async fn recovered(&self, journal: &Journal) -> Result<(), Status> {
+        let Some(failure) = self.progress.borrow().failure.clone() else { return Ok(()) };
+        let mut progress = self.progress.subscribe();
+        if !journal.retry() {
+            return Err(failure.status());
+        }
+        let tried = |p: &Progress| p.failure.as_ref().is_none_or(|f| f.attempts > failure.attempts);
+        match progress.wait_for(tried).await {
+            Ok(now) => now.failure.as_ref().map_or(Ok(()), |f| Err(f.status())),
+            Err(_) => Err(failure.status()),
         }
     }
 
@@ -246,8 +396,12 @@ impl Core {
         let mut progress = self.progress.subscribe();
         let reached = progress.wait_for(|p| p.published >= revision || p.failure.is_some()).await;
         match reached {
-            Ok(state) if state.published >= revision => Ok(()),
-            Ok(state) => Err(Status::internal(state.failure.clone().unwrap_or_default())),
+            // The numbers of undone writes are never given out again, so going past them says nothing about them.
+            Ok(now) if now.lost.iter().any(|(first, last)| (*first..=*last).contains(&revision)) => {
+                Err(Status::internal("the write was undone, because the data file could not be written for a while"))
+            }
+            Ok(now) if now.published >= revision => Ok(()),
+            Ok(now) => Err(now.failure.as_ref().map_or_else(|| Status::internal(""), Failure::status)),
             Err(_) => Err(Status::internal("the server is stopping; the write may or may not have been kept")),
         }
     }

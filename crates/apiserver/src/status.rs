@@ -126,6 +126,26 @@ impl Status {
         Self::new(500, "InternalError", message)
     }
 
+    /// 504: the revision is not there yet.
+    pub(crate) fn too_large_revision(asked: u64, current: u64) -> Self {
+        let message = format!("Too large resource version: {asked}, current: {current}");
+        let mut status =
+            Self::new(504, "Timeout", message).because("ResourceVersionTooLarge", "Too large resource version");
+        status.details.retry_after_seconds = Some(1);
+        status
+    }
+
+    /// 400: a strict write with fields that its kind does not have, or that are there twice.
+    pub(crate) fn strict_decoding(kind: &Kind, sentences: &[String]) -> Self {
+        Self::bad_request(format!(
+            "{} in version {:?} cannot be handled as a {}: strict decoding error: {}",
+            kind.kind,
+            kind.api_version(),
+            kind.kind,
+            sentences.join(", ")
+        ))
+    }
+
     /// Says which object the failure is about.
     #[must_use]
     pub fn about(mut self, kind: &Kind, name: &str) -> Self {
@@ -180,6 +200,32 @@ impl Faults {
         let supported = supported.iter().map(|s| format!("{s:?}")).collect::<Vec<_>>().join(", ");
         let message = format!("Unsupported value: {value:?}: supported values: {supported}");
         self.push("FieldValueNotSupported", field, message);
+    }
+
+    pub fn duplicate(&mut self, field: &str, value: &serde_json::Value) {
+        self.push("FieldValueDuplicate", field, format!("Duplicate value: {value}"));
+    }
+
+    pub fn not_found(&mut self, field: &str, value: &str) {
+        self.push("FieldValueNotFound", field, format!("Not found: {value:?}"));
+    }
+
+    pub fn too_long(&mut self, field: &str, detail: &str) {
+        self.push("FieldValueTooLong", field, format!("Too long: {detail}"));
+    }
+
+    pub fn too_many(&mut self, field: &str, count: usize, detail: &str) {
+        self.push("FieldValueTooMany", field, format!("Too many: {count}: {detail}"));
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    /// The fields of the broken rules.
+    #[cfg(test)]
+    pub fn fields(&self) -> Vec<String> {
+        self.0.iter().map(|cause| cause.field.clone()).collect()
     }
 
     fn push(&mut self, reason: &'static str, field: &str, message: String) {

@@ -10,22 +10,28 @@ use std::sync::Arc;
 use jiff::Timestamp;
 use serde_json::Value;
 
-use crate::kind::{KINDS, Kind};
+use crate::crd::Definition;
+use crate::kind::{Kind, Kinds};
 use crate::object::{Key, Object};
 use crate::patch::Patch;
 use crate::rules::schema;
 use crate::selector::Selector;
 use crate::status::Status;
 
+mod cascade;
 mod create;
+mod definition;
 mod delete;
 mod namespace;
+mod owners;
 pub(crate) use namespace::PERMANENT as PERMANENT_NAMESPACES;
+mod rollback;
 mod table;
 #[cfg(test)]
 mod tests;
 mod update;
 
+use owners::Dependents;
 use table::Table;
 pub use table::{Event, EventType};
 
@@ -64,6 +70,19 @@ pub struct DeleteOptions {
     pub uid: Option<String>,
     /// The object must be at this revision.
     pub resource_version: Option<String>,
+    /// What becomes of the objects that it owns; `None` leaves it to the object's finalizers.
+    pub propagation: Option<Propagation>,
+}
+
+/// What becomes of the objects that a deleted one owns.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Propagation {
+    /// They are deleted after it.
+    Background,
+    /// They are deleted before it.
+    Foreground,
+    /// They stay and lose their owner.
+    Orphan,
 }
 
 /// One write, complete: the store adds nothing of its own but the revision.
@@ -88,25 +107,24 @@ pub struct Write {
 }
 
 impl Write {
-    /// Checks the types of `new`, and in a strict write that it brings no unknown field that `old` has not.
-    fn check_fields(&self, new: &Value, old: Option<&Value>) -> Result<(), Status> {
+    /// Checks the types of `new` and finds the unknown fields that it has and `old` has not: refused in a strict write,
+    /// else returned as warnings.
+    fn check_fields(&self, new: &Value, old: Option<&Value>) -> Result<Vec<String>, Status> {
         let unknown = schema::unknown_fields(self.kind, new)?;
-        if !self.strict || unknown.is_empty() {
-            return Ok(());
+        if unknown.is_empty() {
+            return Ok(Vec::new());
         }
         let known = old.map(|old| schema::unknown_fields(self.kind, old)).transpose()?.unwrap_or_default();
-        let added: Vec<String> =
-            unknown.iter().filter(|field| !known.contains(field)).map(|f| format!("unknown field {f:?}")).collect();
-        if added.is_empty() {
-            return Ok(());
+        self.judge_unknown(unknown.into_iter().filter(|field| !known.contains(field)).collect())
+    }
+
+    /// Refuses unknown fields in a strict write, else makes warnings of them.
+    fn judge_unknown(&self, fields: Vec<String>) -> Result<Vec<String>, Status> {
+        let sentences: Vec<String> = fields.iter().map(|field| format!("unknown field {field:?}")).collect();
+        if !self.strict || sentences.is_empty() {
+            return Ok(sentences);
         }
-        let message = format!("strict decoding error: {}", added.join(", "));
-        Err(Status::bad_request(format!(
-            "{} in version {:?} cannot be handled as a {}: {message}",
-            self.kind.kind,
-            self.kind.api_version(),
-            self.kind.kind
-        )))
+        Err(Status::strict_decoding(self.kind, &sentences))
     }
 
     fn is_patch(&self) -> bool {
@@ -141,6 +159,8 @@ pub struct Applied {
     pub events: Vec<Arc<Event>>,
     /// The revision the answer shows; not to be told before it is published.
     pub revision: u64,
+    /// What the writer should know: fields that its kind does not have.
+    pub warnings: Vec<String>,
 }
 
 /// One page of a list.
@@ -165,19 +185,20 @@ pub struct Query {
     pub limit: Option<usize>,
     /// Go on after this key, at this revision.
     pub after: Option<(u64, Key)>,
+    /// Show the objects as they were at exactly this revision.
+    pub at: Option<u64>,
 }
 
 /// Group and plural.
 type Resource = (&'static str, &'static str);
 
-fn resource(kind: &Kind) -> Resource {
-    (kind.group, kind.plural)
-}
-
 /// All objects of all kinds, and the recent past of each kind.
 #[derive(Debug)]
 pub struct Store {
     tables: BTreeMap<Resource, Table>,
+    kinds: Arc<Kinds>,
+    definitions: BTreeMap<Resource, Definition>,
+    dependents: Dependents,
     head: u64,
     published: u64,
     window: usize,
@@ -186,21 +207,52 @@ pub struct Store {
 impl Store {
     /// An empty store that keeps the last `window` events of each kind for watches.
     pub fn new(window: usize) -> Self {
-        Self::restored(0, [], window)
+        let kinds = Arc::new(Kinds::default());
+        let tables = kinds.kept().map(|kind| (kind.resource(), Table::new(0))).collect();
+        Self {
+            tables,
+            kinds,
+            definitions: BTreeMap::new(),
+            dependents: Dependents::default(),
+            head: 0,
+            published: 0,
+            window,
+        }
     }
 
-    /// A store of these objects. Watches from before `revision` must list again.
-    pub fn restored(
-        revision: u64,
-        objects: impl IntoIterator<Item = (&'static Kind, Key, Object)>,
-        window: usize,
-    ) -> Self {
-        let mut tables: BTreeMap<Resource, Table> =
-            KINDS.iter().map(|kind| (resource(kind), Table::new(revision))).collect();
-        for (kind, key, object) in objects {
-            tables.entry(resource(kind)).or_default().objects.insert(key, Arc::new(object));
+    /// A store of these objects, each with its resource as [`Kind::group_resource`] writes it. Watches from before
+    /// `revision` must list again.
+    pub fn restored(revision: u64, objects: Vec<(String, Key, Object)>, window: usize) -> Result<Self, String> {
+        let mut store = Self::new(window);
+        (store.head, store.published) = (revision, revision);
+        for table in store.tables.values_mut() {
+            *table = Table::new(revision);
         }
-        Self { tables, head: revision, published: revision, window }
+        // Definitions first: they say of what kind others are.
+        let definitions = Kind::named("CustomResourceDefinition");
+        let (first, others): (Vec<_>, Vec<_>) =
+            objects.into_iter().partition(|(resource, ..)| *resource == definitions.group_resource());
+        for (_, key, object) in first {
+            store.restore_one(definitions, key, object);
+        }
+        store.read_definitions();
+        for (resource, key, object) in others {
+            let kind = store.kinds.kept().find(|k| k.group_resource() == resource);
+            let kind =
+                kind.ok_or_else(|| format!("{resource}/{}/{}: the resource is unknown", key.namespace, key.name))?;
+            store.restore_one(kind, key, object);
+        }
+        Ok(store)
+    }
+
+    fn restore_one(&mut self, kind: &'static Kind, key: Key, object: Object) {
+        self.dependents.change(kind.resource(), &key, None, Some(&object));
+        self.tables.entry(kind.resource()).or_default().objects.insert(key, Arc::new(object));
+    }
+
+    /// The kinds there are now.
+    pub fn kinds(&self) -> Arc<Kinds> {
+        self.kinds.clone()
     }
 
     /// The newest revision, published or not.
@@ -221,9 +273,9 @@ impl Store {
         }
     }
 
-    /// Does one write, or refuses it and changes nothing.
+    /// Does one write and what follows from it, or refuses it and changes nothing.
     pub fn apply(&mut self, write: Write, now: Timestamp) -> Result<Applied, Status> {
-        match write.action {
+        let mut applied = match write.action {
             Action::Create(ref body) if write.subresource == Subresource::Binding => self.bind(&write, body, now),
             Action::Create(ref body) => self.create(&write, body.clone(), now),
             Action::Update(ref body) => self.update(&write, body.clone(), now),
@@ -232,7 +284,12 @@ impl Store {
             Action::DeleteCollection(ref options, ref selector) => {
                 self.delete_collection(&write, options, selector, now)
             }
+        }?;
+        if !applied.events.is_empty() {
+            self.settle(&mut applied.events, now);
+            applied.revision = self.head;
         }
+        Ok(applied)
     }
 
     /// The published version of one object.
@@ -244,9 +301,13 @@ impl Store {
 
     /// The published objects of a kind.
     pub fn list(&self, kind: &Kind, query: &Query) -> Result<Page, Status> {
-        let revision = query.after.as_ref().map_or(self.published, |(revision, _)| *revision);
+        let continued = query.after.as_ref().map(|(revision, _)| *revision);
+        let revision = continued.or(query.at).unwrap_or(self.published);
         let mut page = Page { revision, items: Vec::new(), rest: None };
         let Some(table) = self.table(kind) else { return Ok(page) };
+        if revision < table.compacted && continued.is_none() {
+            return Err(Status::expired(format!("The resourceVersion for the provided list is too old: {revision}")));
+        }
         if revision < table.compacted {
             return Err(Status::expired(
                 "the provided continue parameter is too old to display a consistent list result; start a new list \
@@ -285,13 +346,18 @@ impl Store {
         Ok(table.window.range(start..).take_while(|e| e.revision <= self.published).cloned().collect())
     }
 
+    /// The definition that brought a kind, for kinds that are not built in.
+    pub(crate) fn definition(&self, kind: &Kind) -> Option<&Definition> {
+        self.definitions.get(&kind.resource())
+    }
+
     /// How many objects of a kind there are.
     pub fn count(&self, kind: &Kind) -> usize {
         self.table(kind).map_or(0, |t| t.objects.len())
     }
 
     fn table(&self, kind: &Kind) -> Option<&Table> {
-        self.tables.get(&resource(kind))
+        self.tables.get(&kind.resource())
     }
 
     /// The newest version of one object, published or not: what writes are checked against.
@@ -308,9 +374,10 @@ impl Store {
     fn put(&mut self, kind: &'static Kind, key: Key, tree: Value) -> Arc<Event> {
         self.head += 1;
         let object = Arc::new(Object::encode(tree, self.head));
-        let table = self.tables.entry(resource(kind)).or_default();
+        let table = self.tables.entry(kind.resource()).or_default();
         let previous = table.objects.insert(key.clone(), object.clone());
         let event_type = if previous.is_some() { EventType::Modified } else { EventType::Added };
+        self.dependents.change(kind.resource(), &key, previous.as_deref(), Some(&object));
         self.record(Event { kind, event_type, revision: self.head, key, object, previous })
     }
 
@@ -318,15 +385,19 @@ impl Store {
     fn remove(&mut self, kind: &'static Kind, key: Key, tree: Value) -> Arc<Event> {
         self.head += 1;
         let object = Arc::new(Object::encode(tree, self.head));
-        let table = self.tables.entry(resource(kind)).or_default();
+        let table = self.tables.entry(kind.resource()).or_default();
         let previous = table.objects.remove(&key);
+        self.dependents.change(kind.resource(), &key, previous.as_deref(), None);
         self.record(Event { kind, event_type: EventType::Deleted, revision: self.head, key, object, previous })
     }
 
     fn record(&mut self, event: Event) -> Arc<Event> {
         let event = Arc::new(event);
-        let table = self.tables.entry(resource(event.kind)).or_default();
-        table.window.push_back(event.clone());
+        let table = self.tables.entry(event.kind.resource()).or_default();
+        table.push(event.clone());
+        if *event.kind == *Kind::named("CustomResourceDefinition") {
+            self.read_definitions();
+        }
         event
     }
 }

@@ -4,61 +4,126 @@ use bytes::Bytes;
 use jiff::Timestamp;
 use serde_json::{Value, json};
 
+use crate::crd::PrinterColumn;
 use crate::kind::Kind;
-use crate::object::{Object, filled, text};
+use crate::object::{filled, text};
+use crate::store::Store;
+use crate::view::partial;
 
 mod columns;
 
-use columns::{Column, columns_of};
-
-/// Whether answers are objects or tables of them.
+/// How much of each object comes with its row.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Form {
-    Objects,
-    Table,
+pub(crate) enum Include {
+    None,
+    Metadata,
+    Object,
 }
 
-impl Form {
-    /// What an `Accept` header asks for first.
-    pub fn asked(accept: &str) -> Self {
-        let first = accept.split(',').next().unwrap_or_default();
-        let is = |wanted: &str| first.split(';').any(|part| part.trim() == wanted);
-        if is("as=Table") && is("g=meta.k8s.io") && is("v=v1") { Self::Table } else { Self::Objects }
+/// One column: its heading and how a cell is made.
+#[derive(Debug)]
+pub(crate) struct Column {
+    name: String,
+    column_type: String,
+    format: String,
+    description: String,
+    /// 0 is always shown, more only with `-o wide`.
+    priority: i64,
+    cell: Cell,
+}
+
+#[derive(Debug)]
+enum Cell {
+    /// Of a built-in kind.
+    Made(fn(&Value, Timestamp) -> String),
+    /// Of a kind that a definition brought.
+    Found(PrinterColumn),
+}
+
+/// The columns of a kind.
+pub(crate) fn columns(store: &Store, kind: &Kind) -> Vec<Column> {
+    let Some(definition) = store.definition(kind) else { return columns::columns_of(kind) };
+    let mut all = vec![columns::name()];
+    match definition.columns(kind) {
+        [] => all.push(columns::age()),
+        wanted => all.extend(wanted.iter().map(Column::found)),
+    }
+    all
+}
+
+impl Column {
+    fn made(name: &str, cell: fn(&Value, Timestamp) -> String, priority: i64) -> Self {
+        let format = if name == "Name" { "name" } else { "" };
+        Self {
+            name: name.to_owned(),
+            column_type: "string".to_owned(),
+            format: format.to_owned(),
+            description: String::new(),
+            priority,
+            cell: Cell::Made(cell),
+        }
+    }
+
+    fn found(column: &PrinterColumn) -> Self {
+        Self {
+            name: column.name.clone(),
+            column_type: column.column_type.clone(),
+            format: column.format.clone(),
+            description: column.description.clone(),
+            priority: column.priority,
+            cell: Cell::Found(column.clone()),
+        }
+    }
+
+    fn definition(&self) -> Value {
+        json!({
+            "name": self.name, "type": self.column_type, "format": self.format, "description": self.description,
+            "priority": self.priority,
+        })
     }
 }
 
-/// A table of `objects`, with `metadata` of the list it stands for.
-pub(crate) fn table<'a>(
-    kind: &Kind,
-    objects: impl IntoIterator<Item = &'a Object>,
+impl Cell {
+    fn show(&self, tree: &Value, now: Timestamp) -> Value {
+        match self {
+            Self::Made(make) => make(tree, now).into(),
+            Self::Found(column) => match (column.path.first(tree), column.column_type.as_str()) {
+                (None | Some(Value::Null), _) => Value::Null,
+                (Some(found), "date") => age(found.as_str().unwrap_or_default(), now).into(),
+                (Some(found @ (Value::Number(_) | Value::Bool(_))), "integer" | "number" | "boolean") => found.clone(),
+                (Some(Value::String(text)), "string") => text.clone().into(),
+                (Some(found), "string") => found.to_string().into(),
+                // Not what the definition promised.
+                (Some(_), _) => Value::Null,
+            },
+        }
+    }
+}
+
+/// A table of `trees`, with `metadata` of the list it stands for.
+pub(crate) fn table(
+    columns: &[Column],
+    trees: impl IntoIterator<Item = Value>,
+    include: Include,
     metadata: Value,
     now: Timestamp,
 ) -> Bytes {
-    let columns = columns_of(kind);
-    let definitions: Vec<Value> = columns
-        .iter()
-        .map(|column| {
-            let format = if column.name == "Name" { "name" } else { "" };
-            json!({
-                "name": column.name, "type": "string", "format": format, "description": "",
-                "priority": i32::from(column.wide),
-            })
-        })
-        .collect();
-    let rows: Vec<Value> = objects.into_iter().map(|object| row(&columns, &object.tree(), now)).collect();
+    let definitions: Vec<Value> = columns.iter().map(Column::definition).collect();
+    let row = |tree: Value| {
+        let cells: Vec<Value> = columns.iter().map(|column| column.cell.show(&tree, now)).collect();
+        let object = match include {
+            Include::None => Value::Null,
+            Include::Metadata => partial(&tree),
+            Include::Object => tree,
+        };
+        json!({"cells": cells, "object": object})
+    };
+    let rows: Vec<Value> = trees.into_iter().map(row).collect();
     let document = json!({
         "kind": "Table", "apiVersion": "meta.k8s.io/v1", "metadata": metadata, "columnDefinitions": definitions,
         "rows": rows,
     });
     document.to_string().into()
-}
-
-fn row(columns: &[Column], tree: &Value, now: Timestamp) -> Value {
-    let cells: Vec<String> = columns.iter().map(|column| (column.cell)(tree, now)).collect();
-    let object = json!({
-        "kind": "PartialObjectMetadata", "apiVersion": "meta.k8s.io/v1", "metadata": tree.get("metadata"),
-    });
-    json!({"cells": cells, "object": object})
 }
 
 /// The text at `pointer`, or what stands for nothing.
@@ -72,7 +137,11 @@ fn shown(tree: &Value, pointer: &str, nothing: &str) -> String {
 
 /// How long ago `pointer` was, in kubectl's short form.
 fn since(tree: &Value, pointer: &str, now: Timestamp) -> String {
-    match text(tree, pointer).parse::<Timestamp>() {
+    age(text(tree, pointer), now)
+}
+
+fn age(then: &str, now: Timestamp) -> String {
+    match then.parse::<Timestamp>() {
         Ok(then) => short_duration(now.as_second() - then.as_second()),
         Err(_) => "<unknown>".to_owned(),
     }
@@ -115,12 +184,5 @@ mod tests {
         ] {
             assert_eq!(short_duration(seconds), shown);
         }
-    }
-
-    #[test]
-    fn a_table_is_given_to_those_who_ask_for_it_first() {
-        let kubectl = "application/json;as=Table;v=v1;g=meta.k8s.io,application/json";
-        assert_eq!(Form::asked(kubectl), Form::Table);
-        assert_eq!(Form::asked("application/json"), Form::Objects);
     }
 }

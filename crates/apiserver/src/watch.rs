@@ -1,5 +1,6 @@
 //! Watches: the events of one kind as an endless body of JSON lines.
 
+use std::collections::VecDeque;
 use std::convert::Infallible;
 use std::sync::Arc;
 use std::time::Duration;
@@ -7,7 +8,6 @@ use std::time::Duration;
 use bytes::Bytes;
 use futures::stream::{self, Stream};
 use http_body::Frame;
-use serde_json::json;
 use tokio::sync::watch;
 use tokio::time::Instant;
 
@@ -17,8 +17,8 @@ use crate::object::Object;
 use crate::selector::Selector;
 use crate::server::Core;
 use crate::status::Status;
-use crate::store::{Event, EventType, Query};
-use crate::table::{self, Form};
+use crate::store::{Event, EventType, Query, Store};
+use crate::view::{Form, View};
 
 /// What a watch request asks for.
 #[derive(Debug)]
@@ -41,11 +41,21 @@ pub(crate) enum Start {
     Everything { marked: bool },
 }
 
+/// Events are written out in pieces of about this size: what a slow reader has not taken stays in the store, unwritten.
+const CHUNK: usize = 256 << 10;
+
 /// One running watch. It holds no events of its own: a slow reader falls behind the store's window and gets 410.
 struct Watch {
     core: Arc<Core>,
     request: Request,
+    view: View,
     cursor: u64,
+    /// What the watch begins with and has not yet written out.
+    initial: VecDeque<Arc<Object>>,
+    /// Whether the end of the beginning is still to be told.
+    mark_initial: bool,
+    /// Whether the store has more events than were written out.
+    behind: bool,
     changes: changed::Receiver,
     closing: watch::Receiver<bool>,
     deadline: Option<Instant>,
@@ -62,16 +72,20 @@ enum Wake {
     End,
 }
 
-/// Begins a watch; a start that is no longer kept or not yet there is refused.
+/// Begins a watch; a start that is not yet there is refused, one that is no longer kept ends the stream at once.
 pub(crate) fn start(
     core: Arc<Core>,
     request: Request,
     closing: watch::Receiver<bool>,
 ) -> Result<impl Stream<Item = Result<Frame<Bytes>, Infallible>> + Send + 'static, Status> {
-    let changes = core.changes_of(request.kind).ok_or_else(|| Status::internal("this kind cannot be watched"))?;
+    let changes = core.changes_of(request.kind);
     let now = Instant::now;
     let mut watch = Watch {
         cursor: 0,
+        view: core.read(|store| View::new(store, request.kind, request.form)),
+        initial: VecDeque::new(),
+        mark_initial: false,
+        behind: false,
         changes,
         closing,
         deadline: request.timeout.map(|timeout| now() + timeout),
@@ -81,7 +95,11 @@ pub(crate) fn start(
         core,
         request,
     };
-    watch.begin()?;
+    match watch.begin() {
+        // As upstream: the stream itself says that it cannot begin there.
+        Err(status) if status.code == 410 => watch.fail(&status),
+        begun => begun?,
+    }
     Ok(stream::unfold(watch, |mut watch| async move {
         let chunk = watch.next().await?;
         Some((Ok(Frame::data(chunk)), watch))
@@ -95,16 +113,12 @@ impl Watch {
         match self.request.start {
             Start::After(revision) => core.read(|store| {
                 if revision > store.published() {
-                    let message = format!("Too large resource version: {revision}, current: {}", store.published());
-                    let mut status = Status::new(504, "Timeout", message)
-                        .because("ResourceVersionTooLarge", "Too large resource version");
-                    status.details.retry_after_seconds = Some(1);
-                    return Err(status);
+                    return Err(Status::too_large_revision(revision, store.published()));
                 }
                 self.cursor = revision;
-                for event in store.events_after(self.request.kind, revision)? {
-                    self.push_event(&event);
-                }
+                // Whether the start is still kept is known at once.
+                store.events_after(self.request.kind, revision)?;
+                self.behind = true;
                 Ok(())
             }),
             Start::Everything { marked } => core.read(|store| {
@@ -114,13 +128,10 @@ impl Watch {
                     ..Query::default()
                 };
                 let page = store.list(self.request.kind, &query)?;
-                for object in page.items {
-                    self.push_object("ADDED", &object);
-                }
+                self.initial = page.items.into();
                 self.cursor = page.revision;
-                if marked {
-                    self.push_bookmark(page.revision, true);
-                }
+                self.mark_initial = marked;
+                self.behind = true;
                 Ok(())
             }),
         }
@@ -133,6 +144,10 @@ impl Watch {
             }
             if self.ended {
                 return None;
+            }
+            if self.behind {
+                self.catch_up(false);
+                continue;
             }
             let (deadline, bookmark) = (self.deadline, self.next_bookmark);
             let wake = tokio::select! {
@@ -150,6 +165,8 @@ impl Watch {
                 }
                 Wake::Deadline => {
                     self.catch_up(self.request.bookmarks);
+                    // What did not fit in this piece is left to the next watch.
+                    self.behind = false;
                     self.ended = true;
                 }
                 Wake::End => self.ended = true,
@@ -157,25 +174,53 @@ impl Watch {
         }
     }
 
-    /// Writes out what happened since the last time.
+    /// Writes out what happened since the last time, as much of it as fits in one piece.
     fn catch_up(&mut self, bookmark: bool) {
+        self.behind = false;
+        if !self.push_initial() {
+            self.behind = true;
+            return;
+        }
         self.changes.mark_seen();
         let core = self.core.clone();
         core.read(|store| match store.events_after(self.request.kind, self.cursor) {
             Ok(events) => {
                 for event in events {
+                    if self.out.len() >= CHUNK {
+                        self.behind = true;
+                        return;
+                    }
                     self.push_event(&event);
                 }
                 if bookmark {
                     self.cursor = store.published();
                     self.push_bookmark(store.published(), false);
                 }
+                // A kind that has gone has no more events.
+                self.ended |= !is_served(store, self.request.kind);
             }
-            Err(status) => {
-                self.push("ERROR", &status.to_json());
-                self.ended = true;
-            }
+            Err(status) => self.fail(&status),
         });
+    }
+
+    /// Says why the watch ends.
+    fn fail(&mut self, status: &Status) {
+        self.push("ERROR", &status.to_json());
+        self.ended = true;
+    }
+
+    /// Writes out the beginning; false if there is more than fits in one piece.
+    fn push_initial(&mut self) -> bool {
+        while let Some(object) = self.initial.pop_front() {
+            self.push_object("ADDED", &object);
+            if self.out.len() >= CHUNK {
+                return false;
+            }
+        }
+        if std::mem::take(&mut self.mark_initial) {
+            self.push_bookmark(self.cursor, true);
+        }
+        true
     }
 
     fn push_event(&mut self, event: &Event) {
@@ -203,26 +248,13 @@ impl Watch {
     }
 
     fn push_bookmark(&mut self, revision: u64, initial_events_end: bool) {
-        let kind = self.request.kind;
-        let annotations =
-            if initial_events_end { r#","annotations":{"k8s.io/initial-events-end":"true"}"# } else { "" };
-        let object = format!(
-            r#"{{"kind":"{}","apiVersion":"{}","metadata":{{"resourceVersion":"{revision}","creationTimestamp":null{annotations}}}}}"#,
-            kind.kind,
-            kind.api_version()
-        );
+        let object = self.view.bookmark(revision, initial_events_end).to_string();
         self.push("BOOKMARK", object.as_bytes());
     }
 
     fn push_object(&mut self, event_type: &str, object: &Object) {
-        match self.request.form {
-            Form::Objects => self.push(event_type, &object.json),
-            Form::Table => {
-                let metadata = json!({"resourceVersion": object.revision.to_string()});
-                let table = table::table(self.request.kind, [object], metadata, self.core.now());
-                self.push(event_type, &table);
-            }
-        }
+        let shown = self.view.object(object, self.core.now());
+        self.push(event_type, &shown);
     }
 
     fn push(&mut self, event_type: &str, object: &[u8]) {
@@ -232,6 +264,10 @@ impl Watch {
         self.out.extend_from_slice(object);
         self.out.extend_from_slice(b"}\n");
     }
+}
+
+fn is_served(store: &Store, kind: &Kind) -> bool {
+    !kind.custom || store.kinds().iter().any(|k| *k == *kind)
 }
 
 async fn until(at: Option<Instant>) {

@@ -1,5 +1,7 @@
 //! PersistentVolumeClaim.
 
+use std::collections::BTreeSet;
+
 use serde::Deserialize;
 
 use crate::access_mode::AccessModes;
@@ -38,6 +40,14 @@ projection! {
         pub conditions: Vec<Condition>,
         /// The VolumeAttributesClass in effect.
         pub current_volume_attributes_class_name: Option<String>,
+        /// A change of the VolumeAttributesClass under way.
+        pub modify_volume_status: ModifyVolumeStatus,
+    }
+
+    /// A change of the VolumeAttributesClass under way.
+    pub struct ModifyVolumeStatus {
+        /// The class it aims at.
+        pub target_volume_attributes_class_name: String,
     }
 
     /// The only resource of a volume: `storage`.
@@ -123,6 +133,13 @@ impl Claim {
     /// The VolumeAttributesClass's name, empty if none.
     pub fn attributes_class(&self) -> &str {
         self.spec.volume_attributes_class_name.as_deref().unwrap_or_default()
+    }
+
+    /// Every VolumeAttributesClass it names: wanted, in effect and aimed at, each once.
+    pub fn attributes_classes(&self) -> BTreeSet<&str> {
+        let current = self.status.current_volume_attributes_class_name.as_deref().unwrap_or_default();
+        let target = self.status.modify_volume_status.target_volume_attributes_class_name.as_str();
+        [self.attributes_class(), current, target].into_iter().filter(|name| !name.is_empty()).collect()
     }
 
     /// The size asked for, zero if none.

@@ -2,6 +2,11 @@
 
 use jiff::Timestamp;
 
+/// On a bound claim: no pod that may still run uses it; set by the pv-controller.
+pub const UNUSED: &str = "Unused";
+/// On a claim: why it is not bound, as a kind of reason; set by the pv-controller, gone once it is bound.
+pub const UNBOUND: &str = "Unbound";
+
 text_enum! {
     /// A condition's truth.
     pub enum ConditionStatus {

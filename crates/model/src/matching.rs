@@ -17,9 +17,11 @@ use crate::volume::Volume;
 
 mod index;
 mod misfit;
+mod waiters;
 
 pub use index::Index;
 pub use misfit::{Misfit, Misfits, explain};
+pub use waiters::Waiters;
 
 /// For what place a volume is looked for.
 #[derive(Debug, Clone, Copy)]

@@ -24,6 +24,11 @@ fn sha256_hex(parts: &[&str]) -> String {
     })
 }
 
+/// The pod that erases a volume.
+pub fn recycler_pod(volume: &str) -> String {
+    format!("recycler-for-{volume}")
+}
+
 /// The name of the VolumeAttachment of a CSI volume to a node.
 pub fn attachment(volume_handle: &str, driver: &str, node: &str) -> String {
     format!("csi-{}", sha256_hex(&[volume_handle, driver, node]))

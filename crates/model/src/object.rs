@@ -74,6 +74,7 @@ kinds! {
     CONFIG_MAP = "", "v1", "ConfigMap", "configmaps", true;
     SERVICE_ACCOUNT = "", "v1", "ServiceAccount", "serviceaccounts", true;
     STORAGE_CLASS = "storage.k8s.io", "v1", "StorageClass", "storageclasses", false;
+    ATTRIBUTES_CLASS = "storage.k8s.io", "v1", "VolumeAttributesClass", "volumeattributesclasses", false;
     VOLUME_ATTACHMENT = "storage.k8s.io", "v1", "VolumeAttachment", "volumeattachments", false;
     CSI_DRIVER = "storage.k8s.io", "v1", "CSIDriver", "csidrivers", false;
     CSI_NODE = "storage.k8s.io", "v1", "CSINode", "csinodes", false;

@@ -250,6 +250,21 @@ impl Pod {
         all.into_iter().any(|status| status.state == ContainerState::Running)
     }
 
+    /// Whether it can use nothing any more: ended, or being deleted with no container running.
+    pub fn is_terminated(&self) -> bool {
+        self.is_terminal() || (self.meta.is_deleting() && !self.has_running_containers())
+    }
+
+    /// Whether its node has finished with it: it is being deleted and no time is left to wait for.
+    pub fn is_shut_down(&self) -> bool {
+        self.meta.is_deleting() && self.deletion_grace_period_seconds() == Some(0)
+    }
+
+    /// Its volumes that are claims made for it.
+    pub fn ephemeral_volumes(&self) -> impl Iterator<Item = &PodVolume> {
+        self.spec.volumes.iter().filter(|volume| volume.source == PodVolumeSource::Ephemeral)
+    }
+
     /// How long its deletion may take, in seconds; none while nobody asked for it.
     pub fn deletion_grace_period_seconds(&self) -> Option<i64> {
         self.meta.deletion_grace_period_seconds

@@ -4,8 +4,8 @@ use std::sync::{Arc, Mutex, PoisonError};
 use async_trait::async_trait;
 
 use crate::{
-    Access, Content, DirEntry, Error, FileInfo, FileSystem, Host, LoopDevice, MountOptions, MountTable, Mounter,
-    Result, Usage,
+    Access, Content, DeviceNumber, DirEntry, Error, FileInfo, FileSystem, Host, LoopDevice, LoopOptions, MountOptions,
+    MountTable, Mounter, Place, Result, Usage,
 };
 
 /// Where a [`Counting`] port dies.
@@ -53,11 +53,15 @@ impl Counting {
         self.state().dead
     }
 
+    pub(crate) fn inner(&self) -> &Arc<dyn Host> {
+        &self.inner
+    }
+
     fn state(&self) -> std::sync::MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn look(&self) -> Result<&Arc<dyn Host>> {
+    pub(crate) fn look(&self) -> Result<&Arc<dyn Host>> {
         let state = self.state();
         match state.dead {
             true => Err(Error::Stopped { at: state.changes.len() as u64 }),
@@ -65,7 +69,12 @@ impl Counting {
         }
     }
 
-    async fn change<T>(&self, verb: &str, path: &Path, call: impl Future<Output = Result<T>> + Send) -> Result<T> {
+    pub(crate) async fn change<T>(
+        &self,
+        verb: &str,
+        path: &Path,
+        call: impl Future<Output = Result<T>> + Send,
+    ) -> Result<T> {
         let at = {
             let mut state = self.state();
             let at = state.changes.len() as u64 + 1;
@@ -158,8 +167,16 @@ impl Host for Counting {
         self.look()?.loops().await
     }
 
-    async fn attach_loop(&self, image: &Path, tag: &str) -> Result<LoopDevice> {
-        self.change("attach_loop", image, self.inner.attach_loop(image, tag)).await
+    async fn loop_device(&self, number: DeviceNumber) -> Result<Option<LoopDevice>> {
+        self.look()?.loop_device(number).await
+    }
+
+    async fn attach_loop(&self, image: &Path, tag: &str, options: LoopOptions) -> Result<LoopDevice> {
+        self.change("attach_loop", image, self.inner.attach_loop(image, tag, options)).await
+    }
+
+    async fn refresh_loop(&self, device: &LoopDevice) -> Result<LoopDevice> {
+        self.change("refresh_loop", &device.path, self.inner.refresh_loop(device)).await
     }
 
     async fn detach_loop(&self, device: &LoopDevice) -> Result<()> {
@@ -170,12 +187,32 @@ impl Host for Counting {
         self.look()?.probe(device).await
     }
 
-    async fn make_filesystem(&self, device: &Path, kind: FileSystem) -> Result<()> {
-        self.change("make_filesystem", device, self.inner.make_filesystem(device, kind)).await
+    async fn make_filesystem(&self, device: &Path, kind: FileSystem, options: &[String]) -> Result<()> {
+        self.change("make_filesystem", device, self.inner.make_filesystem(device, kind, options)).await
     }
 
     async fn check_filesystem(&self, device: &Path, kind: FileSystem) -> Result<()> {
         self.change("check_filesystem", device, self.inner.check_filesystem(device, kind)).await
+    }
+
+    async fn filesystem_size(&self, device: &Path) -> Result<Option<u64>> {
+        self.look()?.filesystem_size(device).await
+    }
+
+    async fn grow_filesystem(&self, device: &Path, kind: FileSystem, mounted: &Path) -> Result<()> {
+        self.change("grow_filesystem", device, self.inner.grow_filesystem(device, kind, mounted)).await
+    }
+
+    async fn renew_filesystem_id(&self, device: &Path, kind: FileSystem) -> Result<()> {
+        self.change("renew_filesystem_id", device, self.inner.renew_filesystem_id(device, kind)).await
+    }
+
+    async fn place(&self, path: &Path) -> Result<Option<Place>> {
+        self.look()?.place(path).await
+    }
+
+    async fn create_file(&self, path: &Path) -> Result<()> {
+        self.change("create_file", path, self.inner.create_file(path)).await
     }
 }
 

@@ -45,8 +45,11 @@ pub enum Error {
     /// A program such as mkfs ran and failed.
     #[error("{tool} on {device} ended with {status}: {output}")]
     FinishTool { tool: &'static str, device: PathBuf, status: String, output: String },
+    /// The kernel lets nobody grow a mounted ext4 who has not the right to exceed limits.
+    #[error("growing the mounted file system on {device} needs the capability SYS_RESOURCE; give it to the driver")]
+    GrowWithoutRight { device: PathBuf },
     /// There is no way to make or check this file system here.
-    #[error("making a file system of type {file_system} is not supported; use ext4")]
+    #[error("making a file system of type {file_system} is not supported; use ext4, xfs or btrfs")]
     MakeUnsupported { file_system: FileSystem },
     /// The worker thread that made the call is gone.
     #[error("the call did not finish: {reason}")]

@@ -86,7 +86,7 @@ pub struct Usage {
     pub read_only: bool,
 }
 
-fn failed(action: &'static str, path: &Path) -> impl FnOnce(io::Error) -> Error {
+pub(crate) fn failed(action: &'static str, path: &Path) -> impl FnOnce(io::Error) -> Error {
     move |source| Error::AccessFile { action, path: path.into(), source }
 }
 
@@ -111,18 +111,30 @@ pub(crate) fn create_dir(path: &Path) -> Result<()> {
     DirBuilder::new().recursive(true).mode(0o750).create(path).map_err(failed("make directory", path))
 }
 
+/// rmdir(2) itself refuses a mount point and what holds one, so the table is only read to say which it is.
 pub(crate) fn remove_dir(path: &Path) -> Result<()> {
+    let Err(source) = unless_missing(fs::remove_dir(path)) else { return Ok(()) };
     if let Some(resolved) = resolve(path)?
         && let Some(mount) = MountTable::read()?.under(&resolved).next()
     {
         return Err(Error::RemoveMounted { path: path.into(), mounted: mount.target.clone() });
     }
-    unless_missing(fs::remove_dir(path)).map(drop).map_err(failed("remove directory", path))
+    Err(failed("remove directory", path)(source))
+}
+
+pub(crate) fn create_file(path: &Path) -> Result<()> {
+    let mut options = OpenOptions::new();
+    options.write(true).create(true).truncate(false).mode(0o600).custom_flags(libc::O_NOFOLLOW | libc::O_NONBLOCK);
+    let file = options.open(path).map_err(failed("make", path))?;
+    match file.metadata().map_err(failed("make", path))?.is_file() {
+        true => Ok(()),
+        false => Err(failed("make", path)(io::Error::new(ErrorKind::InvalidInput, "it is there and not a file"))),
+    }
 }
 
 /// The name under which new contents wait. It is fixed, so that an interrupted write leaves at most one of them,
 /// which the next write of the same file replaces: every file here has one writer.
-fn waiting_name(path: &Path) -> PathBuf {
+pub(crate) fn waiting_name(path: &Path) -> PathBuf {
     let mut name = OsString::from(".");
     name.push(path.file_name().unwrap_or_default());
     name.push(".new");
@@ -134,7 +146,7 @@ fn is_waiting_name(name: &OsStr) -> bool {
     bytes.starts_with(b".") && bytes.ends_with(b".new")
 }
 
-fn parent(path: &Path) -> &Path {
+pub(crate) fn parent(path: &Path) -> &Path {
     path.parent().unwrap_or_else(|| Path::new("/"))
 }
 

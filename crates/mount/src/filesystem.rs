@@ -1,20 +1,25 @@
+//! What a device holds, told from its bytes.
+
+mod superblock;
+mod tools;
+
 use std::fmt;
 use std::fs::File;
 use std::io;
 use std::os::unix::fs::FileExt;
 use std::path::Path;
-use std::process::{Command, Stdio};
 use std::str::FromStr;
 
 use crate::{Error, Result};
+
+pub(crate) use self::superblock::size;
+pub(crate) use self::tools::{check, grow, make, renew_id};
 
 /// How much of the start of a device is read: beyond the last known signature (btrfs, 64 KiB) and generous, because
 /// a device is only called blank if all of it is zero.
 const HEAD: u64 = 1 << 20;
 /// How much of the end is read: backup partition tables and RAID superblocks live there.
 const TAIL: u64 = 64 << 10;
-/// How much of a failed program's words is kept.
-const MAX_OUTPUT: usize = 600;
 
 /// A file system this house knows by its signature.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -25,9 +30,9 @@ pub enum FileSystem {
     Ext3,
     /// The default.
     Ext4,
-    /// Recognised, not made.
+    /// Needs 300 MiB at least.
     Xfs,
-    /// Recognised, not made.
+    /// Needs 109 MiB at least.
     Btrfs,
 }
 
@@ -144,46 +149,6 @@ pub(crate) fn probe(device: &Path) -> Result<Content> {
         Ok(classify(&head, &tail))
     };
     read().map_err(|source| Error::AccessFile { action: "read", path: device.into(), source })
-}
-
-pub(crate) fn make(device: &Path, kind: FileSystem) -> Result<()> {
-    match kind {
-        // -F: without a terminal mkfs must not ask. -m 0: the volume is for its pods, none of it for root.
-        // The lazy options leave zeroing to the kernel after the mount: an image starts as zeros.
-        FileSystem::Ext4 => {
-            let options = ["-q", "-F", "-m", "0", "-E", "lazy_itable_init=1,lazy_journal_init=1"];
-            run("mkfs.ext4", &options, device, |code| code == 0)
-        }
-        other => Err(Error::MakeUnsupported { file_system: other }),
-    }
-}
-
-pub(crate) fn check(device: &Path, kind: FileSystem) -> Result<()> {
-    match kind {
-        // e2fsck: 0 clean, 1 repaired, 2 repaired and reboot (which only matters to a mounted root).
-        FileSystem::Ext2 | FileSystem::Ext3 | FileSystem::Ext4 => {
-            run("fsck.ext4", &["-p"], device, |code| (0..=2).contains(&code))
-        }
-        // xfs and btrfs replay their logs on mount and advise against checking before it.
-        FileSystem::Xfs | FileSystem::Btrfs => Ok(()),
-    }
-}
-
-fn run(tool: &'static str, options: &[&str], device: &Path, good: impl Fn(i32) -> bool) -> Result<()> {
-    let output = Command::new(tool)
-        .args(options)
-        .arg(device)
-        .stdin(Stdio::null())
-        .output()
-        .map_err(|source| Error::RunTool { tool, device: device.into(), source })?;
-    if output.status.code().is_some_and(good) {
-        return Ok(());
-    }
-    let said = [output.stdout, output.stderr].concat();
-    let words = String::from_utf8_lossy(&said).split_whitespace().collect::<Vec<_>>().join(" ");
-    let output_words = words.chars().take(MAX_OUTPUT).collect();
-    let status = output.status.to_string();
-    Err(Error::FinishTool { tool, device: device.into(), status, output: output_words })
 }
 
 #[cfg(test)]

@@ -5,26 +5,35 @@
 //! one in memory, and [`Counting`] wraps either to stop its user at the n-th change.
 
 mod bind;
+mod clone;
 mod counting;
 mod error;
+mod extents;
 mod files;
 mod filesystem;
+mod freeze;
 mod host;
+mod images;
 mod linux;
 mod loopback;
 mod mounter;
 mod options;
+mod place;
 mod table;
+mod tree;
+mod tune;
 
 pub use counting::{Counting, Stop};
 pub use error::Error;
 pub use files::{DirEntry, FileId, FileInfo, FileKind, Usage};
 pub use filesystem::{Content, FileSystem, classify};
 pub use host::Host;
+pub use images::{Images, Space};
 pub use linux::LinuxMounter;
-pub use loopback::{LoopDevice, MAX_TAG};
+pub use loopback::{LoopDevice, LoopOptions, MAX_TAG};
 pub use mounter::{Access, Mounter};
 pub use options::MountOptions;
+pub use place::Place;
 pub use table::{DeviceNumber, Mount, MountTable};
 
 /// What a call of this crate returns.

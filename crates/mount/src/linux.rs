@@ -3,8 +3,8 @@ use std::path::{Path, PathBuf};
 use async_trait::async_trait;
 
 use crate::{
-    Access, Content, DirEntry, Error, FileInfo, FileSystem, Host, LoopDevice, MountOptions, MountTable, Mounter,
-    Result, Usage, bind, files, filesystem, loopback,
+    Access, Content, DeviceNumber, DirEntry, Error, FileInfo, FileSystem, Host, LoopDevice, LoopOptions, MountOptions,
+    MountTable, Mounter, Place, Result, Usage, bind, files, filesystem, loopback, place,
 };
 
 /// The machine this process runs on.
@@ -14,7 +14,7 @@ use crate::{
 #[derive(Debug, Clone, Copy, Default)]
 pub struct LinuxMounter;
 
-async fn blocking<T: Send + 'static>(call: impl FnOnce() -> Result<T> + Send + 'static) -> Result<T> {
+pub(crate) async fn blocking<T: Send + 'static>(call: impl FnOnce() -> Result<T> + Send + 'static) -> Result<T> {
     let finished = tokio::task::spawn_blocking(call).await;
     finished.unwrap_or_else(|error| Err(Error::FinishCall { reason: error.to_string() }))
 }
@@ -103,9 +103,18 @@ impl Host for LinuxMounter {
         blocking(loopback::list).await
     }
 
-    async fn attach_loop(&self, image: &Path, tag: &str) -> Result<LoopDevice> {
+    async fn loop_device(&self, number: DeviceNumber) -> Result<Option<LoopDevice>> {
+        blocking(move || loopback::find(number.minor)).await
+    }
+
+    async fn attach_loop(&self, image: &Path, tag: &str, options: LoopOptions) -> Result<LoopDevice> {
         let (image, tag) = (image.to_owned(), tag.to_owned());
-        blocking(move || loopback::attach(&image, &tag)).await
+        blocking(move || loopback::attach(&image, &tag, options)).await
+    }
+
+    async fn refresh_loop(&self, device: &LoopDevice) -> Result<LoopDevice> {
+        let device = device.clone();
+        blocking(move || loopback::refresh(&device)).await
     }
 
     async fn detach_loop(&self, device: &LoopDevice) -> Result<()> {
@@ -117,13 +126,35 @@ impl Host for LinuxMounter {
         on(device, filesystem::probe).await
     }
 
-    async fn make_filesystem(&self, device: &Path, kind: FileSystem) -> Result<()> {
-        let device = device.to_owned();
-        blocking(move || filesystem::make(&device, kind)).await
+    async fn make_filesystem(&self, device: &Path, kind: FileSystem, options: &[String]) -> Result<()> {
+        let (device, options) = (device.to_owned(), options.to_owned());
+        blocking(move || filesystem::make(&device, kind, &options)).await
     }
 
     async fn check_filesystem(&self, device: &Path, kind: FileSystem) -> Result<()> {
         let device = device.to_owned();
         blocking(move || filesystem::check(&device, kind)).await
+    }
+
+    async fn filesystem_size(&self, device: &Path) -> Result<Option<u64>> {
+        on(device, filesystem::size).await
+    }
+
+    async fn grow_filesystem(&self, device: &Path, kind: FileSystem, mounted: &Path) -> Result<()> {
+        let (device, mounted) = (device.to_owned(), mounted.to_owned());
+        blocking(move || filesystem::grow(&device, kind, &mounted)).await
+    }
+
+    async fn renew_filesystem_id(&self, device: &Path, kind: FileSystem) -> Result<()> {
+        let device = device.to_owned();
+        blocking(move || filesystem::renew_id(&device, kind)).await
+    }
+
+    async fn place(&self, path: &Path) -> Result<Option<Place>> {
+        on(path, place::look).await
+    }
+
+    async fn create_file(&self, path: &Path) -> Result<()> {
+        on(path, files::create_file).await
     }
 }

@@ -4,7 +4,7 @@ mod control;
 
 use std::ffi::OsString;
 use std::fs::{self, File, OpenOptions};
-use std::io::{self, ErrorKind};
+use std::io::{self, ErrorKind, Seek, SeekFrom};
 use std::os::unix::ffi::OsStringExt;
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
@@ -40,6 +40,30 @@ pub struct LoopDevice {
     pub direct_io: bool,
     /// Whether it goes away with its last user: it was detached while somebody looked at it, or made that way.
     pub autoclear: bool,
+    /// Whether writes are refused.
+    pub read_only: bool,
+    /// Its size in bytes.
+    pub size: u64,
+}
+
+/// How a loop device serves its image.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct LoopOptions {
+    /// Whether writes are refused.
+    pub read_only: bool,
+    /// Whether the page cache of the image's file system is bypassed, where that file system can.
+    pub direct_io: bool,
+    /// Whether discarded blocks become holes in the image; an image allocated in advance wants none.
+    pub discard: bool,
+    /// The device's sector size. Left to the kernel it follows the image, and grows when that comes to share blocks:
+    /// a file system made for smaller sectors could then no longer be mounted.
+    pub sector_bytes: u32,
+}
+
+impl Default for LoopOptions {
+    fn default() -> Self {
+        LoopOptions { read_only: false, direct_io: true, discard: true, sector_bytes: 4096 }
+    }
 }
 
 fn failed(action: &'static str, device: &Path) -> impl FnOnce(io::Error) -> Error {
@@ -74,7 +98,7 @@ fn backing(index: u32) -> PathBuf {
 }
 
 /// `None` if the device is not in use.
-fn status(index: u32, device: &File) -> Result<Option<LoopDevice>> {
+fn status(index: u32, mut device: &File) -> Result<Option<LoopDevice>> {
     let path = node(index);
     match control::status(device) {
         Ok(status) => Ok(Some(LoopDevice {
@@ -84,6 +108,8 @@ fn status(index: u32, device: &File) -> Result<Option<LoopDevice>> {
             tag: status.tag(),
             direct_io: status.flags & control::DIRECT_IO != 0,
             autoclear: status.flags & control::AUTOCLEAR != 0,
+            read_only: status.flags & control::READ_ONLY != 0,
+            size: device.seek(SeekFrom::End(0)).map_err(failed("read the size of", &path))?,
             path,
         })),
         Err(nix::errno::Errno::ENXIO) => Ok(None),
@@ -108,36 +134,67 @@ pub(crate) fn list() -> Result<Vec<LoopDevice>> {
     indices.sort_unstable();
     let mut devices = Vec::new();
     for index in indices {
-        match open(index, false) {
-            Ok(file) => devices.extend(status(index, &file)?),
-            // Released between the listing and now.
-            Err(error) if matches!(error.os_error(), Some(libc::ENXIO | libc::ENODEV)) => {}
-            Err(error) => return Err(error),
-        }
+        devices.extend(find(index)?);
     }
     Ok(devices)
 }
 
-pub(crate) fn attach(image: &Path, tag: &str) -> Result<LoopDevice> {
+/// `None` if the device does not exist or serves nothing.
+pub(crate) fn find(index: u32) -> Result<Option<LoopDevice>> {
+    match open(index, false) {
+        Ok(file) => status(index, &file),
+        Err(error) if matches!(error.os_error(), Some(libc::ENXIO | libc::ENODEV)) => Ok(None),
+        Err(error) => Err(error),
+    }
+}
+
+pub(crate) fn attach(image: &Path, tag: &str, options: LoopOptions) -> Result<LoopDevice> {
     if tag.len() > MAX_TAG {
         return Err(Error::TagLoop { tag: tag.into(), max: MAX_TAG });
     }
-    let open_image = OpenOptions::new().read(true).write(true).custom_flags(libc::O_NOFOLLOW).open(image);
+    let open_image = OpenOptions::new()
+        .read(true)
+        .write(!options.read_only)
+        .custom_flags(libc::O_NOFOLLOW | libc::O_NONBLOCK)
+        .open(image);
     let file = open_image.map_err(|source| Error::AccessFile { action: "open image", path: image.into(), source })?;
     let control = Path::new(CONTROL);
     let controller = OpenOptions::new().read(true).write(true).open(control).map_err(failed("open", control))?;
     for _ in 0..ATTEMPTS {
         let index = control::find_free(&controller).map_err(|errno| failed("find a free", control)(errno.into()))?;
         let device = open(index, true)?;
-        match control::configure(&device, &file, tag) {
+        match control::configure(&device, &file, tag, options) {
             Ok(()) => {}
             Err(nix::errno::Errno::EBUSY) => continue,
             Err(errno) => return Err(failed("set up", &node(index))(errno.into())),
+        }
+        if !options.discard {
+            forbid_discard(index)?;
         }
         let found = status(index, &device)?;
         return found.ok_or_else(|| failed("read the status of", &node(index))(io::Error::from(ErrorKind::NotFound)));
     }
     Err(Error::FindFreeLoop { attempts: ATTEMPTS })
+}
+
+fn forbid_discard(index: u32) -> Result<()> {
+    let limit = PathBuf::from(format!("/sys/block/loop{index}/queue/discard_max_bytes"));
+    match fs::write(&limit, "0") {
+        // Where /sys is read-only (in a container that is not privileged) discards stay possible.
+        Err(error) if !matches!(error.raw_os_error(), Some(libc::EROFS | libc::EACCES)) => {
+            Err(failed("forbid discards on", &node(index))(error))
+        }
+        _ => Ok(()),
+    }
+}
+
+/// Lets the device see that its image has grown.
+pub(crate) fn refresh(device: &LoopDevice) -> Result<LoopDevice> {
+    let index = device.number.minor;
+    let file = open(index, false)?;
+    control::set_capacity(&file).map_err(|errno| failed("grow", &device.path)(errno.into()))?;
+    let found = status(index, &file)?;
+    found.ok_or_else(|| failed("read the status of", &device.path)(io::Error::from(ErrorKind::NotFound)))
 }
 
 /// The kernel lets go when the last opener closes: at once, unless somebody just looks at the device.

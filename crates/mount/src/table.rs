@@ -96,6 +96,17 @@ impl MountTable {
         self.iter().filter(move |mount| mount.target.starts_with(path))
     }
 
+    /// Whether two mounts cover the same directory, seen at two places: one of them came by propagation, and goes
+    /// with the other.
+    pub fn cover_the_same(&self, one: &Mount, other: &Mount) -> bool {
+        let covered = |mount: &Mount| {
+            let parent = self.iter().find(|parent| parent.id == mount.parent)?;
+            let inner = mount.target.strip_prefix(&parent.target).ok()?;
+            Some((parent.device, parent.root.join(inner)))
+        };
+        one.id == other.id || covered(one).is_some_and(|place| covered(other) == Some(place))
+    }
+
     /// The mounts that show files of this device.
     pub fn on(&self, device: DeviceNumber) -> impl DoubleEndedIterator<Item = &Mount> {
         self.iter().filter(move |mount| mount.device == device)
@@ -210,6 +221,20 @@ mod tests {
         let under: Vec<_> = table.under(Path::new("/mnt/a")).map(|mount| mount.id).collect();
         assert_eq!(under, [52, 53]);
         assert_eq!(table.on(DeviceNumber { major: 7, minor: 3 }).count(), 2);
+    }
+
+    #[test]
+    fn a_mount_that_propagated_covers_the_same_directory_and_a_bind_mount_elsewhere_does_not() {
+        let text = b"1 0 8:1 / / rw - ext4 a rw\n\
+            2 1 8:1 /kubelet /host/kubelet rw shared:1 - ext4 a rw\n\
+            3 1 7:0 / /kubelet/stage rw shared:2 - ext4 b rw\n\
+            4 2 7:0 / /host/kubelet/stage rw shared:2 - ext4 b rw\n\
+            5 1 7:0 / /kubelet/pod rw shared:2 - ext4 b rw\n";
+        let table = MountTable::parse(text).unwrap();
+        let [staged, copy, published] =
+            ["/kubelet/stage", "/host/kubelet/stage", "/kubelet/pod"].map(|path| table.at(Path::new(path)).unwrap());
+        assert!(table.cover_the_same(staged, copy) && table.cover_the_same(staged, staged));
+        assert!(!table.cover_the_same(staged, published));
     }
 
     #[test]

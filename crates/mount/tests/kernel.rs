@@ -7,7 +7,9 @@ use std::process::Command;
 
 use nix::mount::{MsFlags, mount};
 use nix::sched::{CloneFlags, unshare};
-use stowage_mount::{Access, Content, FileSystem, Host, LinuxMounter, LoopDevice, MountOptions, MountTable, Mounter};
+use stowage_mount::{
+    Access, Content, FileSystem, Host, LinuxMounter, LoopDevice, LoopOptions, MountOptions, MountTable, Mounter,
+};
 
 const HOST: LinuxMounter = LinuxMounter;
 
@@ -44,7 +46,7 @@ impl Drop for Attached {
 
 async fn attached(image: &Path, tag: &str) -> Attached {
     HOST.create_image(image, 64 << 20).await.unwrap();
-    Attached(HOST.attach_loop(image, tag).await.unwrap())
+    Attached(HOST.attach_loop(image, tag, LoopOptions::default()).await.unwrap())
 }
 
 fn tag(name: &str) -> String {
@@ -115,7 +117,7 @@ fn an_image_becomes_a_device_a_file_system_and_a_mount_of_the_promised_size() {
         assert_eq!(found.image, HOST.stat(&image).await.unwrap().unwrap().id);
 
         assert_eq!(HOST.probe(&found.path).await.unwrap(), Content::Blank);
-        HOST.make_filesystem(&found.path, FileSystem::Ext4).await.unwrap();
+        HOST.make_filesystem(&found.path, FileSystem::Ext4, &[]).await.unwrap();
         assert_eq!(HOST.probe(&found.path).await.unwrap(), Content::FileSystem(FileSystem::Ext4));
         HOST.check_filesystem(&found.path, FileSystem::Ext4).await.unwrap();
 
@@ -165,7 +167,9 @@ fn devices_taken_at_the_same_time_are_different_ones() {
             let image = dir.join(number.to_string());
             HOST.create_image(&image, 1 << 20).await.unwrap();
             tasks.push(tokio::spawn(async move {
-                Attached(HOST.attach_loop(&image, &tag(&format!("race{number}"))).await.unwrap())
+                Attached(
+                    HOST.attach_loop(&image, &tag(&format!("race{number}")), LoopOptions::default()).await.unwrap(),
+                )
             }));
         }
         let mut devices = Vec::new();

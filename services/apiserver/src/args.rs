@@ -6,7 +6,9 @@ use clap::Parser;
 use tokio::signal::unix::{SignalKind, signal};
 use tracing_subscriber::EnvFilter;
 
-use crate::run::{Options, run};
+use stowage_apiserver::Limits;
+
+use crate::run::{Access, Authorization, Options, bind_with};
 
 /// The Kubernetes API for one machine.
 #[derive(Debug, Parser)]
@@ -21,6 +23,21 @@ pub struct Args {
     /// File to write an administrator's kubeconfig to, once the server answers.
     #[arg(long, value_name = "FILE")]
     pub kubeconfig_out: Option<PathBuf>,
+    /// File of static tokens: lines of token,user,uid,"group1,group2".
+    #[arg(long, value_name = "FILE")]
+    pub token_auth_file: Option<PathBuf>,
+    /// Certificates of a further authority whose client certificates are accepted.
+    #[arg(long, value_name = "FILE")]
+    pub client_ca_file: Option<PathBuf>,
+    /// Who may do what: AlwaysAllow (everyone who is known, everything) or RBAC.
+    #[arg(long, default_value = "AlwaysAllow", value_name = "MODE")]
+    pub authorization_mode: Authorization,
+    /// Most requests that only read, at a time; more are answered with 429.
+    #[arg(long, default_value_t = Limits::default().reading)]
+    pub max_requests_inflight: usize,
+    /// Most requests that change something, at a time; more are answered with 429.
+    #[arg(long, default_value_t = Limits::default().mutating)]
+    pub max_mutating_requests_inflight: usize,
     /// What to log: error, warn, info, debug, trace, or a filter such as stowage_apiserver=debug.
     #[arg(long, default_value = "info")]
     pub log: String,
@@ -40,8 +57,15 @@ impl Args {
                 _ = interrupt.recv() => {}
             }
         };
-        let Self { listen, data_dir, kubeconfig_out, log: _ } = self;
-        run(Options { listen, data_dir, kubeconfig_out }, stop).await?;
+        let limits = Limits { reading: self.max_requests_inflight, mutating: self.max_mutating_requests_inflight };
+        let access = Access {
+            token_auth_file: self.token_auth_file,
+            client_ca_file: self.client_ca_file,
+            authorization: self.authorization_mode,
+            limits,
+        };
+        let Self { listen, data_dir, kubeconfig_out, .. } = self;
+        bind_with(Options { listen, data_dir, kubeconfig_out }, access).await?.run(stop).await?;
         Ok(())
     }
 }

@@ -9,4 +9,4 @@ mod args;
 mod run;
 
 pub use args::Args;
-pub use run::{Bound, Error, Options, bind, run};
+pub use run::{Access, Authorization, Bound, Error, Options, bind, bind_with, run};

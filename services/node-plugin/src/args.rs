@@ -12,8 +12,14 @@ use stowage_runtime::shutdown::Shutdown;
 
 use crate::pool::is_pool_name;
 
-/// The name clusters know this driver by unless told otherwise.
+/// The name clusters know the shared driver by unless told otherwise.
 pub const DRIVER_NAME: &str = "shared.csi.stowage.dev";
+/// The name clusters know the local driver by unless told otherwise.
+pub const LOCAL_DRIVER_NAME: &str = "local.csi.stowage.dev";
+/// The topology key under which a node of the local driver is known; its value is the node's name.
+pub const TOPOLOGY_KEY: &str = "topology.stowage.dev/node";
+/// CSI's and Kubernetes' limit for a topology value, in bytes.
+const MAX_TOPOLOGY_VALUE: usize = 63;
 /// CSI's limit for a plugin name, in characters.
 const MAX_DRIVER_NAME: usize = 63;
 /// Node names become file names in the pool; Kubernetes allows 253 bytes, a file name with our endings 255.
@@ -30,9 +36,28 @@ pub enum Mode {
     All,
 }
 
+/// Which of the two drivers this process is: whether volumes must be attached is a property of a driver's name.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum Kind {
+    /// Pools that only this node sees: no attachments, topology by node; every node runs it with --mode all.
+    Local,
+    /// Pools that several nodes see: one controller, and a node uses a volume only while it is attached to it.
+    Shared,
+}
+
+impl Kind {
+    pub fn driver_name(self) -> &'static str {
+        match self {
+            Kind::Local => LOCAL_DRIVER_NAME,
+            Kind::Shared => DRIVER_NAME,
+        }
+    }
+}
+
 /// What the driver needs to know, checked.
 #[derive(Debug, Clone)]
 pub struct Options {
+    pub kind: Kind,
     pub driver_name: String,
     pub endpoint: Endpoint,
     pub socket_mode: SocketMode,
@@ -41,6 +66,8 @@ pub struct Options {
     pub mode: Mode,
     /// How many times the space of a pool may be promised; 1 promises only what is there.
     pub overcommit: f64,
+    /// How many volumes this node may have at once; 0 leaves it to the cluster.
+    pub max_volumes: i64,
 }
 
 /// One `--pool NAME=PATH`.
@@ -66,7 +93,7 @@ impl FromStr for PoolOption {
     }
 }
 
-/// A CSI driver for volumes in pools that several nodes see.
+/// A CSI driver for volumes in pools of this node, or in pools that several nodes see.
 #[derive(Debug, Parser)]
 #[command(name = "node-plugin", version)]
 pub struct Args {
@@ -85,12 +112,18 @@ pub struct Args {
     /// Which services to offer
     #[arg(long, value_enum, default_value_t = Mode::All)]
     mode: Mode,
-    /// Name of the driver
-    #[arg(long, value_name = "NAME", default_value = DRIVER_NAME, value_parser = parse_driver_name)]
-    drivername: String,
+    /// Which driver to be
+    #[arg(long, value_enum, default_value_t = Kind::Shared)]
+    driver: Kind,
+    /// Name of the driver [default: local.csi.stowage.dev or shared.csi.stowage.dev, by --driver]
+    #[arg(long, value_name = "NAME", value_parser = parse_driver_name)]
+    drivername: Option<String>,
     /// How many times the space of a pool may be promised to volumes
     #[arg(long, value_name = "FACTOR", default_value_t = 1.0, value_parser = parse_overcommit)]
     overcommit: f64,
+    /// How many volumes this node may have at once; 0 leaves it to the cluster
+    #[arg(long, value_name = "NUMBER", default_value_t = 0, value_parser = clap::value_parser!(i64).range(0..))]
+    max_volumes_per_node: i64,
     #[command(flatten)]
     log: LogArgs,
 }
@@ -105,14 +138,22 @@ impl Args {
                 pool.path.display()
             );
         }
+        anyhow::ensure!(
+            self.driver == Kind::Shared || is_topology_value(&self.nodeid),
+            "--nodeid {} cannot be a topology value; use at most {MAX_TOPOLOGY_VALUE} bytes with a letter or digit at both ends",
+            self.nodeid
+        );
+        let driver_name = self.drivername.clone().unwrap_or_else(|| self.driver.driver_name().to_owned());
         Ok(Options {
-            driver_name: self.drivername.clone(),
+            kind: self.driver,
+            driver_name,
             endpoint: self.endpoint.clone(),
             socket_mode: self.socket_mode,
             node_id: self.nodeid.clone(),
             pools: self.pools.clone(),
             mode: self.mode,
             overcommit: self.overcommit,
+            max_volumes: self.max_volumes_per_node,
         })
     }
 
@@ -132,6 +173,11 @@ impl Args {
 pub fn is_node_id(text: &str) -> bool {
     let fits = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '.' | '_');
     !text.is_empty() && text.len() <= MAX_NODE_ID && !text.starts_with('.') && text.chars().all(fits)
+}
+
+fn is_topology_value(text: &str) -> bool {
+    let ends = [text.bytes().next(), text.bytes().last()];
+    text.len() <= MAX_TOPOLOGY_VALUE && ends.iter().all(|end| end.is_some_and(|byte| byte.is_ascii_alphanumeric()))
 }
 
 fn parse_node_id(text: &str) -> Result<String, String> {
@@ -173,6 +219,17 @@ mod tests {
         assert_eq!(options.driver_name, DRIVER_NAME);
         assert_eq!(options.mode, Mode::Node);
         assert_eq!(options.pools[1], PoolOption { name: "b".into(), path: "/mnt/b=c".into() });
+    }
+
+    #[test]
+    fn each_driver_has_its_own_name_unless_told_otherwise() {
+        let name = |words: &[&str]| parse(words).unwrap().options().unwrap().driver_name;
+        assert_eq!(name(&["--pool=a=/x", "--driver=local"]), LOCAL_DRIVER_NAME);
+        assert_eq!(name(&["--pool=a=/x", "--driver=local", "--drivername=disks.example.org"]), "disks.example.org");
+        let long = format!("--nodeid={}", "n".repeat(64));
+        let words = ["node-plugin", "--endpoint=unix:///run/csi.sock", "--pool=a=/x", "--driver=local", &long];
+        let args: Args = stowage_runtime::flags::try_parse_from(words.into_iter().map(Into::into)).unwrap();
+        assert!(args.options().unwrap_err().to_string().contains("at most 63 bytes"));
     }
 
     #[test]

@@ -2,28 +2,42 @@ use stowage_csi::v1::VolumeCapability;
 use stowage_csi::v1::volume_capability::access_mode::Mode;
 use stowage_csi::v1::volume_capability::{AccessType, MountVolume};
 
+use crate::volume::Backend;
+
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Error {
     #[error("{field} is missing; say how the volume will be used")]
     Missing { field: &'static str },
-    #[error("block volumes are not supported; ask for volume mode Filesystem")]
-    Block,
     #[error(
-        "access mode {mode} is not supported: an image is used by one node at a time; use ReadWriteOnce or ReadWriteOncePod"
+        "access mode {mode} is not supported: an image is used by one node at a time; use ReadWriteOnce, ReadWriteOncePod or backend=directory"
     )]
     MultiNode { mode: &'static str },
     #[error("access_mode.mode {value} is unknown; use SINGLE_NODE_WRITER")]
     UnknownMode { value: i32 },
     #[error("volume_mount_group {value:?} is not supported; leave it to the kubelet's fsGroup")]
     MountGroup { value: String },
+    #[error("volume_capabilities ask for a block device and for a mounted file system; ask for one of them")]
+    TwoAccessTypes,
+    #[error("a volume with backend=directory has no block device; ask for volume mode Filesystem")]
+    BlockDirectory,
 }
 
-/// A volume capability this driver can honour.
+/// How a volume is seen by those who use it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Access {
+    Block,
+    Mount(MountVolume),
+}
+
+/// A volume capability this driver can understand.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Capability {
     pub mode: Mode,
-    pub mount: MountVolume,
+    pub access: Access,
 }
+
+const NO_MOUNT: &MountVolume =
+    &MountVolume { fs_type: String::new(), mount_flags: Vec::new(), volume_mount_group: String::new() };
 
 impl Capability {
     pub fn read(capability: Option<&VolumeCapability>) -> Result<Self, Error> {
@@ -31,30 +45,91 @@ impl Capability {
         let value = capability.access_mode.ok_or(Error::Missing { field: "volume_capability.access_mode" })?.mode;
         let mode = match Mode::try_from(value) {
             Ok(Mode::Unknown) | Err(_) => return Err(Error::UnknownMode { value }),
-            Ok(mode @ (Mode::MultiNodeReaderOnly | Mode::MultiNodeSingleWriter | Mode::MultiNodeMultiWriter)) => {
-                return Err(Error::MultiNode { mode: mode.as_str_name() });
-            }
             Ok(mode) => mode,
         };
-        let mount = match &capability.access_type {
+        let access = match &capability.access_type {
             None => return Err(Error::Missing { field: "volume_capability.access_type" }),
-            Some(AccessType::Block(_)) => return Err(Error::Block),
-            Some(AccessType::Mount(mount)) => mount.clone(),
+            Some(AccessType::Block(_)) => Access::Block,
+            Some(AccessType::Mount(mount)) if mount.volume_mount_group.is_empty() => Access::Mount(mount.clone()),
+            Some(AccessType::Mount(mount)) => {
+                return Err(Error::MountGroup { value: mount.volume_mount_group.clone() });
+            }
         };
-        match mount.volume_mount_group.is_empty() {
-            true => Ok(Capability { mode, mount }),
-            false => Err(Error::MountGroup { value: mount.volume_mount_group }),
+        Ok(Capability { mode, access })
+    }
+
+    /// All of them, which agree on block device or file system.
+    pub fn read_all(capabilities: &[VolumeCapability]) -> Result<Vec<Self>, Error> {
+        if capabilities.is_empty() {
+            return Err(Error::Missing { field: "volume_capabilities" });
+        }
+        let read = capabilities.iter().map(|capability| Self::read(Some(capability))).collect::<Result<Vec<_>, _>>()?;
+        match read.iter().all(|capability| capability.is_block() == read[0].is_block()) {
+            true => Ok(read),
+            false => Err(Error::TwoAccessTypes),
         }
     }
 
-    pub fn read_all(capabilities: &[VolumeCapability]) -> Result<Vec<Self>, Error> {
-        match capabilities {
-            [] => Err(Error::Missing { field: "volume_capabilities" }),
-            all => all.iter().map(|capability| Self::read(Some(capability))).collect(),
+    /// Refuses what a volume of this backend cannot give.
+    ///
+    /// In the local driver (`attach` false) "several nodes" is granted: its topology brings all of a volume's pods to
+    /// the one node that has it. In a shared pool only a directory can be used by several nodes at once.
+    pub fn check(&self, attach: bool, backend: Backend) -> Result<(), Error> {
+        if self.is_block() && backend == Backend::Directory {
+            return Err(Error::BlockDirectory);
         }
+        match attach && backend == Backend::Image && self.is_multi_node() {
+            true => Err(Error::MultiNode { mode: self.mode.as_str_name() }),
+            false => Ok(()),
+        }
+    }
+
+    pub fn is_block(&self) -> bool {
+        self.access == Access::Block
+    }
+
+    /// What is to be mounted and how; nothing is asked for a block device.
+    pub fn mount(&self) -> &MountVolume {
+        match &self.access {
+            Access::Mount(mount) => mount,
+            Access::Block => NO_MOUNT,
+        }
+    }
+
+    pub fn is_multi_node(&self) -> bool {
+        matches!(self.mode, Mode::MultiNodeReaderOnly | Mode::MultiNodeSingleWriter | Mode::MultiNodeMultiWriter)
     }
 
     pub fn reads_only(&self) -> bool {
-        self.mode == Mode::SingleNodeReaderOnly
+        matches!(self.mode, Mode::SingleNodeReaderOnly | Mode::MultiNodeReaderOnly)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use stowage_csi::v1::volume_capability::{AccessMode, BlockVolume};
+
+    use super::*;
+
+    fn capability(mode: Mode, block: bool) -> VolumeCapability {
+        let access = if block { AccessType::Block(BlockVolume {}) } else { AccessType::Mount(MountVolume::default()) };
+        VolumeCapability { access_mode: Some(AccessMode { mode: mode.into() }), access_type: Some(access) }
+    }
+
+    #[test]
+    fn several_nodes_are_granted_where_they_can_all_reach_the_data() {
+        let shared = Capability::read(Some(&capability(Mode::MultiNodeMultiWriter, false))).unwrap();
+        assert!(matches!(shared.check(true, Backend::Image), Err(Error::MultiNode { .. })));
+        assert_eq!(shared.check(true, Backend::Directory), Ok(()));
+        assert_eq!(shared.check(false, Backend::Image), Ok(()));
+    }
+
+    #[test]
+    fn a_volume_is_a_block_device_or_a_file_system_and_a_directory_is_never_a_device() {
+        let (block, mount) = (capability(Mode::SingleNodeWriter, true), capability(Mode::SingleNodeWriter, false));
+        assert_eq!(Capability::read_all(&[block.clone(), mount]), Err(Error::TwoAccessTypes));
+        let block = Capability::read(Some(&block)).unwrap();
+        assert!(block.is_block() && block.mount() == NO_MOUNT);
+        assert_eq!(block.check(false, Backend::Directory), Err(Error::BlockDirectory));
     }
 }

@@ -1,36 +1,62 @@
-//! The Controller service: volumes are made, found, handed to a node, and removed.
+//! The Controller service: volumes are made, found, copied, changed, handed to a node, and removed.
 
 mod attach;
+mod capacity;
+mod changes;
+pub mod copying;
 mod error;
 mod listing;
-mod volumes;
+pub mod snapshots;
+mod source;
+mod topology;
+pub mod volumes;
 
 use std::sync::Arc;
 
 use stowage_csi::v1::controller_server::Controller;
 use stowage_csi::v1::controller_service_capability::{self, Rpc, rpc};
-use stowage_csi::v1::{
-    ControllerGetCapabilitiesRequest, ControllerGetCapabilitiesResponse, ControllerPublishVolumeRequest,
-    ControllerPublishVolumeResponse, ControllerServiceCapability, ControllerUnpublishVolumeRequest,
-    ControllerUnpublishVolumeResponse, CreateVolumeRequest, CreateVolumeResponse, DeleteVolumeRequest,
-    DeleteVolumeResponse, GetCapacityRequest, GetCapacityResponse, ListVolumesRequest, ListVolumesResponse,
-    ValidateVolumeCapabilitiesRequest, ValidateVolumeCapabilitiesResponse,
-};
+use stowage_csi::v1::*;
 use tonic::{Request, Response, Status};
 
 pub use self::error::Error;
 use crate::driver::Shared;
 
-const CAPABILITIES: [rpc::Type; 6] = [
+/// CSI's limit for strings, in bytes.
+const MAX_NAME: usize = 128;
+
+const CAPABILITIES: [rpc::Type; 12] = [
     rpc::Type::CreateDeleteVolume,
-    rpc::Type::PublishUnpublishVolume,
     rpc::Type::ListVolumes,
-    rpc::Type::ListVolumesPublishedNodes,
     rpc::Type::GetCapacity,
+    rpc::Type::CreateDeleteSnapshot,
+    rpc::Type::ListSnapshots,
+    rpc::Type::GetSnapshot,
+    rpc::Type::CloneVolume,
+    rpc::Type::ExpandVolume,
+    rpc::Type::ModifyVolume,
+    rpc::Type::GetVolume,
+    rpc::Type::VolumeCondition,
     rpc::Type::SingleNodeMultiWriter,
 ];
+/// What the shared driver can besides.
+const ATTACH_CAPABILITIES: [rpc::Type; 2] = [rpc::Type::PublishUnpublishVolume, rpc::Type::ListVolumesPublishedNodes];
 
 pub struct Service(pub Arc<Shared>);
+
+/// The names CSI allows.
+pub fn check_name(name: &str) -> Result<(), Error> {
+    let refuse = |reason| Error::ReadName { name: name.chars().take(MAX_NAME).collect(), reason };
+    if name.is_empty() {
+        return Err(Error::ReadField { field: "name" });
+    }
+    if name.len() > MAX_NAME {
+        return Err(refuse("it is longer than 128 bytes"));
+    }
+    match name.chars().any(|c| c.is_control() && !matches!(c, '\t' | '\n' | '\r')) {
+        true => Err(refuse("it holds control characters")),
+        false => Ok(()),
+    }
+}
 
 #[tonic::async_trait]
 impl Controller for Service {
@@ -41,7 +67,8 @@ impl Controller for Service {
         let capability = |kind: rpc::Type| ControllerServiceCapability {
             r#type: Some(controller_service_capability::Type::Rpc(Rpc { r#type: kind.into() })),
         };
-        let capabilities = CAPABILITIES.into_iter().map(capability).collect();
+        let attach = self.0.attach.then_some(ATTACH_CAPABILITIES).into_iter().flatten();
+        let capabilities = CAPABILITIES.into_iter().chain(attach).map(capability).collect();
         Ok(Response::new(ControllerGetCapabilitiesResponse { capabilities }))
     }
 
@@ -81,24 +108,81 @@ impl Controller for Service {
         self.0.finish("ControllerUnpublishVolume", call).await
     }
 
+    async fn controller_expand_volume(
+        &self,
+        request: Request<ControllerExpandVolumeRequest>,
+    ) -> Result<Response<ControllerExpandVolumeResponse>, Status> {
+        let shared = self.0.clone();
+        let call = async move { changes::expand(&shared, &request.into_inner()).await };
+        self.0.finish("ControllerExpandVolume", call).await
+    }
+
+    async fn controller_modify_volume(
+        &self,
+        request: Request<ControllerModifyVolumeRequest>,
+    ) -> Result<Response<ControllerModifyVolumeResponse>, Status> {
+        let shared = self.0.clone();
+        let call = async move { changes::modify(&shared, &request.into_inner()).await };
+        self.0.finish("ControllerModifyVolume", call).await
+    }
+
+    async fn create_snapshot(
+        &self,
+        request: Request<CreateSnapshotRequest>,
+    ) -> Result<Response<CreateSnapshotResponse>, Status> {
+        let shared = self.0.clone();
+        let call = async move { snapshots::create(&shared, &request.into_inner()).await };
+        self.0.finish("CreateSnapshot", call).await
+    }
+
+    async fn delete_snapshot(
+        &self,
+        request: Request<DeleteSnapshotRequest>,
+    ) -> Result<Response<DeleteSnapshotResponse>, Status> {
+        let shared = self.0.clone();
+        let call = async move { snapshots::delete(&shared, &request.into_inner()).await };
+        self.0.finish("DeleteSnapshot", call).await
+    }
+
+    async fn get_snapshot(
+        &self,
+        request: Request<GetSnapshotRequest>,
+    ) -> Result<Response<GetSnapshotResponse>, Status> {
+        Ok(Response::new(snapshots::get(&self.0, &request.into_inner()).await?))
+    }
+
+    async fn list_snapshots(
+        &self,
+        request: Request<ListSnapshotsRequest>,
+    ) -> Result<Response<ListSnapshotsResponse>, Status> {
+        Ok(Response::new(listing::snapshots(&self.0, &request.into_inner()).await?))
+    }
+
+    async fn controller_get_volume(
+        &self,
+        request: Request<ControllerGetVolumeRequest>,
+    ) -> Result<Response<ControllerGetVolumeResponse>, Status> {
+        Ok(Response::new(listing::volume(&self.0, &request.into_inner()).await?))
+    }
+
     async fn validate_volume_capabilities(
         &self,
         request: Request<ValidateVolumeCapabilitiesRequest>,
     ) -> Result<Response<ValidateVolumeCapabilitiesResponse>, Status> {
-        Ok(Response::new(listing::validate(&self.0, request.into_inner()).await?))
+        Ok(Response::new(capacity::validate(&self.0, request.into_inner()).await?))
     }
 
     async fn list_volumes(
         &self,
         request: Request<ListVolumesRequest>,
     ) -> Result<Response<ListVolumesResponse>, Status> {
-        Ok(Response::new(listing::list(&self.0, &request.into_inner()).await?))
+        Ok(Response::new(listing::volumes(&self.0, &request.into_inner()).await?))
     }
 
     async fn get_capacity(
         &self,
         request: Request<GetCapacityRequest>,
     ) -> Result<Response<GetCapacityResponse>, Status> {
-        Ok(Response::new(listing::capacity(&self.0, &request.into_inner()).await?))
+        Ok(Response::new(capacity::get(&self.0, &request.into_inner()).await?))
     }
 }

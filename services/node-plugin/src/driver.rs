@@ -1,17 +1,20 @@
 use std::sync::Arc;
 
 use stowage_csi::v1::controller_server::ControllerServer;
+use stowage_csi::v1::group_controller_server::GroupControllerServer;
 use stowage_csi::v1::identity_server::IdentityServer;
 use stowage_csi::v1::node_server::NodeServer;
+use stowage_csi::v1::snapshot_metadata_server::SnapshotMetadataServer;
 use stowage_mount::Host;
 use tokio_util::task::TaskTracker;
 use tonic::service::Routes;
 use tonic::{Response, Status};
 
-use crate::args::{Mode, Options};
+use crate::args::{Kind, Mode, Options, TOPOLOGY_KEY};
+use crate::handle::Handle;
 use crate::locks::Locks;
 use crate::pool::{self, Pool};
-use crate::{controller, identity, node};
+use crate::{controller, freezing, group, identity, metadata, node};
 
 /// The driver without a socket: its services as routes, for a server or for a client in the same process.
 #[derive(Clone)]
@@ -23,9 +26,14 @@ pub struct Driver {
 impl Driver {
     pub fn new(options: &Options, host: Arc<dyn Host>) -> Self {
         let pools = options.pools.iter().map(|pool| Pool::new(pool, options.overcommit, host.clone())).collect();
+        let local = options.kind == Kind::Local;
         let shared = Shared {
             name: options.driver_name.clone(),
             node: options.node_id.clone(),
+            attach: !local,
+            topology: local.then(|| (TOPOLOGY_KEY.to_owned(), options.node_id.clone())),
+            place: local.then(|| Handle::place_of(&options.node_id)),
+            max_volumes: options.max_volumes,
             pools,
             host,
             locks: Locks::default(),
@@ -36,20 +44,29 @@ impl Driver {
 
     pub fn routes(&self) -> Routes {
         let routes = Routes::new(IdentityServer::new(identity::Service(self.shared.clone())));
-        let controller = || ControllerServer::new(controller::Service(self.shared.clone()));
-        let node = || NodeServer::new(node::Service(self.shared.clone()));
+        let controller = |routes: Routes| {
+            routes
+                .add_service(ControllerServer::new(controller::Service(self.shared.clone())))
+                .add_service(GroupControllerServer::new(group::Service(self.shared.clone())))
+                .add_service(SnapshotMetadataServer::new(metadata::Service(self.shared.clone())))
+        };
+        let node = |routes: Routes| routes.add_service(NodeServer::new(node::Service(self.shared.clone())));
         match self.mode {
-            Mode::Controller => routes.add_service(controller()),
-            Mode::Node => routes.add_service(node()),
-            Mode::All => routes.add_service(controller()).add_service(node()),
+            Mode::Controller => controller(routes),
+            Mode::Node => node(routes),
+            Mode::All => node(controller(routes)),
         }
     }
 
-    /// Looks at each pool once and says what is wrong; a pool may still come later.
-    pub async fn report_pools(&self) {
+    /// To be called before the first request: what an earlier run left frozen is thawed, and what is wrong with a
+    /// pool is said once; it may still come later.
+    pub async fn recover(&self) {
         for pool in &self.shared.pools {
             if let Err(error) = pool.open_for_writing().await {
                 tracing::warn!(pool = pool.name(), %error, "not ready");
+            }
+            if let Err(error) = freezing::thaw_leftovers(&self.shared, pool).await {
+                tracing::error!(pool = pool.name(), %error, "a volume may still be frozen");
             }
         }
     }
@@ -65,6 +82,14 @@ impl Driver {
 pub struct Shared {
     pub name: String,
     pub node: String,
+    /// Whether a node needs a token to use a volume: pools are seen by several nodes.
+    pub attach: bool,
+    /// Key and value by which the cluster knows that volumes are here; none if every node sees the pools.
+    pub topology: Option<(String, String)>,
+    /// How handles of this driver's volumes end.
+    pub place: Option<String>,
+    /// How many volumes this node may have at once; 0 leaves it to the cluster.
+    pub max_volumes: i64,
     pub pools: Vec<Pool>,
     pub host: Arc<dyn Host>,
     pub locks: Locks,
@@ -76,6 +101,24 @@ impl Shared {
         let known = || self.pools.iter().map(Pool::name).collect::<Vec<_>>().join(", ");
         let missing = || pool::Error::FindPool { pool: name.into(), known: known() };
         self.pools.iter().find(|pool| pool.name() == name).ok_or_else(missing)
+    }
+
+    /// The pool in which this volume or snapshot is, if it is one of this node's.
+    pub fn pool_of(&self, handle: &Handle) -> Result<&Pool, pool::Error> {
+        match handle.place() == self.place.as_deref() {
+            true => self.pool(handle.pool()),
+            false => Err(pool::Error::OtherNode { handle: handle.to_string(), node: self.node.clone() }),
+        }
+    }
+
+    /// The handle of what has this key in one of our pools.
+    pub fn id_in(&self, pool: &Pool, key: &str) -> Handle {
+        Handle::new(pool.name(), key, self.place.as_deref()).expect("a pool's name and digests make a handle")
+    }
+
+    /// Runs what goes on after a call was answered; the driver does not stop before its end.
+    pub fn keep(&self, work: impl Future<Output = ()> + Send + 'static) {
+        self.calls.spawn(work);
     }
 
     /// Runs a call to its end even if the caller gives up: half a change is worse than a late one, and the volume

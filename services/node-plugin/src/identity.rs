@@ -1,7 +1,7 @@
 use std::sync::Arc;
 
 use stowage_csi::v1::identity_server::Identity;
-use stowage_csi::v1::plugin_capability::{self, service};
+use stowage_csi::v1::plugin_capability::{self, VolumeExpansion, service, volume_expansion};
 use stowage_csi::v1::{
     GetPluginCapabilitiesRequest, GetPluginCapabilitiesResponse, GetPluginInfoRequest, GetPluginInfoResponse,
     PluginCapability, ProbeRequest, ProbeResponse,
@@ -30,14 +30,25 @@ impl Identity for Service {
         &self,
         _: Request<GetPluginCapabilitiesRequest>,
     ) -> Result<Response<GetPluginCapabilitiesResponse>, Status> {
-        let controller = plugin_capability::Service { r#type: service::Type::ControllerService.into() };
-        let capability = PluginCapability { r#type: Some(plugin_capability::Type::Service(controller)) };
-        Ok(Response::new(GetPluginCapabilitiesResponse { capabilities: vec![capability] }))
+        use plugin_capability::Type;
+        let service = |kind: service::Type| Type::Service(plugin_capability::Service { r#type: kind.into() });
+        let expansion = VolumeExpansion { r#type: volume_expansion::Type::Online.into() };
+        let mut kinds = vec![
+            service(service::Type::ControllerService),
+            service(service::Type::GroupControllerService),
+            service(service::Type::SnapshotMetadataService),
+            Type::VolumeExpansion(expansion),
+        ];
+        if self.0.topology.is_some() {
+            kinds.push(service(service::Type::VolumeAccessibilityConstraints));
+        }
+        let capabilities = kinds.into_iter().map(|kind| PluginCapability { r#type: Some(kind) }).collect();
+        Ok(Response::new(GetPluginCapabilitiesResponse { capabilities }))
     }
 
     async fn probe(&self, _: Request<ProbeRequest>) -> Result<Response<ProbeResponse>, Status> {
         for pool in &self.0.pools {
-            pool.open_for_writing().await.map_err(|error| Status::failed_precondition(error.to_string()))?;
+            pool.check_room().await.map_err(|error| Status::failed_precondition(error.to_string()))?;
         }
         Ok(Response::new(ProbeResponse { ready: Some(true) }))
     }

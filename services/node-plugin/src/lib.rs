@@ -1,9 +1,11 @@
-//! The shared-pool CSI driver (`shared.csi.stowage.dev`): volumes are sparse images in pools that several nodes see.
+//! Two CSI drivers in one: volumes are images or directories in pools of this node (`local.csi.stowage.dev`) or in
+//! pools that several nodes see (`shared.csi.stowage.dev`).
 //!
-//! Watches nothing and writes to no API: it answers Identity, Controller and Node calls on one socket. What it knows
-//! lies in the pools (a record per volume, per staging and per node) and in the kernel (loop devices that carry our
-//! tag, the mount table); nothing is kept in memory but which volumes have a call in progress. All changes go through
-//! one `Arc<dyn Host>`. Every call converges: repeated after a kill at any change, it finishes what was begun.
+//! Watches nothing and writes to no API: it answers Identity, Controller, GroupController, SnapshotMetadata and Node
+//! calls on one socket. What it knows lies in the pools (a record per volume, snapshot, group, staging and node) and
+//! in the kernel (loop devices that carry our tag, the mount table); nothing is kept in memory but which volumes have
+//! a call in progress. All changes go through one `Arc<dyn Host>`. Every call converges: repeated after a kill at any
+//! change, it finishes what was begun.
 
 #![forbid(unsafe_code)]
 
@@ -11,14 +13,20 @@ pub mod args;
 mod capability;
 mod controller;
 mod driver;
+mod freezing;
+mod group;
+mod handle;
 mod identity;
 mod locks;
+mod metadata;
 mod node;
 mod parameters;
 mod pool;
 mod size;
+mod snapshot;
 mod staging;
 mod token;
+mod tuning;
 mod volume;
 
 use std::sync::Arc;
@@ -26,7 +34,7 @@ use std::sync::Arc;
 use stowage_csi::server::{self, Socket};
 use stowage_mount::Host;
 
-pub use crate::args::{Mode, Options};
+pub use crate::args::{Kind, Mode, Options};
 pub use crate::driver::Driver;
 pub use crate::token::TOKEN_KEY;
 
@@ -38,7 +46,7 @@ pub async fn run(
 ) -> Result<(), server::Error> {
     let socket = Socket::bind(options.endpoint.path(), options.socket_mode)?;
     let driver = Driver::new(&options, host);
-    driver.report_pools().await;
+    driver.recover().await;
     tracing::info!(driver = %options.driver_name, node = %options.node_id, endpoint = %options.endpoint, "serving");
     let served = socket.serve(driver.routes(), shutdown).await;
     driver.drain().await;

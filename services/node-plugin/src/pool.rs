@@ -1,29 +1,36 @@
+mod records;
+mod space;
+
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 
-use serde::Serialize;
-use serde::de::DeserializeOwned;
-use stowage_mount::{FileKind, Host, Usage};
+use stowage_mount::{FileId, FileKind, Host, Usage};
+use tokio::sync::OnceCell;
 use tonic::Code;
 
+pub use self::space::Promise;
 use crate::args::PoolOption;
-use crate::volume::{RECORD_VERSION, Record, VolumeId};
+use crate::volume::{RECORD_VERSION, VolumeId};
 
 /// Why a pool cannot answer.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     #[error("pool {pool:?} is not known here; add --pool {pool}=PATH or use one of: {known}")]
     FindPool { pool: String, known: String },
+    #[error("{handle} is not of node {node}; ask the driver on the node it was made on")]
+    OtherNode { handle: String, node: String },
     #[error("pool {pool:?} is not there: {path} is not a directory; create or mount it")]
     OpenPool { pool: String, path: PathBuf },
     #[error("pool {pool:?} was lost: {path} is gone; is its file system still mounted?")]
     KeepPool { pool: String, path: PathBuf },
     #[error("pool {pool:?} is read-only at {path}; remount it writable")]
     WritePool { pool: String, path: PathBuf },
+    #[error("pool {pool:?} is full at {path}: {bytes} bytes and {inodes} inodes are left; delete volumes or add space")]
+    FillPool { pool: String, path: PathBuf, bytes: u64, inodes: u64 },
     #[error("record {path} is of version {version}, this driver knows {RECORD_VERSION}; use a newer driver")]
-    UnderstandRecord { path: PathBuf, version: u32 },
+    UnderstandRecord { path: PathBuf, version: u64 },
     #[error("record {path} is damaged: {source}; restore it from a backup")]
     ParseRecord { path: PathBuf, source: serde_json::Error },
     #[error("pool {pool:?}: {source}")]
@@ -33,9 +40,12 @@ pub enum Error {
 impl Error {
     pub fn code(&self) -> Code {
         match self {
-            Error::FindPool { .. } | Error::UnderstandRecord { .. } => Code::FailedPrecondition,
+            Error::FindPool { .. } | Error::OtherNode { .. } | Error::UnderstandRecord { .. } => {
+                Code::FailedPrecondition
+            }
             // Not a final answer: what was begun in a pool that is away is still in it.
             Error::OpenPool { .. } | Error::KeepPool { .. } | Error::WritePool { .. } => Code::Unavailable,
+            Error::FillPool { .. } => Code::ResourceExhausted,
             Error::ParseRecord { .. } => Code::DataLoss,
             Error::AccessPool { source, .. } if source.is_out_of_space() => Code::ResourceExhausted,
             Error::AccessPool { source, .. } if source.is_too_large() => Code::OutOfRange,
@@ -51,9 +61,14 @@ pub fn is_pool_name(text: &str) -> bool {
         && !text.ends_with('-')
 }
 
-/// A directory that holds volumes:
-/// `volumes/KEY.json` the record (written by the controller), `volumes/KEY.img` the image,
-/// `volumes/KEY.formatting` while mkfs runs, `volumes/KEY.staged.NODE.json` and `nodes/NODE.json` (written by that node).
+/// With less than this a pool cannot even take a record.
+const LEAST_BYTES: u64 = 64 << 10;
+
+/// A directory that holds volumes and their snapshots. Written by the controller:
+/// `volumes/KEY.json` the record, `volumes/KEY.img` or `volumes/KEY.dir` the data, `volumes/KEY.fresh` while a copy has
+/// the identity of its source, `volumes/KEY.frozen.NODE` while a node's file system stands still,
+/// `snapshots/KEY.json` and `snapshots/KEY.img`, `groups/KEY.json`.
+/// Written by a node: `volumes/KEY.formatting` while mkfs runs, `volumes/KEY.staged.NODE.json`, `nodes/NODE.json`.
 pub struct Pool {
     name: String,
     root: PathBuf,
@@ -61,14 +76,26 @@ pub struct Pool {
     overcommit: f64,
     /// Set once the pool was seen whole: from then on its absence is a loss, not a beginning.
     seen: AtomicBool,
-    /// Sizes of volumes that are being made, by key.
+    /// Whether files here can share blocks; asked once.
+    clones: OnceCell<bool>,
+    /// Sizes of volumes and snapshots that are being made, by key.
     promises: Mutex<BTreeMap<String, u64>>,
+    /// The families of images, which never change, by file.
+    families: Mutex<BTreeMap<FileId, String>>,
 }
 
 impl Pool {
     pub fn new(option: &PoolOption, overcommit: f64, host: Arc<dyn Host>) -> Self {
-        let (name, root) = (option.name.clone(), option.path.clone());
-        Pool { name, root, host, overcommit, seen: AtomicBool::new(false), promises: Mutex::default() }
+        Pool {
+            name: option.name.clone(),
+            root: option.path.clone(),
+            host,
+            overcommit,
+            seen: AtomicBool::new(false),
+            clones: OnceCell::new(),
+            promises: Mutex::default(),
+            families: Mutex::default(),
+        }
     }
 
     pub fn name(&self) -> &str {
@@ -83,6 +110,14 @@ impl Pool {
         self.root.join("volumes")
     }
 
+    fn snapshots(&self) -> PathBuf {
+        self.root.join("snapshots")
+    }
+
+    fn groups(&self) -> PathBuf {
+        self.root.join("groups")
+    }
+
     fn file(&self, key: &str, ending: &str) -> PathBuf {
         self.volumes().join(format!("{key}.{ending}"))
     }
@@ -91,13 +126,32 @@ impl Pool {
         self.file(id.key(), "img")
     }
 
+    /// The data of a volume with backend=directory.
+    pub fn directory(&self, id: &VolumeId) -> PathBuf {
+        self.file(id.key(), "dir")
+    }
+
     /// Exists while a file system is being made: what the image holds then is nobody's data.
     pub fn formatting(&self, id: &VolumeId) -> PathBuf {
         self.file(id.key(), "formatting")
     }
 
+    /// Exists while the file system of a copy still has the identity of its source.
+    pub fn fresh(&self, id: &VolumeId) -> PathBuf {
+        self.file(id.key(), "fresh")
+    }
+
     pub fn staged(&self, id: &VolumeId, node: &str) -> PathBuf {
         self.file(id.key(), &format!("staged.{node}.json"))
+    }
+
+    /// Exists while this node keeps the volume's file system from being written.
+    pub fn frozen(&self, id: &VolumeId, node: &str) -> PathBuf {
+        self.file(id.key(), &format!("frozen.{node}"))
+    }
+
+    pub fn snapshot_image(&self, id: &VolumeId) -> PathBuf {
+        self.snapshots().join(format!("{}.img", id.key()))
     }
 
     pub fn node(&self, node: &str) -> PathBuf {
@@ -128,9 +182,23 @@ impl Pool {
         if self.host.list_dir(&self.root).await.map_err(failed)?.is_none() {
             return Err(Error::OpenPool { pool: self.name.clone(), path: self.root.clone() });
         }
-        self.host.create_dir(&self.root.join("nodes")).await.map_err(|source| self.refused(source))?;
+        for folder in [self.root.join("nodes"), self.snapshots(), self.groups()] {
+            self.host.create_dir(&folder).await.map_err(|source| self.refused(source))?;
+        }
         self.host.create_dir(volumes).await.map_err(failed)?;
         self.host.sync_dir(&self.root).await.map_err(failed)
+    }
+
+    /// A pool that an older driver made has no folders for snapshots.
+    pub async fn prepare_for_snapshots(&self) -> Result<(), Error> {
+        let failed = |source| self.failed(source);
+        for folder in [self.snapshots(), self.groups()] {
+            if !self.exists(&folder).await? {
+                self.host.create_dir(&folder).await.map_err(failed)?;
+                self.host.sync_dir(&self.root).await.map_err(failed)?;
+            }
+        }
+        Ok(())
     }
 
     fn refused(&self, source: stowage_mount::Error) -> Error {
@@ -150,105 +218,19 @@ impl Pool {
         }
     }
 
-    pub async fn load(&self, id: &VolumeId) -> Result<Option<Record>, Error> {
-        self.load_file(&self.file(id.key(), "json")).await
-    }
-
-    pub async fn store(&self, id: &VolumeId, record: &Record) -> Result<(), Error> {
-        self.store_file(&self.file(id.key(), "json"), record).await
-    }
-
-    pub async fn forget(&self, id: &VolumeId) -> Result<(), Error> {
-        self.remove(&self.file(id.key(), "json")).await
-    }
-
-    pub async fn remove(&self, path: &Path) -> Result<(), Error> {
-        self.host.remove_file(path).await.map_err(|source| self.failed(source))
-    }
-
-    pub async fn exists(&self, path: &Path) -> Result<bool, Error> {
-        Ok(self.host.stat(path).await.map_err(|source| self.failed(source))?.is_some())
-    }
-
-    /// Reads any of our records; the version is looked at before the rest is understood.
-    pub async fn load_file<T: DeserializeOwned>(&self, path: &Path) -> Result<Option<T>, Error> {
-        #[derive(serde::Deserialize)]
-        struct Versioned {
-            version: u32,
-        }
-        let contents = self.host.read_file(path).await.map_err(|source| self.failed(source))?;
-        let Some(contents) = contents else { return Ok(None) };
-        let damaged = |source| Error::ParseRecord { path: path.into(), source };
-        let Versioned { version } = serde_json::from_slice(&contents).map_err(damaged)?;
-        if version > RECORD_VERSION {
-            return Err(Error::UnderstandRecord { path: path.into(), version });
-        }
-        serde_json::from_slice(&contents).map(Some).map_err(damaged)
-    }
-
-    pub async fn store_file<T: Serialize>(&self, path: &Path, record: &T) -> Result<(), Error> {
-        let damaged = |source| Error::ParseRecord { path: path.into(), source };
-        let contents = serde_json::to_vec_pretty(record).map_err(damaged)?;
-        self.host.write_file(path, &contents).await.map_err(|source| self.failed(source))
-    }
-
-    /// The names of the files that belong to one volume.
-    pub async fn files_of(&self, id: &VolumeId) -> Result<Vec<PathBuf>, Error> {
-        let prefix = format!("{}.", id.key());
-        Ok(self
-            .names()
-            .await?
-            .into_iter()
-            .filter(|name| name.starts_with(&prefix))
-            .map(|name| self.volumes().join(name))
-            .collect())
-    }
-
-    /// All volumes that have a record, in order.
-    pub async fn ids(&self) -> Result<Vec<VolumeId>, Error> {
-        let ids = |name: String| VolumeId::new(&self.name, name.strip_suffix(".json")?);
-        Ok(self.names().await?.into_iter().filter_map(ids).collect())
-    }
-
-    async fn names(&self) -> Result<Vec<String>, Error> {
-        let entries = self.host.list_dir(&self.volumes()).await.map_err(|source| self.failed(source))?;
-        Ok(entries.unwrap_or_default().into_iter().filter_map(|entry| entry.name.into_string().ok()).collect())
-    }
-
-    /// Bytes that may still be promised to new volumes: what all images may occupy together, less their sizes.
-    pub async fn free(&self) -> Result<u64, Error> {
+    /// Whether the pool can take anything new.
+    pub async fn check_room(&self) -> Result<(), Error> {
         let usage = self.open_for_writing().await?;
-        let (mut promised, mut occupied) = (0u64, 0u64);
-        // An image is as long as its volume was promised to be, so no record has to be read.
-        for name in self.names().await?.iter().filter(|name| name.ends_with(".img")) {
-            let image = self.host.stat(&self.volumes().join(name)).await.map_err(|source| self.failed(source))?;
-            let Some(image) = image else { continue };
-            promised = promised.saturating_add(image.size);
-            occupied = occupied.saturating_add(image.allocated);
+        let (bytes, inodes) = (usage.available_bytes, usage.available_inodes);
+        match bytes < LEAST_BYTES || (usage.total_inodes > 0 && inodes == 0) {
+            true => Err(Error::FillPool { pool: self.name.clone(), path: self.root.clone(), bytes, inodes }),
+            false => Ok(()),
         }
-        let space = usage.available_bytes.saturating_add(occupied);
-        Ok(((space as f64 * self.overcommit) as u64).saturating_sub(promised))
     }
 
-    /// Counts a volume that is about to be made until its record does; returns what others in the making take.
-    ///
-    /// Taken before the records are counted, so that of two calls at least one sees the other.
-    pub fn promise<'a>(&'a self, key: &str, bytes: u64) -> (Promise<'a>, u64) {
-        let mut promises = self.promises.lock().unwrap_or_else(PoisonError::into_inner);
-        let others = promises.values().fold(0u64, |sum, bytes| sum.saturating_add(*bytes));
-        promises.insert(key.to_owned(), bytes);
-        (Promise { pool: self, key: key.to_owned() }, others)
-    }
-}
-
-/// Space set aside in memory; given up on drop.
-pub struct Promise<'a> {
-    pool: &'a Pool,
-    key: String,
-}
-
-impl Drop for Promise<'_> {
-    fn drop(&mut self) {
-        self.pool.promises.lock().unwrap_or_else(PoisonError::into_inner).remove(&self.key);
+    /// Whether copies of images here share their blocks.
+    pub async fn can_clone(&self) -> Result<bool, Error> {
+        let ask = async || self.host.can_clone(&self.volumes()).await.map_err(|source| self.failed(source));
+        self.clones.get_or_try_init(ask).await.copied()
     }
 }

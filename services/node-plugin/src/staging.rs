@@ -1,16 +1,46 @@
-//! What this node has of a volume: its own record in the pool, its own loop devices, its own mount table.
+//! What this node has of a volume: its own record in the pool, its own loop devices, its own mounts.
 //!
 //! All nodes of a test share one kernel, and a node that was cut off may still have an image open. So a loop device is
 //! ours only if it carries our tag (volume, node and pool, token), and a volume is staged only if the record says so,
 //! the device carries the record's token, and that device is mounted where the record says.
 
+use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
-use stowage_mount::{FileInfo, Host, LoopDevice, Mount, MountTable};
+use stowage_mount::{FileInfo, Host, LoopDevice, Mount, MountTable, Place};
 
-use crate::pool::Pool;
-use crate::volume::{VolumeId, digest};
+use crate::driver::Shared;
+use crate::pool::{self, Pool};
+use crate::volume::{Backend, Record, VolumeId, digest};
+
+/// The name of a staged block device in its staging directory.
+const DEVICE: &str = "device";
+/// The loop driver's major number.
+const LOOP: u32 = 7;
+
+/// What is staged.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub enum Form {
+    /// The file system of an image, mounted.
+    #[default]
+    FileSystem,
+    /// The device of an image, its node bound into the staging directory.
+    Block,
+    /// A directory of the pool, bound.
+    Directory,
+}
+
+impl Form {
+    pub fn of(record: &Record) -> Self {
+        match (record.backend, record.block) {
+            (Backend::Directory, _) => Form::Directory,
+            (Backend::Image, true) => Form::Block,
+            (Backend::Image, false) => Form::FileSystem,
+        }
+    }
+}
 
 /// What a node writes before it stages a volume and removes after it has unstaged it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -20,6 +50,22 @@ pub struct Staging {
     pub token: String,
     pub path: PathBuf,
     pub mount_flags: Vec<String>,
+    #[serde(default)]
+    pub form: Form,
+}
+
+impl Staging {
+    /// Where the mount is.
+    pub fn mount_point(&self) -> PathBuf {
+        match self.form {
+            Form::Block => device_node(&self.path),
+            Form::FileSystem | Form::Directory => self.path.clone(),
+        }
+    }
+}
+
+pub fn device_node(staging_path: &Path) -> PathBuf {
+    staging_path.join(DEVICE)
 }
 
 const PREFIX: &str = "stw:";
@@ -39,17 +85,77 @@ impl Tag {
         format!("{}{}", self.holder, digest(&[token], 12))
     }
 
+    /// The tag of the second device of a block volume, through which nobody can write.
+    pub fn for_readers(&self, token: &str) -> String {
+        format!("{}r", self.with_token(token))
+    }
+
     /// Whether some node of this driver has made the device.
     pub fn is_ours(device: &LoopDevice) -> bool {
         device.tag.starts_with(PREFIX)
     }
 
-    fn is_on(&self, device: &LoopDevice) -> bool {
+    pub fn is_on(&self, device: &LoopDevice) -> bool {
         device.tag.starts_with(&self.holder)
     }
 }
 
-/// One look at the kernel for one volume.
+/// A volume of which record and kernel agree that it is staged here. Found without listing devices or mounts, except
+/// for btrfs, whose files do not tell which device they are on.
+pub struct Staged {
+    pub staging: Staging,
+    /// The device that serves the image; a directory has none.
+    pub device: Option<LoopDevice>,
+    tag: Tag,
+    place: Place,
+}
+
+impl Staged {
+    pub async fn find(shared: &Shared, pool: &Pool, id: &VolumeId) -> Result<Option<Self>, pool::Error> {
+        let (host, failed) = (&*shared.host, |source| pool.failed(source));
+        let Some(staging) = pool.load_file::<Staging>(&pool.staged(id, &shared.node)).await? else { return Ok(None) };
+        let mount_point = staging.mount_point();
+        let Some(place) = host.place(&mount_point).await.map_err(failed)?.filter(|place| place.is_mount) else {
+            return Ok(None);
+        };
+        let tag = Tag::new(pool, id, &shared.node);
+        let number = match staging.form {
+            Form::Directory => {
+                let directory = host.stat(&pool.directory(id)).await.map_err(failed)?;
+                let same = directory.is_some_and(|directory| directory.id == place.id);
+                return Ok(same.then_some(Staged { staging, device: None, tag, place }));
+            }
+            Form::Block => place.block,
+            Form::FileSystem => Some(place.device).filter(|device| device.major == LOOP),
+        };
+        let device = match number {
+            Some(number) => host.loop_device(number).await.map_err(failed)?,
+            None => {
+                let devices = host.loops().await.map_err(failed)?;
+                let table = host.mounts().await.map_err(failed)?;
+                let mount = table.at(&mount_point);
+                devices.into_iter().find(|device| mount.is_some_and(|mount| is_of(mount, device)))
+            }
+        };
+        let ours = |device: &LoopDevice| device.tag == tag.with_token(&staging.token) && !device.autoclear;
+        Ok(device.filter(ours).map(|device| Staged { staging, device: Some(device), tag, place }))
+    }
+
+    /// Whether what is mounted at another place is this volume.
+    pub async fn is_at(&self, host: &dyn Host, place: &Place) -> Result<bool, stowage_mount::Error> {
+        Ok(match (self.staging.form, place.block) {
+            _ if !place.is_mount => false,
+            (Form::Block, None) => false,
+            (Form::Block, Some(number)) => {
+                host.loop_device(number).await?.is_some_and(|device| self.tag.is_on(&device))
+            }
+            (Form::Directory, _) => place.id == self.place.id,
+            (Form::FileSystem, _) => place.device == self.place.device,
+        })
+    }
+}
+
+/// One thorough look at the kernel for one volume.
 pub struct View {
     pub table: MountTable,
     /// The image in the pool, if it is there.
@@ -58,17 +164,21 @@ pub struct View {
     pub ours: Vec<LoopDevice>,
     /// Devices of others that have the image open.
     pub foreign: Vec<LoopDevice>,
+    /// The name under which the directory of the volume appears in the table.
+    directory: PathBuf,
 }
 
 impl View {
-    pub async fn look(host: &dyn Host, image: &Path, tag: &Tag) -> Result<Self, stowage_mount::Error> {
-        let image = host.stat(image).await?;
+    pub async fn look(shared: &Shared, pool: &Pool, id: &VolumeId) -> Result<Self, stowage_mount::Error> {
+        let (host, tag) = (&*shared.host, Tag::new(pool, id, &shared.node));
+        let image = host.stat(&pool.image(id)).await?;
         let (ours, others): (Vec<_>, Vec<_>) = host.loops().await?.into_iter().partition(|device| tag.is_on(device));
         let ours = ours.into_iter().filter(|device| !device.autoclear).collect();
         let opens_image = |device: &LoopDevice| image.is_some_and(|image| device.image == image.id);
         let foreign = others.into_iter().filter(opens_image).collect();
+        let directory = pool.directory(id).file_name().map(PathBuf::from).unwrap_or_default();
         // Last, so that a mount it shows is of a device listed before.
-        Ok(View { table: host.mounts().await?, image, ours, foreign })
+        Ok(View { table: host.mounts().await?, image, ours, foreign, directory })
     }
 
     /// The device that carries this tag.
@@ -76,15 +186,40 @@ impl View {
         self.ours.iter().find(|device| device.tag == tag)
     }
 
-    /// The mount at this path, if it is of a device this node made for the volume.
-    pub fn our_mount(&self, path: &Path) -> Option<&Mount> {
-        self.table.at(path).filter(|mount| self.ours.iter().any(|device| device.number == mount.device))
+    fn is_ours(&self, mount: &Mount) -> bool {
+        // The name is the digest of the volume's: no other folder has it.
+        self.ours.iter().any(|device| is_of(mount, device))
+            || mount.root.file_name() == Some(self.directory.as_os_str())
     }
 
-    /// Where a device is mounted besides `path`.
-    pub fn elsewhere(&self, device: &LoopDevice, path: &Path) -> Option<&Mount> {
-        self.table.on(device.number).find(|mount| mount.target != path)
+    /// The mount at this path, if it is of this volume and made by this node.
+    pub fn our_mount(&self, path: &Path) -> Option<&Mount> {
+        self.table.at(path).filter(|mount| self.is_ours(mount))
     }
+
+    /// All mounts of this volume at a path and, where they came by propagation, their copies at other paths.
+    pub fn copies<'a>(&'a self, path: &'a Path) -> impl Iterator<Item = &'a Mount> {
+        let originals: Vec<_> = self.table.iter().filter(|mount| mount.target == path).collect();
+        let copied = move |mount: &Mount| originals.iter().any(|other| self.table.cover_the_same(mount, other));
+        self.table.iter().filter(move |mount| self.is_ours(mount) && copied(mount))
+    }
+
+    /// A mount of the volume that is neither at this path nor a copy of the one there.
+    pub fn elsewhere(&self, path: &Path) -> Option<&Mount> {
+        let here: Vec<_> = self.copies(path).map(|mount| mount.id).collect();
+        self.table.iter().find(|mount| self.is_ours(mount) && !here.contains(&mount.id))
+    }
+}
+
+/// Whether a mount shows a device: its file system, or its node.
+fn is_of(mount: &Mount, device: &LoopDevice) -> bool {
+    let is_node = || {
+        let in_dev = matches!(mount.fs_type.as_str(), "devtmpfs" | "tmpfs");
+        in_dev && mount.root.file_name() == device.path.file_name() && mount.root.parent() == Some(Path::new("/"))
+    };
+    // btrfs gives its files numbers of its own instead of the device's.
+    let is_btrfs = || mount.fs_type == "btrfs" && OsStr::new(&mount.source) == device.path.as_os_str();
+    mount.device == device.number || is_btrfs() || is_node()
 }
 
 #[cfg(test)]
@@ -95,9 +230,16 @@ mod tests {
     fn the_longest_tag_fits_into_the_kernels_field() {
         let option = crate::args::PoolOption { name: "p".repeat(32), path: "/x".into() };
         let pool = Pool::new(&option, 1.0, std::sync::Arc::new(stowage_mount::LinuxMounter));
-        let id = VolumeId::new(pool.name(), &VolumeId::key_of("name")).unwrap();
+        let id = VolumeId::new(pool.name(), &VolumeId::key_of("name"), None).unwrap();
         let tag = Tag::new(&pool, &id, &"n".repeat(190));
-        assert!(tag.with_token(&"t".repeat(100)).len() <= stowage_mount::MAX_TAG);
+        assert!(tag.for_readers(&"t".repeat(100)).len() <= stowage_mount::MAX_TAG);
         assert_ne!(tag.with_token("a"), tag.with_token("b"));
+    }
+
+    #[test]
+    fn what_a_node_wrote_before_there_were_block_volumes_is_a_file_system() {
+        let old = r#"{"version":1,"token":"t","path":"/a","mountFlags":[]}"#;
+        let staging: Staging = serde_json::from_str(old).unwrap();
+        assert_eq!((staging.form, staging.mount_point()), (Form::FileSystem, PathBuf::from("/a")));
     }
 }

@@ -10,6 +10,8 @@ use crate::volume::{Attachment, Record};
 
 /// The key of the token in the publish context.
 pub const TOKEN_KEY: &str = "stowage.dev/token";
+/// What stands for a token where there are none.
+const NO_TOKEN: &str = "local";
 
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Error {
@@ -30,32 +32,44 @@ pub enum Error {
 pub enum Publish {
     /// The node has it already.
     Keep(Attachment),
-    /// Nobody has it: the node gets a new token.
+    /// Nobody has it, or several may: the node gets a new token.
     Attach,
     /// Another node has it.
     Refuse { holder: String },
 }
 
-pub fn publish(record: &Record, node: &str) -> Publish {
-    match &record.attachment {
-        None => Publish::Attach,
-        Some(attachment) if attachment.node == node => Publish::Keep(attachment.clone()),
-        Some(attachment) => Publish::Refuse { holder: attachment.node.clone() },
+/// `several`: the volume can and shall be used by several nodes at once.
+pub fn publish(record: &Record, node: &str, several: bool) -> Publish {
+    let here = record.attachments.iter().find(|attachment| attachment.node == node);
+    match (here, record.attachments.first()) {
+        (Some(attachment), _) => Publish::Keep(attachment.clone()),
+        (None, Some(other)) if !several => Publish::Refuse { holder: other.node.clone() },
+        _ => Publish::Attach,
     }
 }
 
-/// Whether unpublishing from a node (empty: from all) takes the volume away from its holder.
-pub fn unpublish(record: &Record, node: &str) -> bool {
-    record.attachment.as_ref().is_some_and(|attachment| node.is_empty() || attachment.node == node)
+/// Takes the volume away from a node (empty: from all); tells whether that changed anything.
+pub fn unpublish(record: &mut Record, node: &str) -> bool {
+    let before = record.attachments.len();
+    record.attachments.retain(|attachment| !node.is_empty() && attachment.node != node);
+    record.attachments.len() != before
 }
 
-/// The token with which this node may use the volume.
-pub fn check<'a>(record: &'a Record, node: &str, context: &BTreeMap<String, String>) -> Result<&'a str, Error> {
+/// The token with which this node may use the volume. A driver without attachments has pools that no other node sees:
+/// there every call bears the same one.
+pub fn check<'a>(
+    attach: bool,
+    record: &'a Record,
+    node: &str,
+    context: &BTreeMap<String, String>,
+) -> Result<&'a str, Error> {
+    if !attach {
+        return Ok(NO_TOKEN);
+    }
     let presented = context.get(TOKEN_KEY).ok_or(Error::Missing)?;
-    let current = record.attachment.as_ref().ok_or(Error::NotAttached)?;
-    if current.node != node {
-        return Err(Error::AttachedElsewhere { node: current.node.clone() });
-    }
+    let other = record.attachments.first().ok_or(Error::NotAttached)?;
+    let elsewhere = || Error::AttachedElsewhere { node: other.node.clone() };
+    let current = record.attachments.iter().find(|attachment| attachment.node == node).ok_or_else(elsewhere)?;
     match current.token == *presented {
         true => Ok(&current.token),
         false => Err(Error::Stale),
@@ -65,11 +79,11 @@ pub fn check<'a>(record: &'a Record, node: &str, context: &BTreeMap<String, Stri
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::volume::RECORD_VERSION;
+    use crate::volume::{Backend, example};
 
     fn record(holder: Option<(&str, &str)>) -> Record {
-        let attachment = holder.map(|(node, token)| Attachment { node: node.into(), token: token.into() });
-        Record { version: RECORD_VERSION, name: "v".into(), capacity_bytes: 1, fs_type: "ext4".into(), attachment }
+        let attachment = |(node, token): (&str, &str)| Attachment { node: node.into(), token: token.into() };
+        Record { attachments: holder.into_iter().map(attachment).collect(), ..example() }
     }
 
     fn context(token: &str) -> BTreeMap<String, String> {
@@ -79,25 +93,32 @@ mod tests {
     #[test]
     fn only_the_holder_with_the_current_token_may_use_the_volume() {
         let held = record(Some(("a", "two")));
-        assert_eq!(check(&held, "a", &context("two")), Ok("two"));
-        assert_eq!(check(&held, "a", &context("one")), Err(Error::Stale));
-        assert_eq!(check(&held, "b", &context("two")), Err(Error::AttachedElsewhere { node: "a".into() }));
-        assert_eq!(check(&held, "a", &BTreeMap::new()), Err(Error::Missing));
-        assert_eq!(check(&record(None), "a", &context("two")), Err(Error::NotAttached));
+        assert_eq!(check(true, &held, "a", &context("two")), Ok("two"));
+        assert_eq!(check(true, &held, "a", &context("one")), Err(Error::Stale));
+        assert_eq!(check(true, &held, "b", &context("two")), Err(Error::AttachedElsewhere { node: "a".into() }));
+        assert_eq!(check(true, &held, "a", &BTreeMap::new()), Err(Error::Missing));
+        assert_eq!(check(true, &record(None), "a", &context("two")), Err(Error::NotAttached));
     }
 
     #[test]
     fn a_held_volume_is_kept_by_its_node_and_refused_to_others() {
         let held = record(Some(("a", "one")));
-        assert!(matches!(publish(&held, "a"), Publish::Keep(_)));
-        assert_eq!(publish(&held, "b"), Publish::Refuse { holder: "a".into() });
-        assert_eq!(publish(&record(None), "b"), Publish::Attach);
+        assert!(matches!(publish(&held, "a", false), Publish::Keep(_)));
+        assert_eq!(publish(&held, "b", false), Publish::Refuse { holder: "a".into() });
+        assert_eq!(publish(&record(None), "b", false), Publish::Attach);
     }
 
     #[test]
     fn unpublishing_takes_the_volume_only_from_its_holder() {
-        let held = record(Some(("a", "one")));
-        assert!(unpublish(&held, "a") && unpublish(&held, ""));
-        assert!(!unpublish(&held, "b") && !unpublish(&record(None), ""));
+        let held = || record(Some(("a", "one")));
+        assert!(unpublish(&mut held(), "a") && unpublish(&mut held(), ""));
+        assert!(!unpublish(&mut held(), "b") && !unpublish(&mut record(None), ""));
+    }
+
+    #[test]
+    fn a_directory_may_have_several_holders_and_a_driver_without_attachments_asks_for_no_token() {
+        let held = Record { backend: Backend::Directory, ..record(Some(("a", "one"))) };
+        assert_eq!(publish(&held, "b", true), Publish::Attach);
+        assert_eq!(check(false, &record(None), "a", &BTreeMap::new()), Ok(NO_TOKEN));
     }
 }

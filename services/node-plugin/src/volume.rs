@@ -1,71 +1,25 @@
-use std::fmt;
-
 use serde::{Deserialize, Serialize};
-use sha2::{Digest, Sha256};
+use serde_json::{Map, Value, json};
 
-use crate::pool::is_pool_name;
+pub use crate::handle::{Handle as VolumeId, digest};
+use crate::tuning::Tuning;
 
-/// The version of volume records this driver writes; a newer one is refused, never guessed at.
-pub const RECORD_VERSION: u32 = 1;
-/// Hex digits of a name's digest: 128 bits, so that two names never meet.
-const DIGEST_LENGTH: usize = 32;
+/// The version of the records this driver writes: a newer one is refused, never guessed at; an older one is migrated.
+/// 1: image volumes with one attachment. 2: directory and block volumes, sources, tuning, several attachments.
+pub const RECORD_VERSION: u32 = 2;
 
-/// The first `length` hex digits of a SHA-256.
-pub fn digest(parts: &[&str], length: usize) -> String {
-    let mut hasher = Sha256::new();
-    for part in parts {
-        hasher.update(part.as_bytes());
-        hasher.update([0]);
-    }
-    let mut text: String = hasher.finalize().iter().map(|byte| format!("{byte:02x}")).collect();
-    text.truncate(length);
-    text
-}
+/// The sectors of new volumes: what direct I/O to a file with shared blocks needs on any file system.
+pub const SECTOR_BYTES: u32 = 4096;
 
-/// A volume's handle: the pool, a dot, and the digest of the name it was created under.
-///
-/// Made from the name, it makes CreateVolume idempotent without an index, also for two controllers at once. The
-/// pool's name in it lets a call tell "this volume is gone" from "its pool is not here".
-#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
-pub struct VolumeId {
-    pool: String,
-    key: String,
-}
-
-impl VolumeId {
-    pub fn new(pool: &str, key: &str) -> Option<Self> {
-        (is_pool_name(pool) && is_key(key)).then(|| VolumeId { pool: pool.into(), key: key.into() })
-    }
-
-    /// The key of the volume that was or will be created under this name.
-    pub fn key_of(name: &str) -> String {
-        digest(&[name], DIGEST_LENGTH)
-    }
-
-    /// `None` if this driver has never given out such a handle.
-    pub fn parse(text: &str) -> Option<Self> {
-        let (pool, key) = text.split_once('.')?;
-        VolumeId::new(pool, key)
-    }
-
-    pub fn pool(&self) -> &str {
-        &self.pool
-    }
-
-    /// The part that names the volume's files; nothing but hex digits, so no path can hide in it.
-    pub fn key(&self) -> &str {
-        &self.key
-    }
-}
-
-impl fmt::Display for VolumeId {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}.{}", self.pool, self.key)
-    }
-}
-
-fn is_key(text: &str) -> bool {
-    text.len() == DIGEST_LENGTH && text.bytes().all(|byte| matches!(byte, b'0'..=b'9' | b'a'..=b'f'))
+/// What a volume is made of.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub enum Backend {
+    /// A file that becomes a block device; its size is enforced.
+    #[default]
+    Image,
+    /// A folder of the pool's own file system; its size is not enforced.
+    Directory,
 }
 
 /// What the pool remembers about a volume. Written by the controller only.
@@ -76,9 +30,32 @@ pub struct Record {
     /// The name CreateVolume was called with.
     pub name: String,
     pub capacity_bytes: u64,
+    /// Empty for block and directory volumes.
     pub fs_type: String,
+    pub backend: Backend,
+    /// Whether the device itself is the volume, without a file system of ours.
+    pub block: bool,
+    /// The sector size its device must always have: its file system was made for it.
+    pub sector_bytes: u32,
+    /// Whether the image takes space only for what was written.
+    pub thin: bool,
+    pub mkfs_options: Vec<String>,
+    #[serde(default)]
+    pub tuning: Tuning,
+    /// The key of the volume whose blocks this one may share: its own, unless it was copied.
+    pub family: String,
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub attachment: Option<Attachment>,
+    pub source: Option<Source>,
+    #[serde(default)]
+    pub attachments: Vec<Attachment>,
+}
+
+/// What a volume was copied from, by handle.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub enum Source {
+    Snapshot(String),
+    Volume(String),
 }
 
 /// Which node may use a volume, and how it proves that it may.
@@ -89,40 +66,72 @@ pub struct Attachment {
     pub token: String,
 }
 
+impl Record {
+    pub fn is_image(&self) -> bool {
+        self.backend == Backend::Image
+    }
+}
+
+/// Turns the fields of an older volume record into those of this version.
+pub fn migrate(fields: &mut Map<String, Value>, from: u32) {
+    if from < 2 {
+        let attachment = fields.remove("attachment").filter(|attachment| !attachment.is_null());
+        let family = fields.get("name").and_then(Value::as_str).map(VolumeId::key_of);
+        let added = [
+            ("backend", json!("image")),
+            ("block", json!(false)),
+            ("sectorBytes", json!(512)),
+            ("thin", json!(true)),
+            ("mkfsOptions", json!([])),
+            ("family", json!(family)),
+            ("attachments", Value::Array(attachment.into_iter().collect())),
+        ];
+        fields.extend(added.map(|(name, value)| (name.to_owned(), value)));
+    }
+}
+
+/// One good record, to be spoiled one field per test.
+#[cfg(test)]
+pub fn example() -> Record {
+    Record {
+        version: RECORD_VERSION,
+        name: "v".into(),
+        capacity_bytes: 8 << 20,
+        fs_type: "ext4".into(),
+        backend: Backend::Image,
+        block: false,
+        sector_bytes: SECTOR_BYTES,
+        thin: true,
+        mkfs_options: Vec::new(),
+        tuning: Tuning::default(),
+        family: VolumeId::key_of("v"),
+        source: None,
+        attachments: Vec::new(),
+    }
+}
+
 #[cfg(test)]
 mod tests {
-    use proptest::prelude::*;
-
     use super::*;
 
     #[test]
-    fn a_handle_comes_back_as_it_was_given_out() {
-        let id = VolumeId::new("fast", &VolumeId::key_of("pvc-1")).unwrap();
-        assert_eq!(VolumeId::parse(&id.to_string()), Some(id));
+    fn a_record_of_version_1_becomes_the_same_volume_of_today() {
+        let old = json!({
+            "version": 1, "name": "v", "capacityBytes": 8 << 20, "fsType": "ext4",
+            "attachment": { "node": "a", "token": "t" }
+        });
+        let Value::Object(mut fields) = old else { unreachable!() };
+        migrate(&mut fields, 1);
+        fields.insert("version".into(), json!(RECORD_VERSION));
+        let record: Record = serde_json::from_value(Value::Object(fields)).unwrap();
+        let attachments = vec![Attachment { node: "a".into(), token: "t".into() }];
+        assert_eq!(record, Record { attachments, sector_bytes: 512, ..example() });
     }
 
     #[test]
-    fn handles_that_would_leave_the_pool_are_not_handles() {
-        let key = VolumeId::key_of("pvc-1");
-        for text in ["", "fast", "fake-vol-id", "fast.", "../x", "fast.../../etc/passwd", "fast.a\0b"] {
-            assert_eq!(VolumeId::parse(text), None, "{text:?}");
-        }
-        assert_eq!(VolumeId::parse(&format!("../{key}.{key}")), None);
-        assert_eq!(VolumeId::parse(&format!("fast.{}", key.to_uppercase())), None);
-    }
-
-    #[test]
-    fn parts_of_a_digest_do_not_run_into_each_other() {
-        assert_ne!(digest(&["ab", "c"], 12), digest(&["a", "bc"], 12));
-    }
-
-    proptest! {
-        #[test]
-        fn any_text_that_parses_names_only_plain_files(text in "[a-f0-9./\\\\-]{0,60}") {
-            if let Some(id) = VolumeId::parse(&text) {
-                prop_assert!(!id.key().contains(['/', '.']));
-                prop_assert_eq!(id.to_string(), text);
-            }
-        }
+    fn a_record_comes_back_as_it_was_written() {
+        let record = Record { source: Some(Source::Snapshot("main.x".into())), ..example() };
+        let text = serde_json::to_string(&record).unwrap();
+        assert_eq!(serde_json::from_str::<Record>(&text).unwrap(), record);
     }
 }

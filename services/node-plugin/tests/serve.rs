@@ -5,7 +5,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use node_plugin::args::PoolOption;
-use node_plugin::{Driver, Mode, Options, run};
+use node_plugin::{Driver, Kind, Mode, Options, run};
 use stowage_csi::v1::controller_client::ControllerClient;
 use stowage_csi::v1::identity_client::IdentityClient;
 use stowage_csi::v1::node_client::NodeClient;
@@ -19,6 +19,7 @@ use tonic::Code;
 
 fn options(dir: &Path, mode: Mode) -> Options {
     Options {
+        kind: Kind::Shared,
         driver_name: "shared.csi.stowage.dev".into(),
         endpoint: Endpoint::at(dir.join("csi.sock")).unwrap(),
         socket_mode: Default::default(),
@@ -26,6 +27,7 @@ fn options(dir: &Path, mode: Mode) -> Options {
         pools: vec![PoolOption { name: "main".into(), path: dir.into() }],
         mode,
         overcommit: 1.0,
+        max_volumes: 0,
     }
 }
 

@@ -2,7 +2,6 @@
 
 use std::sync::Arc;
 
-use jiff::Timestamp;
 use serde_json::Value;
 
 use stowage_model::annotations::SELECTED_NODE;
@@ -12,6 +11,7 @@ use stowage_model::object::{Key as ObjectKey, ObjectRef, Projection};
 use stowage_model::phase::{ReclaimPolicy, VolumePhase};
 use stowage_model::volume::Volume;
 use stowage_runtime::api::{Deletion, Part, Patch, Target};
+use stowage_runtime::backoff::Backoff;
 use stowage_runtime::events::Note;
 
 use crate::controller::{Controller, Key};
@@ -26,7 +26,6 @@ impl Controller {
             Action::Tell(note) => self.tell(key, note),
             Action::Record(intent) => self.record(key, intent).await,
             Action::Create { intent, wanted } => self.create(intent, wanted).await,
-            Action::GiveBack { claim, since } => self.give_back(&claim, since).await,
             Action::MakeVolume { intent, made } => self.make_volume(&intent, &made).await,
             Action::CleanUp { intent, handle } => self.clean_up(&intent, handle).await,
             Action::Forget => self.forget(key),
@@ -42,6 +41,9 @@ impl Controller {
                 self.patch(&volume, Patch::remove_finalizer(&volume.meta, PROVISIONER)).await
             }
             Action::LetGo(volume) => self.let_go(&volume).await,
+            Action::Bid => self.postpone_bid(&key),
+            Action::Take { claim, intent } => self.take(&key, &claim, &intent).await,
+            Action::Reschedule(claim) => self.reschedule(key, &claim).await,
             Action::FlushJournal => self.calls.journal.flush().await.map_err(|source| Error::Journal { source }),
         }
     }
@@ -82,11 +84,51 @@ impl Controller {
         if let Key::Claim(uid) = &key {
             self.creations.forget(uid);
             self.cleanups.forget(uid);
-            self.given_back().remove(uid);
             self.calls.journal.forget(uid);
         }
         self.told().remove(&key);
         Ok(())
+    }
+
+    fn postpone_bid(&self, key: &Key) -> Result<(), Error> {
+        if let (Key::Claim(uid), Some(deployment)) = (key, &self.facts.options.node_deployment) {
+            let backoff = Backoff { base: deployment.base_delay, max: deployment.max_delay };
+            let context = &self.calls.context;
+            self.bids.postpone(uid, backoff, context.clock.now(), &context.random);
+        }
+        Ok(())
+    }
+
+    /// Writes this node's name into the claim; of several nodes that do, the API server lets one win.
+    async fn take(&self, key: &Key, claim: &Claim, intent: &Intent) -> Result<(), Error> {
+        let Some(node) = &self.facts.node else { return Ok(()) };
+        if !self.calls.has_room(intent, &node.segments).await {
+            return self.postpone_bid(key);
+        }
+        match self.select_node(claim, Some(&node.name)).await {
+            Err(Error::SelectNode { source }) if source.is_stale() => self.postpone_bid(key),
+            other => other,
+        }
+    }
+
+    /// Nothing was made here: whoever chooses nodes chooses again.
+    async fn reschedule(&self, key: Key, claim: &Claim) -> Result<(), Error> {
+        self.select_node(claim, None).await?;
+        self.forget(key.clone())?;
+        self.postpone_bid(&key)
+    }
+
+    /// By update and not by patch: the original's role allows no more.
+    async fn select_node(&self, claim: &Claim, node: Option<&str>) -> Result<(), Error> {
+        let edit = move |object: &mut Value| {
+            let annotations = &mut object["metadata"]["annotations"];
+            match node {
+                Some(node) => annotations[SELECTED_NODE] = node.into(),
+                None => drop(annotations.as_object_mut().and_then(|annotations| annotations.remove(SELECTED_NODE))),
+            }
+        };
+        let replaced = self.api().replace(&self.caches.claims, &Target::exact(&claim.meta), Part::Main, edit).await;
+        replaced.map(drop).map_err(|source| Error::SelectNode { source })
     }
 
     async fn create(&self, intent: Arc<Intent>, wanted: bool) -> Result<(), Error> {
@@ -97,19 +139,6 @@ impl Controller {
         }
         let calls = self.calls.clone();
         self.creations.start(intent.claim.uid.clone(), calls.create(intent, wanted));
-        Ok(())
-    }
-
-    /// The original's role lets us update claims, not patch them.
-    async fn give_back(&self, claim: &Target, since: Timestamp) -> Result<(), Error> {
-        let edit = |claim: &mut Value| {
-            if let Some(annotations) = claim["metadata"]["annotations"].as_object_mut() {
-                annotations.remove(SELECTED_NODE);
-            }
-        };
-        let replaced = self.api().replace(&self.caches.claims, claim, Part::Main, edit).await;
-        replaced.map_err(|source| Error::GiveBack { source })?;
-        self.given_back().insert(claim.uid.clone(), since);
         Ok(())
     }
 

@@ -13,7 +13,7 @@ use stowage_runtime::duration::GoDuration;
 use stowage_runtime::lease::Election;
 use stowage_runtime::{Context, log};
 
-use crate::options::Options;
+use crate::options::{NodeDeployment, Options};
 
 const TIMEOUT: Duration = Duration::from_secs(10);
 
@@ -58,6 +58,27 @@ pub struct Args {
     /// Mark volumes read-only whose claim only asks to read
     #[arg(long)]
     controller_publish_readonly: bool,
+    /// Let the driver make the volume only on the node that was chosen for the claim
+    #[arg(long)]
+    strict_topology: bool,
+    /// Tell the driver all places of the cluster for claims that bind at once
+    #[arg(long, value_name = "BOOL", action = ArgAction::Set, default_value_t = true)]
+    immediate_topology: bool,
+    /// Serve only this node, $NODE_NAME, beside a driver that runs on every node
+    #[arg(long)]
+    node_deployment: bool,
+    /// With --node-deployment: also take claims that bind at once
+    #[arg(long, value_name = "BOOL", action = ArgAction::Set, default_value_t = true)]
+    node_deployment_immediate_binding: bool,
+    /// With --node-deployment: wait before such a claim is taken; it doubles with each time another node was faster
+    #[arg(long, value_name = "DURATION", default_value = "20s")]
+    node_deployment_base_delay: GoDuration,
+    /// With --node-deployment: wait that is never exceeded
+    #[arg(long, value_name = "DURATION", default_value = "60s")]
+    node_deployment_max_delay: GoDuration,
+    /// Name of this node, for --node-deployment
+    #[arg(long, value_name = "NAME", env = "NODE_NAME", default_value = "", hide = true)]
+    node_name: String,
     /// Make every intent durable before the driver is called; without it a crash can leak a volume
     #[arg(long, value_name = "BOOL", action = ArgAction::Set, default_value_t = true)]
     intent_journal: bool,
@@ -77,10 +98,6 @@ struct Later {
     #[arg(long, default_value_t = 1)]
     capacity_threads: u32,
     #[arg(long)]
-    strict_topology: bool,
-    #[arg(long, action = ArgAction::Set, default_value_t = true)]
-    immediate_topology: bool,
-    #[arg(long)]
     enable_pprof: bool,
     #[arg(long, default_value_t = 1.0)]
     kube_api_capacity_qps: f32,
@@ -94,14 +111,6 @@ struct Later {
     capacity_poll_interval: GoDuration,
     #[arg(long, default_value_t = 1, allow_negative_numbers = true)]
     capacity_ownerref_level: i32,
-    #[arg(long)]
-    node_deployment: bool,
-    #[arg(long, action = ArgAction::Set, default_value_t = true)]
-    node_deployment_immediate_binding: bool,
-    #[arg(long, default_value = "20s")]
-    node_deployment_base_delay: GoDuration,
-    #[arg(long, default_value = "60s")]
-    node_deployment_max_delay: GoDuration,
     #[arg(long, action = ArgAction::Set, default_value_t = true)]
     prevent_volume_mode_conversion: bool,
 }
@@ -113,8 +122,6 @@ impl Default for Later {
             cloning_protection_threads: 1,
             snapshot_orphan_sweep_interval: minutes(5),
             capacity_threads: 1,
-            strict_topology: false,
-            immediate_topology: true,
             enable_pprof: false,
             kube_api_capacity_qps: 1.0,
             kube_api_capacity_burst: 5,
@@ -122,10 +129,6 @@ impl Default for Later {
             capacity_for_immediate_binding: false,
             capacity_poll_interval: minutes(1),
             capacity_ownerref_level: 1,
-            node_deployment: false,
-            node_deployment_immediate_binding: true,
-            node_deployment_base_delay: GoDuration(Duration::from_secs(20)),
-            node_deployment_max_delay: minutes(1),
             prevent_volume_mode_conversion: true,
         }
     }
@@ -144,8 +147,6 @@ impl Later {
             cloning_protection_threads = "--cloning-protection-threads",
             snapshot_orphan_sweep_interval = "--snapshot-orphan-sweep-interval",
             capacity_threads = "--capacity-threads",
-            strict_topology = "--strict-topology",
-            immediate_topology = "--immediate-topology",
             enable_pprof = "--enable-pprof",
             kube_api_capacity_qps = "--kube-api-capacity-qps",
             kube_api_capacity_burst = "--kube-api-capacity-burst",
@@ -153,10 +154,6 @@ impl Later {
             capacity_for_immediate_binding = "--capacity-for-immediate-binding",
             capacity_poll_interval = "--capacity-poll-interval",
             capacity_ownerref_level = "--capacity-ownerref-level",
-            node_deployment = "--node-deployment",
-            node_deployment_immediate_binding = "--node-deployment-immediate-binding",
-            node_deployment_base_delay = "--node-deployment-base-delay",
-            node_deployment_max_delay = "--node-deployment-max-delay",
             prevent_volume_mode_conversion = "--prevent-volume-mode-conversion",
         };
         flags.into_iter().filter(|(differs, _)| *differs).map(|(_, flag)| flag).collect()
@@ -243,6 +240,15 @@ impl Args {
             length @ 0..=32 => usize::try_from(length).ok(),
             length => bail!("--volume-name-uuid-length {length} is out of range; give -1, or 0 to 32"),
         };
+        if self.node_deployment && self.node_name.is_empty() {
+            bail!("--node-deployment needs the name of this node in the environment variable NODE_NAME");
+        }
+        let node_deployment = self.node_deployment.then(|| NodeDeployment {
+            node: self.node_name.clone(),
+            immediate_binding: self.node_deployment_immediate_binding,
+            base_delay: self.node_deployment_base_delay.into(),
+            max_delay: self.node_deployment_max_delay.into(),
+        });
         Ok(Options {
             csi_address: self.csi.csi_address.clone(),
             namespace,
@@ -255,6 +261,9 @@ impl Args {
             default_fstype: self.default_fstype.clone(),
             extra_create_metadata: self.extra_create_metadata,
             controller_publish_readonly: self.controller_publish_readonly,
+            strict_topology: self.strict_topology,
+            immediate_topology: self.immediate_topology,
+            node_deployment,
             journal: self.intent_journal,
         })
     }
@@ -333,14 +342,22 @@ mod tests {
 
     #[test]
     fn a_flag_for_later_parses_and_is_refused_by_name() {
-        let error =
-            parsed(&["--node-deployment=true", "--strict-topology", "--capacity-ownerref-level=-1"]).unwrap_err();
+        let error = parsed(&["--enable-capacity=true", "--capacity-ownerref-level=-1"]).unwrap_err();
         assert_eq!(
             error.to_string(),
-            "--strict-topology, --capacity-ownerref-level, --node-deployment not supported by this provisioner yet; \
-             leave it out"
+            "--enable-capacity, --capacity-ownerref-level not supported by this provisioner yet; leave it out"
         );
-        assert!(parsed(&["--node-deployment=false", "--immediate-topology=true"]).is_ok());
+    }
+
+    #[test]
+    fn node_deployment_needs_the_name_of_the_node() {
+        let error = parsed(&["--node-deployment"]).unwrap_err();
+        assert!(error.to_string().contains("NODE_NAME"), "{error}");
+        let flags = ["--node-deployment", "--node-name=n1", "--node-deployment-base-delay=5s", "--strict-topology"];
+        let options = parsed(&flags).unwrap();
+        let deployment = options.node_deployment.unwrap();
+        assert_eq!((deployment.node.as_str(), deployment.base_delay.as_secs()), ("n1", 5));
+        assert!(deployment.immediate_binding && options.strict_topology && options.immediate_topology);
     }
 
     #[test]

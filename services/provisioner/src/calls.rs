@@ -3,16 +3,18 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use prometheus_client::metrics::counter::Counter;
 use tokio::time::Instant;
 use tonic::{Code, Status};
 
 use stowage_csi::channel::Unreachable;
 use stowage_csi::code::{self, Family, Outcome, outcome_of};
 use stowage_csi::v1::controller_client::ControllerClient;
-use stowage_csi::v1::{CreateVolumeResponse, DeleteVolumeRequest};
+use stowage_csi::v1::{CreateVolumeResponse, DeleteVolumeRequest, GetCapacityRequest, Topology};
 use stowage_csi::{Channel, Deadline};
 use stowage_model::object::ObjectRef;
 use stowage_model::secret::Secret;
+use stowage_model::topology::Segments;
 use stowage_runtime::Context;
 use stowage_runtime::events::{Note, Recorder};
 use stowage_runtime::operation::{Ended, Failure};
@@ -33,13 +35,15 @@ pub struct Calls {
     /// Turns for creations and for deletions, as many as there are workers.
     pub creating: Arc<Semaphore>,
     pub deleting: Arc<Semaphore>,
+    /// Final answers that left open whether an earlier call had made the volume.
+    pub unsettled: Counter,
 }
 
 /// Code of a call that was never sent because its secret could not be read.
-const NO_SECRET: &str = "SecretUnavailable";
+pub const NO_SECRET: &str = "SecretUnavailable";
 
 /// Code of a call that was never sent because another replica may lead.
-const NO_LEASE: &str = "LeaseExpired";
+pub const NO_LEASE: &str = "LeaseExpired";
 
 impl Calls {
     /// CreateVolume, for a claim that waits or to learn what became of an earlier call.
@@ -92,11 +96,37 @@ impl Calls {
                     Ended::Uncertain(failure(&status))
                 }
                 _ => {
-                    self.journal.certainly_not_made(&intent.claim.uid);
+                    if !maybe_made_before || proves_nothing_made(status.code()) {
+                        self.journal.certainly_not_made(&intent.claim.uid);
+                    } else {
+                        self.unsettled.inc();
+                        tracing::warn!(
+                            claim = %intent.claim.key(),
+                            volume = intent.volume,
+                            code = ?status.code(),
+                            "an earlier CreateVolume may have made the volume, and this answer does not tell; \
+                             it is asked again until the driver does"
+                        );
+                    }
                     Ended::Failed(failure(&status))
                 }
             },
         }
+    }
+
+    /// Whether the driver has room for the volume here. One that will not say is tried.
+    pub async fn has_room(&self, intent: &Intent, place: &Segments) -> bool {
+        let call = intent.create_volume(BTreeMap::new());
+        let request = GetCapacityRequest {
+            volume_capabilities: call.volume_capabilities,
+            parameters: call.parameters,
+            accessible_topology: Some(Topology { segments: place.clone() }),
+        };
+        let mut client = ControllerClient::new(self.channel.clone());
+        let begin = Instant::now();
+        let answer = Deadline(self.facts.options.timeout).call(request, |r| client.get_capacity(r)).await;
+        self.observe("GetCapacity", begin, answer.as_ref().err());
+        answer.map_or(true, |answer| answer.available_capacity >= intent.request.bytes)
     }
 
     /// A volume that is not what was asked for is deleted at once, and asked for again later.
@@ -226,6 +256,11 @@ impl Calls {
             _ => "it is tried again; see the driver's log".into(),
         }
     }
+}
+
+/// Codes that judge the request itself or the room for it: a driver that had made the volume would have found it first.
+fn proves_nothing_made(code: Code) -> bool {
+    matches!(code, Code::InvalidArgument | Code::OutOfRange | Code::ResourceExhausted)
 }
 
 fn failure(status: &Status) -> Failure {

@@ -8,6 +8,8 @@ use jiff::Timestamp;
 use stowage_model::attachment::VolumeAttachment;
 use stowage_model::claim::Claim;
 use stowage_model::class::StorageClass;
+use stowage_model::csi_node::CsiNode;
+use stowage_model::node::Node;
 use stowage_model::object::{Key as ObjectKey, Projection};
 use stowage_model::volume::Volume;
 use stowage_runtime::cache::{Cache, Change, View};
@@ -21,6 +23,8 @@ use crate::decide::{self, Action, Step, Why};
 use crate::driver::Facts;
 use crate::error::Error;
 use crate::intent::Made;
+use crate::ownership::Bids;
+use crate::requirement::Cluster;
 use crate::snapshot::{ClaimSnapshot, VolumeSnapshot};
 
 /// What is decided on.
@@ -40,6 +44,9 @@ pub struct Caches {
     pub classes: Cache<StorageClass>,
     /// Empty for drivers that do not attach.
     pub attachments: Cache<VolumeAttachment>,
+    /// These two are empty unless places have to be chosen.
+    pub nodes: Cache<Node>,
+    pub csi_nodes: Cache<CsiNode>,
 }
 
 impl Caches {
@@ -56,6 +63,8 @@ impl Caches {
             attachments: Cache::indexed(&[("volume", |attachment| {
                 attachment.spec.source.persistent_volume_name.iter().cloned().collect()
             })]),
+            nodes: Cache::new(),
+            csi_nodes: Cache::new(),
         }
     }
 }
@@ -71,10 +80,9 @@ pub struct Controller {
     /// DeleteVolume of released volumes, by name; the result is the object's uid.
     pub deletions: Operations<String, String>,
     pub told: Mutex<BTreeMap<Key, Note>>,
-    /// When the driver gave the answers for which claims were given back to the scheduler, by claim uid.
-    pub given_back: Mutex<BTreeMap<String, Timestamp>>,
     /// Claims by the name their volume gets.
     pub by_volume_name: Arc<Mutex<BTreeMap<String, BTreeSet<String>>>>,
+    pub bids: Bids,
 }
 
 impl Controller {
@@ -116,6 +124,7 @@ impl Controller {
                 waiting.for_each(|claim| queue.add(Key::Claim(claim.meta.uid.clone())));
             }
         });
+        self.subscribe_to_nodes(queue);
         self.caches.attachments.on_change({
             let queue = queue.clone();
             move |change| {
@@ -128,16 +137,49 @@ impl Controller {
         });
     }
 
+    /// A node that came, or told its place, may be what claims wait for.
+    fn subscribe_to_nodes(&self, queue: &Queue<Key>) {
+        let waiting = {
+            let (queue, claims, driver) = (queue.clone(), self.caches.claims.clone(), self.facts.driver.clone());
+            Arc::new(move || {
+                let waiting = claims.list().into_iter();
+                let waiting = waiting.filter(|claim| decide::is_ours(claim, &driver) && decide::is_wanted(claim));
+                waiting.for_each(|claim| queue.add(Key::Claim(claim.meta.uid.clone())));
+            })
+        };
+        self.caches.nodes.on_change({
+            let waiting = Arc::clone(&waiting);
+            move |change| {
+                // Heartbeats change everything but the labels.
+                let labels = |node: Option<&Arc<Node>>| node.map(|node| node.meta.labels.clone());
+                if labels(change.before) != labels(change.after) {
+                    waiting();
+                }
+            }
+        });
+        self.caches.csi_nodes.on_change(move |_| waiting());
+    }
+
+    fn cluster(&self) -> Cluster {
+        Cluster { nodes: self.caches.nodes.list(), drivers: self.caches.csi_nodes.list() }
+    }
+
     fn claim_step(&self, uid: &str, now: Timestamp) -> Step {
         let journal = &self.calls.journal;
         let claim = self.caches.claims.by_index("uid", uid).into_iter().next();
         let recorded = journal.get(uid);
         if claim.is_none() && recorded.is_none() {
             self.creations.forget(&uid.to_owned());
-            self.given_back().remove(uid);
+            self.bids.drop(uid);
             self.told().remove(&Key::Claim(uid.to_owned()));
             return Step::rest(Why::Gone);
         }
+        if claim.as_ref().is_some_and(|claim| claim.selected_node().is_some() || !decide::is_wanted(claim)) {
+            self.bids.drop(uid);
+        }
+        // A request that may have been sent keeps its places.
+        let settled = recorded.as_ref().is_some_and(|recorded| recorded.maybe_made);
+        let cluster = if settled { Cluster::default() } else { self.cluster() };
         let class_name = claim.as_ref().map(|claim| claim.class_name().to_owned()).unwrap_or_default();
         let name =
             recorded.as_ref().map_or_else(|| self.facts.volume_name(uid), |recorded| recorded.intent.volume.clone());
@@ -153,9 +195,10 @@ impl Controller {
             volume: self.caches.volumes.view(&ObjectKey::cluster(name)),
             recorded,
             creation,
-            given_back: self.given_back().get(uid).copied(),
             cleanup: self.cleanups.record(&uid.to_owned()),
             owner,
+            cluster,
+            bid: self.bids.get(uid),
             told: self.told().get(&Key::Claim(uid.to_owned())).cloned(),
         };
         decide::decide(&snapshot, now)
@@ -184,10 +227,6 @@ impl Controller {
             told: self.told().get(&Key::Volume(name.to_owned())).cloned(),
         };
         decide::decide_volume(&snapshot, name, now)
-    }
-
-    pub fn given_back(&self) -> MutexGuard<'_, BTreeMap<String, Timestamp>> {
-        self.given_back.lock().expect("no code panics while holding what was given back")
     }
 
     pub fn told(&self) -> MutexGuard<'_, BTreeMap<Key, Note>> {

@@ -14,14 +14,15 @@ use stowage_csi::code::{self, Family, Outcome};
 use stowage_model::claim::Claim;
 use stowage_model::class::StorageClass;
 use stowage_model::volume::Volume;
-use stowage_runtime::api::Target;
 use stowage_runtime::cache::View;
 use stowage_runtime::engine::Decision;
 use stowage_runtime::events::Note;
 use stowage_runtime::operation::{Record, State};
 
+use crate::calls::{NO_LEASE, NO_SECRET};
 use crate::intent::{Intent, Made, SecretRef};
 use crate::journal::Recorded;
+use crate::ownership::{self, Ownership};
 use crate::request::{self, Problem};
 use crate::snapshot::ClaimSnapshot;
 
@@ -41,12 +42,6 @@ pub enum Action {
     Create {
         intent: Arc<Intent>,
         wanted: bool,
-    },
-    /// Take the chosen node off the claim, so that the scheduler chooses again; `since` is when the driver said that it
-    /// has no room there.
-    GiveBack {
-        claim: Target,
-        since: Timestamp,
     },
     /// Create the PersistentVolume.
     MakeVolume {
@@ -77,6 +72,15 @@ pub enum Action {
     LetGo(Arc<Volume>),
     /// Write the journal's removals now: something must not happen before.
     FlushJournal,
+    /// Wait before taking a claim that belongs to nobody.
+    Bid,
+    /// Take the claim for this node, if there is room.
+    Take {
+        claim: Arc<Claim>,
+        intent: Arc<Intent>,
+    },
+    /// Let the scheduler, or the other nodes, choose another node.
+    Reschedule(Arc<Claim>),
 }
 
 /// Where the secret of a DeleteVolume is.
@@ -98,6 +102,12 @@ pub enum Why {
     VolumeExists,
     /// No node was chosen yet.
     WaitsForConsumer,
+    /// Another node's provisioner serves it, or none.
+    OtherNode,
+    /// It belongs to no node yet; ours tries to get it when its time has come.
+    Bidding,
+    /// There is no room on the chosen node, or the driver is not there.
+    NoRoom,
     /// Somebody else fills volumes from such a source.
     WaitsForPopulator,
     Problem(Problem),
@@ -108,8 +118,6 @@ pub enum Why {
     Calling,
     CallDue,
     BacksOff,
-    /// The driver has no room where the volume was to be.
-    NoRoom,
     Made,
     /// The volume was made and nobody wants it any more.
     Unwanted,
@@ -140,7 +148,7 @@ pub fn decide(s: &ClaimSnapshot<'_>, now: Timestamp) -> Step {
     let running = is_running(s.creation.as_ref()) || is_running(s.cleanup.as_ref());
     match &s.recorded {
         _ if running => Decision::rest(Why::Calling),
-        None => begin(s),
+        None => begin(s, now),
         Some(recorded) => settle(s, recorded, now),
     }
 }
@@ -160,7 +168,7 @@ fn is_running<R>(record: Option<&Record<R>>) -> bool {
 }
 
 /// Nothing is recorded: does the claim need a volume?
-fn begin(s: &ClaimSnapshot<'_>) -> Step {
+fn begin(s: &ClaimSnapshot<'_>, now: Timestamp) -> Step {
     let Some(claim) = &s.claim else { return Decision::rest(Why::Gone) };
     if !is_ours(claim, &s.facts.driver) {
         return Decision::rest(Why::NotOurs);
@@ -177,14 +185,14 @@ fn begin(s: &ClaimSnapshot<'_>) -> Step {
             false => refuse(s, claim, Problem::UseName { volume: volume.meta.name.clone() }),
         };
     }
-    match intent_now(s, claim) {
+    match intent_now(s, claim, now) {
         Ok(intent) => Decision::act([Action::Record(Arc::new(intent))], Why::Unrecorded),
         Err(step) => *step,
     }
 }
 
 /// The intent as claim and class stand now, or what to do instead.
-fn intent_now(s: &ClaimSnapshot<'_>, claim: &Claim) -> Result<Intent, Box<Step>> {
+fn intent_now(s: &ClaimSnapshot<'_>, claim: &Arc<Claim>, now: Timestamp) -> Result<Intent, Box<Step>> {
     let Some(class) = &s.class else {
         return Err(refuse(s, claim, Problem::FindClass { class: claim.class_name().to_owned() }).into());
     };
@@ -194,7 +202,30 @@ fn intent_now(s: &ClaimSnapshot<'_>, claim: &Claim) -> Result<Intent, Box<Step>>
     if request::is_populated(claim) {
         return Err(wait_for_populator(s, claim, class).into());
     }
-    request::build(claim, class, s.facts).map_err(|problem| refuse(s, claim, problem).into())
+    let ownership = ownership::of(claim, class, s.facts);
+    if ownership == Ownership::Others {
+        return Err(Decision::rest(Why::OtherNode).into());
+    }
+    match request::build(claim, class, s.facts, &s.cluster) {
+        Ok(intent) if ownership == Ownership::Open => Err(bid(s, claim, intent, now).into()),
+        Ok(intent) => Ok(intent),
+        // The scheduler chose from what it knew; the node or its driver has gone since.
+        Err(Problem::FindNode { .. }) if class.waits_for_consumer() => {
+            Err(Decision::act([Action::Reschedule(Arc::clone(claim))], Why::NoRoom).into())
+        }
+        Err(problem) => Err(refuse(s, claim, problem).into()),
+    }
+}
+
+fn bid(s: &ClaimSnapshot<'_>, claim: &Arc<Claim>, intent: Intent, now: Timestamp) -> Step {
+    match s.bid {
+        None => Decision::act([Action::Bid], Why::Bidding),
+        Some(bid) if bid.at > now => Decision::wait_until(bid.at, Why::Bidding),
+        Some(_) => {
+            let (claim, intent) = (Arc::clone(claim), Arc::new(intent));
+            Decision::act([Action::Take { claim, intent }], Why::Bidding)
+        }
+    }
 }
 
 fn refuse(s: &ClaimSnapshot<'_>, claim: &Claim, problem: Problem) -> Step {
@@ -223,7 +254,7 @@ fn settle(s: &ClaimSnapshot<'_>, recorded: &Recorded, now: Timestamp) -> Step {
         State::Done(made) => Some(made),
         _ => None,
     });
-    let mut claim = s.claim.as_deref().filter(|claim| is_wanted(claim));
+    let mut claim = s.claim.as_ref().filter(|claim| is_wanted(claim));
     if let View::Known(volume) = &s.volume {
         // Which claim the object names does not matter: a retained volume's is cleared or changed to use it again.
         let owns = match made {
@@ -243,21 +274,32 @@ fn settle(s: &ClaimSnapshot<'_>, recorded: &Recorded, now: Timestamp) -> Step {
         (Some(made), None) => clean_up(s, intent, made, now),
         (None, Some(claim)) => create(s, recorded, claim, now),
         (None, None) if !recorded.maybe_made => Decision::act([Action::Forget], Why::NothingMade),
-        // Only the same request sent again tells whether there is a volume, and which.
-        (None, None) => call(s.creation.as_ref(), now, Duration::ZERO, || Action::Create {
-            intent: Arc::clone(intent),
-            wanted: false,
-        }),
+        // Only the same request sent again tells whether there is a volume, and which. A driver that will not say is
+        // asked rarely, but for ever.
+        (None, None) => {
+            let refused = s.creation.as_ref().is_some_and(|record| match &record.state {
+                State::Failed(failure) => failure.code != NO_SECRET && failure.code != NO_LEASE,
+                _ => false,
+            });
+            let delay = if refused { s.facts.options.retry_interval_max } else { Duration::ZERO };
+            call(s.creation.as_ref(), now, delay, || Action::Create { intent: Arc::clone(intent), wanted: false })
+        }
     }
 }
 
-fn create(s: &ClaimSnapshot<'_>, recorded: &Recorded, claim: &Claim, now: Timestamp) -> Step {
+fn create(s: &ClaimSnapshot<'_>, recorded: &Recorded, claim: &Arc<Claim>, now: Timestamp) -> Step {
     let mut intent = Arc::clone(&recorded.intent);
     if !recorded.maybe_made {
+        if is_out_of_room(s) && claim.selected_node().is_some() {
+            return Decision::act([Action::Reschedule(Arc::clone(claim))], Why::NoRoom);
+        }
         // Certainly nothing was made, so the request may follow the class and the claim.
-        match intent_now(s, claim) {
+        match intent_now(s, claim, now) {
             Ok(current) if current != *intent => intent = Arc::new(current),
             Ok(_) => {}
+            Err(step) if matches!(step.why, Why::OtherNode | Why::WaitsForConsumer | Why::Bidding) => {
+                return Decision::act([Action::Forget], Why::NothingMade);
+            }
             Err(step) => return *step,
         }
         if intent != recorded.intent {
@@ -267,13 +309,8 @@ fn create(s: &ClaimSnapshot<'_>, recorded: &Recorded, claim: &Claim, now: Timest
     if !recorded.durable {
         return Decision::act([Action::Record(intent)], Why::Unrecorded);
     }
-    let failed = s.creation.as_ref().and_then(|record| Some((outcome_of(record)?, record.since)));
-    let delay = match failed {
-        Some((Outcome::Infeasible, _)) => INFEASIBLE_DELAY,
-        // Once for each answer: a scheduler that chooses the same node again wants the call repeated, after its backoff.
-        Some((Outcome::Reschedule, since)) if may_reschedule(s, claim) && s.given_back != Some(since) => {
-            return Decision::act([Action::GiveBack { claim: Target::any_version(&claim.meta), since }], Why::NoRoom);
-        }
+    let delay = match s.creation.as_ref().and_then(outcome_of) {
+        Some(Outcome::Infeasible) => INFEASIBLE_DELAY,
         _ => Duration::ZERO,
     };
     call(s.creation.as_ref(), now, delay, || Action::Create { intent, wanted: true })
@@ -287,9 +324,11 @@ fn outcome_of(record: &Record<Made>) -> Option<Outcome> {
     }
 }
 
-/// Whether another node may have room: the driver knows places, and the scheduler chose one for the claim.
-fn may_reschedule(s: &ClaimSnapshot<'_>, claim: &Claim) -> bool {
-    s.facts.topology && claim.selected_node().is_some()
+/// Whether the driver had no room where the volume was to be, and another node could have.
+fn is_out_of_room(s: &ClaimSnapshot<'_>) -> bool {
+    let refused = s.creation.as_ref().and_then(outcome_of) == Some(Outcome::Reschedule);
+    let chosen = s.facts.node.is_some() || s.class.as_ref().is_some_and(|class| class.waits_for_consumer());
+    refused && chosen && s.facts.topology
 }
 
 fn clean_up(s: &ClaimSnapshot<'_>, intent: &Arc<Intent>, made: &Made, now: Timestamp) -> Step {

@@ -1,14 +1,17 @@
 //! The driver as it introduces itself at start.
 
+use stowage_csi::v1::node_client::NodeClient;
 use stowage_csi::v1::{
-    controller_service_capability::rpc::Type as ControllerCapability,
+    NodeGetInfoRequest, controller_service_capability::rpc::Type as ControllerCapability,
     plugin_capability::service::Type as PluginCapability,
 };
 use stowage_csi::{Channel, Deadline, identity};
+use stowage_model::topology::Segments;
 use stowage_runtime::Context;
 
 use crate::error::Error;
 use crate::options::Options;
+use crate::requirement;
 
 /// What decisions need to know about the driver and about ourselves.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -24,7 +27,17 @@ pub struct Facts {
     pub attaches: bool,
     /// Volumes are not reachable from everywhere.
     pub topology: bool,
+    /// This node, in node deployment.
+    pub node: Option<NodeFacts>,
     pub options: Options,
+}
+
+/// Where a provisioner in node deployment runs.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct NodeFacts {
+    pub name: String,
+    /// The node's place, as its driver names it.
+    pub segments: Segments,
 }
 
 /// Waits for the driver and asks who it is and what it can do.
@@ -43,27 +56,53 @@ pub async fn introduce(context: &Context, options: &Options) -> Result<(Channel,
         true => identity::controller_capabilities(&channel, deadline).await.map_err(ask)?,
         false => identity::ControllerCapabilities::new(),
     };
+    let node = match &options.node_deployment {
+        Some(deployment) => {
+            let segments = place(&channel, deadline).await.map_err(ask)?;
+            Some(NodeFacts { name: deployment.node.clone(), segments })
+        }
+        None => None,
+    };
+    let suffix = node.as_ref().map(|node| format!("-{}", node.name)).unwrap_or_default();
     let stamp = context.clock.now().as_millisecond();
     let facts = Facts {
-        identity: format!("{stamp}-{}-{driver}", context.random.number() % 10_000),
+        identity: format!("{stamp}-{}-{driver}{suffix}", context.random.number() % 10_000),
         creates: controller.contains(&ControllerCapability::CreateDeleteVolume),
         finer_modes: controller.contains(&ControllerCapability::SingleNodeMultiWriter),
         attaches: controller.contains(&ControllerCapability::PublishUnpublishVolume),
         topology: plugin.contains(&PluginCapability::VolumeAccessibilityConstraints),
+        node,
         options: options.clone(),
         driver,
     };
-    if facts.topology {
-        tracing::warn!(
-            driver = facts.driver,
-            "the driver's volumes are not reachable from everywhere, and no node's place is sent to it yet: \
-             it chooses the place itself"
-        );
-    }
     Ok((channel, facts))
 }
 
+/// Where the driver says that this node is.
+async fn place(channel: &Channel, deadline: Deadline) -> Result<Segments, identity::Error> {
+    let mut client = NodeClient::new(channel.clone());
+    let info = deadline.call(NodeGetInfoRequest {}, |request| client.node_get_info(request)).await;
+    let info = info.map_err(|source| identity::Error::CallDriver { rpc: "NodeGetInfo", source })?;
+    Ok(info.accessible_topology.map(|place| place.segments).unwrap_or_default())
+}
+
+/// Labels, and names of which ours are the first part, are at most this long.
+const MAX_JOURNAL_NAME: usize = 50;
+
 impl Facts {
+    /// The name of the journal: one per driver, and in node deployment one per node.
+    pub fn journal_name(&self) -> String {
+        let Some(node) = &self.node else { return self.driver.clone() };
+        let name = format!("{}-{}", self.driver, node.name);
+        match name.len() <= MAX_JOURNAL_NAME {
+            true => name,
+            false => {
+                let start: String = name.chars().take(MAX_JOURNAL_NAME - 9).collect();
+                format!("{}-{:08x}", start.trim_end_matches(['-', '.']), requirement::hash(&name))
+            }
+        }
+    }
+
     /// Name of the volume made for the claim; deterministic, so that making it twice is noticed.
     pub fn volume_name(&self, claim_uid: &str) -> String {
         let uid = match self.options.volume_name_uuid_length {

@@ -23,10 +23,10 @@ pub enum Error {
     CreateVolume { source: api::Error },
     #[error("delete volume: {source}")]
     DeleteVolume { source: api::Error },
-    #[error("give the claim back to the scheduler: {source}")]
-    GiveBack { source: api::Error },
     #[error("change finalizers: {source}")]
     PatchFinalizers { source: api::Error },
+    #[error("choose the node of a claim: {source}")]
+    SelectNode { source: api::Error },
     #[error(transparent)]
     Journal { source: journal::Error },
     #[error("{what} has changed since the decision")]
@@ -42,7 +42,7 @@ impl Retryable for Error {
             | Self::GetVolume { source }
             | Self::CreateVolume { source }
             | Self::DeleteVolume { source }
-            | Self::GiveBack { source }
+            | Self::SelectNode { source }
             | Self::PatchFinalizers { source } => source.retry(),
             Self::Journal { source: journal::Error::Deposed { .. } } | Self::Lead => Retry::Stop,
             Self::Journal { .. } | Self::Connect { .. } | Self::AskDriver { .. } => Retry::Later,

@@ -12,6 +12,7 @@ use crate::driver::Facts;
 use crate::intent::{Intent, Made};
 use crate::options::Options;
 use crate::request;
+use crate::requirement::Cluster;
 
 pub const DRIVER: &str = "shared.csi.stowage.dev";
 pub const UID: &str = "7c9e6679-7425-40de-944b-e07fc1f90ae7";
@@ -26,6 +27,7 @@ pub fn facts() -> Facts {
         finer_modes: false,
         attaches: true,
         topology: false,
+        node: None,
         options: Options::default(),
     }
 }
@@ -104,7 +106,7 @@ fn read<T: serde::de::DeserializeOwned>(mut object: Value, spoil: impl FnOnce(&m
 }
 
 pub fn intent() -> Arc<Intent> {
-    Arc::new(request::build(&claim(), &class_with(|_| {}), &facts()).unwrap())
+    Arc::new(request::build(&claim(), &class_with(|_| {}), &facts(), &Cluster::default()).unwrap())
 }
 
 pub fn made() -> Made {

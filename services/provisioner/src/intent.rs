@@ -8,13 +8,15 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 
 use stowage_csi::v1::{
-    CapacityRange, CreateVolumeRequest, VolumeCapability,
+    CapacityRange, CreateVolumeRequest, Topology, TopologyRequirement, VolumeCapability,
     volume_capability::{AccessMode, AccessType, BlockVolume, MountVolume},
 };
 use stowage_model::object::{Key, ObjectRef, kinds};
+use stowage_model::topology::Segments;
 
 /// Raised whenever a field is added that changes the request: an older binary must then leave the record alone.
-const VERSION: u32 = 1;
+/// 1: no place is asked for. 2: the request names places.
+const VERSION: u32 = 2;
 
 /// The intent to make one volume for one claim.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -51,6 +53,18 @@ pub struct Request {
     pub mount: Option<Mount>,
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub parameters: BTreeMap<String, String>,
+    /// Where the volume may be made; `None` leaves it to the driver.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub places: Option<Requirement>,
+}
+
+/// The places a volume may be reachable from.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Requirement {
+    /// One of these.
+    pub requisite: Vec<Segments>,
+    /// The same, best first.
+    pub preferred: Vec<Segments>,
 }
 
 /// How the volume will be mounted.
@@ -111,7 +125,8 @@ pub enum Error {
 
 impl Intent {
     pub fn new(claim: ClaimId, volume: String, request: Request, secrets: SecretRefs, class: ClassPart) -> Self {
-        Self { version: VERSION, claim, volume, request, secrets, class }
+        let version = if request.places.is_some() { VERSION } else { 1 };
+        Self { version, claim, volume, request, secrets, class }
     }
 
     /// The record as it is stored: compact JSON.
@@ -126,7 +141,7 @@ impl Intent {
             v: u32,
         }
         let versioned: Versioned = serde_json::from_str(text).map_err(|source| Error::Read { source })?;
-        if versioned.v != VERSION {
+        if !(1..=VERSION).contains(&versioned.v) {
             return Err(Error::KnowVersion { found: versioned.v });
         }
         serde_json::from_str(text).map_err(|source| Error::Read { source })
@@ -153,10 +168,17 @@ impl Intent {
             parameters: self.request.parameters.clone(),
             secrets,
             volume_content_source: None,
-            accessibility_requirements: None,
+            accessibility_requirements: self.request.places.as_ref().map(|places| TopologyRequirement {
+                requisite: topologies(&places.requisite),
+                preferred: topologies(&places.preferred),
+            }),
             mutable_parameters: BTreeMap::new(),
         }
     }
+}
+
+fn topologies(places: &[Segments]) -> Vec<Topology> {
+    places.iter().map(|segments| Topology { segments: segments.clone() }).collect()
 }
 
 impl ClaimId {

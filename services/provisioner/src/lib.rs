@@ -1,7 +1,8 @@
 //! The provisioner: stands in for external-provisioner, one per driver.
 //!
-//! Watches claims, PersistentVolumes, StorageClasses, and VolumeAttachments where the driver attaches. Writes
-//! PersistentVolumes, their finalizer, events, and the Leases of its intent journal. Calls CreateVolume for claims
+//! Watches claims, PersistentVolumes, StorageClasses, VolumeAttachments where the driver attaches, and Nodes and CSINodes
+//! where its volumes have places. Writes PersistentVolumes, their finalizer, the selected node of claims, events, and
+//! the Leases of its intent journal. Calls CreateVolume for claims
 //! that ask for this driver and DeleteVolume for released volumes. No CreateVolume starts before its record is
 //! durable, so that a crash at any point, the claim deleted meanwhile, leaks nothing and doubles nothing.
 #![forbid(unsafe_code)]
@@ -18,12 +19,16 @@ mod fixture;
 mod intent;
 mod journal;
 mod options;
+mod ownership;
 mod request;
+mod requirement;
 mod secrets;
 mod snapshot;
 mod volume;
 
 use std::sync::{Arc, Mutex};
+
+use prometheus_client::metrics::counter::Counter;
 
 use stowage_model::object::Projection;
 use stowage_runtime::backoff::Backoff;
@@ -38,9 +43,10 @@ use tokio::sync::Semaphore;
 use self::calls::Calls;
 use self::controller::{Caches, Controller, Key};
 use self::journal::{Change, Journal, Storage};
+use self::ownership::Bids;
 
 pub use self::args::Args;
-pub use self::options::Options;
+pub use self::options::{NodeDeployment, Options};
 
 /// Provisions until asked to stop.
 pub async fn run(context: Context, options: Options) -> Result<(), Stop> {
@@ -84,6 +90,11 @@ async fn prepare(context: &Context, options: &Options, spawner: &Spawner) -> Res
     journal_ready.ready();
 
     let component = format!("{}_{}_{}", facts.driver, context.identity, context.random.uuid());
+    let unsettled = Counter::default();
+    context.metrics.register(|registry| {
+        let help = "Final CreateVolume answers that left open whether an earlier call had made the volume";
+        registry.register("stowage_provisioner_unsettled_answers", help, unsettled.clone());
+    });
     let turns = || Arc::new(Semaphore::new(options.worker_threads));
     let calls = Calls {
         context: context.clone(),
@@ -93,6 +104,7 @@ async fn prepare(context: &Context, options: &Options, spawner: &Spawner) -> Res
         recorder: context.recorder(component, spawner),
         creating: turns(),
         deleting: turns(),
+        unsettled,
     };
     let controller = Arc::new(Controller {
         caches: Caches::new(),
@@ -100,8 +112,8 @@ async fn prepare(context: &Context, options: &Options, spawner: &Spawner) -> Res
         cleanups: operations(context, options, spawner, &queue, Key::Claim),
         deletions: operations(context, options, spawner, &queue, Key::Volume),
         told: Mutex::default(),
-        given_back: Mutex::default(),
         by_volume_name: Arc::default(),
+        bids: Bids::default(),
         calls,
         facts,
     });
@@ -110,6 +122,12 @@ async fn prepare(context: &Context, options: &Options, spawner: &Spawner) -> Res
     feed(context, spawner, &caches.claims);
     feed(context, spawner, &caches.volumes);
     feed(context, spawner, &caches.classes);
+    if controller.facts.topology && controller.facts.node.is_none() {
+        feed(context, spawner, &caches.nodes);
+        feed(context, spawner, &caches.csi_nodes);
+        caches.nodes.synced().await;
+        caches.csi_nodes.synced().await;
+    }
     if controller.facts.attaches {
         feed(context, spawner, &caches.attachments);
         caches.attachments.synced().await;
@@ -137,7 +155,7 @@ async fn open_journal(
     if !facts.options.journal {
         return Ok(Journal::in_memory(on_change));
     }
-    let storage = Storage::new(context.api.clone(), facts.options.namespace.clone(), &facts.driver);
+    let storage = Storage::new(context.api.clone(), facts.options.namespace.clone(), &facts.journal_name());
     // Two runs never sign alike, not even on one machine in one millisecond.
     let run = format!("{}-{}", context.identity, context.random.uuid());
     Journal::open(storage, &run, spawner, on_change).await

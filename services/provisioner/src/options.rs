@@ -27,8 +27,34 @@ pub struct Options {
     pub extra_create_metadata: bool,
     /// Whether volumes that may only be read are marked so.
     pub controller_publish_readonly: bool,
+    /// Whether a claim whose node is chosen is served only there, and not wherever the driver sees fit.
+    pub strict_topology: bool,
+    /// Whether the driver is told all places of the cluster for claims that bind at once.
+    pub immediate_topology: bool,
+    /// Set if every node runs a provisioner for its own volumes.
+    pub node_deployment: Option<NodeDeployment>,
     /// Whether intents are made durable before CreateVolume; without it a crash can leak a volume.
     pub journal: bool,
+}
+
+/// How one of many provisioners, each for its own node, becomes the owner of claims.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct NodeDeployment {
+    /// Name of this node.
+    pub node: String,
+    /// Whether claims that bind at once are served, and not only those for which a node was chosen.
+    pub immediate_binding: bool,
+    /// Wait before such a claim is taken for the first time.
+    pub base_delay: Duration,
+    /// Wait that is never exceeded.
+    pub max_delay: Duration,
+}
+
+impl Default for NodeDeployment {
+    fn default() -> Self {
+        let (base_delay, max_delay) = (Duration::from_secs(20), Duration::from_secs(60));
+        Self { node: String::new(), immediate_binding: true, base_delay, max_delay }
+    }
 }
 
 impl Default for Options {
@@ -45,6 +71,9 @@ impl Default for Options {
             default_fstype: String::new(),
             extra_create_metadata: false,
             controller_publish_readonly: false,
+            strict_topology: false,
+            immediate_topology: true,
+            node_deployment: None,
             journal: true,
         }
     }

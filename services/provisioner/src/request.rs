@@ -7,9 +7,11 @@ use stowage_model::claim::{Claim, DataSource};
 use stowage_model::class::StorageClass;
 use stowage_model::phase::VolumeMode;
 use stowage_model::quantity::{self, Quantity};
+use stowage_model::topology;
 
 use crate::driver::Facts;
 use crate::intent::{ClaimId, ClassPart, Intent, Mount, Request};
+use crate::requirement::{self, Cluster};
 use crate::secrets;
 
 const FS_TYPE: &str = "csi.storage.k8s.io/fstype";
@@ -36,6 +38,18 @@ pub enum Problem {
          claim an empty volume and copy the data into it"
     )]
     FillFromSource { kind: String, name: String },
+    #[error(
+        "the selected node {node:?} is not known, or driver {driver:?} is not registered there; \
+         start the driver on it, or let another node be chosen"
+    )]
+    FindNode { node: String, driver: String },
+    #[error("the selected node has no place: {source}")]
+    PlaceNode { source: topology::Error },
+    #[error(
+        "the selected node {node:?} is in none of the allowedTopologies of StorageClass {class:?}; \
+         extend them by creating the class anew, or let another node be chosen"
+    )]
+    AllowNode { node: String, class: String },
     #[error("spec.volumeAttributesClassName {name:?} is not supported by this provisioner yet; claim without it")]
     ApplyAttributesClass { name: String },
     #[error("spec.resources.requests.storage is {value}; ask for at least one byte")]
@@ -62,7 +76,7 @@ pub enum Problem {
 }
 
 /// Everything that is needed to make the claim's volume and to make it again, exactly so, after a crash.
-pub fn build(claim: &Claim, class: &StorageClass, facts: &Facts) -> Result<Intent, Problem> {
+pub fn build(claim: &Claim, class: &StorageClass, facts: &Facts, cluster: &Cluster) -> Result<Intent, Problem> {
     let class_name = &class.meta.name;
     if class.provisioner != facts.driver {
         let provisioner = class.provisioner.clone();
@@ -98,6 +112,7 @@ pub fn build(claim: &Claim, class: &StorageClass, facts: &Facts) -> Result<Inten
         modes: modes.into_iter().map(access_mode::CsiAccessMode::number).collect(),
         mount,
         parameters: parameters(claim, class, facts, &volume)?,
+        places: requirement::of(claim, class, facts, cluster)?,
     };
     let id =
         ClaimId { namespace: claim.meta.namespace.clone(), name: claim.meta.name.clone(), uid: claim.meta.uid.clone() };

@@ -2,8 +2,6 @@
 
 use std::sync::Arc;
 
-use jiff::Timestamp;
-
 use stowage_model::claim::Claim;
 use stowage_model::class::StorageClass;
 use stowage_model::volume::Volume;
@@ -14,6 +12,8 @@ use stowage_runtime::operation::Record;
 use crate::driver::Facts;
 use crate::intent::Made;
 use crate::journal::{Recorded, Trace};
+use crate::ownership::Bid;
+use crate::requirement::Cluster;
 
 /// A claim, its record, and what came of the calls for it.
 #[derive(Debug, Clone)]
@@ -27,12 +27,14 @@ pub struct ClaimSnapshot<'a> {
     pub volume: View<Volume>,
     pub recorded: Option<Recorded>,
     pub creation: Option<Record<Made>>,
-    /// The answer for which the claim was last given back to the scheduler, by its moment.
-    pub given_back: Option<Timestamp>,
     /// DeleteVolume of a volume that nobody wants any more.
     pub cleanup: Option<Record<String>>,
     /// A PersistentVolume that has the handle of the volume made, whatever its name.
     pub owner: Option<String>,
+    /// Where volumes can be; empty where no place has to be chosen any more.
+    pub cluster: Cluster,
+    /// Our attempt to become the owner of the claim, in node deployment.
+    pub bid: Option<Bid>,
     /// The last thing said about the claim, so that it is not said again.
     pub told: Option<Note>,
 }

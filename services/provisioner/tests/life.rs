@@ -372,20 +372,151 @@ async fn a_claim_whose_short_volume_name_was_taken_gets_its_volume_when_the_name
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_claim_whose_node_has_no_room_is_given_back_to_the_scheduler_by_an_update() {
+async fn a_refusal_after_an_unanswered_call_does_not_end_the_search_for_the_volume() {
     let world = plain_world().await;
-    world.driver.know_places();
-    world.driver.next(Next::Fails(Code::ResourceExhausted, "the pool of node-1 is full"));
-    world.make_claim("db", "1Gi").await;
-    let claim = "/api/v1/namespaces/default/persistentvolumeclaims/db";
-    let annotations = json!({ "volume.kubernetes.io/selected-node": "node-1", "mine": "stays" });
-    world.send(Method::PATCH, claim, json!({ "metadata": { "annotations": annotations } })).await;
+    world.driver.next(Next::DoneAndSilent);
+    for _ in 0..3 {
+        world.driver.next(Next::Fails(Code::Internal, "the backend is confused"));
+    }
     let running = world.start(Options::default());
-    let annotation = async |key: &str| world.get(claim).await["metadata"]["annotations"][key].clone();
-    world.until("the claim's return", async || annotation("volume.kubernetes.io/selected-node").await.is_null()).await;
-    assert_eq!(annotation("mine").await, "stays");
-    assert_eq!(world.driver.calls(), ["CreateVolume"]);
-    let writes = world.take_writes();
-    assert_eq!((writes.get("PUT other"), writes.get("PATCH other")), (Some(&1), None), "{writes:?}");
+    world.make_claim("db", "1Gi").await;
+    world.until("the call", async || !world.driver.volumes().is_empty()).await;
+    world.delete_claim("db").await;
+    tokio::time::sleep(std::time::Duration::from_secs(120)).await;
+    world.settle().await;
+    assert_eq!(world.journal().await.len(), 1, "the record was dropped while the volume may exist");
+    let metrics = running.context.metrics.encode();
+    assert!(metrics.contains("stowage_provisioner_unsettled_answers_total 1"), "{metrics}");
+    // Asked rarely, but until the driver tells.
+    tokio::time::sleep(std::time::Duration::from_secs(1200)).await;
+    world.until("the cleanup", async || world.driver.volumes().is_empty()).await;
+    running.drain().await.unwrap();
+    assert!(world.journal().await.is_empty());
+}
+
+mod on_several_nodes {
+    use std::time::Duration;
+
+    use provisioner::NodeDeployment;
+
+    use super::*;
+    use crate::driver::{Driver, KEY};
+    use crate::world::Running;
+
+    const NODES: [&str; 3] = ["n1", "n2", "n3"];
+
+    fn options(node: &str) -> Options {
+        let node_deployment = Some(NodeDeployment { node: node.into(), ..NodeDeployment::default() });
+        Options { node_deployment, ..Options::default() }
+    }
+
+    async fn start(world: &World) -> Vec<(Driver, Running)> {
+        let mut nodes = Vec::new();
+        for node in NODES {
+            let driver = Driver::on(node);
+            let running = world.start_beside(driver.clone(), options(node));
+            world.ready(&running).await;
+            nodes.push((driver, running));
+        }
+        nodes
+    }
+
+    fn holders(nodes: &[(Driver, Running)]) -> Vec<&'static str> {
+        let holds =
+            |(index, (driver, _)): (usize, &(Driver, Running))| (!driver.volumes().is_empty()).then_some(NODES[index]);
+        nodes.iter().enumerate().filter_map(holds).collect()
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_claim_is_served_and_deleted_by_the_selected_node_alone() {
+        let world = plain_world().await;
+        let nodes = start(&world).await;
+        let name = world.make_claim("db", "1Gi").await;
+        world.select_node("db", "n2".into()).await;
+        world.until("the volume", async || world.volume(&name).await.is_object()).await;
+        assert_eq!(holders(&nodes), ["n2"]);
+        assert_eq!(nodes[1].0.asked_for(), ["n2"]);
+        let affinity = &world.volume(&name).await["spec"]["nodeAffinity"]["required"]["nodeSelectorTerms"];
+        assert_eq!(affinity[0]["matchExpressions"][0], json!({ "key": KEY, "operator": "In", "values": ["n2"] }));
+        world.delete_claim("db").await;
+        world.release(&name).await;
+        world.until("the end", async || world.volume(&name).await.is_null()).await;
+        for (index, (driver, _)) in nodes.iter().enumerate() {
+            let expected: &[&str] = if index == 1 { &["CreateVolume", "DeleteVolume"] } else { &[] };
+            assert_eq!(driver.calls(), expected);
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_claim_that_binds_at_once_is_taken_by_exactly_one_node() {
+        let world = plain_world().await;
+        let nodes = start(&world).await;
+        let name = world.make_claim("db", "1Gi").await;
+        world.settle().await;
+        assert_eq!(holders(&nodes), Vec::<&str>::new(), "nobody waited");
+        tokio::time::sleep(Duration::from_secs(60)).await;
+        world.until("the volume", async || world.volume(&name).await.is_object()).await;
+        world.settle().await;
+        let holders = holders(&nodes);
+        assert_eq!(holders.len(), 1, "{holders:?}");
+        assert_eq!(world.selected_node("db").await, holders[0]);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_full_node_gives_the_claim_back_and_another_takes_it() {
+        let world = plain_world().await;
+        let nodes = start(&world).await;
+        nodes[0].0.next(Next::Fails(Code::ResourceExhausted, "the pool is full"));
+        let name = world.make_claim("db", "1Gi").await;
+        world.select_node("db", "n1".into()).await;
+        world.until("the refusal", async || world.selected_node("db").await != "n1").await;
+        tokio::time::sleep(Duration::from_secs(120)).await;
+        world.until("the volume", async || world.volume(&name).await.is_object()).await;
+        assert_eq!(holders(&nodes).len(), 1);
+        for (_, running) in nodes {
+            running.drain().await.unwrap();
+        }
+        assert!(world.journal().await.is_empty());
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_driver_with_places_is_told_where_the_selected_node_is() {
+    let world = plain_world().await;
+    for node in ["n1", "n2"] {
+        let labels = json!({ driver::KEY: node });
+        let body = json!({ "apiVersion": "v1", "kind": "Node", "metadata": { "name": node, "labels": labels } });
+        world.send(Method::POST, "/api/v1/nodes", body).await;
+        let drivers = json!([{ "name": driver::DRIVER, "nodeID": node, "topologyKeys": [driver::KEY] }]);
+        let body = json!({
+            "apiVersion": "storage.k8s.io/v1", "kind": "CSINode", "metadata": { "name": node },
+            "spec": { "drivers": drivers },
+        });
+        world.send(Method::POST, "/apis/storage.k8s.io/v1/csinodes", body).await;
+    }
+    let driver = driver::Driver::on("n2");
+    let running = world.start_beside(driver.clone(), Options::default());
+    world.ready(&running).await;
+    let name = world.make_claim("db", "1Gi").await;
+    world.until("the volume", async || world.volume(&name).await.is_object()).await;
+    assert_eq!(driver.asked_for().len(), 2);
+    let strict = Options { strict_topology: true, ..Options::default() };
+    running.drain().await.unwrap();
+    let running = world.start_beside(driver.clone(), strict);
+    world.ready(&running).await;
+    let body = json!({
+        "apiVersion": "v1", "kind": "PersistentVolumeClaim",
+        "metadata": { "name": "web", "annotations": {
+            "volume.kubernetes.io/storage-provisioner": driver::DRIVER,
+            "volume.kubernetes.io/selected-node": "n2",
+        } },
+        "spec": {
+            "accessModes": ["ReadWriteOnce"], "storageClassName": "fast",
+            "resources": { "requests": { "storage": "1Gi" } },
+        },
+    });
+    world.send(Method::POST, "/api/v1/namespaces/default/persistentvolumeclaims", body).await;
+    world.until("the second volume", async || driver.volumes().len() == 2).await;
+    assert_eq!(driver.asked_for(), ["n2"]);
     running.drain().await.unwrap();
 }

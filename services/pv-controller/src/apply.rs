@@ -1,129 +1,274 @@
-//! Carries out one action: at most one write, guarded by the version that was decided on.
+//! Carries out one action: the fresh read an irreversible step needs, then its writes, side by side.
 
-use serde_json::Value;
+use futures::future::join_all;
+use serde_json::{Value, json};
+use tokio::sync::oneshot;
 
-use stowage_model::object::{Key, Meta, Projection};
-use stowage_model::phase::VolumePhase;
-use stowage_model::{Claim, Pod, Volume, finalizers};
-use stowage_runtime::api::{Part, Patch, Target};
-use stowage_runtime::cache::Cache;
+use stowage_model::object::{Key, ObjectId, Projection, kinds};
+use stowage_model::{Claim, Pod, Volume};
+use stowage_runtime::api::{Deletion, Target};
+use stowage_runtime::events::Note;
 
 use crate::controller::Binder;
-use crate::decide::claim;
-use crate::decide::{ClaimAction, Subject, VolumeAction};
+use crate::decide::volume::has_lost_its_claim;
+use crate::decide::{AttributesClassAction, ClaimAction, PodAction, Source, Subject, VolumeAction, status};
 use crate::error::Error;
-use crate::write;
+use crate::snapshot::{Caches, Work};
+use crate::write::{self, Write};
 
 impl Binder {
     pub(crate) async fn carry_out_for_claim(&self, key: &Key, action: ClaimAction) -> Result<(), Error> {
-        let claims = &self.caches.claims;
-        let claim = claims.get(key).ok_or(Error::Stale("the claim is gone"))?;
-        match action {
-            ClaimAction::Reserve { volume, marked } => self.reserve(&claim, &volume, marked).await,
-            ClaimAction::Complete { volume, marked } => {
-                self.patch(claims, &claim.meta, Part::Main, write::complete(&volume, marked)).await
+        let claim = self.caches.claims.get(key).ok_or(Error::Stale("the claim is gone"))?;
+        let volume = match &action {
+            ClaimAction::Tell(source, note) => {
+                self.tell(*source, Subject::Claim(key.clone()), &claim.reference(), note);
+                return Ok(());
             }
-            ClaimAction::Status(status) => self.patch(claims, &claim.meta, Part::Status, write::status(&status)).await,
-            ClaimAction::AskProvisioner { provisioner } => {
-                self.patch(claims, &claim.meta, Part::Main, write::ask(&provisioner)).await
+            ClaimAction::Unprotect => {
+                self.look_for_pods(&claim).await?;
+                None
             }
-            ClaimAction::AssignClass { class } => {
-                self.patch(claims, &claim.meta, Part::Main, write::class(&class)).await
+            ClaimAction::Collect => {
+                self.look_for_owner(&claim).await?;
+                None
             }
-            ClaimAction::Protect => self.add_finalizer(claims, &claim.meta, finalizers::CLAIM_PROTECTION).await,
-            ClaimAction::Unprotect => self.unprotect_claim(&claim).await,
-            ClaimAction::Tell(note) => {
-                self.recorder.record(&claim.reference(), note.clone());
-                self.told(Subject::Claim(key.clone()), note);
-                Ok(())
+            ClaimAction::Reserve { volume, .. } => Some(self.known_volume(volume)?),
+            ClaimAction::Bind(step) => Some(self.known_volume(&step.volume)?),
+            _ => None,
+        };
+        let result = self.send(write::of_claim(&action, &claim, volume.as_deref())).await;
+        self.count_claim_write(&claim, &action, result.as_ref().err());
+        result
+    }
+
+    fn known_volume(&self, name: &str) -> Result<std::sync::Arc<Volume>, Error> {
+        self.caches.volumes.get(&Key::cluster(name)).ok_or(Error::Stale("the volume is gone"))
+    }
+
+    fn count_claim_write(&self, claim: &Claim, action: &ClaimAction, error: Option<&Error>) {
+        let key = claim.key().to_string();
+        let now = self.context.clock.now();
+        match (action, error) {
+            (ClaimAction::AssignClass { .. }, error) => {
+                self.metrics.retroactive_classes.inc();
+                if error.is_some() {
+                    self.metrics.retroactive_class_errors.inc();
+                }
             }
+            (ClaimAction::AskProvisioner { provisioner, .. }, None) => {
+                self.metrics.start(key, provisioner, "provision", now);
+            }
+            (ClaimAction::Make { .. }, Some(Error::Write(error))) if !error.is_stale() => {
+                self.metrics.fail(&key);
+                let note = Note::warning("ProvisioningFailed", format!("cannot save the volume: {error}"));
+                self.tell(Source::Binder, Subject::Claim(claim.key()), &claim.reference(), &note);
+            }
+            (ClaimAction::Bind(step), None) if step.status.is_some() => self.metrics.succeed(&key, now),
+            (ClaimAction::Reserve { .. } | ClaimAction::Bind(_), Some(Error::Write(error))) if !error.is_stale() => {
+                self.metrics.fail(&key);
+            }
+            _ => {}
         }
     }
 
     pub(crate) async fn carry_out_for_volume(&self, key: &Key, action: VolumeAction) -> Result<(), Error> {
-        let volumes = &self.caches.volumes;
-        let volume = volumes.get(key).ok_or(Error::Stale("the volume is gone"))?;
-        match action {
-            VolumeAction::Phase { phase, message } => {
-                self.patch(volumes, &volume.meta, Part::Status, write::phase(phase, &message)).await
-            }
-            VolumeAction::Release => self.release(&volume).await,
-            VolumeAction::Unbind => self.patch(volumes, &volume.meta, Part::Main, write::unbind(&volume)).await,
-            VolumeAction::Protect => self.add_finalizer(volumes, &volume.meta, finalizers::VOLUME_PROTECTION).await,
-            VolumeAction::Unprotect => self.unprotect_volume(&volume).await,
+        let volume = self.caches.volumes.get(key).ok_or(Error::Stale("the volume is gone"))?;
+        match &action {
             VolumeAction::Tell(note) => {
-                self.recorder.record(&volume.reference(), note.clone());
-                self.told(Subject::Volume(key.clone()), note);
-                Ok(())
+                self.tell(Source::Binder, Subject::Volume(key.clone()), &volume.reference(), note);
             }
             VolumeAction::TellClaim(note) => {
                 let claim = volume.spec.claim_ref.as_ref().and_then(|held| self.caches.claims.get(&held.key()));
                 if let Some(claim) = claim {
-                    self.recorder.record(&claim.reference(), note);
+                    self.recorders[&Source::Binder].record(&claim.reference(), note.clone());
                 }
+            }
+            VolumeAction::Recycle | VolumeAction::DeleteData => self.start_reclaiming(&volume),
+            VolumeAction::Release => self.look_for_claim(&volume).await?,
+            VolumeAction::Unprotect | VolumeAction::DeleteObject => {
+                let fresh = self.context.api.refresh(&self.caches.volumes, key).await.map_err(Error::Read)?;
+                if fresh.is_none_or(|fresh| fresh.meta.revision != volume.meta.revision) {
+                    return Err(Error::Stale("the volume changed"));
+                }
+            }
+            _ => {}
+        }
+        self.send(write::of_volume(&action, &volume)).await
+    }
+
+    fn start_reclaiming(&self, volume: &Volume) {
+        let work = Work::of(volume);
+        let plugin = stowage_model::migration::plugin_of_source(volume).unwrap_or("N/A");
+        let deletes = work.policy == stowage_model::phase::ReclaimPolicy::Delete;
+        let (clock, metrics) = (self.context.clock.clone(), self.metrics.clone());
+        let begin = clock.now();
+        if deletes {
+            metrics.start(volume.meta.name.clone(), plugin, "delete", begin);
+        }
+        let reclaim = self.reclaimer.clone().reclaim(work.clone());
+        self.operations.start(work.clone(), async move {
+            let ended = reclaim.await;
+            let ok = matches!(ended, stowage_runtime::operation::Ended::Done(()));
+            if deletes {
+                metrics.called(plugin, "volume_delete", ok, clock.now().duration_since(begin).as_secs_f64());
+                if !ok {
+                    metrics.fail(&work.volume.name);
+                }
+            }
+            ended
+        });
+    }
+
+    pub(crate) async fn carry_out_for_pod(&self, key: &Key, action: PodAction) -> Result<(), Error> {
+        let pod = self.caches.pods.get(key).ok_or(Error::Stale("the pod is gone"))?;
+        match action {
+            PodAction::Tell(note) => {
+                self.tell(Source::Ephemeral, Subject::Pod(key.clone()), &pod.reference(), &note);
                 Ok(())
             }
+            PodAction::RemoveRecycler => {
+                let target = Target::any_version(&pod.meta);
+                let deleted = self.context.api.delete(&self.caches.pods, &target, Deletion::default()).await;
+                deleted.map_err(Error::Write)
+            }
+            PodAction::CreateClaim { volume, claim } => self.create_claim(&pod, &volume, &claim).await,
         }
     }
 
-    async fn reserve(&self, claim: &Claim, volume: &str, marked: bool) -> Result<(), Error> {
-        let volume = self.caches.volumes.get(&Key::cluster(volume)).ok_or(Error::Stale("the volume is gone"))?;
-        let body = write::reserve(claim, marked);
-        self.patch(&self.caches.volumes, &volume.meta, Part::Main, body).await
+    /// The template is read with the pod: no claim is made for a pod that is gone, and no template is kept in memory.
+    async fn create_claim(&self, pod: &Pod, volume: &str, claim: &Key) -> Result<(), Error> {
+        let _turn = match &self.ephemeral_turns {
+            Some(turns) => Some(turns.acquire().await.map_err(|_| Error::Stopped)?),
+            None => None,
+        };
+        let id = ObjectId { kind: kinds::POD, key: pod.key() };
+        let raw = self.context.api.get_raw(&id).await.map_err(Error::Read)?;
+        let Some(raw) = raw.filter(|raw| raw["metadata"]["uid"] == pod.meta.uid.as_str()) else {
+            self.context.api.refresh(&self.caches.pods, &pod.key()).await.map_err(Error::Read)?;
+            return Err(Error::Stale("the pod is gone"));
+        };
+        if raw["metadata"]["deletionTimestamp"].is_string() {
+            self.context.api.refresh(&self.caches.pods, &pod.key()).await.map_err(Error::Read)?;
+            return Err(Error::Stale("the pod is being deleted"));
+        }
+        let body = claim_for(&raw, pod, volume, claim)
+            .ok_or_else(|| Error::FindTemplate { pod: pod.key().to_string(), volume: volume.to_owned() })?;
+        self.metrics.ephemeral_created.inc();
+        let result = self.send(vec![Write::Create { kind: kinds::CLAIM, body }]).await;
+        if let Err(error) = &result {
+            self.metrics.ephemeral_failures.inc();
+            if let Error::Write(error) = error
+                && !error.is_stale()
+            {
+                let note = Note::warning("FailedBinding", format!("cannot create claim {claim}: {error}"));
+                self.tell(Source::Ephemeral, Subject::Pod(pod.key()), &pod.reference(), &note);
+            }
+        }
+        result
+    }
+
+    pub(crate) async fn carry_out_for_attributes_class(
+        &self,
+        key: &Key,
+        action: AttributesClassAction,
+    ) -> Result<(), Error> {
+        let class = self.caches.attributes_classes.get(key).ok_or(Error::Stale("the class is gone"))?;
+        self.send(vec![write::of_attributes_class(action, &class)]).await
     }
 
     /// Releasing starts reclaiming, so the claim is looked up once more where it cannot be out of date.
-    async fn release(&self, volume: &Volume) -> Result<(), Error> {
+    async fn look_for_claim(&self, volume: &Volume) -> Result<(), Error> {
         let held = volume.spec.claim_ref.as_ref().ok_or(Error::Stale("the volume lost its claim reference"))?;
         let found = self.context.api.refresh(&self.caches.claims, &held.key()).await.map_err(Error::Read)?;
-        if let Some(claim) = found
-            && claim.meta.uid == held.uid
-            && (claim.spec.volume_name.is_empty() || claim.spec.volume_name == volume.meta.name)
-        {
-            return Err(Error::Stale("the claim exists after all"));
+        if has_lost_its_claim(volume, found.as_deref()) {
+            Ok(())
+        } else {
+            Err(Error::Stale("the claim exists after all"))
         }
-        let body = write::phase(VolumePhase::Released, "");
-        self.patch(&self.caches.volumes, &volume.meta, Part::Status, body).await
     }
 
-    async fn unprotect_claim(&self, claim: &Claim) -> Result<(), Error> {
+    async fn look_for_pods(&self, claim: &Claim) -> Result<(), Error> {
         let pods = self.context.api.list::<Pod>(&claim.meta.namespace, "").await.map_err(Error::Read)?;
-        let used = pods.iter().any(|pod| claim::uses(pod, claim));
+        let held = pods.iter().any(|pod| status::holds(pod, claim));
         for pod in pods {
             self.caches.pods.observe(pod);
         }
-        if used {
-            return Err(Error::Stale("a pod uses the claim after all"));
-        }
-        self.remove_finalizer(&self.caches.claims, &claim.meta, finalizers::CLAIM_PROTECTION).await
+        if held { Err(Error::Stale("a pod uses the claim after all")) } else { Ok(()) }
     }
 
-    async fn unprotect_volume(&self, volume: &Volume) -> Result<(), Error> {
-        let fresh = self.context.api.refresh(&self.caches.volumes, &volume.key()).await.map_err(Error::Read)?;
-        match fresh {
-            Some(fresh) if fresh.meta.revision == volume.meta.revision => {
-                self.remove_finalizer(&self.caches.volumes, &fresh.meta, finalizers::VOLUME_PROTECTION).await
-            }
-            _ => Err(Error::Stale("the volume changed")),
+    async fn look_for_owner(&self, claim: &Claim) -> Result<(), Error> {
+        let owner = claim.meta.controller().ok_or(Error::Stale("the claim has no owner any more"))?;
+        let key = Key::namespaced(claim.meta.namespace.clone(), owner.name.clone());
+        let found = self.context.api.refresh(&self.caches.pods, &key).await.map_err(Error::Read)?;
+        if found.is_some_and(|pod| pod.meta.uid == owner.uid) {
+            Err(Error::Stale("the pod exists after all"))
+        } else {
+            Ok(())
         }
     }
 
-    async fn add_finalizer<T: Projection>(&self, cache: &Cache<T>, meta: &Meta, name: &str) -> Result<(), Error> {
-        let Some(patch) = Patch::add_finalizer(meta, name) else { return Ok(()) };
-        self.send(cache, meta, Part::Main, patch).await
+    /// Sends writes side by side and waits for all: the first failure is told after the others were answered.
+    async fn send(&self, writes: Vec<Write>) -> Result<(), Error> {
+        let answers = join_all(writes.into_iter().map(|write| {
+            // On a task of its own, so that encoding and decoding use all cores and not only the engine's.
+            let (sender, receiver) = oneshot::channel();
+            let (api, caches) = (self.context.api.clone(), self.caches.clone());
+            self.spawner.spawn(async move {
+                // Nobody listens any more only when the service stops.
+                let _ = sender.send(send(&api, &caches, write).await);
+            });
+            receiver
+        }));
+        for answer in answers.await {
+            answer.map_err(|_| Error::Stopped)??;
+        }
+        Ok(())
     }
+}
 
-    async fn remove_finalizer<T: Projection>(&self, cache: &Cache<T>, meta: &Meta, name: &str) -> Result<(), Error> {
-        let Some(patch) = Patch::remove_finalizer(meta, name) else { return Ok(()) };
-        self.send(cache, meta, Part::Main, patch).await
-    }
+async fn send(api: &stowage_runtime::api::Api, caches: &Caches, write: Write) -> Result<(), Error> {
+    let result = match write {
+        Write::Patch { kind: kinds::CLAIM, target, part, patch } => {
+            api.patch(&caches.claims, &target, part, patch).await.map(drop)
+        }
+        Write::Patch { kind: kinds::VOLUME, target, part, patch } => {
+            api.patch(&caches.volumes, &target, part, patch).await.map(drop)
+        }
+        Write::Patch { target, part, patch, .. } => {
+            api.patch(&caches.attributes_classes, &target, part, patch).await.map(drop)
+        }
+        Write::Create { kind: kinds::CLAIM, body } => api.create(&caches.claims, body).await.map(drop),
+        Write::Create { body, .. } => api.create(&caches.volumes, body).await.map(drop),
+        Write::Delete { kind: kinds::CLAIM, target } => api.delete(&caches.claims, &target, Deletion::default()).await,
+        Write::Delete { target, .. } => api.delete(&caches.volumes, &target, Deletion::default()).await,
+    };
+    result.map_err(Error::Write)
+}
 
-    async fn patch<T: Projection>(&self, cache: &Cache<T>, meta: &Meta, part: Part, body: Value) -> Result<(), Error> {
-        self.send(cache, meta, part, Patch::Merge(body)).await
+/// The claim of an ephemeral volume: the template's labels, annotations and spec, owned by the pod.
+pub fn claim_for(raw: &Value, pod: &Pod, volume: &str, claim: &Key) -> Option<Value> {
+    let volumes = raw["spec"]["volumes"].as_array()?;
+    let template =
+        volumes.iter().find(|candidate| candidate["name"] == volume)?["ephemeral"].get("volumeClaimTemplate")?;
+    let mut body = json!({
+        "metadata": {
+            "namespace": claim.namespace,
+            "name": claim.name,
+            "ownerReferences": [{
+                "apiVersion": "v1",
+                "kind": "Pod",
+                "name": pod.meta.name,
+                "uid": pod.meta.uid,
+                "controller": true,
+                "blockOwnerDeletion": true,
+            }],
+        },
+        "spec": template["spec"],
+    });
+    for member in ["labels", "annotations"] {
+        if let Some(found) = template["metadata"].get(member).filter(|found| found.is_object()) {
+            body["metadata"][member] = found.clone();
+        }
     }
-
-    async fn send<T: Projection>(&self, cache: &Cache<T>, meta: &Meta, part: Part, patch: Patch) -> Result<(), Error> {
-        let answer = self.context.api.patch(cache, &Target::exact(meta), part, patch).await;
-        answer.map(|_| ()).map_err(Error::Write)
-    }
+    Some(body)
 }

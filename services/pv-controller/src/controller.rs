@@ -1,75 +1,116 @@
-//! The loop: what changed, which claims and volumes that concerns, and the engine that decides and applies.
+//! The loop: what changed, which subjects that concerns, and the engine that decides and applies.
 
 use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex, MutexGuard};
+use std::sync::Arc;
+use std::time::Duration;
 
 use jiff::Timestamp;
+use tokio::sync::{Semaphore, watch as signal};
 
-use stowage_model::matching::{self, Place};
-use stowage_model::object::{Key, ObjectId, Projection, kinds};
-use stowage_model::{Claim, Pod, StorageClass, Volume};
+use stowage_model::object::{Key, ObjectId, ObjectRef, Projection, kinds};
+use stowage_model::{AttributesClass, Claim, Pod, StorageClass, Volume};
 use stowage_runtime::backoff::Backoff;
 use stowage_runtime::cache::{Cache, Change};
 use stowage_runtime::engine::{self, Controller, Reserved};
 use stowage_runtime::events::{Note, Recorder};
+use stowage_runtime::operation::Operations;
 use stowage_runtime::queue::Queue;
-use stowage_runtime::tasks::Tasks;
+use stowage_runtime::tasks::{Spawner, Tasks};
 use stowage_runtime::watch::{self, Scope};
 use stowage_runtime::{Context, Stop};
 
-use crate::decide::{self, Action, ClaimAction, Decision, Subject, Why};
+use crate::decide::{Action, ClaimAction, Decision, Source, Subject, VolumeAction, Why};
+use crate::disk::{Disk, LocalDisk};
 use crate::error::Error;
-use crate::snapshot::{BY_CLAIM, BY_VOLUME, Caches, ClaimSnapshot, VolumeSnapshot, WAITING};
+use crate::metrics::Metrics;
+use crate::mind::{self, Memory};
+use crate::options::{Options, Rules};
+use crate::recycler::{self, Reclaimer};
+use crate::snapshot::{BY_USED_CLAIM, BY_VOLUME, Caches, WAITING, Work};
 
-/// How the controller behaves.
-#[derive(Debug, Clone)]
-pub struct Options {
-    /// Whether claims of a class may get new volumes.
-    pub provisioning: bool,
-    /// Decisions applied side by side.
-    pub parallel: usize,
-}
+/// Between attempts to reclaim a volume, as upstream has it.
+const RECLAIM: Backoff = Backoff { base: Duration::from_millis(500), max: Duration::from_secs(122) };
 
-impl Default for Options {
-    fn default() -> Self {
-        Self { provisioning: true, parallel: 64 }
-    }
-}
-
-/// The binder's state: caches and what people were last told.
+/// The controller's state: caches, what people were last told, operations under way.
 pub struct Binder {
     pub(crate) context: Context,
     pub(crate) caches: Caches,
-    pub(crate) recorder: Recorder,
-    options: Options,
-    told: Arc<Mutex<BTreeMap<Subject, Note>>>,
+    pub(crate) recorders: BTreeMap<Source, Recorder>,
+    pub(crate) metrics: Arc<Metrics>,
+    pub(crate) operations: Operations<Work, ()>,
+    pub(crate) reclaimer: Reclaimer,
+    pub(crate) spawner: Spawner,
+    pub(crate) ephemeral_turns: Option<Semaphore>,
+    queue: Queue<Subject>,
+    memory: Memory,
+    rules: Rules,
 }
 
 impl Binder {
-    pub(crate) fn told(&self, subject: Subject, note: Note) {
-        lock(&self.told).insert(subject, note);
+    pub(crate) fn tell(&self, source: Source, subject: Subject, about: &ObjectRef, note: &Note) {
+        self.recorders[&source].record(about, note.clone());
+        self.memory.note(subject, source, note.clone());
     }
-}
-
-fn lock(told: &Mutex<BTreeMap<Subject, Note>>) -> MutexGuard<'_, BTreeMap<Subject, Note>> {
-    told.lock().expect("no code panics while holding the notes")
 }
 
 /// Binds claims until shutdown.
 pub async fn run(context: Context, options: Options) -> Result<(), Stop> {
+    run_with(context, options, Arc::new(LocalDisk)).await
+}
+
+/// The same, with hostPath volumes on another disk.
+pub async fn run_with(context: Context, options: Options, disk: Arc<dyn Disk>) -> Result<(), Stop> {
     let tasks = Tasks::new();
-    let queue = Queue::new(Backoff::QUEUE);
+    let spawner = tasks.spawner();
+    let queue: Queue<Subject> = Queue::new(Backoff::QUEUE);
     let caches = Caches::default();
-    let told = Arc::new(Mutex::new(BTreeMap::new()));
-    subscribe(&caches, &queue, &told);
-    feed(&context, &tasks, &caches.claims);
-    feed(&context, &tasks, &caches.volumes);
-    feed(&context, &tasks, &caches.classes);
-    feed(&context, &tasks, &caches.pods);
+    let memory = Memory::default();
+    let metrics = Arc::new(Metrics::default());
+    context.metrics.register(|registry| metrics.register(registry, &caches));
+    let operations = Operations::new(spawner.clone(), Arc::clone(&context.clock), RECLAIM, {
+        let queue = queue.clone();
+        move |work: &Work| queue.add(Subject::Volume(work.volume.clone()))
+    });
+    let (moved, pods_moved) = signal::channel(0);
+    let wakes = Wakes { queue: queue.clone(), caches: caches.clone(), memory: memory.clone() };
+    wakes.subscribe(&metrics, &operations, &context, moved);
+    feed(&context, &spawner, &caches.claims);
+    feed(&context, &spawner, &caches.volumes);
+    feed(&context, &spawner, &caches.classes);
+    feed(&context, &spawner, &caches.pods);
+    if options.controllers.attributes_class_protection {
+        spawner.spawn(feed_attributes_classes(context.clone(), caches.attributes_classes.clone()));
+    }
+    if let Some(period) = options.sync_period {
+        let (queue, caches) = (queue.clone(), caches.clone());
+        spawner.spawn(async move {
+            loop {
+                tokio::time::sleep(period).await;
+                subjects(&caches).into_iter().for_each(|subject| queue.add(subject));
+            }
+        });
+    }
     let ready = context.readiness.handle("pv-controller caches");
-    let recorder = context.recorder("persistentvolume-controller", &tasks.spawner());
-    let parallel = options.parallel;
-    let binder = Arc::new(Binder { context: context.clone(), caches: caches.clone(), recorder, options, told });
+    let sources = [Source::Binder, Source::Expander, Source::Ephemeral];
+    let binder = Arc::new(Binder {
+        recorders: sources.map(|source| (source, context.recorder(source.component(), &spawner))).into(),
+        reclaimer: Reclaimer {
+            api: context.api.clone(),
+            caches: caches.clone(),
+            recycling: options.recycling.clone(),
+            disk,
+            pods_moved,
+        },
+        context: context.clone(),
+        caches: caches.clone(),
+        ephemeral_turns: options.ephemeral_parallel.map(|turns| Semaphore::new(turns.max(1))),
+        rules: options.rules(),
+        queue: queue.clone(),
+        metrics,
+        operations,
+        spawner,
+        memory,
+    });
     let work = async {
         let synced = async {
             caches.claims.synced().await;
@@ -82,86 +123,170 @@ pub async fn run(context: Context, options: Options) -> Result<(), Stop> {
             return Ok(());
         }
         ready.ready();
-        engine::run(&context, binder, queue, parallel).await
+        engine::run(&context, binder, queue, options.parallel).await
     };
     context.supervise(tasks, work).await
 }
 
-fn feed<T: Projection>(context: &Context, tasks: &Tasks, cache: &Cache<T>) {
-    let fed = watch::feed(context.api.clone(), cache.clone(), Scope::all(), context.random.clone());
-    tasks.spawner().spawn(fed);
+fn feed<T: Projection>(context: &Context, spawner: &Spawner, cache: &Cache<T>) {
+    spawner.spawn(watch::feed(context.api.clone(), cache.clone(), Scope::all(), context.random.clone()));
+}
+
+/// Servers of old do not serve the kind; then there is nothing to protect.
+async fn feed_attributes_classes(context: Context, cache: Cache<AttributesClass>) {
+    let probe = context.api.list::<AttributesClass>("", "limit=1").await;
+    if probe.is_err_and(|error| error.is_not_found()) {
+        tracing::info!("the API server has no VolumeAttributesClasses");
+        return;
+    }
+    watch::feed(context.api.clone(), cache, Scope::all(), context.random.clone()).await;
+}
+
+fn subjects(caches: &Caches) -> Vec<Subject> {
+    let claims = caches.claims.keys().into_iter().map(Subject::Claim);
+    let volumes = caches.volumes.keys().into_iter().map(Subject::Volume);
+    let pods = caches.pods.list().into_iter().filter(|pod| concerns(pod)).map(|pod| Subject::Pod(pod.key()));
+    let classes = caches.attributes_classes.keys().into_iter().map(Subject::AttributesClass);
+    claims.chain(volumes).chain(pods).chain(classes).collect()
+}
+
+fn concerns(pod: &Pod) -> bool {
+    pod.ephemeral_volumes().next().is_some() || recycler::task(pod).is_some()
 }
 
 /// Everything that can change a decision adds its subject to the queue; a hang starts with a line missing here.
-fn subscribe(caches: &Caches, queue: &Queue<Subject>, told: &Arc<Mutex<BTreeMap<Subject, Note>>>) {
-    caches.claims.on_change({
-        let (queue, volumes, told) = (queue.clone(), caches.volumes.clone(), Arc::clone(told));
-        move |change: &Change<'_, Claim>| {
-            let subject = Subject::Claim(change.key.clone());
-            if change.after.is_none() {
-                lock(&told).remove(&subject);
-            }
-            queue.add(subject);
-            for claim in [change.before, change.after].into_iter().flatten().filter(|claim| claim.names_volume()) {
-                queue.add(Subject::Volume(Key::cluster(claim.spec.volume_name.clone())));
-            }
-            for volume in volumes.by_index(BY_CLAIM, &change.key.to_string()) {
-                queue.add(Subject::Volume(volume.key()));
-            }
-        }
-    });
-    caches.volumes.on_change({
-        let (queue, claims, told) = (queue.clone(), caches.claims.clone(), Arc::clone(told));
-        move |change: &Change<'_, Volume>| {
-            let subject = Subject::Volume(change.key.clone());
-            if change.after.is_none() {
-                lock(&told).remove(&subject);
-            }
-            queue.add(subject);
-            for volume in [change.before, change.after].into_iter().flatten() {
-                if let Some(claim) = &volume.spec.claim_ref {
-                    queue.add(Subject::Claim(claim.key()));
-                }
-            }
-            for claim in claims.by_index(BY_VOLUME, &change.key.name) {
-                queue.add(Subject::Claim(claim.key()));
-            }
-            if let Some(volume) = change.after {
-                wake_fitting(&queue, &claims, volume);
-            }
-        }
-    });
-    caches.classes.on_change({
-        let (queue, claims) = (queue.clone(), caches.claims.clone());
-        move |change: &Change<'_, StorageClass>| {
-            // Claims without any class wait for a default one under the empty name.
-            for class in ["", &change.key.name] {
-                for claim in claims.by_index(WAITING, class) {
-                    queue.add(Subject::Claim(claim.key()));
-                }
-            }
-        }
-    });
-    caches.pods.on_change({
-        let queue = queue.clone();
-        move |change: &Change<'_, Pod>| {
-            for pod in [change.before, change.after].into_iter().flatten() {
-                for claim in pod.claims() {
-                    queue.add(Subject::Claim(claim));
-                }
-            }
-        }
-    });
+struct Wakes {
+    queue: Queue<Subject>,
+    caches: Caches,
+    memory: Memory,
 }
 
-/// A volume that became free wakes the waiting claims it fits, not all of them.
-fn wake_fitting(queue: &Queue<Subject>, claims: &Cache<Claim>, volume: &Volume) {
-    if volume.spec.claim_ref.is_some() {
-        return;
+impl Wakes {
+    fn subscribe(
+        self,
+        metrics: &Arc<Metrics>,
+        operations: &Operations<Work, ()>,
+        context: &Context,
+        moved: signal::Sender<u64>,
+    ) {
+        let wakes = Arc::new(self);
+        let caches = wakes.caches.clone();
+        caches.claims.on_change({
+            let (wakes, metrics) = (Arc::clone(&wakes), Arc::clone(metrics));
+            move |change: &Change<'_, Claim>| {
+                if change.after.is_none() {
+                    metrics.forget(&change.key.to_string());
+                }
+                wakes.claim(change);
+            }
+        });
+        caches.volumes.on_change({
+            let (wakes, metrics) = (Arc::clone(&wakes), Arc::clone(metrics));
+            let (operations, clock) = (operations.clone(), Arc::clone(&context.clock));
+            move |change: &Change<'_, Volume>| {
+                if change.after.is_none() {
+                    metrics.succeed(&change.key.name, clock.now());
+                }
+                let before = change.before.map(|volume| Work::of(volume));
+                if let Some(work) =
+                    before.filter(|work| change.after.map(|volume| Work::of(volume)).as_ref() != Some(work))
+                {
+                    operations.forget(&work);
+                }
+                wakes.volume(change);
+            }
+        });
+        caches.classes.on_change({
+            let wakes = Arc::clone(&wakes);
+            move |change: &Change<'_, StorageClass>| {
+                // Claims without any class wait for a default one under the empty name.
+                for class in ["", &change.key.name] {
+                    for claim in wakes.caches.claims.by_index(WAITING, class) {
+                        wakes.queue.add(Subject::Claim(claim.key()));
+                    }
+                }
+            }
+        });
+        caches.pods.on_change({
+            let wakes = Arc::clone(&wakes);
+            move |change: &Change<'_, Pod>| wakes.pod(change, &moved)
+        });
+        caches.attributes_classes.on_change({
+            let wakes = Arc::clone(&wakes);
+            move |change: &Change<'_, AttributesClass>| wakes.queue.add(Subject::AttributesClass(change.key.clone()))
+        });
     }
-    for claim in claims.by_index(WAITING, volume.class_name()) {
-        if matching::fits(volume, &claim, Place::Anywhere).is_ok() {
-            queue.add(Subject::Claim(claim.key()));
+
+    fn wake(&self, claim: Option<Key>) {
+        if let Some(claim) = claim {
+            self.queue.add(Subject::Claim(claim));
+        }
+    }
+
+    fn claim(&self, change: &Change<'_, Claim>) {
+        let subject = Subject::Claim(change.key.clone());
+        if change.after.is_none() {
+            self.memory.forget(&subject);
+            self.wake(self.caches.matchmaker.forget(change.key));
+        }
+        self.queue.add(subject);
+        let versions = || [change.before, change.after].into_iter().flatten();
+        for claim in versions().filter(|claim| claim.names_volume()) {
+            self.queue.add(Subject::Volume(Key::cluster(claim.spec.volume_name.clone())));
+        }
+        for volume in self.caches.matchmaker.claimed_by(change.key) {
+            self.queue.add(Subject::Volume(volume));
+        }
+        if change.before.is_none() || change.after.is_none() {
+            for pod in self.caches.pods.by_index(BY_USED_CLAIM, &change.key.to_string()) {
+                if concerns(&pod) {
+                    self.queue.add(Subject::Pod(pod.key()));
+                }
+            }
+        }
+        for class in change.before.iter().flat_map(|claim| claim.attributes_classes()) {
+            self.queue.add(Subject::AttributesClass(Key::cluster(class)));
+        }
+    }
+
+    fn volume(&self, change: &Change<'_, Volume>) {
+        let subject = Subject::Volume(change.key.clone());
+        if change.after.is_none() {
+            self.memory.forget(&subject);
+        }
+        self.queue.add(subject);
+        self.wake(self.caches.matchmaker.file(&self.caches.volumes, change.key));
+        for volume in [change.before, change.after].into_iter().flatten() {
+            if let Some(claim) = &volume.spec.claim_ref {
+                self.queue.add(Subject::Claim(claim.key()));
+            }
+        }
+        for claim in self.caches.claims.by_index(BY_VOLUME, &change.key.name) {
+            self.queue.add(Subject::Claim(claim.key()));
+        }
+        if let Some(class) = change.before.map(|volume| volume.attributes_class()).filter(|name| !name.is_empty()) {
+            self.queue.add(Subject::AttributesClass(Key::cluster(class)));
+        }
+    }
+
+    fn pod(&self, change: &Change<'_, Pod>, moved: &signal::Sender<u64>) {
+        let subject = Subject::Pod(change.key.clone());
+        if change.after.is_none() {
+            self.memory.forget(&subject);
+        }
+        for pod in [change.before, change.after].into_iter().flatten() {
+            if recycler::task(pod).is_some() {
+                moved.send_modify(|count| *count += 1);
+            }
+            if concerns(pod) {
+                self.queue.add(subject.clone());
+            }
+            for claim in pod.claims() {
+                for volume in self.caches.matchmaker.claimed_by(&claim) {
+                    self.queue.add(Subject::Volume(volume));
+                }
+                self.queue.add(Subject::Claim(claim));
+            }
         }
     }
 }
@@ -174,48 +299,48 @@ impl Controller for Binder {
 
     const NAME: &'static str = "pv-controller";
 
-    fn decide(&self, subject: &Subject, _now: Timestamp, reserved: &Reserved) -> Decision<Action> {
-        let told = lock(&self.told).get(subject).cloned();
-        match subject {
-            Subject::Claim(key) => match self.caches.claim(key, reserved) {
-                Some(snapshot) => {
-                    let provisioning = self.options.provisioning;
-                    decide::claim::decide(&ClaimSnapshot { told, provisioning, ..snapshot }).map(Action::Claim)
-                }
-                None => Decision::rest(Why::Gone),
-            },
-            Subject::Volume(key) => match self.caches.volume(key) {
-                Some(snapshot) => decide::volume::decide(&VolumeSnapshot { told, ..snapshot }).map(Action::Volume),
-                None => Decision::rest(Why::Gone),
-            },
+    fn decide(&self, subject: &Subject, now: Timestamp, reserved: &Reserved) -> Decision<Action> {
+        let record = |work: &Work| self.operations.record(work);
+        let thought = mind::think(&self.caches, &self.rules, &self.memory, record, subject, now, reserved);
+        if let Some(claim) = thought.wake {
+            self.queue.add(Subject::Claim(claim));
         }
+        thought.decision
     }
 
     async fn apply(self: Arc<Self>, subject: Subject, action: Action) -> Result<(), Error> {
         match (subject, action) {
             (Subject::Claim(key), Action::Claim(action)) => self.carry_out_for_claim(&key, action).await,
             (Subject::Volume(key), Action::Volume(action)) => self.carry_out_for_volume(&key, action).await,
-            (Subject::Claim(_), Action::Volume(_)) | (Subject::Volume(_), Action::Claim(_)) => {
-                Err(Error::Stale("an action reached a subject of the other kind"))
+            (Subject::Pod(key), Action::Pod(action)) => self.carry_out_for_pod(&key, action).await,
+            (Subject::AttributesClass(key), Action::AttributesClass(action)) => {
+                self.carry_out_for_attributes_class(&key, action).await
             }
+            _ => Err(Error::Stale("an action reached a subject of another kind")),
         }
     }
 
     fn touches(&self, subject: &Subject, actions: &[Action]) -> Vec<ObjectId> {
-        let mut touched = match subject {
-            Subject::Claim(key) => vec![ObjectId { kind: kinds::CLAIM, key: key.clone() }],
-            Subject::Volume(key) => vec![ObjectId { kind: kinds::VOLUME, key: key.clone() }],
+        let (kind, key) = match subject {
+            Subject::Claim(key) => (kinds::CLAIM, key),
+            Subject::Volume(key) => (kinds::VOLUME, key),
+            Subject::Pod(key) => (kinds::POD, key),
+            Subject::AttributesClass(key) => (kinds::ATTRIBUTES_CLASS, key),
         };
+        let mut touched = vec![ObjectId { kind, key: key.clone() }];
+        let volume = |name: &str| ObjectId { kind: kinds::VOLUME, key: Key::cluster(name) };
         for action in actions {
-            if let Action::Claim(ClaimAction::Reserve { volume, .. }) = action {
-                touched.push(ObjectId { kind: kinds::VOLUME, key: Key::cluster(volume.clone()) });
+            match action {
+                Action::Claim(ClaimAction::Reserve { volume: name, .. }) => touched.push(volume(name)),
+                Action::Claim(ClaimAction::Bind(step)) if step.phase => touched.push(volume(&step.volume)),
+                Action::Volume(VolumeAction::TellClaim(_)) | Action::Claim(_) | Action::Volume(_) => {}
+                Action::Pod(_) | Action::AttributesClass(_) => {}
             }
         }
         touched
     }
 
     fn keys(&self) -> Vec<Subject> {
-        let claims = self.caches.claims.keys().into_iter().map(Subject::Claim);
-        claims.chain(self.caches.volumes.keys().into_iter().map(Subject::Volume)).collect()
+        subjects(&self.caches)
     }
 }

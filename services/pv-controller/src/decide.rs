@@ -1,7 +1,15 @@
-//! What must happen next to a claim or a volume. Pure: no client, no clock, no randomness.
+//! What must happen next to a claim, a volume, a pod or a VolumeAttributesClass. Pure: no client, no clock, no randomness.
 
+pub mod attributes_class;
+pub mod bind;
 pub mod claim;
+pub mod pod;
+pub mod provision;
+pub mod reclaim;
+pub mod status;
 pub mod volume;
+
+use serde_json::Value;
 
 use stowage_model::object::Key;
 use stowage_model::phase::VolumePhase;
@@ -13,13 +21,36 @@ use stowage_runtime::events::Note;
 pub enum Subject {
     Claim(Key),
     Volume(Key),
+    Pod(Key),
+    AttributesClass(Key),
 }
 
-/// One write, or one thing told to people.
+/// Which of upstream's components an event comes from.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Source {
+    Binder,
+    Expander,
+    Ephemeral,
+}
+
+impl Source {
+    /// The component as events name it.
+    pub fn component(self) -> &'static str {
+        match self {
+            Self::Binder => "persistentvolume-controller",
+            Self::Expander => "volume_expand",
+            Self::Ephemeral => "ephemeral_volume",
+        }
+    }
+}
+
+/// One step: writes that go together, the start of an operation, or one thing told to people.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Action {
     Claim(ClaimAction),
     Volume(VolumeAction),
+    Pod(PodAction),
+    AttributesClass(AttributesClassAction),
 }
 
 /// What a claim's decision asks for.
@@ -27,20 +58,37 @@ pub enum Action {
 pub enum ClaimAction {
     /// Points the volume at the claim; `marked` when the controller, not a user, chose the pair.
     Reserve { volume: String, marked: bool },
-    /// Names the volume in the claim and marks the binding as completed.
-    Complete { volume: String, marked: bool },
-    /// Brings the claim's status in line with its volume.
-    Status(Box<claim::Status>),
-    /// Asks an external provisioner to make a volume.
-    AskProvisioner { provisioner: String },
+    /// Everything that may follow a reservation, side by side.
+    Bind(Box<bind::Bind>),
+    /// Brings the claim's status in line.
+    Status(Box<status::Change>),
+    /// Asks a provisioner to make a volume.
+    AskProvisioner { provisioner: String, migrated_to: Option<&'static str> },
+    /// Makes the object of a volume whose storage appears when it is first used.
+    Make { volume: Box<Value> },
+    /// Takes back the choice of a node where no volume can be made.
+    LeaveNode,
     /// Gives a claim without a class the default one.
     AssignClass { class: String },
-    /// Adds the finalizer that keeps a claim in use.
-    Protect,
-    /// Removes it, after a fresh look at the pods.
+    /// Brings annotation and finalizer in line.
+    Tidy(ClaimTidy),
+    /// Removes the finalizer, after a fresh look at the pods.
     Unprotect,
+    /// Names the resizer of a claim whose in-tree volume a driver has taken over.
+    NameResizer { resizer: &'static str },
+    /// Deletes the claim made for a pod that is gone, after a fresh look for the pod.
+    Collect,
     /// Tells people.
-    Tell(Note),
+    Tell(Source, Note),
+}
+
+/// What must change in a claim's metadata.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct ClaimTidy {
+    /// The annotation's new value, or that it goes.
+    pub migrated_to: Option<Option<&'static str>>,
+    /// Whether the protection finalizer is missing.
+    pub protect: bool,
 }
 
 /// What a volume's decision asks for.
@@ -52,14 +100,47 @@ pub enum VolumeAction {
     Release,
     /// Takes back the pointer to the claim; a user's own pointer only loses the uid.
     Unbind,
-    /// Adds the finalizer that keeps a bound volume.
-    Protect,
-    /// Removes it, after a fresh look at the phase.
+    /// Brings annotation and finalizers in line.
+    Tidy(VolumeTidy),
+    /// Removes the protection finalizer, after a fresh look at the phase.
     Unprotect,
+    /// Starts erasing the volume so that it can be used again.
+    Recycle,
+    /// Starts deleting the volume's data.
+    DeleteData,
+    /// Deletes the object; its data is gone.
+    DeleteObject,
     /// Tells people.
     Tell(Note),
     /// Tells people at the claim the volume refers to.
     TellClaim(Note),
+}
+
+/// What must change in a volume's metadata.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct VolumeTidy {
+    /// The annotation's new value, or that it goes.
+    pub migrated_to: Option<Option<&'static str>>,
+    /// The new list of finalizers.
+    pub finalizers: Option<Vec<String>>,
+}
+
+/// What a pod's decision asks for.
+#[derive(Debug, Clone, PartialEq)]
+pub enum PodAction {
+    /// Makes the claim of one of the pod's volumes, from a fresh read of the pod.
+    CreateClaim { volume: String, claim: Key },
+    /// Deletes a recycler that nobody waits for.
+    RemoveRecycler,
+    /// Tells people.
+    Tell(Note),
+}
+
+/// What a VolumeAttributesClass's decision asks for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum AttributesClassAction {
+    Protect,
+    Unprotect,
 }
 
 /// Why.
@@ -70,15 +151,20 @@ pub enum Why {
     Deleting,
     InUse,
     Settled,
+    Off,
     Waiting(Waiting),
-    Bind(claim::Pair),
+    Bind(bind::Pair),
     Provision,
     DefaultClass,
     Lost,
     Phase(VolumePhase),
     ClaimGone,
     ClaimElsewhere,
+    Reclaim,
     Protection,
+    Migration,
+    Expansion,
+    Ephemeral,
 }
 
 /// What a claim waits for.

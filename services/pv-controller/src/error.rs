@@ -10,6 +10,10 @@ pub enum Error {
     Read(#[source] api::Error),
     #[error("the world changed before the step could be taken: {0}")]
     Stale(&'static str),
+    #[error("pod {pod} has no template for ephemeral volume {volume:?}")]
+    FindTemplate { pod: String, volume: String },
+    #[error("the write was given up because the service stops")]
+    Stopped,
 }
 
 impl Retryable for Error {
@@ -17,6 +21,7 @@ impl Retryable for Error {
         match self {
             Self::Write(error) | Self::Read(error) => error.retry(),
             Self::Stale(_) => Retry::Now,
+            Self::FindTemplate { .. } | Self::Stopped => Retry::Later,
         }
     }
 }

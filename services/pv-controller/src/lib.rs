@@ -1,17 +1,26 @@
-//! pv-controller: binds claims to volumes, asks for provisioning, releases volumes, guards what is in use.
+//! pv-controller: everything kube-controller-manager does for volumes, except attaching.
 //!
-//! Watches claims, volumes, classes and pods. Writes claims (volume name, bind and provisioner annotations, class,
-//! protection finalizer, status) and volumes (claim reference, phase, protection finalizer). Calls no driver.
-//! One write per decision: the answer is observed and decided on again, so every write is guarded by exactly the
-//! version it was decided on. A claim and a volume each write their own status, side by side.
+//! Watches claims, volumes, classes, pods and VolumeAttributesClasses. Writes claims (volume name, bind and provisioner
+//! annotations, class, protection finalizer, status), volumes (claim reference, phase, finalizers), claims for pods'
+//! ephemeral volumes and recycler pods. Calls no driver. Every write is guarded by exactly the version it was decided
+//! on; after its answer the subject is decided on again.
 #![forbid(unsafe_code)]
 
 pub mod apply;
 pub mod args;
 pub mod controller;
+pub mod controllers;
 pub mod decide;
+pub mod disk;
 pub mod error;
+pub mod matchmaker;
+pub mod metrics;
+pub mod mind;
+pub mod options;
+pub mod recycler;
 pub mod snapshot;
 pub mod write;
 
-pub use controller::{Options, run};
+pub use controller::{run, run_with};
+pub use controllers::Controllers;
+pub use options::Options;

@@ -2,22 +2,27 @@
 
 use std::sync::Arc;
 
+use stowage_model::matching::{Misfits, Place, delays_binding};
 use stowage_model::object::{Key, Projection};
-use stowage_model::{Claim, Pod, StorageClass, Volume};
+use stowage_model::phase::{ReclaimPolicy, VolumePhase};
+use stowage_model::{AttributesClass, Claim, Pod, StorageClass, Volume};
 use stowage_runtime::cache::{Cache, View};
 use stowage_runtime::engine::Reserved;
 use stowage_runtime::events::Note;
+use stowage_runtime::operation::{Record, State};
 
-/// Index of volumes by class, for matching.
-pub const BY_CLASS: &str = "class";
-/// Index of volumes by the claim they refer to.
-pub const BY_CLAIM: &str = "claim";
+use crate::matchmaker::{Choice, Matchmaker};
+use crate::options::Rules;
+use crate::recycler;
+
 /// Index of claims by the volume they name.
 pub const BY_VOLUME: &str = "volume";
 /// Index of claims that wait for a volume, by class.
 pub const WAITING: &str = "waiting";
 /// Index of pods by the claims they use.
 pub const BY_USED_CLAIM: &str = "used-claim";
+/// Index of claims and volumes by the VolumeAttributesClasses they name.
+pub const BY_ATTRIBUTES_CLASS: &str = "attributes-class";
 
 /// The caches of this service.
 #[derive(Clone)]
@@ -26,6 +31,9 @@ pub struct Caches {
     pub volumes: Cache<Volume>,
     pub classes: Cache<StorageClass>,
     pub pods: Cache<Pod>,
+    pub attributes_classes: Cache<AttributesClass>,
+    /// Fed by changes of the volumes.
+    pub matchmaker: Arc<Matchmaker>,
 }
 
 impl Default for Caches {
@@ -34,19 +42,35 @@ impl Default for Caches {
             claims: Cache::indexed(&[
                 (BY_VOLUME, |claim| some_text(&claim.spec.volume_name)),
                 (WAITING, |claim| if claim.names_volume() { vec![] } else { vec![claim.class_name().to_owned()] }),
+                (BY_ATTRIBUTES_CLASS, |claim| claim.attributes_classes().into_iter().map(str::to_owned).collect()),
             ]),
-            volumes: Cache::indexed(&[
-                (BY_CLASS, |volume| vec![volume.class_name().to_owned()]),
-                (BY_CLAIM, |volume| volume.spec.claim_ref.iter().map(|claim| claim.key().to_string()).collect()),
-            ]),
+            volumes: Cache::indexed(&[(BY_ATTRIBUTES_CLASS, |volume| some_text(volume.attributes_class()))]),
             classes: Cache::new(),
             pods: Cache::indexed(&[(BY_USED_CLAIM, |pod| pod.claims().map(|claim| claim.to_string()).collect())]),
+            attributes_classes: Cache::new(),
+            matchmaker: Arc::default(),
         }
     }
 }
 
 fn some_text(text: &str) -> Vec<String> {
     if text.is_empty() { vec![] } else { vec![text.to_owned()] }
+}
+
+/// What people were last told about a claim, by each component.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct Told {
+    pub binder: Option<Note>,
+    pub expander: Option<Note>,
+}
+
+/// Whether the pod that a claim was made for is still there.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Owner {
+    /// The claim was not made for a pod.
+    Nobody,
+    Present,
+    Gone,
 }
 
 /// Everything that decides what happens to one claim.
@@ -57,14 +81,38 @@ pub struct ClaimSnapshot {
     pub default_class: Option<String>,
     /// The volume the claim names.
     pub named: View<Volume>,
-    /// Volumes the matcher may choose from: of the claim's class, or reserved for the claim, and not being written.
+    /// The few volumes among which the claim's best match is, if there is one.
     pub candidates: Vec<Arc<Volume>>,
+    /// Why all volumes were no candidates.
+    pub misfits: Misfits,
+    /// The state of the index that the candidates are from.
+    pub version: u64,
     /// Pods that use the claim.
     pub pods: Vec<Arc<Pod>>,
-    /// What people were last told about the claim.
-    pub told: Option<Note>,
-    /// Whether claims may be provisioned for at all.
-    pub provisioning: bool,
+    pub owner: Owner,
+    pub told: Told,
+    pub rules: Rules,
+}
+
+/// The work that reclaims a volume: of one object, after one claim, by one policy.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Work {
+    pub volume: Key,
+    pub uid: String,
+    /// The claim that is gone; a volume that was used again is reclaimed anew.
+    pub claim: String,
+    pub policy: ReclaimPolicy,
+}
+
+impl Work {
+    pub fn of(volume: &Volume) -> Self {
+        Self {
+            volume: volume.key(),
+            uid: volume.meta.uid.clone(),
+            claim: volume.spec.claim_ref.as_ref().map(|held| held.uid.clone()).unwrap_or_default(),
+            policy: volume.spec.reclaim_policy,
+        }
+    }
 }
 
 /// Everything that decides what happens to one volume.
@@ -73,55 +121,141 @@ pub struct VolumeSnapshot {
     pub volume: Arc<Volume>,
     /// The claim the volume refers to, by name.
     pub claim: View<Claim>,
+    /// Pods that may still use the volume although its claim is gone.
+    pub users: Vec<String>,
+    /// What became of reclaiming it.
+    pub operation: Option<Record<()>>,
     /// What people were last told about the volume.
     pub told: Option<Note>,
+    pub rules: Rules,
+}
+
+impl VolumeSnapshot {
+    /// Whether the volume's data was deleted by us.
+    pub fn is_data_deleted(&self) -> bool {
+        self.volume.spec.reclaim_policy == ReclaimPolicy::Delete
+            && matches!(self.operation, Some(Record { state: State::Done(()), .. }))
+    }
+}
+
+/// Everything that decides what happens for one pod.
+#[derive(Debug, Clone)]
+pub struct PodSnapshot {
+    pub pod: Arc<Pod>,
+    /// Its ephemeral volumes with their claims' keys and what is known of them.
+    pub ephemeral: Vec<(String, Key, View<Claim>)>,
+    /// Whether it erases a volume that needs no erasing.
+    pub is_stray_recycler: bool,
+    pub told: Option<Note>,
+    pub rules: Rules,
+}
+
+/// Everything that decides what happens to one VolumeAttributesClass.
+#[derive(Debug, Clone)]
+pub struct AttributesClassSnapshot {
+    pub class: Arc<AttributesClass>,
+    /// How many claims and volumes name it.
+    pub users: usize,
 }
 
 impl Caches {
-    pub fn claim(&self, key: &Key, reserved: &Reserved) -> Option<ClaimSnapshot> {
+    pub fn claim(&self, key: &Key, reserved: &Reserved, rules: &Rules) -> Option<ClaimSnapshot> {
         let View::Known(claim) = self.claims.view(key) else { return None };
-        let class_name = claim.class_name();
-        let class = self.classes.get(&Key::cluster(class_name));
+        let class = self.classes.get(&Key::cluster(claim.class_name()));
         let named = if claim.names_volume() {
             self.volumes.view(&Key::cluster(claim.spec.volume_name.clone()))
         } else {
             View::Absent
         };
-        let candidates =
-            if claim.names_volume() || claim.is_bind_completed() { vec![] } else { self.candidates(&claim, reserved) };
-        let classes = self.classes.list();
-        let default = stowage_model::class::default_class(classes.iter().map(Arc::as_ref));
+        let choice = if claim.names_volume() || claim.is_bind_completed() || !rules.controllers.binder {
+            Choice::default()
+        } else {
+            let delayed = delays_binding(&claim, class.as_deref()).unwrap_or(true);
+            let place = if delayed { Place::Undecided } else { Place::Anywhere };
+            self.matchmaker.choice(&claim, place, |volume| {
+                !reserved.contains(&volume.id()) && matches!(self.volumes.view(&volume.key()), View::Known(_))
+            })
+        };
+        let default_class = if claim.has_class() {
+            None
+        } else {
+            let classes = self.classes.list();
+            let default = stowage_model::class::default_class(classes.iter().map(Arc::as_ref));
+            default.map(|class| class.meta.name.clone())
+        };
         Some(ClaimSnapshot {
-            default_class: default.map(|class| class.meta.name.clone()),
+            default_class,
             class,
             named,
-            candidates,
+            candidates: choice.candidates,
+            misfits: choice.misfits,
+            version: choice.version,
             pods: self.pods.by_index(BY_USED_CLAIM, &key.to_string()),
-            told: None,
-            provisioning: true,
+            owner: self.owner(&claim),
+            told: Told::default(),
+            rules: rules.clone(),
             claim,
         })
     }
 
-    fn candidates(&self, claim: &Claim, reserved: &Reserved) -> Vec<Arc<Volume>> {
-        let mut candidates = self.volumes.by_index(BY_CLASS, claim.class_name());
-        for volume in self.volumes.by_index(BY_CLAIM, &claim.key().to_string()) {
-            if volume.class_name() != claim.class_name() {
-                candidates.push(volume);
-            }
+    fn owner(&self, claim: &Claim) -> Owner {
+        let Some(owner) = claim.meta.controller().filter(|owner| owner.kind == "Pod") else { return Owner::Nobody };
+        match self.pods.view(&Key::namespaced(claim.meta.namespace.clone(), owner.name.clone())) {
+            View::Absent => Owner::Gone,
+            View::Known(pod) if pod.meta.uid != owner.uid => Owner::Gone,
+            View::Known(_) | View::Unknown => Owner::Present,
         }
-        candidates.retain(|volume| {
-            !reserved.contains(&volume.id()) && matches!(self.volumes.view(&volume.key()), View::Known(_))
-        });
-        candidates
     }
 
-    pub fn volume(&self, key: &Key) -> Option<VolumeSnapshot> {
+    pub fn volume(&self, key: &Key, rules: &Rules) -> Option<VolumeSnapshot> {
         let View::Known(volume) = self.volumes.view(key) else { return None };
         let claim = match &volume.spec.claim_ref {
             Some(reference) => self.claims.view(&reference.key()),
             None => View::Absent,
         };
-        Some(VolumeSnapshot { volume, claim, told: None })
+        let users = match &volume.spec.claim_ref {
+            Some(held) if claim == View::Absent && volume.spec.reclaim_policy == ReclaimPolicy::Recycle => {
+                let pods = self.pods.by_index(BY_USED_CLAIM, &held.key().to_string());
+                pods.iter().filter(|pod| !pod.is_terminated()).map(|pod| pod.meta.name.clone()).collect()
+            }
+            _ => vec![],
+        };
+        Some(VolumeSnapshot { volume, claim, users, operation: None, told: None, rules: rules.clone() })
+    }
+
+    pub fn pod(&self, key: &Key, rules: &Rules) -> Option<PodSnapshot> {
+        let View::Known(pod) = self.pods.view(key) else { return None };
+        let ephemeral = pod.ephemeral_volumes().filter_map(|volume| {
+            let claim = pod.claim_of(volume)?;
+            let view = self.claims.view(&claim);
+            Some((volume.name.clone(), claim, view))
+        });
+        Some(PodSnapshot {
+            ephemeral: ephemeral.collect(),
+            is_stray_recycler: self.is_stray_recycler(&pod),
+            told: None,
+            rules: rules.clone(),
+            pod,
+        })
+    }
+
+    fn is_stray_recycler(&self, pod: &Pod) -> bool {
+        let Some((volume, claim)) = recycler::task(pod).filter(|_| !pod.meta.is_deleting()) else { return false };
+        match self.volumes.view(&Key::cluster(volume)) {
+            View::Unknown => false,
+            View::Absent => true,
+            View::Known(volume) => {
+                let waits = volume.spec.reclaim_policy == ReclaimPolicy::Recycle
+                    && matches!(volume.status.phase, VolumePhase::Released | VolumePhase::Failed);
+                !waits || Work::of(&volume).claim != claim
+            }
+        }
+    }
+
+    pub fn attributes_class(&self, key: &Key) -> Option<AttributesClassSnapshot> {
+        let View::Known(class) = self.attributes_classes.view(key) else { return None };
+        let claims = self.claims.by_index(BY_ATTRIBUTES_CLASS, &key.name).len();
+        let volumes = self.volumes.by_index(BY_ATTRIBUTES_CLASS, &key.name).len();
+        Some(AttributesClassSnapshot { class, users: claims + volumes })
     }
 }

@@ -158,6 +158,7 @@ impl Stack {
 
     fn keep_driver(&mut self, endpoint: Endpoint, node: String, mode: node_plugin::Mode) {
         let options = node_plugin::Options {
+            kind: node_plugin::Kind::Shared,
             driver_name: node_plugin::args::DRIVER_NAME.to_owned(),
             endpoint,
             socket_mode: SocketMode::default(),
@@ -165,6 +166,7 @@ impl Stack {
             pools: vec![node_plugin::args::PoolOption { name: POOL.to_owned(), path: self.root.pool() }],
             mode,
             overcommit: 1.0,
+            max_volumes: 0,
         };
         let shutdown = self.driving.clone();
         self.drivers.keep("node-plugin", self.driving.clone(), move || {

@@ -1,6 +1,6 @@
 //! Bodies of answers: objects, lists, deletions.
 
-use bytes::Bytes;
+use http::header::{HeaderName, HeaderValue};
 use http::{Response, StatusCode};
 use jiff::Timestamp;
 use serde_json::{Value, json};
@@ -8,18 +8,31 @@ use serde_json::{Value, json};
 use crate::kind::Kind;
 use crate::object::Object;
 use crate::store::{Answer, Page};
-use crate::table;
+use crate::view::View;
 
 use super::{Body, json as json_response};
 
-pub(super) fn object(object: &Object) -> Response<Body> {
-    json_response(StatusCode::OK, object.json.clone())
+const WARNING: HeaderName = HeaderName::from_static("warning");
+/// Upstream's limit on one warning and on all of an answer.
+const MAX_WARNING: usize = 256;
+const MAX_WARNINGS: usize = 4096;
+
+pub(super) fn object(view: &View, object: &Object, now: Timestamp) -> Response<Body> {
+    json_response(StatusCode::OK, view.object(object, now))
 }
 
-pub(super) fn written(kind: &Kind, name: &str, answer: Answer, revision: u64) -> Response<Body> {
+/// The answer to a write of the object `name`, or of a collection, at `revision`.
+pub(super) fn written(
+    kind: &Kind,
+    view: &View,
+    name: &str,
+    answer: Answer,
+    revision: u64,
+    now: Timestamp,
+) -> Response<Body> {
     match answer {
-        Answer::Created(made) => json_response(StatusCode::CREATED, made.json.clone()),
-        Answer::Object(found) => object(&found),
+        Answer::Created(made) => json_response(StatusCode::CREATED, view.object(&made, now)),
+        Answer::Object(found) => object(view, &found, now),
         Answer::Deleted { uid } => json_response(
             StatusCode::OK,
             json!({
@@ -32,14 +45,13 @@ pub(super) fn written(kind: &Kind, name: &str, answer: Answer, revision: u64) ->
             StatusCode::CREATED,
             json!({"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success", "code": 201}).to_string(),
         ),
-        Answer::Collection(items) => list(kind, &Page { revision, items, rest: None }, None),
+        Answer::Collection(items) => list(view, &Page { revision, items, rest: None }, None, now),
     }
 }
 
-/// The list as kubectl prints it.
-pub(super) fn table(kind: &Kind, page: &Page, next: Option<String>, now: Timestamp) -> Response<Body> {
+pub(super) fn list(view: &View, page: &Page, next: Option<String>, now: Timestamp) -> Response<Body> {
     let objects = page.items.iter().map(|item| &**item);
-    json_response(StatusCode::OK, table::table(kind, objects, list_metadata(page, next), now))
+    json_response(StatusCode::OK, view.list(objects, list_metadata(page, next), now))
 }
 
 fn list_metadata(page: &Page, next: Option<String>) -> Value {
@@ -51,23 +63,18 @@ fn list_metadata(page: &Page, next: Option<String>) -> Value {
     metadata
 }
 
-/// A list, put together from the encoded objects without decoding them.
-pub(super) fn list(kind: &Kind, page: &Page, next: Option<String>) -> Response<Body> {
-    let metadata = list_metadata(page, next);
-    let head = format!(
-        r#"{{"kind":"{}List","apiVersion":"{}","metadata":{metadata},"items":["#,
-        kind.kind,
-        kind.api_version()
-    );
-    let size = page.items.iter().map(|item| item.json.len() + 1).sum::<usize>();
-    let mut body = Vec::with_capacity(head.len() + size + 2);
-    body.extend_from_slice(head.as_bytes());
-    for (index, item) in page.items.iter().enumerate() {
-        if index > 0 {
-            body.push(b',');
+/// Adds one `Warning` header for each sentence, as far as there is room.
+pub(super) fn warn(response: &mut Response<Body>, warnings: &[String]) {
+    let mut room = MAX_WARNINGS;
+    for warning in warnings {
+        let mut sentence: String = warning.chars().filter(|c| !c.is_control()).collect();
+        if sentence.len() > MAX_WARNING {
+            sentence = sentence.chars().take(MAX_WARNING / 4).collect();
         }
-        body.extend_from_slice(&item.json);
+        let escaped = sentence.replace('\\', "\\\\").replace('"', "\\\"");
+        let Ok(value) = HeaderValue::from_str(&format!("299 - \"{escaped}\"")) else { continue };
+        let Some(left) = room.checked_sub(value.len()) else { break };
+        room = left;
+        response.headers_mut().append(WARNING, value);
     }
-    body.extend_from_slice(b"]}");
-    json_response(StatusCode::OK, Bytes::from(body))
 }

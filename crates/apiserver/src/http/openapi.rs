@@ -1,50 +1,71 @@
-//! As much of OpenAPI v3 as tells kubectl that objects are validated here.
+//! As much of OpenAPI as tells kubectl that objects are validated here.
 
+use http::header::{ACCEPT, HeaderMap};
 use http::{Response, StatusCode};
 use serde_json::{Map, Value, json};
 
-use crate::kind::{KINDS, Kind};
+use crate::kind::{Kind, Kinds};
+use crate::status::Status;
 
 use super::{Body, discovery, json as json_response};
 
-/// A document of `/openapi/v3`.
+/// A document of `/openapi`.
 #[derive(Debug)]
 pub(super) enum Document {
+    /// Version 2, all in one.
+    Whole,
+    /// Version 3: where the documents of each group and version are.
     Index,
+    /// Version 3: the document of one group and version.
     GroupVersion { group: &'static str, version: &'static str },
 }
 
 impl Document {
-    pub fn parse(parts: &[&str]) -> Option<Self> {
+    pub fn parse(kinds: &Kinds, parts: &[&str]) -> Option<Self> {
         let (group, version) = match *parts {
-            [] => return Some(Self::Index),
-            ["api", version] => ("", version),
-            ["apis", group, version] => (group, version),
+            ["v2"] => return Some(Self::Whole),
+            ["v3"] => return Some(Self::Index),
+            ["v3", "api", version] => ("", version),
+            ["v3", "apis", group, version] => (group, version),
             _ => return None,
         };
-        let kind = KINDS.iter().find(|k| k.group == group && k.version == version)?;
+        let kind = kinds.iter().find(|k| k.group == group && k.version == version)?;
         Some(Self::GroupVersion { group: kind.group, version: kind.version })
     }
 
-    pub fn answer(&self) -> Response<Body> {
+    pub fn answer(&self, kinds: &Kinds, headers: &HeaderMap) -> Result<Response<Body>, Status> {
         let document = match self {
-            Self::Index => index(),
-            Self::GroupVersion { group, version } => {
-                let kinds = KINDS.iter().filter(|k| k.group == *group && k.version == *version);
-                let paths: Map<String, Value> = kinds.map(|k| (path_of(k), operations(k))).collect();
+            Self::Whole => {
+                let accept = headers.get(ACCEPT).and_then(|v| v.to_str().ok()).unwrap_or("*/*");
+                if !accept.split(',').any(|one| one.contains("json") || one.contains("*/*")) {
+                    let message = format!("/openapi/v2 is served as JSON only, the request accepts {accept:?}");
+                    return Err(Status::new(406, "NotAcceptable", message));
+                }
                 json!({
-                    "openapi": "3.0.0", "info": {"title": "Kubernetes", "version": "stowage"}, "paths": paths,
-                    "components": {"schemas": {}},
+                    "swagger": "2.0", "info": {"title": "Kubernetes", "version": "stowage"},
+                    "paths": paths(kinds.iter()), "definitions": {},
                 })
             }
+            Self::Index => index(kinds),
+            Self::GroupVersion { group, version } => json!({
+                "openapi": "3.0.0", "info": {"title": "Kubernetes", "version": "stowage"},
+                "paths": paths(kinds.iter().filter(|k| k.group == *group && k.version == *version)),
+                "components": {"schemas": {}},
+            }),
         };
-        json_response(StatusCode::OK, document.to_string())
+        Ok(json_response(StatusCode::OK, document.to_string()))
     }
 }
 
-fn index() -> Value {
+fn paths(kinds: impl Iterator<Item = &'static Kind>) -> Map<String, Value> {
+    kinds.map(|kind| (path_of(kind), operations(kind))).collect()
+}
+
+fn index(kinds: &Kinds) -> Value {
+    let named = discovery::groups(kinds)
+        .into_iter()
+        .flat_map(|(group, versions)| versions.into_iter().map(move |version| format!("apis/{group}/{version}")));
     let mut paths = Map::new();
-    let named = discovery::groups().into_iter().map(|(group, version)| format!("apis/{group}/{version}"));
     for path in named.chain(["api/v1".to_owned()]) {
         let url = format!("/openapi/v3/{path}");
         paths.insert(path, json!({"serverRelativeURL": url}));

@@ -23,6 +23,11 @@ impl Parameters {
         self.0.get(name).map_or("", String::as_str)
     }
 
+    /// Whether the parameter is there with a value.
+    pub fn has(&self, name: &str) -> bool {
+        !self.text(name).is_empty()
+    }
+
     /// Absent, `false` and `0` are false.
     pub fn flag(&self, name: &str) -> bool {
         self.0.contains_key(name) && !matches!(self.text(name), "false" | "0" | "False" | "FALSE" | "f" | "F")

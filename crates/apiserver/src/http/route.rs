@@ -1,6 +1,7 @@
 //! Paths: which document or object a request is about.
 
-use crate::kind::Kind;
+use crate::kind::{Kind, Kinds};
+use crate::review::{self, Review};
 use crate::status::Status;
 use crate::store::Subresource;
 
@@ -16,6 +17,14 @@ pub(super) enum Route {
     Discovery(Discovery),
     OpenApi(OpenApi),
     Resource(Target),
+    /// A question that is answered and not kept.
+    Review(&'static Review, String),
+    /// A service account's tokens.
+    Token {
+        namespace: String,
+        name: String,
+    },
+    Metrics,
 }
 
 /// An object, a part of one, or a collection.
@@ -30,31 +39,44 @@ pub(super) struct Target {
 }
 
 impl Route {
-    pub fn parse(path: &str) -> Result<Self, Status> {
+    pub fn parse(kinds: &Kinds, path: &str) -> Result<Self, Status> {
         let parts: Vec<String> = path.split('/').filter(|part| !part.is_empty()).map(decode).collect();
         let parts: Vec<&str> = parts.iter().map(String::as_str).collect();
         match parts.as_slice() {
             ["healthz" | "readyz" | "livez", ..] => Ok(Self::Health),
             ["version"] => Ok(Self::Version),
+            ["metrics"] => Ok(Self::Metrics),
             ["api"] => Ok(Self::Discovery(Discovery::Core)),
             ["apis"] => Ok(Self::Discovery(Discovery::Groups)),
-            ["apis", group] => Discovery::group(group).map(Self::Discovery).ok_or_else(|| no_such_path(path)),
+            ["apis", group] => Discovery::group(kinds, group).map(Self::Discovery).ok_or_else(|| no_such_path(path)),
             ["api", version] => {
-                Discovery::resources("", version).map(Self::Discovery).ok_or_else(|| no_such_path(path))
+                Discovery::resources(kinds, "", version).map(Self::Discovery).ok_or_else(|| no_such_path(path))
             }
             ["apis", group, version] => {
-                Discovery::resources(group, version).map(Self::Discovery).ok_or_else(|| no_such_path(path))
+                Discovery::resources(kinds, group, version).map(Self::Discovery).ok_or_else(|| no_such_path(path))
             }
-            ["openapi", "v3", rest @ ..] => OpenApi::parse(rest).map(Self::OpenApi).ok_or_else(|| no_such_path(path)),
-            ["api", version, rest @ ..] => target("", version, rest, path).map(Self::Resource),
-            ["apis", group, version, rest @ ..] => target(group, version, rest, path).map(Self::Resource),
+            ["openapi", rest @ ..] => OpenApi::parse(kinds, rest).map(Self::OpenApi).ok_or_else(|| no_such_path(path)),
+            ["api", "v1", "namespaces", namespace, "serviceaccounts", name, "token"] => {
+                Ok(Self::Token { namespace: (*namespace).to_owned(), name: (*name).to_owned() })
+            }
+            ["apis", group @ ("authentication.k8s.io" | "authorization.k8s.io"), version, rest @ ..] => {
+                let (namespace, plural) = match *rest {
+                    [plural] => ("", plural),
+                    ["namespaces", namespace, plural] => (namespace, plural),
+                    _ => return Err(no_such_path(path)),
+                };
+                let found = review::find(group, version, plural).filter(|r| r.namespaced != namespace.is_empty());
+                found.map(|r| Self::Review(r, namespace.to_owned())).ok_or_else(|| no_such_path(path))
+            }
+            ["api", version, rest @ ..] => target(kinds, "", version, rest, path).map(Self::Resource),
+            ["apis", group, version, rest @ ..] => target(kinds, group, version, rest, path).map(Self::Resource),
             _ => Err(no_such_path(path)),
         }
     }
 }
 
-fn target(group: &str, version: &str, rest: &[&str], path: &str) -> Result<Target, Status> {
-    let kind = |plural: &str| Kind::find(group, version, plural).ok_or_else(|| no_such_path(path));
+fn target(kinds: &Kinds, group: &str, version: &str, rest: &[&str], path: &str) -> Result<Target, Status> {
+    let kind = |plural: &str| kinds.find(group, version, plural).ok_or_else(|| no_such_path(path));
     let (kind, namespace, name, subresource) = match *rest {
         // A namespace's own parts look like the resources inside it.
         ["namespaces", name, "status"] if group.is_empty() => (kind("namespaces")?, "", name, "status"),
@@ -72,7 +94,13 @@ fn target(group: &str, version: &str, rest: &[&str], path: &str) -> Result<Targe
     let subresource = match subresource {
         "" => Subresource::Main,
         "status" if kind.status => Subresource::Status,
-        "binding" if kind.kind == "Pod" => Subresource::Binding,
+        "binding" if *kind == *Kind::named("Pod") => Subresource::Binding,
+        "scale" | "eviction" | "ephemeralcontainers" | "resize" | "finalize" | "approval" => {
+            return Err(Status::not_implemented(format!(
+                "the subresource {subresource} of {} is not part of this API server",
+                kind.plural
+            )));
+        }
         _ => return Err(no_such_path(path)),
     };
     Ok(Target { kind, namespace: namespace.to_owned(), name: name.to_owned(), subresource })

@@ -8,8 +8,10 @@ const ORDER: &str = "$setElementOrder/";
 const DELETE_PRIMITIVE: &str = "$deleteFromPrimitiveList/";
 
 /// How a list of this name is merged in the kinds served here: by which key of its elements. All others are replaced.
-fn merge_key(list: &str) -> Option<&'static str> {
+fn merge_key(list: &str, elements: &[Value]) -> Option<&'static str> {
     Some(match list {
+        // Containers and Services have lists of this name; only those of containers name the container's port.
+        "ports" if elements.iter().any(|e| e.get("containerPort").is_none() && e.get("port").is_some()) => "port",
         "containers"
         | "initContainers"
         | "ephemeralContainers"
@@ -25,7 +27,7 @@ fn merge_key(list: &str) -> Option<&'static str> {
         "ports" => "containerPort",
         "conditions" | "addresses" => "type",
         "ownerReferences" => "uid",
-        "hostAliases" | "podIPs" => "ip",
+        "hostAliases" | "podIPs" | "hostIPs" => "ip",
         "topologySpreadConstraints" => "topologyKey",
         _ => return None,
     })
@@ -84,13 +86,13 @@ fn merge_member(members: &mut Map<String, Value>, name: &str, value: &Value) -> 
             members.remove(name);
         }
         Value::Object(_) => merge(members.entry(name).or_insert(Value::Null), value)?,
-        Value::Array(patch) if merge_key(name).is_some() || is_merged_set(name) => {
+        Value::Array(patch) if merge_key(name, patch).is_some() || is_merged_set(name) => {
             let slot = members.entry(name).or_insert(Value::Null);
             if !slot.is_array() {
                 *slot = Value::Array(Vec::new());
             }
             let present = slot.as_array_mut().expect("made an array above");
-            match merge_key(name) {
+            match merge_key(name, patch) {
                 Some(key) => merge_list(present, name, key, patch)?,
                 None => {
                     let added: Vec<Value> = patch.iter().filter(|v| !present.contains(v)).cloned().collect();
@@ -137,7 +139,7 @@ fn merge_list(present: &mut Vec<Value>, list: &str, key: &str, patch: &[Value]) 
 /// Puts the named elements in the asked order; others keep their place behind the ones they followed.
 fn reorder(members: &mut Map<String, Value>, list: &str, order: &[Value]) {
     let Some(present) = members.get_mut(list).and_then(Value::as_array_mut) else { return };
-    let key = merge_key(list);
+    let key = merge_key(list, order);
     let rank = |element: &Value| {
         order.iter().position(|wanted| match key {
             Some(key) => wanted.get(key) == element.get(key),
@@ -190,6 +192,16 @@ mod tests {
             "$setElementOrder/containers": [{"name": "c"}, {"name": "a"}],
         });
         assert_eq!(merged(tree, patch), json!({"containers": [{"name": "c"}, {"name": "a", "image": "2", "x": 1}]}));
+    }
+
+    #[test]
+    fn the_ports_of_containers_and_of_services_have_keys_of_their_own() {
+        let service = json!({"ports": [{"port": 80, "targetPort": 1}, {"port": 443}]});
+        let patch = json!({"ports": [{"port": 80, "targetPort": 2}]});
+        assert_eq!(merged(service, patch), json!({"ports": [{"port": 80, "targetPort": 2}, {"port": 443}]}));
+        let container = json!({"ports": [{"containerPort": 80}]});
+        let patch = json!({"ports": [{"containerPort": 80, "name": "http"}]});
+        assert_eq!(merged(container, patch), json!({"ports": [{"containerPort": 80, "name": "http"}]}));
     }
 
     #[test]

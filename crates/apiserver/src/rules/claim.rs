@@ -1,8 +1,8 @@
 //! PersistentVolumeClaims.
 
-use serde_json::Value;
+use serde_json::{Map, Value};
 
-use super::one_of;
+use super::{metadata, one_of};
 use crate::kind::Kind;
 use crate::object::{add_finalizer, default, filled, member_mut, text};
 use crate::quantity;
@@ -10,6 +10,7 @@ use crate::status::{Faults, Status};
 use crate::store::Store;
 
 const BETA_CLASS: &str = "/metadata/annotations/volume.beta.kubernetes.io~1storage-class";
+const CLASS: &str = "/spec/volumeAttributesClassName";
 const STORAGE_REQUEST: &str = "/spec/resources/requests/storage";
 pub(crate) const ACCESS_MODES: [&str; 4] = ["ReadWriteOnce", "ReadOnlyMany", "ReadWriteMany", "ReadWriteOncePod"];
 
@@ -24,6 +25,7 @@ pub(crate) fn create(store: &Store, tree: &mut Value) {
     }
     add_finalizer(tree, "kubernetes.io/pvc-protection");
     default(member_mut(tree, "spec"), "volumeMode", "Filesystem");
+    normalize_sources(member_mut(tree, "spec"));
     default(member_mut(tree, "status"), "phase", "Pending");
 }
 
@@ -47,27 +49,66 @@ fn default_class(store: &Store) -> Option<String> {
     best.map(|(_, name)| name)
 }
 
+/// `dataSource` and `dataSourceRef` say the same, unless the source is in another namespace: then only the second is set.
+fn normalize_sources(spec: &mut Map<String, Value>) {
+    let known = |source: &Value| {
+        matches!((text(source, "/apiGroup"), text(source, "/kind")), ("", "PersistentVolumeClaim"))
+            || (text(source, "/apiGroup"), text(source, "/kind")) == ("snapshot.storage.k8s.io", "VolumeSnapshot")
+    };
+    // Sources of other kinds were once ignored, and still are unless the newer field names them.
+    if spec.get("dataSource").is_some_and(|source| source.is_object() && !known(source)) {
+        spec.remove("dataSource");
+    }
+    let set = |name: &str| spec.get(name).filter(|v| v.is_object()).cloned();
+    match (set("dataSource"), set("dataSourceRef")) {
+        (Some(source), None) => {
+            spec.insert("dataSourceRef".to_owned(), source);
+        }
+        (None, Some(source)) if text(&source, "/namespace").is_empty() => {
+            spec.insert("dataSource".to_owned(), source);
+        }
+        _ => {}
+    }
+}
+
 pub(crate) fn validate(tree: &Value, faults: &mut Faults) {
-    validate_access_modes("spec.accessModes", tree, faults);
-    one_of("spec.volumeMode", "/spec/volumeMode", tree, &["Block", "Filesystem"], faults);
+    validate_spec("spec", tree, faults);
+}
+
+/// Checks the `spec` of a claim or of a template for claims; `path` is where it stands.
+pub(crate) fn validate_spec(path: &str, tree: &Value, faults: &mut Faults) {
+    validate_access_modes(&format!("{path}.accessModes"), tree, faults);
+    one_of(&format!("{path}.volumeMode"), "/spec/volumeMode", tree, &["Block", "Filesystem"], faults);
+    let size = format!("{path}.resources[storage]");
     match tree.pointer(STORAGE_REQUEST) {
-        None | Some(Value::Null) => faults.required("spec.resources[storage]", ""),
+        None | Some(Value::Null) => faults.required(&size, ""),
         Some(request) => match quantity_of(request) {
-            None => faults.invalid("spec.resources[storage]", request, "must be a quantity such as 10Gi"),
-            Some(value) if value <= 0 => {
-                faults.invalid("spec.resources[storage]", request, "must be greater than zero");
-            }
+            None => faults.invalid(&size, request, "must be a quantity such as 10Gi"),
+            Some(value) if value <= 0 => faults.invalid(&size, request, "must be greater than zero"),
             Some(_) => {}
         },
     }
+    let class = text(tree, "/spec/storageClassName");
+    if !class.is_empty() && !metadata::is_dns_subdomain(class) {
+        faults.invalid(&format!("{path}.storageClassName"), format!("{class:?}"), metadata::SUBDOMAIN);
+    }
     for field in ["dataSource", "dataSourceRef"] {
-        if let Some(source) = filled(tree, &format!("/spec/{field}")) {
-            for part in ["kind", "name"] {
-                if filled(source, &format!("/{part}")).is_none() {
-                    faults.required(&format!("spec.{field}.{part}"), "");
-                }
+        let Some(source) = filled(tree, &format!("/spec/{field}")) else { continue };
+        for part in ["kind", "name"] {
+            if filled(source, &format!("/{part}")).is_none() {
+                faults.required(&format!("{path}.{field}.{part}"), "");
             }
         }
+        let group = text(source, "/apiGroup");
+        if group.is_empty() && text(source, "/kind") != "PersistentVolumeClaim" {
+            let detail = "must be 'PersistentVolumeClaim' when referencing the default apiGroup";
+            faults.invalid(&format!("{path}.{field}"), format!("{:?}", text(source, "/kind")), detail);
+        }
+    }
+    let same = |name: &str| ["apiGroup", "kind", "name"].map(|p| text(tree, &format!("/spec/{name}/{p}")).to_owned());
+    let both = filled(tree, "/spec/dataSource").is_some() && filled(tree, "/spec/dataSourceRef").is_some();
+    if both && same("dataSource") != same("dataSourceRef") {
+        faults.invalid(path, "\"dataSource\"", "must match dataSourceRef");
     }
 }
 
@@ -98,6 +139,22 @@ pub(super) fn validate_access_modes(field: &str, tree: &Value, faults: &mut Faul
     }
 }
 
+/// The status that controllers write: capacities are quantities that are not negative.
+pub(crate) fn validate_status(tree: &Value, faults: &mut Faults) {
+    for list in ["capacity", "allocatedResources"] {
+        let amounts = tree.pointer(&format!("/status/{list}")).and_then(Value::as_object);
+        for (name, amount) in amounts.into_iter().flatten() {
+            match quantity_of(amount) {
+                None => faults.invalid(&format!("status.{list}[{name}]"), amount, "must be a quantity such as 10Gi"),
+                Some(value) if value < 0 => {
+                    faults.invalid(&format!("status.{list}[{name}]"), amount, "must be greater than or equal to 0");
+                }
+                Some(_) => {}
+            }
+        }
+    }
+}
+
 /// A claim's spec is fixed but for the volume's name (once), the class (from none), and growth when bound.
 pub(crate) fn validate_update(new: &Value, old: &Value, faults: &mut Faults) {
     let mut comparable = new.get("spec").cloned().unwrap_or_default();
@@ -119,16 +176,30 @@ pub(crate) fn validate_update(new: &Value, old: &Value, faults: &mut Faults) {
         put_back(&mut comparable, "volumeAttributesClassName");
         let (asked, had) = (new.pointer(STORAGE_REQUEST), old.pointer(STORAGE_REQUEST));
         if asked != had {
-            // Shrinking back is allowed only down to what is there already: recovery from a failed expansion.
+            // Shrinking back must stay above what is there already: recovery from a failed expansion.
             let floor = old.pointer("/status/capacity/storage").and_then(quantity_of);
             let asked = asked.and_then(quantity_of);
-            if asked < had.and_then(quantity_of) && asked < floor {
+            if asked < had.and_then(quantity_of) && asked <= floor {
                 faults.forbidden("spec.resources.requests.storage", "field can not be less than status.capacity");
             }
             let storage = before.pointer("/resources/requests/storage").cloned().unwrap_or_default();
             if let Some(slot) = comparable.pointer_mut("/resources/requests/storage") {
                 *slot = storage;
             }
+        }
+    }
+    let (asked, current) = (new.pointer(CLASS), old.pointer("/status/currentVolumeAttributesClassName"));
+    if asked != old.pointer(CLASS) && current.is_some_and(|c| !c.is_null()) {
+        match asked.and_then(Value::as_str) {
+            None => faults.forbidden(
+                "spec.volumeAttributesClassName",
+                "update to nil is forbidden when status.currentVolumeAttributesClassName is not nil",
+            ),
+            Some("") => faults.forbidden(
+                "spec.volumeAttributesClassName",
+                "update to empty string is forbidden when status.currentVolumeAttributesClassName is not nil",
+            ),
+            Some(_) => {}
         }
     }
     if comparable != before {

@@ -6,6 +6,13 @@ use crate::kind::Kind;
 use crate::object::{filled, finalizers, is_deleting, metadata_mut, text};
 use crate::status::{Faults, Status};
 
+pub(crate) const LABEL: &str = "a lowercase RFC 1123 label must consist of lower case alphanumeric characters or '-', must start and end with an \
+     alphanumeric character, and be at most 63 characters long";
+pub(crate) const SUBDOMAIN: &str = "a lowercase RFC 1123 subdomain must consist of lower case alphanumeric characters, '-' or '.', must start and end \
+     with an alphanumeric character, and be at most 253 characters long";
+pub(crate) const QUALIFIED: &str = "name part must consist of alphanumeric characters, '-', '_' or '.', and must start and end with an alphanumeric \
+     character, with an optional DNS subdomain prefix and '/'";
+
 /// Checks that the body is of the kind and namespace of the request, and fills both in.
 pub(crate) fn identify(kind: &Kind, namespace: &str, tree: &mut Value) -> Result<(), Status> {
     let api_version = kind.api_version();
@@ -51,19 +58,14 @@ pub(crate) fn validate(kind: &Kind, tree: &Value, faults: &mut Faults) {
     let name = text(tree, "/metadata/name");
     let is_label = kind.kind == "Namespace";
     if is_label && !is_dns_label(name) {
-        faults.invalid(
-            "metadata.name",
-            format!("{name:?}"),
-            "a lowercase RFC 1123 label must consist of lower case alphanumeric characters or '-', must start and end \
-             with an alphanumeric character, and be at most 63 characters long",
-        );
+        faults.invalid("metadata.name", format!("{name:?}"), LABEL);
+    } else if kind.group == "rbac.authorization.k8s.io" {
+        // Names such as `system:masters` are usual there.
+        if matches!(name, "." | "..") || name.contains(['/', '%']) {
+            faults.invalid("metadata.name", format!("{name:?}"), "may not be '.' or '..' nor contain '/' or '%'");
+        }
     } else if !is_dns_subdomain(name) {
-        faults.invalid(
-            "metadata.name",
-            format!("{name:?}"),
-            "a lowercase RFC 1123 subdomain must consist of lower case alphanumeric characters, '-' or '.', must start \
-             and end with an alphanumeric character, and be at most 253 characters long",
-        );
+        faults.invalid("metadata.name", format!("{name:?}"), SUBDOMAIN);
     }
     for (key, value) in members(tree, "/metadata/labels") {
         if !is_qualified_name(key) {
@@ -129,7 +131,7 @@ pub(crate) fn is_dns_subdomain(name: &str) -> bool {
     name.len() <= 253 && name.split('.').all(is_dns_word)
 }
 
-fn is_dns_label(name: &str) -> bool {
+pub(crate) fn is_dns_label(name: &str) -> bool {
     name.len() <= 63 && is_dns_word(name)
 }
 
@@ -140,7 +142,7 @@ fn is_dns_word(word: &str) -> bool {
         && word.bytes().last().is_some_and(plain)
 }
 
-fn is_qualified_name(name: &str) -> bool {
+pub(crate) fn is_qualified_name(name: &str) -> bool {
     let (prefix, name) = name.split_once('/').map_or((None, name), |(prefix, name)| (Some(prefix), name));
     prefix.is_none_or(is_dns_subdomain) && !name.is_empty() && is_label_value(name)
 }

@@ -1,44 +1,61 @@
 //! Pods.
 
-use std::collections::BTreeSet;
-
 use jiff::Timestamp;
-use serde_json::{Value, json};
+use serde_json::{Map, Value, json};
 
 use super::one_of;
 use crate::object::{default, filled, member_mut, restore, text, timestamp};
 use crate::status::Faults;
 
+mod mounts;
+mod volumes;
+
 /// Fields of `spec` that may change in a pod that is there.
 const MUTABLE: [&str; 4] = ["activeDeadlineSeconds", "terminationGracePeriodSeconds", "tolerations", "schedulingGates"];
 
 pub(super) fn create(tree: &mut Value) {
-    let spec = member_mut(tree, "spec");
+    default_spec(member_mut(tree, "spec"));
+    default(member_mut(tree, "status"), "phase", "Pending");
+}
+
+/// Fills in what the author of a pod, or of a template for pods, left out.
+pub(super) fn default_spec(spec: &mut Map<String, Value>) {
     default(spec, "restartPolicy", "Always");
     default(spec, "terminationGracePeriodSeconds", 30);
     default(spec, "dnsPolicy", "ClusterFirst");
     default(spec, "schedulerName", "default-scheduler");
     default(spec, "enableServiceLinks", true);
     default(spec, "securityContext", json!({}));
+    for volume in spec.get_mut("volumes").and_then(Value::as_array_mut).into_iter().flatten() {
+        volumes::default_volume(volume);
+    }
     for list in ["containers", "initContainers"] {
         for container in spec.get_mut(list).and_then(Value::as_array_mut).into_iter().flatten() {
             if let Some(container) = container.as_object_mut() {
-                let image = container.get("image").and_then(Value::as_str).unwrap_or_default();
-                let newest = image.ends_with(":latest") || !image.rsplit('/').next().unwrap_or_default().contains(':');
-                default(container, "imagePullPolicy", if newest { "Always" } else { "IfNotPresent" });
-                default(container, "terminationMessagePath", "/dev/termination-log");
-                default(container, "terminationMessagePolicy", "File");
-                default(container, "resources", json!({}));
+                default_container(container);
             }
         }
     }
-    default(member_mut(tree, "status"), "phase", "Pending");
+}
+
+fn default_container(container: &mut Map<String, Value>) {
+    let image = container.get("image").and_then(Value::as_str).unwrap_or_default();
+    let newest = image.ends_with(":latest") || !image.rsplit('/').next().unwrap_or_default().contains([':', '@']);
+    default(container, "imagePullPolicy", if newest { "Always" } else { "IfNotPresent" });
+    default(container, "terminationMessagePath", "/dev/termination-log");
+    default(container, "terminationMessagePolicy", "File");
+    default(container, "resources", json!({}));
+    for port in container.get_mut("ports").and_then(Value::as_array_mut).into_iter().flatten() {
+        if let Some(port) = port.as_object_mut() {
+            default(port, "protocol", "TCP");
+        }
+    }
 }
 
 /// Notes in the status that a node was found.
 pub(crate) fn mark_scheduled(tree: &mut Value, now: Timestamp) {
     let condition = json!({
-        "type": "PodScheduled", "status": "True", "lastProbeTime": null, "lastTransitionTime": timestamp(now),
+        "type": "PodScheduled", "status": "True", "lastTransitionTime": timestamp(now),
     });
     let slot = member_mut(tree, "status").entry("conditions").or_insert_with(|| json!([]));
     if let Some(conditions) = slot.as_array_mut() {
@@ -48,51 +65,32 @@ pub(crate) fn mark_scheduled(tree: &mut Value, now: Timestamp) {
 }
 
 pub(super) fn validate(tree: &Value, faults: &mut Faults) {
-    one_of("spec.restartPolicy", "/spec/restartPolicy", tree, &["Always", "OnFailure", "Never"], faults);
-    let list = |pointer: &str| tree.pointer(pointer).and_then(Value::as_array).cloned().unwrap_or_default();
-    let mut volumes = BTreeSet::new();
-    for (index, volume) in list("/spec/volumes").iter().enumerate() {
-        let name = text(volume, "/name");
-        if name.is_empty() {
-            faults.required(&format!("spec.volumes[{index}].name"), "");
-        } else if !volumes.insert(name.to_owned()) {
-            faults.invalid(&format!("spec.volumes[{index}].name"), format!("{name:?}"), "must be unique");
-        }
-        let claim = volume.get("persistentVolumeClaim");
-        if claim.is_some_and(|c| text(c, "/claimName").is_empty()) {
-            faults.required(&format!("spec.volumes[{index}].persistentVolumeClaim.claimName"), "");
-        }
-    }
-    let containers = list("/spec/containers");
-    if containers.is_empty() {
-        faults.required("spec.containers", "");
-    }
-    for (list_name, containers) in [("containers", containers), ("initContainers", list("/spec/initContainers"))] {
-        for (index, container) in containers.iter().enumerate() {
-            validate_container(&format!("spec.{list_name}[{index}]"), container, &volumes, faults);
-        }
-    }
+    validate_spec("spec", tree.get("spec").unwrap_or(&Value::Null), faults);
 }
 
-fn validate_container(path: &str, container: &Value, volumes: &BTreeSet<String>, faults: &mut Faults) {
-    for field in ["name", "image"] {
-        if filled(container, &format!("/{field}")).is_none() {
-            faults.required(&format!("{path}.{field}"), "");
-        }
+/// Checks the spec of a pod, or of a template for pods, at `path`.
+pub(super) fn validate_spec(path: &str, spec: &Value, faults: &mut Faults) {
+    let policies = ["Always", "OnFailure", "Never"];
+    one_of(&format!("{path}.restartPolicy"), "/restartPolicy", spec, &policies, faults);
+    let volumes = volumes::validate(path, spec, faults);
+    if filled(spec, "/containers").is_none() {
+        faults.required(&format!("{path}.containers"), "");
     }
-    for (list, place) in [("volumeMounts", "mountPath"), ("volumeDevices", "devicePath")] {
-        for (index, mount) in container.get(list).and_then(Value::as_array).into_iter().flatten().enumerate() {
-            let name = text(mount, "/name");
-            if !volumes.contains(name) {
-                faults.invalid(
-                    &format!("{path}.{list}[{index}].name"),
-                    format!("{name:?}"),
-                    "is not one of spec.volumes",
-                );
+    let mut names: Vec<&str> = Vec::new();
+    for list in ["initContainers", "containers"] {
+        for (index, container) in spec.get(list).and_then(Value::as_array).into_iter().flatten().enumerate() {
+            let path = format!("{path}.{list}[{index}]");
+            for field in ["name", "image"] {
+                if filled(container, &format!("/{field}")).is_none() {
+                    faults.required(&format!("{path}.{field}"), "");
+                }
             }
-            if text(mount, &format!("/{place}")).is_empty() {
-                faults.required(&format!("{path}.{list}[{index}].{place}"), "");
+            let name = text(container, "/name");
+            if !name.is_empty() && names.contains(&name) {
+                faults.duplicate(&format!("{path}.name"), &name.into());
             }
+            names.push(name);
+            mounts::validate(&path, container, &volumes, faults);
         }
     }
 }

@@ -1,6 +1,7 @@
 //! Types: whether an object can be what its kind says, and which of its fields the kind does not have.
 
-use k8s_openapi::api::{coordination, core, storage};
+use k8s_openapi::api::{apps, coordination, core, events, rbac, storage};
+use k8s_openapi::apiextensions_apiserver;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
@@ -14,6 +15,16 @@ const QUANTITIES: [&str; 5] = ["requests", "limits", "capacity", "allocatable", 
 /// The paths of fields that the kind does not have, or 400 if a field has the wrong type.
 pub(crate) fn unknown_fields(kind: &Kind, tree: &Value) -> Result<Vec<String>, Status> {
     let check: fn(&Value) -> Result<Value, serde_json::Error> = match kind.kind {
+        _ if kind.custom => return Ok(Vec::new()),
+        "Event" if kind.group == "events.k8s.io" => round_trip::<events::v1::Event>,
+        "Service" => round_trip::<core::v1::Service>,
+        "Deployment" => round_trip::<apps::v1::Deployment>,
+        "StatefulSet" => round_trip::<apps::v1::StatefulSet>,
+        "DaemonSet" => round_trip::<apps::v1::DaemonSet>,
+        "ReplicaSet" => round_trip::<apps::v1::ReplicaSet>,
+        "CustomResourceDefinition" => {
+            round_trip::<apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition>
+        }
         "Namespace" => round_trip::<core::v1::Namespace>,
         "Node" => round_trip::<core::v1::Node>,
         "Pod" => round_trip::<core::v1::Pod>,
@@ -30,6 +41,10 @@ pub(crate) fn unknown_fields(kind: &Kind, tree: &Value) -> Result<Vec<String>, S
         "CSINode" => round_trip::<storage::v1::CSINode>,
         "CSIStorageCapacity" => round_trip::<storage::v1::CSIStorageCapacity>,
         "VolumeAttributesClass" => round_trip::<storage::v1::VolumeAttributesClass>,
+        "ClusterRole" => round_trip::<rbac::v1::ClusterRole>,
+        "ClusterRoleBinding" => round_trip::<rbac::v1::ClusterRoleBinding>,
+        "Role" => round_trip::<rbac::v1::Role>,
+        "RoleBinding" => round_trip::<rbac::v1::RoleBinding>,
         _ => return Ok(Vec::new()),
     };
     let known = check(tree).map_err(|error| {
@@ -70,10 +85,29 @@ fn compare(tree: &Value, known: &Value, path: &str, unknown: &mut Vec<String>) {
     }
 }
 
-/// Turns quantities written as numbers into text, the only form in which they are kept.
-pub(crate) fn spell_quantities(kind: &Kind, tree: &mut Value) {
-    // Its `allocatable` counts volumes.
-    if kind.kind != "CSINode" {
+/// Brings an object of a built-in kind into the one form in which it is kept: a null member is the same as none, and
+/// quantities are text.
+pub(crate) fn tidy(kind: &Kind, tree: &mut Value) {
+    if !kind.custom && kind.kind != "CustomResourceDefinition" {
+        drop_nulls(tree);
+    }
+    spell_quantities(kind, tree);
+}
+
+fn drop_nulls(tree: &mut Value) {
+    match tree {
+        Value::Object(members) => {
+            members.retain(|_, value| !value.is_null());
+            members.values_mut().for_each(drop_nulls);
+        }
+        Value::Array(elements) => elements.iter_mut().for_each(drop_nulls),
+        _ => {}
+    }
+}
+
+fn spell_quantities(kind: &Kind, tree: &mut Value) {
+    // Its `allocatable` counts volumes, and what the members of custom kinds hold only their schema knows.
+    if kind.kind != "CSINode" && !kind.custom && kind.kind != "CustomResourceDefinition" {
         spell(tree);
     }
 }

@@ -4,7 +4,7 @@ use jiff::Timestamp;
 use serde_json::Value;
 
 use super::claim::{quantity_of, validate_access_modes};
-use super::{immutable, one_of};
+use super::{immutable, metadata, one_of, source};
 use crate::object::{add_finalizer, default, filled, member_mut, text, timestamp};
 use crate::status::Faults;
 
@@ -28,6 +28,9 @@ pub(super) fn create(tree: &mut Value, now: Timestamp) {
     let spec = member_mut(tree, "spec");
     default(spec, "persistentVolumeReclaimPolicy", "Retain");
     default(spec, "volumeMode", "Filesystem");
+    if let Some(host) = spec.get_mut("hostPath").and_then(Value::as_object_mut) {
+        host.entry("type").or_insert_with(|| "".into());
+    }
     let status = member_mut(tree, "status");
     status.insert("phase".to_owned(), "Pending".into());
     status.insert(PHASE_TIME.to_owned(), timestamp(now).into());
@@ -61,21 +64,93 @@ pub(super) fn validate(tree: &Value, faults: &mut Faults) {
             Some(_) => {}
         },
     }
-    let sources = sources(tree);
-    match sources.as_slice() {
-        [] => faults.required("spec", "must specify a volume type"),
-        [_] => {}
-        [_, second, ..] => faults.forbidden(&format!("spec.{second}"), "may not specify more than 1 volume type"),
+    validate_affinity(tree, faults);
+    validate_source(tree, faults);
+    let class = text(tree, "/spec/storageClassName");
+    if !class.is_empty() && !metadata::is_dns_subdomain(class) {
+        faults.invalid("spec.storageClassName", format!("{class:?}"), metadata::SUBDOMAIN);
     }
-    if let Some(csi) = filled(tree, "/spec/csi") {
-        for field in ["driver", "volumeHandle"] {
-            if filled(csi, &format!("/{field}")).is_none() {
-                faults.required(&format!("spec.csi.{field}"), "");
+    match tree.pointer("/spec/volumeAttributesClassName").and_then(Value::as_str) {
+        None => {}
+        Some("") => faults.required("spec.volumeAttributesClassName", "an empty string is disallowed"),
+        Some(_) if filled(tree, "/spec/csi").is_none() => {
+            faults.required("spec.csi", "has to be specified when using volumeAttributesClassName");
+        }
+        Some(_) => {}
+    }
+}
+
+fn validate_source(tree: &Value, faults: &mut Faults) {
+    let sources = sources(tree);
+    let Some(first) = sources.first() else {
+        faults.required("spec", "must specify a volume type");
+        return;
+    };
+    for second in &sources[1..] {
+        faults.forbidden(&format!("spec.{second}"), "may not specify more than 1 volume type");
+    }
+    let (path, found) = (format!("spec.{first}"), &tree["spec"][*first]);
+    match *first {
+        "csi" => source::csi(&path, found, faults),
+        "hostPath" => {
+            source::host_path(&path, found, faults);
+            let root = text(found, "/path").split('/').all(|part| matches!(part, "" | "."));
+            if root && text(tree, "/spec/persistentVolumeReclaimPolicy") == "Recycle" {
+                let detail = "may not be 'recycle' for a hostPath mount of '/'";
+                faults.forbidden("spec.persistentVolumeReclaimPolicy", detail);
+            }
+        }
+        "local" => {
+            source::local(&path, found, faults);
+            if filled(tree, "/spec/nodeAffinity/required").is_none() {
+                faults.required("spec.nodeAffinity", "Local volume requires node affinity");
+            }
+        }
+        "nfs" => source::nfs(&path, found, faults),
+        _ => {}
+    }
+}
+
+/// The nodes that can reach the volume.
+fn validate_affinity(tree: &Value, faults: &mut Faults) {
+    let Some(affinity) = tree.pointer("/spec/nodeAffinity").filter(|a| a.is_object()) else { return };
+    let path = "spec.nodeAffinity.required";
+    let Some(required) = affinity.get("required").filter(|r| r.is_object()) else {
+        faults.required(path, "must specify required node constraints");
+        return;
+    };
+    let terms = required.get("nodeSelectorTerms").and_then(Value::as_array);
+    if terms.is_none_or(Vec::is_empty) {
+        faults.required(&format!("{path}.nodeSelectorTerms"), "must have at least one node selector term");
+    }
+    for (number, term) in terms.into_iter().flatten().enumerate() {
+        for list in ["matchExpressions", "matchFields"] {
+            for (index, one) in term.get(list).and_then(Value::as_array).into_iter().flatten().enumerate() {
+                let path = format!("{path}.nodeSelectorTerms[{number}].{list}[{index}]");
+                validate_requirement(&path, one, faults);
             }
         }
     }
-    if filled(tree, "/spec/local").is_some() && filled(tree, "/spec/nodeAffinity").is_none() {
-        faults.required("spec.nodeAffinity", "Local volume requires node affinity");
+}
+
+fn validate_requirement(path: &str, requirement: &Value, faults: &mut Faults) {
+    let values = requirement.get("values").and_then(Value::as_array).map_or(0, Vec::len);
+    match text(requirement, "/operator") {
+        "In" | "NotIn" if values == 0 => {
+            faults.required(&format!("{path}.values"), "must be specified when `operator` is 'In' or 'NotIn'");
+        }
+        "Exists" | "DoesNotExist" if values > 0 => faults
+            .forbidden(&format!("{path}.values"), "may not be specified when `operator` is 'Exists' or 'DoesNotExist'"),
+        "Gt" | "Lt" if values != 1 => {
+            faults.required(&format!("{path}.values"), "must be specified single value when `operator` is 'Lt' or 'Gt'")
+        }
+        "In" | "NotIn" | "Exists" | "DoesNotExist" | "Gt" | "Lt" => {}
+        other => {
+            faults.invalid(&format!("{path}.operator"), format!("{other:?}"), "not a valid selector operator");
+        }
+    }
+    if text(requirement, "/key").is_empty() {
+        faults.invalid(&format!("{path}.key"), "\"\"", "name part must be non-empty");
     }
 }
 
@@ -91,22 +166,25 @@ fn sources(tree: &Value) -> Vec<&str> {
 
 pub(super) fn validate_update(new: &Value, old: &Value, faults: &mut Faults) {
     let of = |tree: &Value| -> Vec<(String, Value)> {
-        sources(tree).into_iter().map(|s| (s.to_owned(), without_secret_references(&tree["spec"][s]))).collect()
+        sources(tree).into_iter().map(|s| (s.to_owned(), tree["spec"][s].clone())).collect()
     };
-    if of(new) != of(old) {
+    let mut asked = of(new);
+    // The secret for expansion may be set later, once.
+    if old.pointer("/spec/csi/controllerExpandSecretRef").is_none_or(Value::is_null) {
+        for (_, source) in asked.iter_mut().filter(|(name, _)| name == "csi") {
+            source.as_object_mut().map(|members| members.remove("controllerExpandSecretRef"));
+        }
+    }
+    if asked != of(old) {
         faults.forbidden("spec.persistentvolumesource", "spec.persistentvolumesource is immutable after creation");
     }
-    immutable("spec.volumeMode", "/spec/volumeMode", new, old, faults);
+    // Upstream names these two fields without `spec`.
+    immutable("volumeMode", "/spec/volumeMode", new, old, faults);
     if filled(old, "/spec/nodeAffinity").is_some() {
-        immutable("spec.nodeAffinity", "/spec/nodeAffinity", new, old, faults);
+        immutable("nodeAffinity", "/spec/nodeAffinity", new, old, faults);
     }
-}
-
-/// Upstream lets the secret for expansion be set later.
-fn without_secret_references(source: &Value) -> Value {
-    let mut source = source.clone();
-    if let Some(members) = source.as_object_mut() {
-        members.remove("controllerExpandSecretRef");
+    let class = "/spec/volumeAttributesClassName";
+    if filled(old, class).is_some() && new.pointer(class).is_none_or(Value::is_null) {
+        faults.forbidden("spec.volumeAttributesClassName", "update from non-nil value to nil is forbidden");
     }
-    source
 }

@@ -5,7 +5,9 @@ use serde_json::{Value, json};
 
 use super::{Answer, Applied, Store, Write};
 use crate::kind::Kind;
-use crate::object::{Key, Object, is_deleting, member_mut, metadata_mut, name_suffix, text, timestamp, uid};
+use crate::object::{
+    Key, Object, drop_empty, is_deleting, member_mut, metadata_mut, name_suffix, text, timestamp, uid,
+};
 use crate::rules;
 use crate::status::{Faults, Status};
 
@@ -14,10 +16,16 @@ const NAME_ATTEMPTS: u32 = 8;
 
 impl Store {
     pub(super) fn create(&mut self, write: &Write, mut tree: Value, now: Timestamp) -> Result<Applied, Status> {
-        let kind = write.kind;
-        rules::metadata::identify(kind, &write.namespace, &mut tree)?;
-        rules::schema::spell_quantities(kind, &mut tree);
-        write.check_fields(&tree, None)?;
+        let kind = self.kinds.kept_as(write.kind);
+        rules::metadata::identify(write.kind, &write.namespace, &mut tree)?;
+        rules::schema::tidy(kind, &mut tree);
+        let mut warnings = write.check_fields(&tree, None)?;
+        let definition = self.definition(kind);
+        if let Some(definition) = definition {
+            definition.check_open()?;
+            warnings.extend(write.judge_unknown(definition.shape(write.kind, &mut tree))?);
+        }
+        let mut tree = write.kind.kept(tree);
         if !text(&tree, "/metadata/resourceVersion").is_empty() {
             return Err(Status::bad_request("resourceVersion should not be set on objects to be created"));
         }
@@ -30,6 +38,7 @@ impl Store {
         for server_owned in ["deletionTimestamp", "deletionGracePeriodSeconds", "selfLink", "generation"] {
             metadata.remove(server_owned);
         }
+        drop_empty(metadata);
         metadata.insert("name".to_owned(), name.as_str().into());
         metadata.insert("uid".to_owned(), uid(write.id).into());
         metadata.insert("creationTimestamp".to_owned(), timestamp(now).into());
@@ -43,16 +52,25 @@ impl Store {
         let mut faults = Faults::default();
         rules::metadata::validate(kind, &tree, &mut faults);
         rules::validate(kind, &tree, &mut faults);
+        if let Some(definition) = self.definition(kind) {
+            definition.validate(write.kind, &tree, &mut faults);
+        }
         faults.into_result(kind, &name)?;
         if write.dry_run {
             return Ok(Applied {
                 answer: Answer::Created(Object::unsaved(tree).into()),
                 events: Vec::new(),
                 revision: self.published,
+                warnings,
             });
         }
         let event = self.put(kind, Key::new(&write.namespace, &name), tree);
-        Ok(Applied { answer: Answer::Created(event.object.clone()), revision: event.revision, events: vec![event] })
+        Ok(Applied {
+            answer: Answer::Created(event.object.clone()),
+            revision: event.revision,
+            events: vec![event],
+            warnings,
+        })
     }
 
     fn name_for(&self, write: &Write, tree: &Value) -> Result<String, Status> {
@@ -132,9 +150,14 @@ impl Store {
         }
         rules::pod::mark_scheduled(&mut pod, now);
         if write.dry_run {
-            return Ok(Applied { answer: Answer::Bound, events: Vec::new(), revision: self.published });
+            return Ok(Applied {
+                answer: Answer::Bound,
+                events: Vec::new(),
+                revision: self.published,
+                warnings: Vec::new(),
+            });
         }
         let event = self.put(kind, Key::new(&write.namespace, &write.name), pod);
-        Ok(Applied { answer: Answer::Bound, revision: event.revision, events: vec![event] })
+        Ok(Applied { answer: Answer::Bound, revision: event.revision, events: vec![event], warnings: Vec::new() })
     }
 }

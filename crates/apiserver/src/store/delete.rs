@@ -5,53 +5,55 @@ use std::sync::Arc;
 use jiff::{SignedDuration, Timestamp};
 use serde_json::Value;
 
-use super::{Answer, Applied, DeleteOptions, Event, Store, Write};
+use super::cascade::{FOREGROUND, ORPHAN};
+use super::namespace::UNDELETABLE;
+use super::{Answer, Applied, DeleteOptions, Event, Propagation, Store, Write};
 use crate::kind::Kind;
-use crate::object::{Key, Object, finalizers, is_deleting, metadata_mut, text, timestamp};
+use crate::object::{
+    Key, Object, add_finalizer, drop_finalizer, finalizers, is_deleting, metadata_mut, text, timestamp,
+};
 use crate::selector::Selector;
 use crate::status::Status;
 
 /// What one deletion came to.
-enum Outcome {
-    Gone(Arc<Event>),
-    Waiting(Arc<Event>),
+pub(super) enum Outcome {
+    Gone(Arc<Object>),
+    Waiting(Arc<Object>),
     /// It was being deleted already and nothing new was asked.
     Unchanged(Arc<Object>),
 }
 
 impl Store {
     pub(super) fn delete(&mut self, write: &Write, options: &DeleteOptions, now: Timestamp) -> Result<Applied, Status> {
-        let kind = write.kind;
+        let kind = self.kinds.kept_as(write.kind);
         let name = write.name.as_str();
-        let current = self.newest(kind, &write.namespace, name).ok_or_else(|| Status::not_found(kind, name))?.clone();
+        let missing = || Status::not_found(write.kind, name);
+        let current = self.newest(kind, &write.namespace, name).ok_or_else(missing)?.clone();
         let tree = current.tree();
         check_preconditions(kind, name, options, &tree, current.revision)?;
-        let uid = text(&tree, "/metadata/uid").to_owned();
-        if write.dry_run {
-            return Ok(Applied { answer: Answer::Object(current), events: Vec::new(), revision: self.published });
+        if *kind == *Kind::named("Namespace") && UNDELETABLE.contains(&name) {
+            return Err(Status::forbidden(kind, name, "this namespace may not be deleted"));
         }
-        let mut events = Vec::new();
-        if *kind == *Kind::named("Namespace") {
-            return self.delete_namespace(name, current, now);
-        }
-        let answer = match self.delete_one(kind, Key::new(&write.namespace, name), current, options, now) {
-            Outcome::Gone(event) => {
-                let answer =
-                    if kind.returns_deleted { Answer::Object(event.object.clone()) } else { Answer::Deleted { uid } };
-                events.push(event);
-                self.after_removal(&write.namespace, &mut events);
-                answer
-            }
-            Outcome::Waiting(event) => {
-                let answer = Answer::Object(event.object.clone());
-                events.push(event);
-                answer
-            }
-            Outcome::Unchanged(object) => {
-                return Ok(Applied { revision: object.revision, answer: Answer::Object(object), events });
-            }
+        let mut applied = Applied {
+            answer: Answer::Object(current.clone()),
+            events: Vec::new(),
+            revision: self.published,
+            warnings: Vec::new(),
         };
-        Ok(Applied { answer, revision: self.head, events })
+        if write.dry_run {
+            return Ok(applied);
+        }
+        let key = Key::new(&write.namespace, name);
+        match self.delete_object(kind, key, current, options, &mut applied.events, now) {
+            Outcome::Gone(_) if !kind.returns_deleted => {
+                applied.answer = Answer::Deleted { uid: text(&tree, "/metadata/uid").to_owned() };
+            }
+            Outcome::Gone(object) | Outcome::Waiting(object) | Outcome::Unchanged(object) => {
+                applied.revision = object.revision;
+                applied.answer = Answer::Object(object);
+            }
+        }
+        Ok(applied)
     }
 
     pub(super) fn delete_collection(
@@ -61,7 +63,7 @@ impl Store {
         selector: &Selector,
         now: Timestamp,
     ) -> Result<Applied, Status> {
-        let kind = write.kind;
+        let kind = self.kinds.kept_as(write.kind);
         if *kind == *Kind::named("Namespace") {
             return Err(Status::method_not_allowed("namespaces are deleted one by one, by name"));
         }
@@ -83,70 +85,104 @@ impl Store {
                 touched.push(object);
                 continue;
             }
-            match self.delete_one(kind, key, object, options, now) {
-                Outcome::Gone(event) | Outcome::Waiting(event) => {
-                    touched.push(event.object.clone());
-                    events.push(event);
-                }
-                Outcome::Unchanged(object) => {
+            match self.delete_object(kind, key, object, options, &mut events, now) {
+                Outcome::Gone(object) | Outcome::Waiting(object) | Outcome::Unchanged(object) => {
                     revision = revision.max(object.revision);
                     touched.push(object);
                 }
             }
         }
-        if !events.is_empty() {
-            self.after_removal(&write.namespace, &mut events);
-            revision = self.head;
-        }
-        Ok(Applied { answer: Answer::Collection(touched), events, revision })
+        Ok(Applied { answer: Answer::Collection(touched), events, revision, warnings: Vec::new() })
     }
 
     /// Deletes or begins to delete one object that exists and may be deleted.
-    pub(super) fn begin_delete(
-        &mut self,
-        kind: &'static Kind,
-        key: Key,
-        object: Arc<Object>,
-        now: Timestamp,
-    ) -> Option<Arc<Event>> {
-        match self.delete_one(kind, key, object, &DeleteOptions::default(), now) {
-            Outcome::Gone(event) | Outcome::Waiting(event) => Some(event),
-            Outcome::Unchanged(_) => None,
-        }
-    }
-
-    fn delete_one(
+    pub(super) fn delete_object(
         &mut self,
         kind: &'static Kind,
         key: Key,
         object: Arc<Object>,
         options: &DeleteOptions,
+        events: &mut Vec<Arc<Event>>,
         now: Timestamp,
     ) -> Outcome {
+        if *kind == *Kind::named("Namespace") {
+            return self.delete_namespace(&key.name, object, events, now);
+        }
+        if *kind == *Kind::named("CustomResourceDefinition") && !self.is_unused(&object.tree()) {
+            return self.delete_definition(key, object, events, now);
+        }
         let mut tree = object.tree();
+        let uid = text(&tree, "/metadata/uid").to_owned();
+        let propagation = options.propagation.unwrap_or_else(|| propagation_by_finalizers(&tree));
+        let waits_already = is_deleting(&tree) && finalizers(&tree).any(|f| f == FOREGROUND);
+        match propagation {
+            Propagation::Background => {}
+            Propagation::Foreground => add_finalizer(&mut tree, FOREGROUND),
+            Propagation::Orphan => {
+                self.orphan_dependents(&uid, events);
+                drop_finalizer(&mut tree, ORPHAN);
+            }
+        }
         let grace = grace_period(kind, &tree, options);
         let held = finalizers(&tree).next().is_some();
         if grace == 0 && !held {
-            return Outcome::Gone(self.remove(kind, key, tree));
+            let event = self.remove(kind, key, tree);
+            events.push(event.clone());
+            return Outcome::Gone(event.object.clone());
         }
         if is_deleting(&tree) {
             let left = tree.pointer("/metadata/deletionGracePeriodSeconds").and_then(Value::as_i64).unwrap_or(0);
+            let begins_to_wait = propagation == Propagation::Foreground && !waits_already;
             // A second request may shorten the grace period, never lengthen it.
-            if grace >= left {
+            if grace >= left && !begins_to_wait {
                 return Outcome::Unchanged(object);
             }
         }
-        let at = now.checked_add(SignedDuration::from_secs(grace)).unwrap_or(now);
-        let metadata = metadata_mut(&mut tree);
-        metadata.insert("deletionTimestamp".to_owned(), timestamp(at).into());
-        metadata.insert("deletionGracePeriodSeconds".to_owned(), grace.into());
-        Outcome::Waiting(self.put(kind, key, tree))
+        mark(&mut tree, grace, now);
+        let event = self.put(kind, key.clone(), tree);
+        events.push(event.clone());
+        if propagation == Propagation::Foreground {
+            self.delete_dependents(&uid, events, now);
+            self.finish_foreground(kind, key, events);
+        }
+        Outcome::Waiting(event.object.clone())
     }
+
+    /// Whether nothing holds back an object that is being deleted.
+    pub(super) fn may_end(&self, kind: &Kind, key: &Key, tree: &Value) -> bool {
+        is_deleting(tree)
+            && finalizers(tree).next().is_none()
+            && tree.pointer("/metadata/deletionGracePeriodSeconds").and_then(Value::as_i64).unwrap_or(0) == 0
+            && (*kind != *Kind::named("Namespace") || self.is_empty_namespace(&key.name))
+    }
+}
+
+/// Writes down that the object is being deleted.
+pub(super) fn mark(tree: &mut Value, grace: i64, now: Timestamp) {
+    let at = now.checked_add(SignedDuration::from_secs(grace)).unwrap_or(now);
+    let metadata = metadata_mut(tree);
+    metadata.insert("deletionTimestamp".to_owned(), timestamp(at).into());
+    metadata.insert("deletionGracePeriodSeconds".to_owned(), grace.into());
+    // Upstream counts the mark as a change of what is wanted.
+    if let Some(generation) = metadata.get("generation").and_then(Value::as_i64) {
+        metadata.insert("generation".to_owned(), (generation + 1).into());
+    }
+}
+
+/// What the object itself says becomes of its dependents.
+fn propagation_by_finalizers(tree: &Value) -> Propagation {
+    finalizers(tree)
+        .find_map(|finalizer| match finalizer {
+            ORPHAN => Some(Propagation::Orphan),
+            FOREGROUND => Some(Propagation::Foreground),
+            _ => None,
+        })
+        .unwrap_or(Propagation::Background)
 }
 
 /// Only pods that a node may be running get time to end.
 fn grace_period(kind: &Kind, tree: &Value, options: &DeleteOptions) -> i64 {
-    if kind.kind != "Pod" || text(tree, "/spec/nodeName").is_empty() {
+    if *kind != *Kind::named("Pod") || text(tree, "/spec/nodeName").is_empty() {
         return 0;
     }
     if matches!(text(tree, "/status/phase"), "Succeeded" | "Failed") {

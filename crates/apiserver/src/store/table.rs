@@ -42,20 +42,41 @@ pub(super) struct Table {
     pub window: VecDeque<Arc<Event>>,
     /// Events up to this revision are no longer kept.
     pub compacted: u64,
+    /// Size of the JSON in `window`.
+    bytes: usize,
 }
+
+/// What the events of one kind may hold in memory beside the objects themselves: few large objects must not add up to
+/// more than many small ones.
+const MAX_WINDOW_BYTES: usize = 64 << 20;
 
 impl Table {
     pub fn new(compacted: u64) -> Self {
         Self { compacted, ..Self::default() }
     }
 
+    /// Notes what happened last.
+    pub fn push(&mut self, event: Arc<Event>) {
+        self.bytes += event.object.json.len();
+        self.window.push_back(event);
+    }
+
     /// Drops the oldest events above `limit`, but none that is yet to be published: it is needed to show the state before.
     pub fn forget_beyond(&mut self, limit: usize, published: u64) {
-        while self.window.len() > limit && self.window.front().is_some_and(|e| e.revision <= published) {
+        let too_much = |table: &Self| table.window.len() > limit || table.bytes > MAX_WINDOW_BYTES;
+        while too_much(self) && self.window.front().is_some_and(|e| e.revision <= published) {
             if let Some(event) = self.window.pop_front() {
                 self.compacted = event.revision;
+                self.bytes -= event.object.json.len();
             }
         }
+    }
+
+    /// Takes back the newest event if it is newer than `published`.
+    pub fn pop_unpublished(&mut self, published: u64) -> Option<Arc<Event>> {
+        let event = self.window.pop_back_if(|event| event.revision > published)?;
+        self.bytes -= event.object.json.len();
+        Some(event)
     }
 
     /// One object as it was at `revision`.

@@ -3,38 +3,50 @@
 use std::sync::Arc;
 
 use jiff::Timestamp;
-use serde_json::Value;
+use serde_json::{Map, Value};
 
 use super::{Answer, Applied, Store, Subresource, Write};
-use crate::object::{Key, Object, finalizers, is_deleting, metadata_mut, restore, text};
+use crate::object::{Key, Object, drop_empty, metadata_mut, restore, text};
 use crate::patch::Patch;
 use crate::rules;
 use crate::status::{Faults, Status};
 
 impl Store {
     pub(super) fn patch(&mut self, write: &Write, patch: &Patch, now: Timestamp) -> Result<Applied, Status> {
-        let kind = write.kind;
-        let current =
-            self.newest(kind, &write.namespace, &write.name).ok_or_else(|| Status::not_found(kind, &write.name))?;
-        let patched = patch.apply(current.tree())?;
+        let current = self
+            .newest(write.kind, &write.namespace, &write.name)
+            .ok_or_else(|| Status::not_found(write.kind, &write.name))?;
+        if write.kind.custom && matches!(patch, Patch::Strategic(_)) {
+            return Err(Status::unsupported_media_type(
+                "the body of the request was in an unknown format - accepted media types include: \
+                 application/json-patch+json, application/merge-patch+json (strategic merge patches are for built-in \
+                 kinds)",
+            ));
+        }
+        let patched = patch.apply(write.kind.shown(current.tree()))?;
         self.update(write, patched, now)
     }
 
     pub(super) fn update(&mut self, write: &Write, mut new: Value, now: Timestamp) -> Result<Applied, Status> {
-        let kind = write.kind;
+        let kind = self.kinds.kept_as(write.kind);
         let name = write.name.as_str();
-        rules::metadata::identify(kind, &write.namespace, &mut new)?;
+        rules::metadata::identify(write.kind, &write.namespace, &mut new)?;
         let named = text(&new, "/metadata/name");
         if named != name {
             return Err(Status::bad_request(format!(
                 "the name of the object ({named}) does not match the name on the URL ({name})"
             )));
         }
-        let current = self.newest(kind, &write.namespace, name).ok_or_else(|| Status::not_found(kind, name))?.clone();
+        let current =
+            self.newest(kind, &write.namespace, name).ok_or_else(|| Status::not_found(write.kind, name))?.clone();
         let old = current.tree();
         check_identity(write, &new, &old, current.revision)?;
-        rules::schema::spell_quantities(kind, &mut new);
-        write.check_fields(&new, Some(&old))?;
+        rules::schema::tidy(kind, &mut new);
+        let mut warnings = write.check_fields(&new, Some(&write.kind.shown(old.clone())))?;
+        if let Some(definition) = self.definition(kind) {
+            warnings.extend(write.judge_unknown(definition.shape(write.kind, &mut new))?);
+        }
+        let mut new = write.kind.kept(new);
         carry_over(write, &mut new, &old);
         rules::update(self, write.subresource, kind, &mut new, &old, now)?;
         let mut faults = Faults::default();
@@ -43,36 +55,30 @@ impl Store {
         if write.subresource == Subresource::Main {
             rules::validate(kind, &new, &mut faults);
             rules::validate_update(kind, &new, &old, &mut faults);
+        } else {
+            rules::validate_status(kind, &new, &mut faults);
+        }
+        if let Some(definition) = self.definition(kind) {
+            definition.validate(write.kind, &new, &mut faults);
         }
         faults.into_result(kind, name)?;
         if new == old {
-            return Ok(unchanged(current));
+            return Ok(Applied { warnings, ..unchanged(current) });
         }
         if write.dry_run {
-            let revision = self.published;
-            return Ok(Applied { answer: Answer::Object(Object::unsaved(new).into()), events: Vec::new(), revision });
+            let answer = Answer::Object(Object::unsaved(new).into());
+            return Ok(Applied { answer, events: Vec::new(), revision: self.published, warnings });
         }
         let key = Key::new(&write.namespace, name);
-        let mut events = Vec::new();
         // The last finalizer has gone: the object goes with it, and watchers see only the deletion.
-        if is_deleting(&new) && finalizers(&new).next().is_none() && grace_is_over(&new) && self.may_go(kind, name) {
-            events.push(self.remove(kind, key, new));
-            self.after_removal(&write.namespace, &mut events);
-        } else {
-            events.push(self.put(kind, key, new));
-        }
-        let revision = self.head;
-        Ok(Applied { answer: Answer::Object(events[0].object.clone()), revision, events })
+        let event = if self.may_end(kind, &key, &new) { self.remove(kind, key, new) } else { self.put(kind, key, new) };
+        Ok(Applied { answer: Answer::Object(event.object.clone()), revision: self.head, events: vec![event], warnings })
     }
 }
 
 /// A write that changes nothing is answered with what is there, once that may be shown.
 fn unchanged(current: Arc<Object>) -> Applied {
-    Applied { revision: current.revision, answer: Answer::Object(current), events: Vec::new() }
-}
-
-fn grace_is_over(tree: &Value) -> bool {
-    tree.pointer("/metadata/deletionGracePeriodSeconds").and_then(Value::as_i64).unwrap_or(0) == 0
+    Applied { revision: current.revision, answer: Answer::Object(current), events: Vec::new(), warnings: Vec::new() }
 }
 
 /// uid and resourceVersion of the body are preconditions.
@@ -120,14 +126,7 @@ fn carry_over(write: &Write, new: &mut Value, old: &Value) {
             restore(metadata, old_metadata, name);
         }
     }
-    for empty in ["labels", "annotations", "finalizers", "ownerReferences"] {
-        let is_empty = |v: &Value| {
-            v.is_null() || v.as_object().is_some_and(|o| o.is_empty()) || v.as_array().is_some_and(Vec::is_empty)
-        };
-        if metadata.get(empty).is_some_and(is_empty) {
-            metadata.remove(empty);
-        }
-    }
+    drop_empty(metadata);
     let (Some(new), Some(old)) = (new.as_object_mut(), old.as_object()) else { return };
     if status_write {
         let parts: Vec<String> = new.keys().chain(old.keys()).cloned().collect();
@@ -137,10 +136,19 @@ fn carry_over(write: &Write, new: &mut Value, old: &Value) {
     } else if write.kind.status {
         restore(new, Some(old), "status");
     }
-    if write.kind.generation && new.get("spec") != old.get("spec") {
+    if write.kind.generation && is_wanted_otherwise(write, new, old) {
         let generation = old.get("metadata").and_then(|m| m.get("generation")).and_then(Value::as_i64).unwrap_or(0);
         if let Some(metadata) = new.get_mut("metadata").and_then(Value::as_object_mut) {
             metadata.insert("generation".to_owned(), (generation + 1).into());
         }
     }
+}
+
+/// Whether the write changes what `metadata.generation` counts: the spec, or of custom kinds all but metadata and status.
+fn is_wanted_otherwise(write: &Write, new: &Map<String, Value>, old: &Map<String, Value>) -> bool {
+    if !write.kind.custom {
+        return new.get("spec") != old.get("spec");
+    }
+    let counted = |name: &str| name != "metadata" && !(name == "status" && write.kind.status);
+    new.keys().chain(old.keys()).any(|name| counted(name) && new.get(name) != old.get(name))
 }

@@ -3,120 +3,171 @@
 use jiff::Timestamp;
 use serde_json::Value;
 
-use super::{shown, since};
+use super::{Column, shown, since};
 use crate::kind::Kind;
 use crate::object::{filled, is_deleting, text};
 
-/// One column: its heading and how a cell is made.
-pub(super) struct Column {
-    pub name: &'static str,
-    pub cell: fn(&Value, Timestamp) -> String,
-    /// Shown with `-o wide` only.
-    pub wide: bool,
+fn column(name: &str, cell: fn(&Value, Timestamp) -> String) -> Column {
+    Column::made(name, cell, 0)
 }
 
-const fn column(name: &'static str, cell: fn(&Value, Timestamp) -> String) -> Column {
-    Column { name, cell, wide: false }
+fn wide(name: &str, cell: fn(&Value, Timestamp) -> String) -> Column {
+    Column::made(name, cell, 1)
 }
 
-const fn wide(name: &'static str, cell: fn(&Value, Timestamp) -> String) -> Column {
-    Column { name, cell, wide: true }
+pub(super) fn name() -> Column {
+    column("Name", |o, _| text(o, "/metadata/name").to_owned())
 }
 
-const NAME: Column = column("Name", |o, _| text(o, "/metadata/name").to_owned());
-const AGE: Column = column("Age", |o, now| since(o, "/metadata/creationTimestamp", now));
-const VOLUME_MODE: Column = wide("VolumeMode", |o, _| shown(o, "/spec/volumeMode", "<unset>"));
-const ATTRIBUTES_CLASS: Column =
-    column("VolumeAttributesClass", |o, _| shown(o, "/spec/volumeAttributesClassName", "<unset>"));
+pub(super) fn age() -> Column {
+    column("Age", |o, now| since(o, "/metadata/creationTimestamp", now))
+}
+
+fn volume_mode() -> Column {
+    wide("VolumeMode", |o, _| shown(o, "/spec/volumeMode", "<unset>"))
+}
+
+fn attributes_class() -> Column {
+    column("VolumeAttributesClass", |o, _| shown(o, "/spec/volumeAttributesClassName", "<unset>"))
+}
 
 pub(super) fn columns_of(kind: &Kind) -> Vec<Column> {
     match kind.kind {
-        "Namespace" => vec![NAME, column("Status", |o, _| shown(o, "/status/phase", "")), AGE],
+        "Namespace" => vec![name(), column("Status", |o, _| shown(o, "/status/phase", "")), age()],
         "Node" => vec![
-            NAME,
+            name(),
             column("Status", |o, _| node_status(o)),
             column("Roles", |o, _| node_roles(o)),
-            AGE,
+            age(),
             column("Version", |o, _| shown(o, "/status/nodeInfo/kubeletVersion", "")),
         ],
         "Pod" => vec![
-            NAME,
+            name(),
             column("Ready", |o, _| pod_ready(o)),
             column("Status", |o, _| pod_status(o)),
             column("Restarts", |o, _| pod_restarts(o)),
-            AGE,
+            age(),
             wide("IP", |o, _| shown(o, "/status/podIP", "<none>")),
             wide("Node", |o, _| shown(o, "/spec/nodeName", "<none>")),
         ],
         "PersistentVolume" => vec![
-            NAME,
+            name(),
             column("Capacity", |o, _| shown(o, "/spec/capacity/storage", "")),
             column("Access Modes", |o, _| access_modes(o, "/spec/accessModes")),
             column("Reclaim Policy", |o, _| shown(o, "/spec/persistentVolumeReclaimPolicy", "")),
             column("Status", |o, _| phase(o)),
             column("Claim", |o, _| claim_of(o)),
             column("StorageClass", |o, _| shown(o, "/spec/storageClassName", "")),
-            ATTRIBUTES_CLASS,
+            attributes_class(),
             column("Reason", |o, _| shown(o, "/status/reason", "")),
-            AGE,
-            VOLUME_MODE,
+            age(),
+            volume_mode(),
         ],
         "PersistentVolumeClaim" => vec![
-            NAME,
+            name(),
             column("Status", |o, _| phase(o)),
             column("Volume", |o, _| shown(o, "/spec/volumeName", "")),
             column("Capacity", |o, _| shown(o, "/status/capacity/storage", "")),
             column("Access Modes", |o, _| access_modes(o, "/status/accessModes")),
             column("StorageClass", |o, _| shown(o, "/spec/storageClassName", "")),
-            ATTRIBUTES_CLASS,
-            AGE,
-            VOLUME_MODE,
+            attributes_class(),
+            age(),
+            volume_mode(),
         ],
         "Secret" => {
-            vec![NAME, column("Type", |o, _| shown(o, "/type", "")), column("Data", |o, _| count(o, &["/data"])), AGE]
+            vec![
+                name(),
+                column("Type", |o, _| shown(o, "/type", "")),
+                column("Data", |o, _| count(o, &["/data"])),
+                age(),
+            ]
         }
-        "ConfigMap" => vec![NAME, column("Data", |o, _| count(o, &["/data", "/binaryData"])), AGE],
+        "ConfigMap" => vec![name(), column("Data", |o, _| count(o, &["/data", "/binaryData"])), age()],
         "Event" => vec![
             column("Last Seen", last_seen),
             column("Type", |o, _| shown(o, "/type", "")),
             column("Reason", |o, _| shown(o, "/reason", "")),
             column("Object", |o, _| involved(o)),
-            column("Message", |o, _| shown(o, "/message", "").trim().to_owned()),
+            column("Message", |o, _| shown(o, "/message", text(o, "/note")).trim().to_owned()),
             wide("Name", |o, _| text(o, "/metadata/name").to_owned()),
         ],
-        "Lease" => vec![NAME, column("Holder", |o, _| shown(o, "/spec/holderIdentity", "")), AGE],
+        "Service" => vec![
+            name(),
+            column("Type", |o, _| shown(o, "/spec/type", "ClusterIP")),
+            column("Cluster-IP", |o, _| shown(o, "/spec/clusterIP", "<none>")),
+            column("External-IP", |o, _| shown(o, "/spec/externalName", "<none>")),
+            column("Port(s)", |o, _| ports(o)),
+            age(),
+        ],
+        "ServiceAccount" => vec![name(), column("Secrets", |o, _| count(o, &["/secrets"])), age()],
+        "Deployment" => vec![
+            name(),
+            column("Ready", |o, _| replicas(o, "/status/readyReplicas")),
+            column("Up-to-date", |o, _| shown(o, "/status/updatedReplicas", "0")),
+            column("Available", |o, _| shown(o, "/status/availableReplicas", "0")),
+            age(),
+        ],
+        "StatefulSet" => vec![name(), column("Ready", |o, _| replicas(o, "/status/readyReplicas")), age()],
+        "ReplicaSet" => vec![
+            name(),
+            column("Desired", |o, _| shown(o, "/spec/replicas", "1")),
+            column("Current", |o, _| shown(o, "/status/replicas", "0")),
+            column("Ready", |o, _| shown(o, "/status/readyReplicas", "0")),
+            age(),
+        ],
+        "DaemonSet" => vec![
+            name(),
+            column("Desired", |o, _| shown(o, "/status/desiredNumberScheduled", "0")),
+            column("Current", |o, _| shown(o, "/status/currentNumberScheduled", "0")),
+            column("Ready", |o, _| shown(o, "/status/numberReady", "0")),
+            column("Up-to-date", |o, _| shown(o, "/status/updatedNumberScheduled", "0")),
+            column("Available", |o, _| shown(o, "/status/numberAvailable", "0")),
+            age(),
+        ],
+        "CustomResourceDefinition" => {
+            vec![name(), column("Created At", |o, _| shown(o, "/metadata/creationTimestamp", ""))]
+        }
+        "Role" | "ClusterRole" => {
+            vec![name(), column("Created At", |o, _| shown(o, "/metadata/creationTimestamp", ""))]
+        }
+        "RoleBinding" | "ClusterRoleBinding" => vec![
+            name(),
+            column("Role", |o, _| format!("{}/{}", text(o, "/roleRef/kind"), text(o, "/roleRef/name"))),
+            age(),
+        ],
+        "Lease" => vec![name(), column("Holder", |o, _| shown(o, "/spec/holderIdentity", "")), age()],
         "StorageClass" => vec![
             column("Name", |o, _| class_name(o)),
             column("Provisioner", |o, _| shown(o, "/provisioner", "")),
             column("ReclaimPolicy", |o, _| shown(o, "/reclaimPolicy", "")),
             column("VolumeBindingMode", |o, _| shown(o, "/volumeBindingMode", "")),
             column("AllowVolumeExpansion", |o, _| shown(o, "/allowVolumeExpansion", "false")),
-            AGE,
+            age(),
         ],
         "VolumeAttachment" => vec![
-            NAME,
+            name(),
             column("Attacher", |o, _| shown(o, "/spec/attacher", "")),
             column("PV", |o, _| shown(o, "/spec/source/persistentVolumeName", "")),
             column("Node", |o, _| shown(o, "/spec/nodeName", "")),
             column("Attached", |o, _| shown(o, "/status/attached", "false")),
-            AGE,
+            age(),
         ],
         "CSIDriver" => vec![
-            NAME,
+            name(),
             column("AttachRequired", |o, _| shown(o, "/spec/attachRequired", "true")),
             column("PodInfoOnMount", |o, _| shown(o, "/spec/podInfoOnMount", "false")),
             column("StorageCapacity", |o, _| shown(o, "/spec/storageCapacity", "false")),
             column("Modes", |o, _| words(o, "/spec/volumeLifecycleModes")),
-            AGE,
+            age(),
         ],
-        "CSINode" => vec![NAME, column("Drivers", |o, _| count(o, &["/spec/drivers"])), AGE],
+        "CSINode" => vec![name(), column("Drivers", |o, _| count(o, &["/spec/drivers"])), age()],
         "CSIStorageCapacity" => vec![
-            NAME,
+            name(),
             column("StorageClassName", |o, _| shown(o, "/storageClassName", "")),
             column("Capacity", |o, _| shown(o, "/capacity", "")),
         ],
-        "VolumeAttributesClass" => vec![NAME, column("DriverName", |o, _| shown(o, "/driverName", "")), AGE],
-        _ => vec![NAME, AGE],
+        "VolumeAttributesClass" => vec![name(), column("DriverName", |o, _| shown(o, "/driverName", "")), age()],
+        _ => vec![name(), age()],
     }
 }
 
@@ -186,6 +237,16 @@ fn node_roles(tree: &Value) -> String {
     if roles.is_empty() { "<none>".to_owned() } else { roles.join(",") }
 }
 
+fn replicas(tree: &Value, ready: &str) -> String {
+    format!("{}/{}", shown(tree, ready, "0"), shown(tree, "/spec/replicas", "1"))
+}
+
+fn ports(tree: &Value) -> String {
+    let one = |port: &Value| format!("{}/{}", shown(port, "/port", ""), shown(port, "/protocol", "TCP"));
+    let all: Vec<String> = list(tree, "/spec/ports").map(one).collect();
+    if all.is_empty() { "<none>".to_owned() } else { all.join(",") }
+}
+
 fn pod_ready(tree: &Value) -> String {
     let ready = list(tree, "/status/containerStatuses").filter(|c| c["ready"] == Value::Bool(true)).count();
     format!("{ready}/{}", list(tree, "/spec/containers").count())
@@ -208,11 +269,18 @@ fn pod_restarts(tree: &Value) -> String {
 }
 
 fn last_seen(tree: &Value, now: Timestamp) -> String {
-    let pointers = ["/series/lastObservedTime", "/lastTimestamp", "/eventTime", "/metadata/creationTimestamp"];
+    let pointers = [
+        "/series/lastObservedTime",
+        "/lastTimestamp",
+        "/deprecatedLastTimestamp",
+        "/eventTime",
+        "/metadata/creationTimestamp",
+    ];
     let latest = pointers.iter().find(|pointer| filled(tree, pointer).is_some());
     since(tree, latest.unwrap_or(&"/lastTimestamp"), now)
 }
 
 fn involved(tree: &Value) -> String {
-    format!("{}/{}", text(tree, "/involvedObject/kind").to_lowercase(), text(tree, "/involvedObject/name"))
+    let object = filled(tree, "/involvedObject").or_else(|| filled(tree, "/regarding")).unwrap_or(tree);
+    format!("{}/{}", text(object, "/kind").to_lowercase(), text(object, "/name"))
 }

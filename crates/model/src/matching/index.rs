@@ -5,36 +5,69 @@ use std::sync::Arc;
 
 use crate::access_mode::AccessModes;
 use crate::claim::Claim;
+use crate::matching::misfit::Misfits;
 use crate::matching::{Error, Place, check_selector, fits, smallest_fit};
 use crate::object::Key;
-use crate::phase::VolumePhase;
+use crate::phase::{VolumeMode, VolumePhase};
 use crate::quantity::Quantity;
-use crate::volume::Volume;
+use crate::volume::{ClaimRef, Volume};
+
+/// Names of volumes, the smallest first.
+type BySize = BTreeSet<(Quantity, String)>;
 
 /// All volumes by name, the free ones also by class, modes and size, the others by their claim.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Index {
     volumes: BTreeMap<String, Arc<Volume>>,
-    free: BTreeMap<String, BTreeMap<AccessModes, BTreeSet<(Quantity, String)>>>,
+    free: BTreeMap<String, BTreeMap<(AccessModes, VolumeMode), BySize>>,
     claimed: BTreeMap<Key, BTreeSet<String>>,
+    /// How many volumes there are of each profile, so that a summary need not look at each of them.
+    profiles: BTreeMap<Profile, usize>,
 }
 
-/// Where a volume is filed besides its name.
-enum Shelf {
-    Free { class: String, modes: AccessModes, size: Quantity },
-    Claimed(Key),
-    None,
+/// Everything about a volume that decides why it does not fit, except its labels and whose claim it is.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+struct Profile {
+    class: String,
+    modes: AccessModes,
+    volume_mode: VolumeMode,
+    attributes_class: String,
+    phase: VolumePhase,
+    claimed: bool,
+    deleting: bool,
+    size: Quantity,
 }
 
-fn shelf(volume: &Volume) -> Shelf {
-    match &volume.spec.claim_ref {
-        Some(reference) => Shelf::Claimed(reference.key()),
-        None if volume.status.phase == VolumePhase::Available && !volume.meta.is_deleting() => Shelf::Free {
+impl Profile {
+    fn of(volume: &Volume) -> Self {
+        Self {
             class: volume.class_name().to_owned(),
             modes: volume.spec.access_modes,
+            volume_mode: volume.spec.volume_mode,
+            attributes_class: volume.attributes_class().to_owned(),
+            phase: volume.status.phase,
+            claimed: volume.spec.claim_ref.is_some(),
+            deleting: volume.meta.is_deleting(),
             size: volume.capacity(),
-        },
-        None => Shelf::None,
+        }
+    }
+
+    fn is_free(&self) -> bool {
+        !self.claimed && !self.deleting && self.phase == VolumePhase::Available
+    }
+
+    /// A volume that stands for all of the profile.
+    fn example(&self) -> Volume {
+        let mut volume = Volume::default();
+        volume.spec.storage_class_name.clone_from(&self.class);
+        volume.spec.access_modes = self.modes;
+        volume.spec.volume_mode = self.volume_mode;
+        volume.spec.volume_attributes_class_name = Some(self.attributes_class.clone());
+        volume.spec.capacity = Some(self.size);
+        volume.spec.claim_ref = self.claimed.then(ClaimRef::default);
+        volume.status.phase = self.phase;
+        volume.meta.deletion_timestamp = self.deleting.then_some(jiff::Timestamp::UNIX_EPOCH);
+        volume
     }
 }
 
@@ -43,43 +76,54 @@ impl Index {
     pub fn insert(&mut self, volume: Arc<Volume>) {
         let name = volume.meta.name.clone();
         self.remove(&name);
-        match shelf(&volume) {
-            Shelf::Free { class, modes, size } => {
-                self.free.entry(class).or_default().entry(modes).or_default().insert((size, name.clone()));
-            }
-            Shelf::Claimed(claim) => {
-                self.claimed.entry(claim).or_default().insert(name.clone());
-            }
-            Shelf::None => {}
+        let profile = Profile::of(&volume);
+        if let Some(claim) = &volume.spec.claim_ref {
+            self.claimed.entry(claim.key()).or_default().insert(name.clone());
+        } else if profile.is_free() {
+            let groups = self.free.entry(profile.class.clone()).or_default();
+            let group = groups.entry((profile.modes, profile.volume_mode)).or_default();
+            group.insert((profile.size, name.clone()));
         }
+        *self.profiles.entry(profile).or_default() += 1;
         self.volumes.insert(name, volume);
     }
 
     /// Takes a volume out.
     pub fn remove(&mut self, name: &str) -> Option<Arc<Volume>> {
         let volume = self.volumes.remove(name)?;
-        match shelf(&volume) {
-            Shelf::Free { class, modes, size } => {
-                let Some(groups) = self.free.get_mut(&class) else { return Some(volume) };
-                if let Some(group) = groups.get_mut(&modes) {
-                    group.remove(&(size, name.to_owned()));
-                }
-                groups.retain(|_, group| !group.is_empty());
-                if groups.is_empty() {
-                    self.free.remove(&class);
+        let profile = Profile::of(&volume);
+        if let Some(claim) = &volume.spec.claim_ref {
+            let claim = claim.key();
+            if let Some(names) = self.claimed.get_mut(&claim) {
+                names.remove(name);
+                if names.is_empty() {
+                    self.claimed.remove(&claim);
                 }
             }
-            Shelf::Claimed(claim) => {
-                if let Some(names) = self.claimed.get_mut(&claim) {
-                    names.remove(name);
-                    if names.is_empty() {
-                        self.claimed.remove(&claim);
-                    }
-                }
+        } else if profile.is_free() {
+            self.take_off_shelf(&profile, name);
+        }
+        if let Some(count) = self.profiles.get_mut(&profile) {
+            *count -= 1;
+            if *count == 0 {
+                self.profiles.remove(&profile);
             }
-            Shelf::None => {}
         }
         Some(volume)
+    }
+
+    fn take_off_shelf(&mut self, profile: &Profile, name: &str) {
+        let Some(groups) = self.free.get_mut(&profile.class) else { return };
+        let at = (profile.modes, profile.volume_mode);
+        if let Some(group) = groups.get_mut(&at) {
+            group.remove(&(profile.size, name.to_owned()));
+            if group.is_empty() {
+                groups.remove(&at);
+            }
+        }
+        if groups.is_empty() {
+            self.free.remove(&profile.class);
+        }
     }
 
     /// The volume of that name.
@@ -94,21 +138,67 @@ impl Index {
 
     /// The volumes bound to or reserved for a claim of that name, whatever its uid.
     pub fn claimed_by(&self, claim: &Key) -> impl Iterator<Item = &Volume> {
-        self.claimed.get(claim).into_iter().flatten().filter_map(|name| self.volumes.get(name).map(AsRef::as_ref))
+        self.claimed_handles(claim).map(AsRef::as_ref)
+    }
+
+    fn claimed_handles<'a>(&'a self, claim: &Key) -> impl Iterator<Item = &'a Arc<Volume>> + use<'a> {
+        self.claimed.get(claim).into_iter().flatten().filter_map(|name| self.volumes.get(name))
+    }
+
+    /// A few volumes among which the claim's best match is, if there is one: those that refer to it, and of each group
+    /// of free volumes the smallest that fits and may be taken.
+    pub fn candidates(&self, claim: &Claim, place: Place<'_>, may_take: impl Fn(&Volume) -> bool) -> Vec<Arc<Volume>> {
+        let claimed = self.claimed_handles(&claim.meta.key()).filter(|volume| may_take(volume));
+        let mut candidates: Vec<Arc<Volume>> = claimed.cloned().collect();
+        for ((modes, volume_mode), group) in self.free.get(claim.class_name()).into_iter().flatten() {
+            let suits = modes.contains_all(claim.spec.access_modes) && *volume_mode == claim.spec.volume_mode;
+            if suits && !matches!(place, Place::Undecided) {
+                let large_enough = group.range((claim.requested(), String::new())..);
+                let mut volumes = large_enough.filter_map(|(_, name)| self.volumes.get(name));
+                let first = volumes.find(|volume| fits(volume, claim, place).is_ok() && may_take(volume));
+                candidates.extend(first.cloned());
+            }
+        }
+        candidates
     }
 
     /// The same answer as [`smallest_fit`] over all volumes. Of each group of free volumes only the first that fits is
     /// weighed, found by size.
     pub fn smallest_fit(&self, claim: &Claim, place: Place<'_>) -> Result<Option<&Volume>, Error> {
         check_selector(claim)?;
-        let mut candidates: Vec<&Volume> = self.claimed_by(&claim.meta.key()).collect();
-        for (modes, group) in self.free.get(claim.class_name()).into_iter().flatten() {
-            if modes.contains_all(claim.spec.access_modes) {
-                let large_enough = group.range((claim.requested(), String::new())..);
-                let volumes = large_enough.filter_map(|(_, name)| self.volumes.get(name).map(AsRef::as_ref));
-                candidates.extend(volumes.into_iter().find(|volume| fits(volume, claim, place).is_ok()));
+        let candidates = self.candidates(claim, place, |_| true);
+        let best = smallest_fit(candidates.iter().map(AsRef::as_ref), claim, place)?.map(|best| best.meta.name.clone());
+        Ok(best.and_then(|name| self.volumes.get(&name).map(AsRef::as_ref)))
+    }
+
+    /// The same summary as [`explain`](super::explain) over all volumes away from nodes, from counts.
+    pub fn explain(&self, claim: &Claim, place: Place<'_>) -> Misfits {
+        let mut misfits = Misfits::default();
+        let mut apart: BTreeMap<Profile, usize> = BTreeMap::new();
+        for volume in self.claimed_by(&claim.meta.key()) {
+            *apart.entry(Profile::of(volume)).or_default() += 1;
+            misfits.add(fits(volume, claim, place), 1);
+        }
+        let unlabelled =
+            Claim { spec: crate::claim::ClaimSpec { selector: None, ..claim.spec.clone() }, ..claim.clone() };
+        for (profile, count) in &self.profiles {
+            let count = count - apart.get(profile).copied().unwrap_or_default();
+            let first = fits(&profile.example(), &unlabelled, place);
+            // Only the selector asks for labels, and only of volumes that pass everything before it.
+            let asks_labels = claim.spec.selector.is_some()
+                && matches!(first, Ok(_) | Err(super::Misfit::OtherClass | super::Misfit::NodeAffinity));
+            if asks_labels {
+                let shelf = self.free.get(&profile.class).and_then(|g| g.get(&(profile.modes, profile.volume_mode)));
+                let names = shelf.into_iter().flatten().filter(|(size, _)| *size == profile.size);
+                for volume in names.filter_map(|(_, name)| self.volumes.get(name)) {
+                    if volume.attributes_class() == profile.attributes_class {
+                        misfits.add(fits(volume, claim, place), 1);
+                    }
+                }
+            } else {
+                misfits.add(first, count);
             }
         }
-        smallest_fit(candidates, claim, place)
+        misfits
     }
 }

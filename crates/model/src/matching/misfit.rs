@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use std::fmt;
 
 use crate::claim::Claim;
-use crate::matching::{Place, fits};
+use crate::matching::{Fit, Place, fits};
 use crate::volume::Volume;
 
 /// The first condition a volume does not meet.
@@ -104,15 +104,20 @@ pub struct Misfits {
 pub fn explain<'a>(volumes: impl IntoIterator<Item = &'a Volume>, claim: &Claim, place: Place<'_>) -> Misfits {
     let mut misfits = Misfits::default();
     for volume in volumes {
-        match fits(volume, claim, place) {
-            Ok(_) => misfits.fitting += 1,
-            Err(misfit) => *misfits.reasons.entry(misfit).or_default() += 1,
-        }
+        misfits.add(fits(volume, claim, place), 1);
     }
     misfits
 }
 
 impl Misfits {
+    pub(super) fn add(&mut self, found: Result<Fit, Misfit>, count: usize) {
+        match found {
+            _ if count == 0 => {}
+            Ok(_) => self.fitting += count,
+            Err(misfit) => *self.reasons.entry(misfit).or_default() += count,
+        }
+    }
+
     /// How many volumes were looked at.
     pub fn total(&self) -> usize {
         self.fitting + self.reasons.values().sum::<usize>()

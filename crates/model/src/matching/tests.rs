@@ -429,4 +429,25 @@ proptest! {
             name(smallest_fit(index.iter(), &claim, place).unwrap())
         );
     }
+
+    #[test]
+    fn the_index_counts_what_the_full_search_counts(
+        volumes in prop::collection::vec(any_volume(), 0..30),
+        size in 1..6_u32,
+        modes in prop::sample::subsequence(vec![RWO, ROX, RWX], 0..=2),
+        selects in any::<bool>(),
+        undecided in any::<bool>(),
+    ) {
+        let mut index = Index::default();
+        for mut volume in volumes {
+            if volume.meta.name.len() % 2 == 0 {
+                volume.meta.labels.insert("tier".to_owned(), "fast".to_owned());
+            }
+            index.insert(Arc::new(volume));
+        }
+        let selector = if selects { json!({"spec": {"selector": {"matchLabels": {"tier": "fast"}}}}) } else { json!({}) };
+        let claim = claim(&format!("{size}Gi"), &modes, selector);
+        let place = if undecided { Place::Undecided } else { Place::Anywhere };
+        prop_assert_eq!(index.explain(&claim, place), explain(index.iter(), &claim, place));
+    }
 }

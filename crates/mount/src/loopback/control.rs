@@ -6,7 +6,10 @@ use std::os::fd::AsRawFd;
 
 use nix::{Result, ioctl_none_bad, ioctl_read_bad, ioctl_write_ptr_bad};
 
+use super::LoopOptions;
+
 pub(super) const NAME: usize = 64;
+pub(super) const READ_ONLY: u32 = 1;
 pub(super) const AUTOCLEAR: u32 = 4;
 pub(super) const DIRECT_IO: u32 = 16;
 
@@ -63,6 +66,7 @@ impl Status {
 
 ioctl_none_bad!(loop_ctl_get_free, 0x4C82);
 ioctl_none_bad!(loop_clr_fd, 0x4C01);
+ioctl_none_bad!(loop_set_capacity, 0x4C07);
 ioctl_read_bad!(loop_get_status64, 0x4C05, Status);
 ioctl_write_ptr_bad!(loop_configure, 0x4C0A, Config);
 
@@ -71,12 +75,14 @@ pub(super) fn find_free(control: &File) -> Result<u32> {
     unsafe { loop_ctl_get_free(control.as_raw_fd()) }.map(|index| index as u32)
 }
 
-/// Binds the image with direct I/O; the kernel falls back to cached I/O where the image's file system cannot.
+/// With direct I/O the kernel falls back to cached I/O where the image's file system cannot.
 /// Without the autoclear flag: the device stays until it is detached, so a crash of ours never cuts a mount off.
-pub(super) fn configure(device: &File, image: &File, tag: &str) -> Result<()> {
-    let mut info = Status { flags: DIRECT_IO, ..Status::ZERO };
+pub(super) fn configure(device: &File, image: &File, tag: &str, options: LoopOptions) -> Result<()> {
+    let flag = |wanted: bool, flag: u32| if wanted { flag } else { 0 };
+    let flags = flag(options.direct_io, DIRECT_IO) | flag(options.read_only, READ_ONLY);
+    let mut info = Status { flags, ..Status::ZERO };
     info.file_name[..tag.len()].copy_from_slice(tag.as_bytes());
-    let config = Config { fd: image.as_raw_fd() as u32, block_size: 0, info, reserved: [0; 8] };
+    let config = Config { fd: image.as_raw_fd() as u32, block_size: options.sector_bytes, info, reserved: [0; 8] };
     // SAFETY: `config` has the layout the kernel reads and outlives the call; both descriptors are open.
     unsafe { loop_configure(device.as_raw_fd(), &config) }.map(drop)
 }
@@ -91,6 +97,11 @@ pub(super) fn status(device: &File) -> Result<Status> {
 pub(super) fn clear(device: &File) -> Result<()> {
     // SAFETY: the call takes no argument; the descriptor is open.
     unsafe { loop_clr_fd(device.as_raw_fd()) }.map(drop)
+}
+
+pub(super) fn set_capacity(device: &File) -> Result<()> {
+    // SAFETY: the call takes no argument; the descriptor is open.
+    unsafe { loop_set_capacity(device.as_raw_fd()) }.map(drop)
 }
 
 // The kernel's sizes on every architecture; a wrong layout does not compile.

@@ -6,19 +6,21 @@ use stowage_csi::v1::{
     ControllerPublishVolumeRequest, ControllerPublishVolumeResponse, ControllerUnpublishVolumeRequest,
     ControllerUnpublishVolumeResponse,
 };
-use stowage_mount::FileKind;
 
-use super::Error;
+use super::{Error, volumes};
 use crate::args::is_node_id;
 use crate::capability::Capability;
 use crate::driver::Shared;
 use crate::token::{self, Publish, TOKEN_KEY};
-use crate::volume::{Attachment, VolumeId};
+use crate::volume::{Attachment, Record, VolumeId};
 
 pub async fn publish(
     shared: &Shared,
     request: &ControllerPublishVolumeRequest,
 ) -> Result<ControllerPublishVolumeResponse, Error> {
+    if !shared.attach {
+        return Err(Error::OfferAttach { rpc: "ControllerPublishVolume" });
+    }
     let missing = |field| Error::ReadField { field };
     let unknown = || Error::FindVolume { volume: request.volume_id.clone() };
     if request.volume_id.is_empty() {
@@ -27,30 +29,31 @@ pub async fn publish(
     if request.node_id.is_empty() {
         return Err(missing("node_id"));
     }
-    Capability::read(request.volume_capability.as_ref()).map_err(Error::ReadCapability)?;
+    let capability = Capability::read(request.volume_capability.as_ref()).map_err(Error::ReadCapability)?;
     if request.readonly {
         return Err(Error::Support { field: "readonly", way_out: "make the mount read-only instead" });
     }
     let id = VolumeId::parse(&request.volume_id).ok_or_else(unknown)?;
-    let pool = shared.pool(id.pool())?;
+    let pool = shared.pool_of(&id)?;
     let _guard = shared.locks.try_lock(id.key()).ok_or_else(|| Error::Lock { volume: id.to_string() })?;
     pool.open_for_writing().await?;
     let mut record = pool.load(&id).await?.ok_or_else(unknown)?;
     if !is_node_id(&request.node_id) || !pool.exists(&pool.node(&request.node_id)).await? {
         return Err(Error::FindNode { node: request.node_id.clone(), pool: pool.name().into() });
     }
-    let image = shared.host.stat(&pool.image(&id)).await.map_err(|source| pool.failed(source))?;
-    if image.is_none_or(|image| image.kind != FileKind::File) {
+    if !volumes::is_made(pool, &id, &record).await? {
         return Err(Error::FindImage { volume: id.to_string() });
     }
+    capability.check(shared.attach, record.backend).map_err(Error::ReadCapability)?;
 
-    let attachment = match token::publish(&record, &request.node_id) {
+    let attachment = match token::publish(&record, &request.node_id, capability.is_multi_node()) {
         Publish::Keep(attachment) => attachment,
         Publish::Refuse { holder } => return Err(Error::Attached { volume: id.to_string(), node: holder }),
         Publish::Attach => {
+            check_count(shared, &request.node_id).await?;
             let token = shared.host.unique_id().await.map_err(|source| pool.failed(source))?;
             let attachment = Attachment { node: request.node_id.clone(), token };
-            record.attachment = Some(attachment.clone());
+            record.attachments.push(attachment.clone());
             pool.store(&id, &record).await?;
             tracing::info!(volume = %id, node = %request.node_id, "attached");
             attachment
@@ -64,19 +67,40 @@ pub async fn unpublish(
     shared: &Shared,
     request: &ControllerUnpublishVolumeRequest,
 ) -> Result<ControllerUnpublishVolumeResponse, Error> {
+    if !shared.attach {
+        return Err(Error::OfferAttach { rpc: "ControllerUnpublishVolume" });
+    }
     if request.volume_id.is_empty() {
         return Err(Error::ReadField { field: "volume_id" });
     }
     let done = ControllerUnpublishVolumeResponse {};
     let Some(id) = VolumeId::parse(&request.volume_id) else { return Ok(done) };
-    let pool = shared.pool(id.pool())?;
+    let pool = shared.pool_of(&id)?;
     let _guard = shared.locks.try_lock(id.key()).ok_or_else(|| Error::Lock { volume: id.to_string() })?;
     pool.open().await?;
     let Some(mut record) = pool.load(&id).await? else { return Ok(done) };
-    if token::unpublish(&record, &request.node_id) {
-        record.attachment = None;
+    if token::unpublish(&mut record, &request.node_id) {
         pool.store(&id, &record).await?;
         tracing::info!(volume = %id, node = %request.node_id, "detached");
     }
     Ok(done)
+}
+
+/// Only where a limit is set: it takes a look at every record.
+async fn check_count(shared: &Shared, node: &str) -> Result<(), Error> {
+    if shared.max_volumes == 0 {
+        return Ok(());
+    }
+    let mut count = 0;
+    for pool in &shared.pools {
+        for key in pool.keys().await? {
+            let record = pool.load(&shared.id_in(pool, &key)).await?;
+            let here = |record: &Record| record.attachments.iter().any(|attachment| attachment.node == node);
+            count += i64::from(record.as_ref().is_some_and(here));
+        }
+    }
+    match count < shared.max_volumes {
+        true => Ok(()),
+        false => Err(Error::CountVolumes { node: node.into(), count }),
+    }
 }

@@ -1,8 +1,8 @@
 use tonic::{Code, Status};
 
-use crate::{capability, parameters, pool, size};
+use crate::{capability, parameters, pool, size, tuning};
 
-/// Why a Controller call is refused.
+/// Why a call of the Controller, GroupController or SnapshotMetadata service is refused.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     #[error("{field} is missing")]
@@ -11,34 +11,82 @@ pub enum Error {
     ReadName { name: String, reason: &'static str },
     #[error("{field} is not supported; {way_out}")]
     Support { field: &'static str, way_out: &'static str },
+    #[error("this driver has no attachments: its volumes are used on the node that has them; do not call {rpc}")]
+    OfferAttach { rpc: &'static str },
     #[error(transparent)]
     ReadCapability(capability::Error),
     #[error(transparent)]
     ReadParameters(parameters::Error),
+    #[error(transparent)]
+    ReadTuning(tuning::Error),
     #[error("parameter pool is missing; choose one of: {known}")]
     ChoosePool { known: String },
     #[error("parameter pool {pool:?} is unknown; choose one of: {known}")]
     FindPool { pool: String, known: String },
     #[error(transparent)]
     ReadSize(size::Error),
-    #[error("another call for volume {volume} is in progress; try again")]
+    #[error("another call for {volume} is in progress; try again")]
     Lock { volume: String },
-    #[error("volume {volume} of this name exists with {has}, asked for is {wanted}; delete it or use another name")]
+    #[error("{volume} of this name exists with {has}, asked for is {wanted}; delete it or use another name")]
     MatchExisting { volume: String, has: String, wanted: String },
     #[error(
         "pool {pool:?} can promise {free} more bytes, {wanted} are asked for; delete volumes, add space or raise --overcommit"
     )]
     PromiseSpace { pool: String, free: u64, wanted: u64 },
+    #[error(
+        "accessibility_requirements leave out {key}={node}, and this driver makes volumes nowhere else; ask the driver on another node"
+    )]
+    ReachTopology { key: String, node: String },
+    #[error("the source {handle} is on another node, not on {node}; create the volume there")]
+    ReachSource { handle: String, node: String },
+    #[error("{field} {handle:?} does not exist")]
+    FindSource { field: &'static str, handle: String },
+    #[error("the source {handle} has {has}, asked for is {wanted}; ask for the same")]
+    MatchSource { handle: String, has: String, wanted: String },
     #[error("volume_id {volume:?} does not exist")]
     FindVolume { volume: String },
+    #[error("snapshot_id {snapshot:?} does not exist")]
+    FindSnapshot { snapshot: String },
+    #[error("group_snapshot_id {group:?} does not exist")]
+    FindGroup { group: String },
     #[error("node_id {node:?} is not known to pool {pool:?}; the driver has not run on that node")]
     FindNode { node: String, pool: String },
+    #[error("node {node} has {count} volumes, as many as --max-volumes-per-node allows; detach one first")]
+    CountVolumes { node: String, count: i64 },
     #[error("volume {volume} was not made completely; repeat CreateVolume")]
     FindImage { volume: String },
     #[error("volume {volume} is attached to node {node}; detach it there first")]
     Attached { volume: String, node: String },
     #[error("volume {volume} is in use on this machine by {device}; unstage it first")]
     InUse { volume: String, device: String },
+    #[error("volume {volume} has backend=directory, which has no {what}; use backend=image")]
+    NeedImage { volume: String, what: &'static str },
+    #[error(
+        "volume {volume} is mounted, and pool {pool:?} cannot share blocks (reflink): stop its pods, set parameter freezeForCopy=true to keep it from being written while it is copied, or move it to a pool on xfs or btrfs"
+    )]
+    CopyMounted { volume: String, pool: String },
+    #[error(
+        "block volume {volume} is in use, and pool {pool:?} cannot share blocks (reflink): stop its pods, or move it to a pool on xfs or btrfs"
+    )]
+    CopyDevice { volume: String, pool: String },
+    #[error(
+        "volume {volume} is attached to node {node}, and pool {pool:?} cannot share blocks (reflink): detach it first, or move it to a pool on xfs or btrfs"
+    )]
+    CopyElsewhere { volume: String, node: String, pool: String },
+    #[error("volume {volume} cannot be cut together with others: {reason}; stop its pods or take its snapshot alone")]
+    CutTogether { volume: String, reason: &'static str },
+    #[error("snapshot {snapshot} belongs to group {group}; call DeleteVolumeGroupSnapshot")]
+    Belong { snapshot: String, group: String },
+    #[error("snapshot_ids of group {group} are {has:?}, given are {given:?}; give exactly those")]
+    MatchMembers { group: String, has: Vec<String>, given: Vec<String> },
+    #[error(
+        "snapshots {base} and {target} are of different volumes or the target is smaller; compare snapshots of one volume"
+    )]
+    Compare { base: String, target: String },
+    #[error("starting_offset {offset} is not within the snapshot's {size} bytes")]
+    ReadOffset { offset: i64, size: u64 },
+    #[error("max_results {value} is negative; use 0 to leave it to the driver")]
+    ReadResults { value: i32 },
     #[error("starting_token {token:?} is not one of ours; list again from the start")]
     ReadPageToken { token: String },
     #[error("max_entries {value} is negative; use 0 for all")]
@@ -46,28 +94,50 @@ pub enum Error {
     #[error(transparent)]
     UsePool(#[from] pool::Error),
     /// The change stopped half-way and could not be undone: not a final answer.
-    #[error("making volume {volume} was interrupted ({cause}) and could not be undone ({source}); repeat the call")]
-    Undo { volume: String, cause: Box<pool::Error>, source: Box<pool::Error> },
+    #[error("making {volume} was interrupted ({cause}) and could not be undone ({source}); repeat the call")]
+    Undo { volume: String, cause: Box<Error>, source: Box<pool::Error> },
 }
 
 impl Error {
-    fn code(&self) -> Code {
+    pub fn code(&self) -> Code {
         match self {
             Error::ReadField { .. }
             | Error::ReadName { .. }
             | Error::Support { .. }
             | Error::ReadCapability(_)
             | Error::ReadParameters(_)
+            | Error::ReadTuning(_)
             | Error::ChoosePool { .. }
             | Error::FindPool { .. }
+            | Error::MatchSource { .. }
+            | Error::NeedImage { .. }
+            | Error::Belong { .. }
+            | Error::MatchMembers { .. }
+            | Error::Compare { .. }
+            | Error::ReadResults { .. }
             | Error::ReadPageSize { .. } => Code::InvalidArgument,
-            Error::ReadSize(size::Error::OutOfRange { .. }) => Code::OutOfRange,
+            Error::ReadSize(size::Error::OutOfRange { .. }) | Error::ReadOffset { .. } => Code::OutOfRange,
             Error::ReadSize(_) => Code::InvalidArgument,
+            Error::OfferAttach { .. } => Code::Unimplemented,
             Error::Lock { .. } | Error::ReadPageToken { .. } => Code::Aborted,
             Error::MatchExisting { .. } => Code::AlreadyExists,
-            Error::PromiseSpace { .. } => Code::ResourceExhausted,
-            Error::FindVolume { .. } | Error::FindNode { .. } => Code::NotFound,
-            Error::FindImage { .. } | Error::Attached { .. } | Error::InUse { .. } => Code::FailedPrecondition,
+            // For topology: CSI's "cannot be made where it was asked for", which makes the scheduler choose again.
+            Error::PromiseSpace { .. }
+            | Error::ReachTopology { .. }
+            | Error::ReachSource { .. }
+            | Error::CountVolumes { .. } => Code::ResourceExhausted,
+            Error::FindSource { .. }
+            | Error::FindVolume { .. }
+            | Error::FindSnapshot { .. }
+            | Error::FindGroup { .. }
+            | Error::FindNode { .. } => Code::NotFound,
+            Error::FindImage { .. }
+            | Error::Attached { .. }
+            | Error::InUse { .. }
+            | Error::CopyMounted { .. }
+            | Error::CopyDevice { .. }
+            | Error::CopyElsewhere { .. }
+            | Error::CutTogether { .. } => Code::FailedPrecondition,
             Error::UsePool(error) => error.code(),
             Error::Undo { .. } => Code::Unavailable,
         }

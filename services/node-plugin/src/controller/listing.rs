@@ -1,48 +1,68 @@
-//! The calls that only look: ListVolumes, GetCapacity, ValidateVolumeCapabilities.
+//! The calls that only look: ListVolumes, ListSnapshots, ControllerGetVolume.
+//!
+//! A page token is the last id of the page before: it stays good when volumes come and go between two pages.
 
+use stowage_csi::v1::controller_get_volume_response;
+use stowage_csi::v1::list_snapshots_response;
 use stowage_csi::v1::list_volumes_response::{Entry, VolumeStatus};
-use stowage_csi::v1::validate_volume_capabilities_response::Confirmed;
 use stowage_csi::v1::{
-    GetCapacityRequest, GetCapacityResponse, ListVolumesRequest, ListVolumesResponse,
-    ValidateVolumeCapabilitiesRequest, ValidateVolumeCapabilitiesResponse,
+    ControllerGetVolumeRequest, ControllerGetVolumeResponse, ListSnapshotsRequest, ListSnapshotsResponse,
+    ListVolumesRequest, ListVolumesResponse, VolumeCondition,
 };
 
 use super::{Error, volumes};
-use crate::capability::Capability;
 use crate::driver::Shared;
-use crate::parameters::Parameters;
-use crate::size::{MAX_BYTES, MIN_BYTES};
-use crate::volume::VolumeId;
+use crate::handle::Handle;
+use crate::pool::Pool;
+use crate::volume::{Record, VolumeId};
 
-/// A page token is the last id of the page before: it stays good when volumes come and go between two pages.
-pub async fn list(shared: &Shared, request: &ListVolumesRequest) -> Result<ListVolumesResponse, Error> {
-    let value = request.max_entries;
-    let most = match usize::try_from(value).map_err(|_| Error::ReadPageSize { value })? {
-        0 => usize::MAX,
-        most => most,
-    };
-    let refuse = || Error::ReadPageToken { token: request.starting_token.clone() };
-    let after = match request.starting_token.as_str() {
-        "" => None,
-        token => Some(VolumeId::parse(token).ok_or_else(refuse)?),
-    };
+/// Where a page begins and how long it may be.
+struct Page {
+    after: Option<Handle>,
+    most: usize,
+}
+
+impl Page {
+    fn read(max_entries: i32, starting_token: &str) -> Result<Self, Error> {
+        let most = match usize::try_from(max_entries).map_err(|_| Error::ReadPageSize { value: max_entries })? {
+            0 => usize::MAX,
+            most => most,
+        };
+        let refuse = || Error::ReadPageToken { token: starting_token.to_owned() };
+        let after = match starting_token {
+            "" => None,
+            token => Some(Handle::parse(token).ok_or_else(refuse)?),
+        };
+        Ok(Page { after, most })
+    }
+
+    fn is_before(&self, id: &Handle) -> bool {
+        self.after.as_ref().is_none_or(|after| id > after)
+    }
+}
+
+pub async fn volumes(shared: &Shared, request: &ListVolumesRequest) -> Result<ListVolumesResponse, Error> {
+    let page = Page::read(request.max_entries, &request.starting_token)?;
     let mut ids = Vec::new();
     for pool in &shared.pools {
         pool.open().await?;
-        ids.extend(pool.ids().await?);
+        ids.extend(pool.keys().await?.iter().map(|key| shared.id_in(pool, key)));
     }
     ids.sort();
-    let mut rest = ids.into_iter().filter(|id| after.as_ref().is_none_or(|after| id > after)).peekable();
-    let mut page = ListVolumesResponse::default();
+    let mut rest = ids.into_iter().filter(|id| page.is_before(id)).peekable();
+    let mut answer = ListVolumesResponse::default();
     let mut last = None;
-    while page.entries.len() < most
+    while answer.entries.len() < page.most
         && let Some(id) = rest.next()
     {
-        match shared.pool(id.pool())?.load(&id).await {
+        let pool = shared.pool_of(&id)?;
+        match pool.load(&id).await {
             Ok(Some(record)) => {
-                let nodes = record.attachment.iter().map(|attachment| attachment.node.clone()).collect();
-                let status = VolumeStatus { published_node_ids: nodes, volume_condition: None };
-                page.entries.push(Entry { volume: Some(volumes::describe(&id, &record)), status: Some(status) });
+                let nodes = record.attachments.iter().map(|attachment| attachment.node.clone()).collect();
+                let condition = condition(shared, pool, &id, &record).await?;
+                let status = VolumeStatus { published_node_ids: nodes, volume_condition: Some(condition) };
+                let volume = Some(volumes::describe(shared, &id, &record));
+                answer.entries.push(Entry { volume, status: Some(status) });
             }
             // Removed since the names were read.
             Ok(None) => {}
@@ -51,78 +71,80 @@ pub async fn list(shared: &Shared, request: &ListVolumesRequest) -> Result<ListV
         last = Some(id);
     }
     if let (Some(_), Some(last)) = (rest.peek(), last) {
-        page.next_token = last.to_string();
+        answer.next_token = last.to_string();
     }
-    Ok(page)
+    Ok(answer)
 }
 
-pub async fn capacity(shared: &Shared, request: &GetCapacityRequest) -> Result<GetCapacityResponse, Error> {
-    for capability in &request.volume_capabilities {
-        Capability::read(Some(capability)).map_err(Error::ReadCapability)?;
+pub async fn snapshots(shared: &Shared, request: &ListSnapshotsRequest) -> Result<ListSnapshotsResponse, Error> {
+    let page = Page::read(request.max_entries, &request.starting_token)?;
+    let mut ids = Vec::new();
+    for pool in &shared.pools {
+        pool.open().await?;
+        ids.extend(pool.snapshot_keys().await?.iter().map(|key| shared.id_in(pool, key)));
     }
-    let parameters = Parameters::read(&request.parameters).map_err(Error::ReadParameters)?;
-    if let Some(name) = &parameters.pool {
-        shared.pool(name)?;
+    ids.retain(|id| request.snapshot_id.is_empty() || id.to_string() == request.snapshot_id);
+    ids.sort();
+    let mut answer = ListSnapshotsResponse::default();
+    let mut last: Option<Handle> = None;
+    for id in ids.into_iter().filter(|id| page.is_before(id)) {
+        // What is not cut yet must not be listed, and what is of other volumes was not asked for.
+        let snapshot = match shared.pool_of(&id)?.load_snapshot(&id).await {
+            Ok(snapshot) => snapshot.filter(|snapshot| snapshot.cut.is_some()),
+            Err(error) => {
+                tracing::warn!(snapshot = %id, %error, "a snapshot is not listed");
+                None
+            }
+        };
+        let of_source = |source: &str| request.source_volume_id.is_empty() || request.source_volume_id == source;
+        let Some(snapshot) = snapshot.filter(|snapshot| of_source(&snapshot.source)) else { continue };
+        // One more than fits shows that there is another page.
+        if answer.entries.len() == page.most {
+            answer.next_token = last.map(|last| last.to_string()).unwrap_or_default();
+            break;
+        }
+        answer.entries.push(list_snapshots_response::Entry { snapshot: Some(snapshot.describe(&id)) });
+        last = Some(id);
     }
-    let wanted = |name: &str| parameters.pool.as_deref().is_none_or(|pool| pool == name);
-    let (mut sum, mut largest) = (0u64, 0u64);
-    for pool in shared.pools.iter().filter(|pool| wanted(pool.name())) {
-        let free = pool.free().await?;
-        sum = sum.saturating_add(free);
-        largest = largest.max(free);
-    }
-    let signed = |bytes: u64| i64::try_from(bytes).unwrap_or(i64::MAX);
-    Ok(GetCapacityResponse {
-        available_capacity: signed(sum),
-        maximum_volume_size: Some(signed(largest.min(MAX_BYTES))),
-        minimum_volume_size: Some(signed(MIN_BYTES)),
-    })
+    Ok(answer)
 }
 
-pub async fn validate(
+pub async fn volume(
     shared: &Shared,
-    request: ValidateVolumeCapabilitiesRequest,
-) -> Result<ValidateVolumeCapabilitiesResponse, Error> {
+    request: &ControllerGetVolumeRequest,
+) -> Result<ControllerGetVolumeResponse, Error> {
     if request.volume_id.is_empty() {
         return Err(Error::ReadField { field: "volume_id" });
     }
-    if request.volume_capabilities.is_empty() {
-        return Err(Error::ReadField { field: "volume_capabilities" });
-    }
     let unknown = || Error::FindVolume { volume: request.volume_id.clone() };
     let id = VolumeId::parse(&request.volume_id).ok_or_else(unknown)?;
-    let pool = shared.pool(id.pool())?;
+    let pool = shared.pool_of(&id)?;
     pool.open().await?;
     let record = pool.load(&id).await?.ok_or_else(unknown)?;
+    let status = controller_get_volume_response::VolumeStatus {
+        published_node_ids: record.attachments.iter().map(|attachment| attachment.node.clone()).collect(),
+        volume_condition: Some(condition(shared, pool, &id, &record).await?),
+    };
+    let volume = Some(volumes::describe(shared, &id, &record));
+    Ok(ControllerGetVolumeResponse { volume, status: Some(status) })
+}
 
-    let refuse = |message: String| Ok(ValidateVolumeCapabilitiesResponse { confirmed: None, message });
-    let capabilities = match Capability::read_all(&request.volume_capabilities) {
-        Ok(capabilities) => capabilities,
-        Err(error) => return refuse(error.to_string()),
-    };
-    let parameters = match Parameters::read(&request.parameters) {
-        Ok(parameters) => parameters,
-        Err(error) => return refuse(error.to_string()),
-    };
-    let wanted = capabilities.iter().map(|capability| capability.mount.fs_type.as_str());
-    match parameters.choose_file_system(wanted) {
-        Err(error) => return refuse(error.to_string()),
-        Ok(kind) if kind.name() != record.fs_type => {
-            return refuse(format!("the volume has fsType {}, asked for is {kind}", record.fs_type));
+/// What stands between a volume and its use.
+async fn condition(shared: &Shared, pool: &Pool, id: &VolumeId, record: &Record) -> Result<VolumeCondition, Error> {
+    let abnormal = |message: String| Ok(VolumeCondition { abnormal: true, message });
+    if !volumes::is_made(pool, id, record).await? {
+        return abnormal("the volume was not made completely; repeat CreateVolume or delete it".into());
+    }
+    if record.is_image() {
+        let image = shared.host.stat(&pool.image(id)).await.map_err(|source| pool.failed(source))?;
+        let bytes = image.map_or(0, |image| image.size);
+        if bytes < record.capacity_bytes {
+            let message = format!("the image has {bytes} bytes instead of {}; restore it", record.capacity_bytes);
+            return abnormal(message);
         }
-        Ok(_) => {}
     }
-    if parameters.pool.as_deref().is_some_and(|wanted| wanted != pool.name()) {
-        return refuse(format!("the volume is in pool {:?}", pool.name()));
+    match pool.check_room().await {
+        Ok(()) => Ok(VolumeCondition { abnormal: false, message: "the volume is whole".into() }),
+        Err(error) => abnormal(error.to_string()),
     }
-    if !request.mutable_parameters.is_empty() {
-        return refuse("mutable_parameters are not supported".into());
-    }
-    let confirmed = Confirmed {
-        volume_context: request.volume_context,
-        volume_capabilities: request.volume_capabilities,
-        parameters: request.parameters,
-        mutable_parameters: request.mutable_parameters,
-    };
-    Ok(ValidateVolumeCapabilitiesResponse { confirmed: Some(confirmed), message: String::new() })
 }

@@ -3,83 +3,162 @@
 //! The record comes first and goes last: whatever a kill leaves behind has a record, so it is listed, finished by the
 //! same CreateVolume, and removed by DeleteVolume. An image without a record is never touched.
 
-use stowage_csi::v1::{CreateVolumeRequest, CreateVolumeResponse, DeleteVolumeRequest, DeleteVolumeResponse, Volume};
-use stowage_mount::LoopDevice;
+use stowage_csi::v1::{
+    CreateVolumeRequest, CreateVolumeResponse, DeleteVolumeRequest, DeleteVolumeResponse, Topology, Volume,
+    VolumeContentSource, volume_content_source,
+};
+use stowage_mount::{FileKind, FileSystem, LoopDevice, Space};
 
-use super::Error;
+use super::source::{self, Origin};
+use super::{Error, check_name};
 use crate::capability::Capability;
 use crate::driver::Shared;
 use crate::parameters::Parameters;
-use crate::pool::{self, Pool};
-use crate::size::Limits;
+use crate::pool::Pool;
+use crate::size::{self, Limits};
 use crate::staging::Tag;
-use crate::volume::{RECORD_VERSION, Record, VolumeId};
+use crate::tuning::Tuning;
+use crate::volume::{Backend, RECORD_VERSION, Record, SECTOR_BYTES, Source, VolumeId};
 
-/// CSI's limit for strings, in bytes.
-const MAX_NAME: usize = 128;
+/// A CreateVolumeRequest whose fields fit together.
+struct Wanted {
+    name: String,
+    limits: Limits,
+    parameters: Parameters,
+    /// None for block and directory volumes.
+    file_system: Option<FileSystem>,
+    mkfs_options: Vec<String>,
+    block: bool,
+    tuning: Tuning,
+    source: Option<Source>,
+}
+
+impl Wanted {
+    fn read(shared: &Shared, request: &CreateVolumeRequest) -> Result<Self, Error> {
+        check_name(&request.name)?;
+        let capabilities = Capability::read_all(&request.volume_capabilities).map_err(Error::ReadCapability)?;
+        let parameters = Parameters::read(&request.parameters).map_err(Error::ReadParameters)?;
+        for capability in &capabilities {
+            capability.check(shared.attach, parameters.backend).map_err(Error::ReadCapability)?;
+        }
+        let block = capabilities[0].is_block();
+        let file_system = match (block, parameters.backend) {
+            (true, _) => {
+                parameters.check_block().map_err(Error::ReadParameters)?;
+                None
+            }
+            (false, Backend::Directory) => None,
+            (false, Backend::Image) => {
+                let names = capabilities.iter().map(|capability| capability.mount().fs_type.as_str());
+                Some(parameters.choose_file_system(names).map_err(Error::ReadParameters)?)
+            }
+        };
+        let mkfs_options = file_system.map_or(Ok(Vec::new()), |kind| parameters.mkfs_options(kind));
+        Ok(Wanted {
+            name: request.name.clone(),
+            limits: Limits::read(request.capacity_range.as_ref()).map_err(Error::ReadSize)?,
+            file_system,
+            mkfs_options: mkfs_options.map_err(Error::ReadParameters)?,
+            block,
+            tuning: Tuning::read(&request.mutable_parameters).map_err(Error::ReadTuning)?,
+            source: source::read(request.volume_content_source.as_ref())?,
+            parameters,
+        })
+    }
+
+    fn fs_type(&self) -> &'static str {
+        self.file_system.map_or("", FileSystem::name)
+    }
+
+    /// The record of a new volume of this kind.
+    fn record(&self, key: &str, origin: Option<&Origin<'_>>) -> Result<Record, Error> {
+        let capacity_bytes = match origin {
+            Some(origin) => self.limits.choose_for_copy(origin.bytes),
+            None => self.limits.choose(size::least(self.file_system)),
+        };
+        let record = Record {
+            version: RECORD_VERSION,
+            name: self.name.clone(),
+            capacity_bytes: capacity_bytes.map_err(Error::ReadSize)?,
+            fs_type: self.fs_type().into(),
+            backend: self.parameters.backend,
+            block: self.block,
+            sector_bytes: origin.map_or(SECTOR_BYTES, |origin| origin.sector_bytes),
+            thin: self.parameters.thin,
+            mkfs_options: self.mkfs_options.clone(),
+            tuning: self.tuning,
+            family: origin.map_or_else(|| key.to_owned(), |origin| origin.family.clone()),
+            source: self.source.clone(),
+            attachments: Vec::new(),
+        };
+        record.tuning.check(&record).map_err(Error::ReadTuning)?;
+        Ok(record)
+    }
+
+    fn match_existing(&self, id: &VolumeId, record: &Record) -> Result<(), Error> {
+        let wanted =
+            (&self.name, self.fs_type(), self.parameters.backend, self.block, self.parameters.thin, &self.source);
+        let has = (&record.name, record.fs_type.as_str(), record.backend, record.block, record.thin, &record.source);
+        let differ = |has: String, wanted: String| Err(Error::MatchExisting { volume: id.to_string(), has, wanted });
+        if wanted != has {
+            return differ(format!("{has:?}"), format!("{wanted:?} (name, fsType, backend, block, thin, source)"));
+        }
+        match self.limits.allow(record.capacity_bytes) {
+            true => Ok(()),
+            false => differ(format!("{} bytes", record.capacity_bytes), format!("{:?}", self.limits)),
+        }
+    }
+}
 
 pub async fn create(shared: &Shared, request: &CreateVolumeRequest) -> Result<CreateVolumeResponse, Error> {
-    check_name(&request.name)?;
-    let capabilities = Capability::read_all(&request.volume_capabilities).map_err(Error::ReadCapability)?;
-    if request.volume_content_source.is_some() {
-        return Err(Error::Support { field: "volume_content_source", way_out: "create an empty volume" });
-    }
-    if !request.mutable_parameters.is_empty() {
-        return Err(Error::Support { field: "mutable_parameters", way_out: "use no volume attributes class" });
-    }
-    let parameters = Parameters::read(&request.parameters).map_err(Error::ReadParameters)?;
-    let wanted = capabilities.iter().map(|capability| capability.mount.fs_type.as_str());
-    let file_system = parameters.choose_file_system(wanted).map_err(Error::ReadParameters)?;
-    let limits = Limits::read(request.capacity_range.as_ref()).map_err(Error::ReadSize)?;
-    let pool = choose_pool(shared, &parameters)?;
-
+    let wanted = Wanted::read(shared, request)?;
+    super::topology::check(shared, request.accessibility_requirements.as_ref())?;
+    let pool = choose_pool(shared, &wanted.parameters)?;
     let key = VolumeId::key_of(&request.name);
-    let id = VolumeId::new(pool.name(), &key).expect("a pool's name and a digest make an id");
+    let id = shared.id_in(pool, &key);
     let _guard = shared.locks.try_lock(&key).ok_or_else(|| Error::Lock { volume: request.name.clone() })?;
     refuse_twin(shared, &id).await?;
     pool.open_for_writing().await?;
 
-    let record = match pool.load(&id).await? {
-        Some(record) => {
-            match_existing(&id, &record, request, &limits, file_system.name())?;
-            // A kill between record and image leaves this to do; on a whole volume it changes nothing.
-            if !pool.exists(&pool.image(&id)).await? {
-                make_image(shared, pool, &id, &record).await?;
-            }
-            record
+    let existing = pool.load(&id).await?;
+    if let Some(record) = &existing {
+        wanted.match_existing(&id, record)?;
+        if is_made(pool, &id, record).await? {
+            return Ok(CreateVolumeResponse { volume: Some(describe(shared, &id, record)) });
         }
-        None => {
-            let record = Record {
-                version: RECORD_VERSION,
-                name: request.name.clone(),
-                capacity_bytes: limits.choose().map_err(Error::ReadSize)?,
-                fs_type: file_system.name().into(),
-                attachment: None,
-            };
-            make(shared, pool, &id, &record).await?;
-            tracing::info!(volume = %id, name = %request.name, bytes = record.capacity_bytes, "made");
-            record
-        }
+    }
+    let origin = match &wanted.source {
+        Some(source) => Some(source::find(shared, source, &wanted.record_shape()).await?),
+        None => None,
     };
-    Ok(CreateVolumeResponse { volume: Some(describe(&id, &record)) })
+    // A kill between record and image leaves the rest to do.
+    let record = existing.map_or_else(|| wanted.record(&key, origin.as_ref()), Ok)?;
+    make(shared, pool, &id, &record, origin.as_ref(), wanted.parameters.freeze_for_copy).await?;
+    tracing::info!(volume = %id, name = %request.name, bytes = record.capacity_bytes, "made");
+    Ok(CreateVolumeResponse { volume: Some(describe(shared, &id, &record)) })
 }
 
-pub fn describe(id: &VolumeId, record: &Record) -> Volume {
-    let capacity_bytes = record.capacity_bytes.try_into().unwrap_or(i64::MAX);
-    Volume { volume_id: id.to_string(), capacity_bytes, ..Default::default() }
+impl Wanted {
+    fn record_shape(&self) -> source::Shape {
+        source::Shape { block: self.block, fs_type: self.fs_type(), backend: self.parameters.backend }
+    }
 }
 
-fn check_name(name: &str) -> Result<(), Error> {
-    let refuse = |reason| Error::ReadName { name: name.chars().take(MAX_NAME).collect(), reason };
-    if name.is_empty() {
-        return Err(Error::ReadField { field: "name" });
-    }
-    if name.len() > MAX_NAME {
-        return Err(refuse("it is longer than 128 bytes"));
-    }
-    match name.chars().any(|c| c.is_control() && !matches!(c, '\t' | '\n' | '\r')) {
-        true => Err(refuse("it holds control characters")),
-        false => Ok(()),
+pub fn describe(shared: &Shared, id: &VolumeId, record: &Record) -> Volume {
+    use volume_content_source::{SnapshotSource, Type, VolumeSource};
+    let kind = |source: &Source| match source.clone() {
+        Source::Snapshot(snapshot_id) => Type::Snapshot(SnapshotSource { snapshot_id }),
+        Source::Volume(volume_id) => Type::Volume(VolumeSource { volume_id }),
+    };
+    let segments = |(key, value): &(String, String)| Topology { segments: [(key.clone(), value.clone())].into() };
+    // 0 says "unknown": a directory may hold as much as its pool.
+    let capacity = if record.is_image() { record.capacity_bytes } else { 0 };
+    Volume {
+        volume_id: id.to_string(),
+        capacity_bytes: capacity.try_into().unwrap_or(i64::MAX),
+        content_source: record.source.as_ref().map(|source| VolumeContentSource { r#type: Some(kind(source)) }),
+        accessible_topology: shared.topology.iter().map(segments).collect(),
+        ..Default::default()
     }
 }
 
@@ -95,7 +174,7 @@ fn choose_pool<'a>(shared: &'a Shared, parameters: &Parameters) -> Result<&'a Po
 /// The same name in another pool is the same volume with other parameters.
 async fn refuse_twin(shared: &Shared, id: &VolumeId) -> Result<(), Error> {
     for pool in shared.pools.iter().filter(|pool| pool.name() != id.pool()) {
-        let twin = VolumeId::new(pool.name(), id.key()).expect("a pool's name and a digest make an id");
+        let twin = shared.id_in(pool, id.key());
         // A pool that is away does not stop the others.
         if pool.open().await.is_ok() && pool.load(&twin).await?.is_some() {
             let (has, wanted) = (format!("pool {:?}", pool.name()), format!("pool {:?}", id.pool()));
@@ -105,54 +184,69 @@ async fn refuse_twin(shared: &Shared, id: &VolumeId) -> Result<(), Error> {
     Ok(())
 }
 
-fn match_existing(
-    id: &VolumeId,
-    record: &Record,
-    request: &CreateVolumeRequest,
-    limits: &Limits,
-    fs_type: &str,
-) -> Result<(), Error> {
-    let differ = |has: String, wanted: String| Err(Error::MatchExisting { volume: id.to_string(), has, wanted });
-    if record.name != request.name {
-        return differ(format!("name {:?}", record.name), format!("name {:?}", request.name));
-    }
-    if !limits.allow(record.capacity_bytes) {
-        return differ(format!("{} bytes", record.capacity_bytes), format!("{:?}", request.capacity_range));
-    }
-    if record.fs_type != fs_type {
-        return differ(format!("fsType {}", record.fs_type), format!("fsType {fs_type}"));
-    }
-    Ok(())
+/// Images and directories appear whole, so one that is there is finished.
+pub async fn is_made(pool: &Pool, id: &VolumeId, record: &Record) -> Result<bool, Error> {
+    let (data, kind) = match record.backend {
+        Backend::Image => (pool.image(id), FileKind::File),
+        Backend::Directory => (pool.directory(id), FileKind::Directory),
+    };
+    Ok(pool.kind_of(&data).await? == Some(kind))
 }
 
-async fn make(shared: &Shared, pool: &Pool, id: &VolumeId, record: &Record) -> Result<(), Error> {
+async fn make(
+    shared: &Shared,
+    pool: &Pool,
+    id: &VolumeId,
+    record: &Record,
+    origin: Option<&Origin<'_>>,
+    freeze_for_copy: bool,
+) -> Result<(), Error> {
     let (_promise, others) = pool.promise(id.key(), record.capacity_bytes);
-    let free = pool.free().await?.saturating_sub(others);
+    let free = pool.free().await?;
+    let free = if record.thin { free.thin } else { free.thick }.saturating_sub(others);
     if record.capacity_bytes > free {
         return Err(Error::PromiseSpace { pool: pool.name().into(), free, wanted: record.capacity_bytes });
     }
     let made = async {
         pool.store(id, record).await?;
-        make_image(shared, pool, id, record).await
+        match (record.backend, origin) {
+            (Backend::Directory, _) => {
+                shared.host.make_tree(&pool.directory(id)).await.map_err(|source| pool.failed(source))?;
+            }
+            (Backend::Image, None) => {
+                let (image, space) = (pool.image(id), space(record));
+                let made = shared.host.make_image(&image, record.capacity_bytes, space).await;
+                made.map_err(|source| pool.failed(source))?;
+            }
+            (Backend::Image, Some(origin)) => {
+                if !record.block {
+                    // Before the image has its name: no node may mount a copy under the identity of its source.
+                    let marker = shared.host.write_file(&pool.fresh(id), b"").await;
+                    marker.map_err(|source| pool.failed(source))?;
+                }
+                origin.copy_to(shared, pool, id, record, freeze_for_copy).await?;
+            }
+        }
+        Ok(())
     };
     let Err(cause) = made.await else { return Ok(()) };
     // A final error code says "there is nothing": so there must be nothing, or the code must not be final.
     let undone = async {
         pool.remove(&pool.image(id)).await?;
+        pool.remove(&pool.fresh(id)).await?;
         pool.forget(id).await
     };
     match undone.await {
-        Ok(()) => Err(cause.into()),
+        Ok(()) => Err(cause),
         Err(source) => {
             let (cause, source) = (Box::new(cause), Box::new(source));
-            Err(Error::Undo { volume: id.to_string(), cause, source })
+            Err(Error::Undo { volume: format!("volume {id}"), cause, source })
         }
     }
 }
 
-async fn make_image(shared: &Shared, pool: &Pool, id: &VolumeId, record: &Record) -> Result<(), pool::Error> {
-    let made = shared.host.create_image(&pool.image(id), record.capacity_bytes).await;
-    made.map_err(|source| pool.failed(source))
+pub fn space(record: &Record) -> Space {
+    if record.thin { Space::Sparse } else { Space::Allocated }
 }
 
 pub async fn delete(shared: &Shared, request: &DeleteVolumeRequest) -> Result<DeleteVolumeResponse, Error> {
@@ -160,25 +254,19 @@ pub async fn delete(shared: &Shared, request: &DeleteVolumeRequest) -> Result<De
         return Err(Error::ReadField { field: "volume_id" });
     }
     let Some(id) = VolumeId::parse(&request.volume_id) else { return Ok(DeleteVolumeResponse {}) };
-    let pool = shared.pool(id.pool())?;
+    let pool = shared.pool_of(&id)?;
     let _guard = shared.locks.try_lock(id.key()).ok_or_else(|| Error::Lock { volume: id.to_string() })?;
     pool.open_for_writing().await?;
     let Some(record) = pool.load(&id).await? else { return Ok(DeleteVolumeResponse {}) };
 
-    if let Some(attachment) = record.attachment {
-        return Err(Error::Attached { volume: id.to_string(), node: attachment.node });
+    if let Some(attachment) = record.attachments.first() {
+        return Err(Error::Attached { volume: id.to_string(), node: attachment.node.clone() });
     }
-    let image = pool.image(&id);
-    if let Some(info) = shared.host.stat(&image).await.map_err(|source| pool.failed(source))? {
-        let loops = shared.host.loops().await.map_err(|source| pool.failed(source))?;
-        // One that we have detached may linger for as long as somebody looks at it.
-        let in_use = |device: &&LoopDevice| device.image == info.id && !(device.autoclear && Tag::is_ours(device));
-        if let Some(device) = loops.iter().find(in_use) {
-            return Err(Error::InUse { volume: id.to_string(), device: device.path.display().to_string() });
-        }
+    match record.backend {
+        Backend::Image => delete_image(shared, pool, &id).await?,
+        Backend::Directory => delete_directory(shared, pool, &id).await?,
     }
-    pool.remove(&image).await?;
-    // Records of nodes that were cut off, and a mkfs that was: worth nothing without the image.
+    // Records of nodes that were cut off, and a mkfs that was: worth nothing without the data.
     let record_file = format!("{}.json", id.key());
     for path in pool.files_of(&id).await?.iter().filter(|path| !path.ends_with(&record_file)) {
         pool.remove(path).await?;
@@ -186,4 +274,28 @@ pub async fn delete(shared: &Shared, request: &DeleteVolumeRequest) -> Result<De
     pool.forget(&id).await?;
     tracing::info!(volume = %id, name = %record.name, "removed");
     Ok(DeleteVolumeResponse {})
+}
+
+async fn delete_image(shared: &Shared, pool: &Pool, id: &VolumeId) -> Result<(), Error> {
+    let image = pool.image(id);
+    if let Some(info) = shared.host.stat(&image).await.map_err(|source| pool.failed(source))? {
+        let loops = shared.host.loops().await.map_err(|source| pool.failed(source))?;
+        // One that we have detached may linger for as long as somebody looks at it.
+        let in_use = |device: &&LoopDevice| device.image == info.id && !(device.autoclear && Tag::is_ours(device));
+        if let Some(device) = loops.iter().find(in_use) {
+            return Err(Error::InUse { volume: id.to_string(), device: device.path.display().to_string() });
+        }
+        pool.forget_family(&info);
+    }
+    Ok(pool.remove(&image).await?)
+}
+
+async fn delete_directory(shared: &Shared, pool: &Pool, id: &VolumeId) -> Result<(), Error> {
+    let name = format!("{}.dir", id.key());
+    let table = shared.host.mounts().await.map_err(|source| pool.failed(source))?;
+    // A bind mount shows where in its file system it comes from; no other directory ends in this key.
+    if let Some(mount) = table.iter().find(|mount| mount.root.ends_with(&name)) {
+        return Err(Error::InUse { volume: id.to_string(), device: mount.target.display().to_string() });
+    }
+    Ok(shared.host.remove_tree(&pool.directory(id)).await.map_err(|source| pool.failed(source))?)
 }

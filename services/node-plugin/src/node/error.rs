@@ -3,7 +3,7 @@ use std::path::PathBuf;
 use stowage_mount::Content;
 use tonic::{Code, Status};
 
-use crate::{capability, parameters, pool, token};
+use crate::{capability, controller, parameters, pool, size, token};
 
 /// Why a Node call is refused.
 #[derive(Debug, thiserror::Error)]
@@ -16,16 +16,24 @@ pub enum Error {
     ReadCapability(capability::Error),
     #[error(transparent)]
     ReadFileSystem(parameters::Error),
+    #[error(transparent)]
+    ReadSize(size::Error),
+    #[error("volume_context {key:?} is {value:?}; give a size such as 1Gi")]
+    ReadInlineSize { key: &'static str, value: String },
+    #[error("an inline volume is a file system; leave the block access type out")]
+    InlineBlock,
     #[error("another call for volume {volume} is in progress; try again")]
     Lock { volume: String },
     #[error("volume_id {volume:?} does not exist")]
     FindVolume { volume: String },
     #[error("volume {volume} is not mounted at {path}")]
     FindMount { volume: String, path: PathBuf },
-    #[error("volume {volume} has no image; repeat CreateVolume")]
-    FindImage { volume: String },
+    #[error("volume {volume} has no data in its pool; repeat CreateVolume")]
+    FindData { volume: String },
     #[error("volume {volume}: {source}")]
     CheckToken { volume: String, source: token::Error },
+    #[error("volume {volume} is {has}, asked for is {wanted}; ask for the volume mode it was created with")]
+    MatchAccess { volume: String, has: &'static str, wanted: &'static str },
     #[error("volume {volume} is open on this machine by {device}, which another node made; unstage it there first")]
     TakeImage { volume: String, device: String },
     #[error("volume {volume} is staged at {path} with mount flags {flags:?}; unstage it before staging it differently")]
@@ -44,6 +52,12 @@ pub enum Error {
     StillPublished { volume: String, path: PathBuf },
     #[error("volume {volume} should hold {wanted} but holds {found}; it is left as it is, look at it by hand")]
     TrustContent { volume: String, wanted: String, found: Content },
+    #[error("volume {volume} has {has} bytes, asked for are {wanted}; call ControllerExpandVolume first")]
+    ExpandFirst { volume: String, has: u64, wanted: String },
+    #[error("volume {volume} is mounted read-only, so its file system cannot grow; mount it writable")]
+    GrowReadOnly { volume: String },
+    #[error("inline volume {volume}: {source}")]
+    KeepInline { volume: String, source: Box<controller::Error> },
     #[error(transparent)]
     UsePool(#[from] pool::Error),
     #[error(transparent)]
@@ -56,22 +70,30 @@ pub enum Error {
 impl Error {
     fn code(&self) -> Code {
         match self {
-            Error::ReadField { .. } | Error::ReadPath { .. } | Error::ReadCapability(_) | Error::ReadFileSystem(_) => {
-                Code::InvalidArgument
-            }
+            Error::ReadField { .. }
+            | Error::ReadPath { .. }
+            | Error::ReadCapability(_)
+            | Error::ReadFileSystem(_)
+            | Error::ReadInlineSize { .. }
+            | Error::InlineBlock => Code::InvalidArgument,
+            Error::ReadSize(_) | Error::ExpandFirst { .. } => Code::OutOfRange,
             Error::Lock { .. } => Code::Aborted,
             Error::FindVolume { .. } | Error::FindMount { .. } => Code::NotFound,
             Error::MatchStaging { .. } | Error::MatchPublishing { .. } => Code::AlreadyExists,
-            Error::FindImage { .. }
+            Error::FindData { .. }
             | Error::CheckToken { .. }
+            | Error::MatchAccess { .. }
             | Error::TakeImage { .. }
             | Error::ReadStagingPath
             | Error::FindStaging { .. }
             | Error::UsePath { .. }
             | Error::ShareWriter { .. }
             | Error::StillPublished { .. }
+            | Error::GrowReadOnly { .. }
             | Error::TrustContent { .. } => Code::FailedPrecondition,
+            Error::KeepInline { source, .. } => source.code(),
             Error::UsePool(error) => error.code(),
+            Error::ChangeHost(stowage_mount::Error::GrowWithoutRight { .. }) => Code::FailedPrecondition,
             Error::ChangeHost(error) if error.is_out_of_space() => Code::ResourceExhausted,
             Error::ChangeHost(error) if error.is_uncertain() => Code::Unavailable,
             Error::ChangeHost(_) => Code::Internal,

@@ -1,20 +1,23 @@
 //! NodePublishVolume and NodeUnpublishVolume: a staged volume is shown at a pod's path.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use stowage_csi::v1::volume_capability::access_mode::Mode;
 use stowage_csi::v1::{
     NodePublishVolumeRequest, NodePublishVolumeResponse, NodeUnpublishVolumeRequest, NodeUnpublishVolumeResponse,
 };
-use stowage_mount::{Access, FileKind};
+use stowage_mount::{Access, FileKind, Place};
 
-use super::{Error, read_id, read_path};
+use super::Error;
+use super::device::Volume;
+use super::paths::{read_id, read_path};
+use super::stage::check_access;
 use crate::capability::Capability;
 use crate::driver::Shared;
 use crate::pool::Pool;
-use crate::staging::{Staging, Tag, View};
+use crate::staging::{Form, Staged, Staging, Tag, View};
 use crate::token;
-use crate::volume::VolumeId;
+use crate::volume::{Record, VolumeId};
 
 pub async fn publish(shared: &Shared, request: &NodePublishVolumeRequest) -> Result<NodePublishVolumeResponse, Error> {
     let target = read_path("target_path", &request.target_path)?;
@@ -24,62 +27,116 @@ pub async fn publish(shared: &Shared, request: &NodePublishVolumeRequest) -> Res
         return Err(Error::ReadStagingPath);
     }
     let staging_path = read_path("staging_target_path", &request.staging_target_path)?;
-    let pool = shared.pool(id.pool())?;
+    let pool = shared.pool_of(&id)?;
     let host = &shared.host;
     let _guard = shared.locks.try_lock(id.key()).ok_or_else(|| Error::Lock { volume: id.to_string() })?;
     pool.open().await?;
     let record = pool.load(&id).await?.ok_or_else(|| Error::FindVolume { volume: id.to_string() })?;
+    check_access(shared, &request.volume_id, &record, &capability)?;
     let refuse_token = |source| Error::CheckToken { volume: id.to_string(), source };
-    let token = token::check(&record, &shared.node, &request.publish_context).map_err(refuse_token)?;
+    let token = token::check(shared.attach, &record, &shared.node, &request.publish_context).map_err(refuse_token)?;
 
     let staging_path = host.resolve(&staging_path).await?.unwrap_or(staging_path);
     let not_staged = || Error::FindStaging { volume: id.to_string(), path: staging_path.clone() };
-    let staging = pool.load_file::<Staging>(&pool.staged(&id, &shared.node)).await?.ok_or_else(not_staged)?;
-    let tag = Tag::new(pool, &id, &shared.node);
-    let view = View::look(&**host, &pool.image(&id), &tag).await?;
-    let device = view.device(&tag.with_token(token)).ok_or_else(not_staged)?;
-    let staged = view.our_mount(&staging_path).ok_or_else(not_staged)?;
-    if staging.token != token || staging.path != staging_path || staged.device != device.number {
+    let staged = Staged::find(shared, pool, &id).await?.ok_or_else(not_staged)?;
+    if staged.staging.token != token || staged.staging.path != staging_path {
         return Err(not_staged());
     }
 
+    let target = host.resolve(&target).await?.unwrap_or(target);
+    let publishing = Publishing { shared, pool, id: &id, staged: &staged, record: &record, target: &target };
     let read_only = request.readonly || capability.reads_only();
-    if let Some(place) = host.resolve(&target).await?
-        && let Some(mount) = view.table.at(&place)
-    {
-        if mount.device != device.number || place == staging_path {
-            return Err(Error::UsePath { path: place, mounted: mount.source.clone() });
-        }
-        // A volume staged read-only is read-only everywhere.
-        if mount.is_read_only() == (read_only || staged.is_read_only()) {
-            return Ok(NodePublishVolumeResponse {});
-        }
-        let access = if mount.is_read_only() { "read-only" } else { "writable" };
-        return Err(Error::MatchPublishing { volume: id.to_string(), path: place, access });
+    let place = host.place(&target).await?;
+    if let Some(place) = place.filter(|place| place.is_mount) {
+        publishing.match_existing(&place, read_only).await?;
+        return Ok(NodePublishVolumeResponse {});
     }
-    if capability.mode == Mode::SingleNodeSingleWriter
-        && let Some(other) = view.elsewhere(device, &staging_path)
-    {
-        return Err(Error::ShareWriter { volume: id.to_string(), path: other.target.clone() });
-    }
-
-    match host.stat(&target).await?.map(|info| info.kind) {
-        None => host.create_dir(&target).await?,
-        Some(FileKind::Directory) => {}
-        Some(_) => {
-            let (field, value) = ("target_path", request.target_path.clone());
-            return Err(Error::ReadPath { field, value, reason: "it is there and not a directory" });
+    if capability.mode == Mode::SingleNodeSingleWriter {
+        let view = View::look(shared, pool, &id).await?;
+        if let Some(other) = view.elsewhere(&staged.staging.mount_point()) {
+            return Err(Error::ShareWriter { volume: id.to_string(), path: other.target.clone() });
         }
     }
-    let access = if read_only { Access::ReadOnly } else { Access::ReadWrite };
-    if let Err(cause) = host.bind(&staging_path, &target, access).await {
-        return Err(match host.remove_dir(&target).await {
-            Ok(()) => cause.into(),
-            Err(source) => Error::Undo { cause: Box::new(cause.into()), source: Box::new(source.into()) },
-        });
-    }
+    publishing.show(place, read_only).await?;
     tracing::info!(volume = %id, path = %target.display(), read_only, "published");
     Ok(NodePublishVolumeResponse {})
+}
+
+struct Publishing<'a> {
+    shared: &'a Shared,
+    pool: &'a Pool,
+    id: &'a VolumeId,
+    staged: &'a Staged,
+    record: &'a Record,
+    target: &'a Path,
+}
+
+impl Publishing<'_> {
+    /// What is mounted at the target must be this volume, with this access.
+    async fn match_existing(&self, place: &Place, read_only: bool) -> Result<(), Error> {
+        let host = &*self.shared.host;
+        let ours = self.staged.is_at(host, place).await?;
+        if !ours || *self.target == self.staged.staging.path || *self.target == self.staged.staging.mount_point() {
+            return Err(taken(self.shared, self.target).await?);
+        }
+        let (is, staged) = match place.block {
+            Some(number) => (host.loop_device(number).await?.is_some_and(|device| device.read_only), false),
+            // A volume staged read-only is read-only everywhere.
+            None => (host.usage(self.target).await?.read_only, host.usage(&self.staged.staging.path).await?.read_only),
+        };
+        if is == (read_only || staged) {
+            return Ok(());
+        }
+        let access = if is { "read-only" } else { "writable" };
+        Err(Error::MatchPublishing { volume: self.id.to_string(), path: self.target.into(), access })
+    }
+
+    async fn show(&self, place: Option<Place>, read_only: bool) -> Result<(), Error> {
+        let host = &self.shared.host;
+        let block = self.staged.staging.form == Form::Block;
+        let refuse = |reason| {
+            let (field, value) = ("target_path", self.target.display().to_string());
+            Err(Error::ReadPath { field, value, reason })
+        };
+        match place.map(|place| place.kind) {
+            None if block => {
+                if let Some(parent) = self.target.parent() {
+                    host.create_dir(parent).await?;
+                }
+                host.create_file(self.target).await?;
+            }
+            None => host.create_dir(self.target).await?,
+            Some(FileKind::Directory) if !block => {}
+            Some(FileKind::File) if block => {}
+            Some(_) if block => return refuse("it is there and not a file"),
+            Some(_) => return refuse("it is there and not a directory"),
+        }
+        let bound = async {
+            let source = self.source(read_only).await?;
+            let access = if read_only { Access::ReadOnly } else { Access::ReadWrite };
+            host.bind(&source, self.target, access).await.map_err(Error::from)
+        };
+        let Err(cause) = bound.await else { return Ok(()) };
+        let removed = if block { host.remove_file(self.target).await } else { host.remove_dir(self.target).await };
+        Err(match removed {
+            Ok(()) => cause,
+            Err(source) => Error::Undo { cause: Box::new(cause), source: Box::new(source.into()) },
+        })
+    }
+
+    /// A read-only mount of a device node does not stop writes to the device, so readers of a block volume get a
+    /// device of their own that does; it goes when the volume is unstaged.
+    async fn source(&self, read_only: bool) -> Result<PathBuf, Error> {
+        match self.staged.staging.form {
+            Form::FileSystem | Form::Directory => Ok(self.staged.staging.path.clone()),
+            Form::Block if !read_only => Ok(self.staged.staging.mount_point()),
+            Form::Block => {
+                let volume = Volume { shared: self.shared, pool: self.pool, id: self.id };
+                let tag = Tag::new(self.pool, self.id, &self.shared.node).for_readers(&self.staged.staging.token);
+                Ok(volume.attach(&volume.look().await?, &tag, true, self.record).await?.path)
+            }
+        }
+    }
 }
 
 pub async fn unpublish(
@@ -88,28 +145,64 @@ pub async fn unpublish(
 ) -> Result<NodeUnpublishVolumeResponse, Error> {
     let target = read_path("target_path", &request.target_path)?;
     let id = read_id(&request.volume_id)?;
-    let pool = shared.pool(id.pool())?;
+    let pool = shared.pool_of(&id)?;
     let host = &shared.host;
     let _guard = shared.locks.try_lock(id.key()).ok_or_else(|| Error::Lock { volume: id.to_string() })?;
-    let Some(place) = host.resolve(&target).await? else { return Ok(NodeUnpublishVolumeResponse {}) };
+    let Some(target) = host.resolve(&target).await? else { return Ok(NodeUnpublishVolumeResponse {}) };
 
-    // By device and not by record: a pod's path must be freed even when the pool is away or the token is old.
-    let view = View::look(&**host, &pool.image(&id), &Tag::new(pool, &id, &shared.node)).await?;
-    if let Some(mount) = view.table.at(&place) {
-        if view.our_mount(&place).is_none() || is_staging_path(shared, pool, &id, &place).await {
-            return Err(Error::UsePath { path: place, mounted: mount.source.clone() });
+    let mut place = host.place(&target).await?;
+    if place.is_some_and(|place| place.is_mount) {
+        if is_staging_path(shared, pool, &id, &target).await {
+            return Err(taken(shared, &target).await?);
         }
-        for _ in view.table.iter().filter(|mount| mount.target == place) {
-            host.unmount(&place).await?;
+        // Several, if the mount came by propagation as well, or was made twice by another tool.
+        while let Some(mounted) = place.filter(|place| place.is_mount) {
+            if !is_ours(shared, pool, &id, &target, &mounted).await? {
+                return Err(taken(shared, &target).await?);
+            }
+            host.unmount(&target).await?;
+            place = host.place(&target).await?;
         }
     }
-    host.remove_dir(&place).await?;
-    tracing::info!(volume = %id, path = %place.display(), "unpublished");
+    match place.map(|place| place.kind) {
+        None => {}
+        Some(FileKind::Directory) => host.remove_dir(&target).await?,
+        Some(_) if is_leftover_node(shared, &target).await? => host.remove_file(&target).await?,
+        Some(_) => {
+            let (field, value) = ("target_path", request.target_path.clone());
+            return Err(Error::ReadPath { field, value, reason: "it is neither a directory nor an empty file" });
+        }
+    }
+    tracing::info!(volume = %id, path = %target.display(), "unpublished");
     Ok(NodeUnpublishVolumeResponse {})
+}
+
+/// By device and not by record where the record does not help: a pod's path must be freed even when the pool is away or
+/// the token is old.
+async fn is_ours(shared: &Shared, pool: &Pool, id: &VolumeId, path: &Path, place: &Place) -> Result<bool, Error> {
+    if let Ok(Some(staged)) = Staged::find(shared, pool, id).await
+        && staged.is_at(&*shared.host, place).await?
+    {
+        return Ok(true);
+    }
+    Ok(View::look(shared, pool, id).await?.our_mount(path).is_some())
+}
+
+/// The empty file a device node was bound to.
+async fn is_leftover_node(shared: &Shared, path: &Path) -> Result<bool, Error> {
+    let info = shared.host.stat(path).await?;
+    Ok(info.is_some_and(|info| info.kind == FileKind::File && info.size == 0))
 }
 
 /// A caller who mixes the paths up must not pull the staging mount away from under the pods.
 async fn is_staging_path(shared: &Shared, pool: &Pool, id: &VolumeId, place: &Path) -> bool {
     let staging = pool.load_file::<Staging>(&pool.staged(id, &shared.node)).await;
-    staging.is_ok_and(|staging| staging.is_some_and(|staging| staging.path == place))
+    staging.is_ok_and(|staging| staging.is_some_and(|staging| staging.mount_point() == place))
+}
+
+/// Says what is mounted at a path.
+async fn taken(shared: &Shared, path: &Path) -> Result<Error, Error> {
+    let table = shared.host.mounts().await?;
+    let mounted = table.at(path).map_or_else(|| "another volume".to_owned(), |mount| mount.source.clone());
+    Ok(Error::UsePath { path: path.into(), mounted })
 }

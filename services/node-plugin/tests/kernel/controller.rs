@@ -66,13 +66,18 @@ fn the_same_name_in_another_pool_exists_already() {
 fn a_bad_request_is_refused_with_the_field_and_the_way_out() {
     test(async |world| {
         let client = world.node("a").await;
+        let ntfs = VolumeCapability {
+            access_type: Some(AccessType::Mount(MountVolume { fs_type: "ntfs".into(), ..Default::default() })),
+            ..capability(AccessMode::SingleNodeWriter)
+        };
         let block = VolumeCapability {
             access_type: Some(AccessType::Block(BlockVolume {})),
             ..capability(AccessMode::SingleNodeWriter)
         };
-        let xfs = VolumeCapability {
-            access_type: Some(AccessType::Mount(MountVolume { fs_type: "xfs".into(), ..Default::default() })),
-            ..capability(AccessMode::SingleNodeWriter)
+        let block_with = |key, value| CreateVolumeRequest {
+            parameters: parameters(&[(key, value)]),
+            volume_capabilities: vec![block.clone()],
+            ..request("v")
         };
         let sized = |required_bytes, limit_bytes| CreateVolumeRequest {
             capacity_range: Some(CapacityRange { required_bytes, limit_bytes }),
@@ -94,8 +99,16 @@ fn a_bad_request_is_refused_with_the_field_and_the_way_out() {
                 Code::InvalidArgument,
                 "capabilities",
             ),
-            (used(block), Code::InvalidArgument, "Filesystem"),
-            (used(xfs), Code::InvalidArgument, "\"xfs\" is not supported; use ext4"),
+            (block_with("backend", "directory"), Code::InvalidArgument, "Filesystem"),
+            (block_with("fsType", "ext4"), Code::InvalidArgument, "fsType is not for block volumes"),
+            (used(ntfs), Code::InvalidArgument, "\"ntfs\" is not supported; use ext4, xfs or btrfs"),
+            (with("thin", "perhaps"), Code::InvalidArgument, "thin is \"perhaps\""),
+            (with("mkfsOptions", "-d etc"), Code::InvalidArgument, "\"-d\""),
+            (
+                CreateVolumeRequest { mutable_parameters: parameters(&[("XXX_FakeKey", "1")]), ..request("v") },
+                Code::InvalidArgument,
+                "\"XXX_FakeKey\"",
+            ),
             (used(capability(AccessMode::MultiNodeMultiWriter)), Code::InvalidArgument, "MULTI_NODE_MULTI_WRITER"),
             (with("colour", "blue"), Code::InvalidArgument, "\"colour\""),
             (with("fsType", "ntfs"), Code::InvalidArgument, "\"ntfs\""),
@@ -106,8 +119,8 @@ fn a_bad_request_is_refused_with_the_field_and_the_way_out() {
             (sized(0, 1), Code::OutOfRange, "between 0 and 1 bytes"),
             (
                 CreateVolumeRequest { volume_content_source: Some(source), ..request("v") },
-                Code::InvalidArgument,
-                "source",
+                Code::NotFound,
+                "volume_id \"x\"",
             ),
         ];
         for (request, code, word) in cases {
@@ -236,8 +249,8 @@ fn a_record_of_a_newer_driver_or_a_damaged_one_is_refused_and_kept() {
         let volume = client.create(request("v")).await.unwrap().volume_id;
         let record = world.only_image().with_extension("json");
         let whole = fs::read_to_string(&record).unwrap();
-        fs::write(&record, whole.replace("\"version\": 1", "\"version\": 2")).unwrap();
-        assert_eq!(refused(client.delete(&volume).await, &["version 2", "newer driver"]), Code::FailedPrecondition);
+        fs::write(&record, whole.replace("\"version\": 2", "\"version\": 3")).unwrap();
+        assert_eq!(refused(client.delete(&volume).await, &["version 3", "newer driver"]), Code::FailedPrecondition);
         fs::write(&record, "{}").unwrap();
         assert_eq!(refused(client.create(request("v")).await, &["damaged"]), Code::DataLoss);
         let list = client.controller().list_volumes(ListVolumesRequest::default()).await.unwrap().into_inner();

@@ -5,7 +5,7 @@ use std::fs;
 use std::os::unix::fs::FileExt;
 use std::sync::Arc;
 
-use stowage_mount::{Content, Counting, FileSystem, Host, LinuxMounter, Stop};
+use stowage_mount::{Content, Counting, FileSystem, Host, LinuxMounter, LoopOptions, Stop};
 
 use crate::world::{Answer, Client, World, request, test};
 
@@ -116,8 +116,8 @@ fn a_file_system_cut_short_in_the_making_is_made_again() {
         let context = client.attach(&volume, "a").await.unwrap();
         // What a killed mkfs leaves: the driver's marker, and a device that is neither blank nor whole.
         let image = world.only_image();
-        let device = LinuxMounter.attach_loop(&image, "stowage-test:half").await.unwrap();
-        LinuxMounter.make_filesystem(&device.path, FileSystem::Ext4).await.unwrap();
+        let device = LinuxMounter.attach_loop(&image, "stowage-test:half", LoopOptions::default()).await.unwrap();
+        LinuxMounter.make_filesystem(&device.path, FileSystem::Ext4, &[]).await.unwrap();
         LinuxMounter.detach_loop(&device).await.unwrap();
         let file = fs::OpenOptions::new().write(true).open(&image).unwrap();
         file.write_all_at(&[0u8; 4096], 0).unwrap();

@@ -14,7 +14,7 @@ fn the_plugin_tells_its_name_version_and_services() {
         assert_eq!(info.name, "shared.csi.stowage.dev");
         assert!(!info.vendor_version.is_empty());
         let services = client.identity().get_plugin_capabilities(GetPluginCapabilitiesRequest {}).await.unwrap();
-        assert_eq!(services.into_inner().capabilities.len(), 1);
+        assert_eq!(services.into_inner().capabilities.len(), 4, "controller, groups, snapshot metadata, expansion");
     });
 }
 

@@ -2,8 +2,15 @@
 #![allow(clippy::unwrap_used)]
 
 mod attach;
+mod changes;
 mod controller;
+mod copies;
 mod crash;
+mod crash_controller;
+mod groups;
 mod identity;
+mod local_driver;
+mod metadata;
 mod node;
+mod space;
 mod world;

@@ -310,6 +310,6 @@ fn a_node_tells_its_name_and_no_topology() {
         assert_eq!((info.node_id.as_str(), info.max_volumes_per_node), ("a", 0));
         assert_eq!(info.accessible_topology, None);
         let capabilities = world.node("a").await.node().node_get_capabilities(NodeGetCapabilitiesRequest {}).await;
-        assert_eq!(capabilities.unwrap().into_inner().capabilities.len(), 3);
+        assert_eq!(capabilities.unwrap().into_inner().capabilities.len(), 5);
     });
 }

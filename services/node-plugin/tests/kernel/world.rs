@@ -7,11 +7,13 @@ use std::sync::Arc;
 use nix::mount::{MntFlags, MsFlags, mount, umount2};
 use nix::sched::{CloneFlags, unshare};
 use node_plugin::args::PoolOption;
-use node_plugin::{Driver, Mode, Options};
+use node_plugin::{Driver, Kind, Mode, Options};
 use stowage_csi::Channel;
 use stowage_csi::v1::controller_client::ControllerClient;
+use stowage_csi::v1::group_controller_client::GroupControllerClient;
 use stowage_csi::v1::identity_client::IdentityClient;
 use stowage_csi::v1::node_client::NodeClient;
+use stowage_csi::v1::snapshot_metadata_client::SnapshotMetadataClient;
 use stowage_csi::v1::volume_capability::access_mode::Mode as AccessMode;
 use stowage_csi::v1::volume_capability::{self, AccessType, MountVolume};
 use stowage_csi::v1::*;
@@ -46,6 +48,24 @@ pub fn test<F: Future<Output = ()>>(body: impl FnOnce(World) -> F + Send + 'stat
     }
 }
 
+/// Runs a test whose pool is a file system of its own, of this kind and size.
+pub fn test_on<F: Future<Output = ()>>(kind: &'static str, bytes: i64, body: impl FnOnce(World) -> F + Send + 'static) {
+    test(move |world| async move {
+        let (image, pool) = (world.root.join("disk"), world.pool());
+        fs::File::create_new(&image).unwrap().set_len(bytes as u64).unwrap();
+        run(Command::new(format!("mkfs.{kind}")).arg("-q").arg(&image));
+        // The loop device goes with the mount.
+        run(Command::new("mount").args(["-o", "loop"]).arg(&image).arg(&pool));
+        body(World { root: world.root }).await;
+        umount2(&pool, MntFlags::empty()).unwrap();
+    });
+}
+
+pub fn run(command: &mut Command) {
+    let output = command.output().unwrap();
+    assert!(output.status.success(), "{command:?}: {}", String::from_utf8_lossy(&output.stderr));
+}
+
 /// Unmounts and detaches whatever lies under a directory.
 struct Cleaner(PathBuf);
 
@@ -67,10 +87,12 @@ impl Cleaner {
 
 impl Drop for Cleaner {
     fn drop(&mut self) {
+        // Found before: without its pool mounted an image has no path that would tell whose it is.
+        let devices = self.loops();
         for target in self.mounts().iter().rev() {
             let _ = umount2(target, MntFlags::MNT_DETACH);
         }
-        for device in self.loops() {
+        for device in devices {
             let _ = Command::new("losetup").arg("-d").arg(device).status();
         }
     }
@@ -100,6 +122,7 @@ impl World {
 
     pub fn options(&self, node: &str) -> Options {
         Options {
+            kind: Kind::Shared,
             driver_name: "shared.csi.stowage.dev".into(),
             endpoint: "unix:///unused.sock".parse().unwrap(),
             socket_mode: Default::default(),
@@ -107,12 +130,21 @@ impl World {
             pools: vec![PoolOption { name: "main".into(), path: self.pool() }],
             mode: Mode::All,
             overcommit: 1.0,
+            max_volumes: 0,
         }
     }
 
     /// A driver that the controller knows as a node.
     pub async fn node(&self, name: &str) -> Client {
-        let client = self.node_on(name, Arc::new(LinuxMounter));
+        self.introduced(self.options(name)).await
+    }
+
+    /// A driver with these options, started as a process would be.
+    pub async fn introduced(&self, options: Options) -> Client {
+        let driver = Driver::new(&options, Arc::new(LinuxMounter));
+        driver.recover().await;
+        let kubelet = self.root.join("kubelet").join(&options.node_id);
+        let client = Client { channel: Channel::in_process(driver.routes()), kubelet };
         client.info().await.unwrap();
         client
     }
@@ -127,8 +159,9 @@ impl World {
         Client { channel: Channel::in_process(driver.routes()), kubelet }
     }
 
+    /// The loop devices of volumes.
     pub fn loops(&self) -> Vec<PathBuf> {
-        loops_under(&self.root)
+        loops_under(&self.pool())
     }
 
     pub fn mount_at(&self, path: &Path) -> Option<Mount> {
@@ -251,6 +284,71 @@ impl Client {
         self.node().node_unpublish_volume(NodeUnpublishVolumeRequest { volume_id, target_path }).await.map(drop)
     }
 
+    pub fn groups(&self) -> GroupControllerClient<Channel> {
+        GroupControllerClient::new(self.channel.clone())
+    }
+
+    pub fn metadata(&self) -> SnapshotMetadataClient<Channel> {
+        SnapshotMetadataClient::new(self.channel.clone())
+    }
+
+    pub async fn snapshot(&self, volume: &str, name: &str) -> Answer<Snapshot> {
+        self.snapshot_with(volume, name, &[]).await
+    }
+
+    pub async fn snapshot_with(&self, volume: &str, name: &str, parameters: &[(&str, &str)]) -> Answer<Snapshot> {
+        let (source_volume_id, name, parameters) = (volume.into(), name.into(), map(parameters));
+        let request = CreateSnapshotRequest { source_volume_id, name, parameters, ..Default::default() };
+        Ok(self.controller().create_snapshot(request).await?.into_inner().snapshot.unwrap())
+    }
+
+    pub async fn delete_snapshot(&self, snapshot: &str) -> Answer<()> {
+        let request = DeleteSnapshotRequest { snapshot_id: snapshot.into(), ..Default::default() };
+        self.controller().delete_snapshot(request).await.map(drop)
+    }
+
+    pub async fn list_snapshots(&self, request: ListSnapshotsRequest) -> Answer<ListSnapshotsResponse> {
+        Ok(self.controller().list_snapshots(request).await?.into_inner())
+    }
+
+    pub async fn expand(&self, volume: &str, bytes: i64) -> Answer<ControllerExpandVolumeResponse> {
+        let request = ControllerExpandVolumeRequest {
+            volume_id: volume.into(),
+            capacity_range: Some(CapacityRange { required_bytes: bytes, limit_bytes: 0 }),
+            ..Default::default()
+        };
+        Ok(self.controller().controller_expand_volume(request).await?.into_inner())
+    }
+
+    pub async fn modify(&self, volume: &str, parameters: &[(&str, &str)]) -> Answer<()> {
+        let (volume_id, mutable_parameters) = (volume.into(), map(parameters));
+        let request = ControllerModifyVolumeRequest { volume_id, mutable_parameters, ..Default::default() };
+        self.controller().controller_modify_volume(request).await.map(drop)
+    }
+
+    pub async fn capacity(&self, parameters: &[(&str, &str)]) -> i64 {
+        let request = GetCapacityRequest { parameters: map(parameters), ..Default::default() };
+        self.controller().get_capacity(request).await.unwrap().into_inner().available_capacity
+    }
+
+    /// Attaches a volume and stages it at a place of its own, which is returned.
+    pub async fn stage_beside(&self, volume: &str, node: &str) -> PathBuf {
+        let context = self.attach(volume, node).await.unwrap();
+        let path = self.kubelet.join("stages").join(volume);
+        let mut request = self.stage_request(volume, &context);
+        request.staging_target_path = text(&path);
+        self.node().node_stage_volume(request).await.unwrap();
+        path
+    }
+
+    /// The way back from `stage_beside`.
+    pub async fn unstage_beside(&self, volume: &str) {
+        let staging_target_path = text(&self.kubelet.join("stages").join(volume));
+        let request = NodeUnstageVolumeRequest { volume_id: volume.into(), staging_target_path };
+        self.node().node_unstage_volume(request).await.unwrap();
+        self.detach(volume, "").await.unwrap();
+    }
+
     /// Creates, attaches and stages a volume on this node.
     pub async fn staged(&self, name: &str, node: &str) -> (String, BTreeMap<String, String>) {
         let volume = self.create(request(name)).await.unwrap().volume_id;
@@ -295,4 +393,34 @@ pub fn refused<T: std::fmt::Debug>(answer: Answer<T>, words: &[&str]) -> tonic::
         assert!(status.message().contains(word), "{:?} does not say {word:?}", status.message());
     }
     status.code()
+}
+
+pub fn map(pairs: &[(&str, &str)]) -> BTreeMap<String, String> {
+    pairs.iter().map(|(key, value)| (key.to_string(), value.to_string())).collect()
+}
+
+pub fn block() -> VolumeCapability {
+    let access_type = Some(AccessType::Block(volume_capability::BlockVolume {}));
+    VolumeCapability { access_type, ..capability(AccessMode::SingleNodeWriter) }
+}
+
+pub fn request_with(name: &str, parameters: &[(&str, &str)]) -> CreateVolumeRequest {
+    CreateVolumeRequest { parameters: map(parameters), ..request(name) }
+}
+
+/// A request for a copy, as large as its source.
+pub fn request_from(name: &str, source: volume_content_source::Type) -> CreateVolumeRequest {
+    CreateVolumeRequest {
+        volume_content_source: Some(VolumeContentSource { r#type: Some(source) }),
+        capacity_range: None,
+        ..request(name)
+    }
+}
+
+pub fn of_snapshot(id: &str) -> volume_content_source::Type {
+    volume_content_source::Type::Snapshot(volume_content_source::SnapshotSource { snapshot_id: id.into() })
+}
+
+pub fn of_volume(id: &str) -> volume_content_source::Type {
+    volume_content_source::Type::Volume(volume_content_source::VolumeSource { volume_id: id.into() })
 }

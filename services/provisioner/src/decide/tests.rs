@@ -9,6 +9,7 @@ use super::*;
 use crate::driver::Facts;
 use crate::fixture::{DRIVER, HANDLE, VOLUME, claim_with, class_with, facts, intent, made, volume_with};
 use crate::journal::Trace;
+use crate::requirement::Cluster;
 use crate::snapshot::VolumeSnapshot;
 
 type Spoil = fn(&mut Value);
@@ -40,9 +41,10 @@ fn fresh(facts: &Facts) -> ClaimSnapshot<'_> {
         volume: View::Absent,
         recorded: None,
         creation: None,
-        given_back: None,
         cleanup: None,
         owner: None,
+        cluster: Cluster::default(),
+        bid: None,
         told: None,
     }
 }
@@ -333,37 +335,11 @@ fn failures_back_off_and_what_the_driver_calls_invalid_waits_five_minutes() {
     assert_eq!(decide(&s, now()), Decision::wait_until(later(2), Why::BacksOff));
 }
 
-/// Without room on the chosen node the claim stayed there, and the scheduler waited for it to come back.
-#[test]
-fn a_claim_without_room_on_its_node_is_given_back_once_for_each_answer() {
-    let facts = Facts { topology: true, ..facts() };
-    let selected = |claim: &mut Value| {
-        claim["metadata"]["annotations"]["volume.kubernetes.io/selected-node"] = "node-1".into();
-    };
-    let mut s = fresh(&facts);
-    s.class = Some(Arc::new(class_with(|class| class["volumeBindingMode"] = "WaitForFirstConsumer".into())));
-    set_claim(&mut s, selected);
-    s.recorded = recorded(false);
-    s.creation = ended(State::Failed(failure("ResourceExhausted")), 2);
-    let step = decide(&s, now());
-    assert_eq!(step.why, Why::NoRoom);
-    assert!(matches!(step.actions.as_slice(), [Action::GiveBack { since, .. }] if *since == now()));
-    s.given_back = Some(now());
-    assert_eq!(decide(&s, now()), Decision::wait_until(later(2), Why::BacksOff), "the same node was chosen again");
-    set_claim(&mut s, |_| {});
-    assert_eq!(decide(&s, now()), Decision::rest(Why::WaitsForConsumer));
-}
-
 #[test]
 fn a_claim_is_kept_where_no_other_node_can_help() {
     let (placeless, places) = (facts(), Facts { topology: true, ..facts() });
     let node = "volume.kubernetes.io/selected-node";
-    for (facts, code, selected) in [
-        (&placeless, "ResourceExhausted", true),
-        (&places, "ResourceExhausted", false),
-        (&places, "Internal", true),
-        (&places, "SecretUnavailable", true),
-    ] {
+    for (facts, code, selected) in [(&placeless, "ResourceExhausted", true), (&places, "ResourceExhausted", false)] {
         let mut s = fresh(facts);
         if selected {
             set_claim(&mut s, |claim| claim["metadata"]["annotations"][node] = "node-1".into());
@@ -478,6 +454,26 @@ fn after_a_restart_a_half_deleted_volume_is_deleted_again_as_a_whole() {
 }
 
 #[test]
+fn a_full_node_is_given_back_to_the_scheduler_unless_something_may_have_been_made() {
+    let mut facts = facts();
+    let waits = |facts: &Facts, maybe_made: bool| {
+        let mut s = ClaimSnapshot { facts: &facts.clone(), ..fresh(facts) };
+        s.class = Some(Arc::new(class_with(|class| class["volumeBindingMode"] = "WaitForFirstConsumer".into())));
+        set_claim(&mut s, |claim| {
+            claim["metadata"]["annotations"]["volume.kubernetes.io/selected-node"] = "n1".into();
+        });
+        s.recorded = recorded(maybe_made);
+        s.creation = ended(State::Failed(failure("ResourceExhausted")), 4);
+        let step = decide(&s, now());
+        (step.why, matches!(step.actions.as_slice(), [Action::Reschedule(_)]))
+    };
+    assert_eq!(waits(&facts, false), (Why::BacksOff, false), "a driver without places is full everywhere");
+    facts.topology = true;
+    assert_eq!(waits(&facts, false), (Why::NoRoom, true));
+    assert_eq!(waits(&facts, true), (Why::BacksOff, false));
+}
+
+#[test]
 fn an_attached_volume_is_told_once_and_waits() {
     let facts = facts();
     let mut s = released(&facts);
@@ -567,8 +563,10 @@ fn a_released_volume_waits_for_the_record_of_its_claim() {
 #[derive(Debug, Clone, Copy)]
 enum Answer {
     Done,
-    /// The driver's last word, as the code table reads it: no volume of that name exists and none is being made.
+    /// The driver's last word about this call: it has made nothing. What an earlier one made is still there.
     Final,
+    /// A word about the request itself: a driver that had made the volume would have found it first.
+    Infeasible,
     /// The worst kind: done, and nobody knows.
     Uncertain,
 }
@@ -595,9 +593,10 @@ impl World {
             volume: if self.volume { View::Known(volume_with(|_| {})) } else { View::Absent },
             recorded: self.recorded.clone(),
             creation: self.creation.clone(),
-            given_back: None,
             cleanup: self.cleanup.clone(),
             owner: None,
+            cluster: Cluster::default(),
+            bid: None,
             told: self.told.clone(),
         }
     }
@@ -610,10 +609,19 @@ impl World {
             Action::Create { .. } => {
                 let recorded = self.recorded.as_mut().expect("no call before its record");
                 assert!(recorded.durable, "no call before its record is durable");
-                recorded.maybe_made = !matches!(answer, Answer::Final);
-                self.in_driver = !matches!(answer, Answer::Final);
+                // What `calls` concludes from the answer; what the driver has is not changed by a refusal.
+                recorded.maybe_made = match answer {
+                    Answer::Done | Answer::Uncertain => true,
+                    Answer::Final => recorded.maybe_made,
+                    Answer::Infeasible if self.in_driver => true,
+                    Answer::Infeasible => false,
+                };
+                self.in_driver |= matches!(answer, Answer::Done | Answer::Uncertain);
                 self.creation = record(match answer {
                     Answer::Done => State::Done(made()),
+                    // A driver that has the volume finds it before it judges the request.
+                    Answer::Infeasible if self.in_driver => State::Done(made()),
+                    Answer::Infeasible => State::Failed(failure("InvalidArgument")),
                     Answer::Final => State::Failed(failure("Internal")),
                     Answer::Uncertain => State::Uncertain(failure("DeadlineExceeded")),
                 });
@@ -627,7 +635,7 @@ impl World {
                 self.cleanup = Some(Record {
                     state: match answer {
                         Answer::Done => State::Done(handle),
-                        Answer::Final => State::Failed(failure("Internal")),
+                        Answer::Final | Answer::Infeasible => State::Failed(failure("Internal")),
                         Answer::Uncertain => State::Uncertain(failure("DeadlineExceeded")),
                     },
                     since: at,
@@ -656,7 +664,9 @@ proptest! {
     #[test]
     fn whatever_the_driver_answers_and_whenever_we_crash_or_the_claim_goes_deciding_ends_without_a_leak(
         answers in proptest::collection::vec(
-            prop_oneof![Just(Answer::Done), Just(Answer::Final), Just(Answer::Uncertain)], 0..6),
+            prop_oneof![
+                Just(Answer::Done), Just(Answer::Final), Just(Answer::Infeasible), Just(Answer::Uncertain),
+            ], 0..6),
         crashes in proptest::collection::btree_set(0..16_usize, 0..4),
         deleted_at in proptest::option::of(0..12_usize),
     ) {

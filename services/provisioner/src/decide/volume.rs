@@ -17,6 +17,7 @@ use stowage_runtime::operation::State;
 use super::{Action, DeletionSecret, Step, Why, call, is_running, tell};
 use crate::intent::SecretRef;
 use crate::journal::Trace;
+use crate::ownership;
 use crate::snapshot::VolumeSnapshot;
 
 /// What must happen to this volume next; `name` is its name even when nothing is known about it.
@@ -28,6 +29,9 @@ pub fn decide_volume(s: &VolumeSnapshot<'_>, name: &str, now: Timestamp) -> Step
     };
     if !is_ours(volume, &s.facts.driver) {
         return Decision::rest(Why::NotOurs);
+    }
+    if !ownership::is_here(volume, s.facts) {
+        return Decision::rest(Why::OtherNode);
     }
     if is_running(s.deletion.as_ref()) {
         return Decision::rest(Why::Calling);

@@ -23,15 +23,21 @@ fn secrets() -> impl Strategy<Value = SecretRefs> {
     })
 }
 
+fn places() -> impl Strategy<Value = Vec<Segments>> {
+    proptest::collection::vec(proptest::collection::btree_map(text(), text(), 0..3), 0..3)
+}
+
 prop_compose! {
     fn request()(
         bytes in 0..i64::MAX,
         modes in proptest::collection::vec(1..8_i32, 0..4),
         mount in proptest::option::of((text(), proptest::collection::vec(text(), 0..3))),
         parameters in proptest::collection::btree_map(text(), text(), 0..4),
+        places in proptest::option::of((places(), places())),
     ) -> Request {
         let mount = mount.map(|(fs_type, flags)| Mount { fs_type, flags });
-        Request { bytes, modes, mount, parameters }
+        let places = places.map(|(requisite, preferred)| Requirement { requisite, preferred });
+        Request { bytes, modes, mount, parameters, places }
     }
 }
 
@@ -70,8 +76,8 @@ proptest! {
 
 #[test]
 fn a_record_of_a_newer_version_is_refused_with_the_way_out() {
-    let error = Intent::decode(r#"{"v":2,"whatever":true}"#).unwrap_err();
-    assert_eq!(error.to_string(), "the record has version 2, this provisioner knows 1; run the newer one to settle it");
+    let error = Intent::decode(r#"{"v":3,"whatever":true}"#).unwrap_err();
+    assert_eq!(error.to_string(), "the record has version 3, this provisioner knows 2; run the newer one to settle it");
 }
 
 #[test]
@@ -85,4 +91,11 @@ fn the_values_of_secrets_are_in_the_call_and_not_in_the_record() {
     assert!(!intent.encode().contains("hunter2"));
     assert!(!format!("{call:?}").contains("hunter2"));
     assert!(intent.encode().contains(r#""provisioner":{"namespace":"kube-system","name":"keys"}"#));
+}
+
+#[test]
+fn a_record_without_places_is_one_that_older_provisioners_read() {
+    let claim = ClaimId { namespace: "shop".into(), name: "db".into(), uid: "u1".into() };
+    let intent = Intent::new(claim, "pvc-u1".into(), Request::default(), SecretRefs::default(), ClassPart::default());
+    assert!(intent.encode().starts_with(r#"{"v":1,"#) && !intent.encode().contains("places"));
 }

@@ -7,7 +7,7 @@ use crate::fixture::{DRIVER, VOLUME, claim_with, class_with, facts};
 use crate::intent::SecretRef;
 
 fn build_with(spoil_claim: impl FnOnce(&mut Value), spoil_class: impl FnOnce(&mut Value)) -> Result<Intent, Problem> {
-    build(&claim_with(spoil_claim), &class_with(spoil_class), &facts())
+    build(&claim_with(spoil_claim), &class_with(spoil_class), &facts(), &Cluster::default())
 }
 
 fn problem(spoil_claim: impl FnOnce(&mut Value), spoil_class: impl FnOnce(&mut Value)) -> String {
@@ -47,7 +47,7 @@ fn every_access_mode_becomes_a_capability() {
 #[test]
 fn a_driver_with_finer_modes_is_told_more() {
     let facts = Facts { finer_modes: true, ..facts() };
-    let intent = build(&claim_with(|_| {}), &class_with(|_| {}), &facts).unwrap();
+    let intent = build(&claim_with(|_| {}), &class_with(|_| {}), &facts, &Cluster::default()).unwrap();
     assert_eq!(intent.request.modes, [7]);
 }
 
@@ -56,17 +56,18 @@ fn the_volume_is_named_as_the_flags_say() {
     let mut facts = facts();
     facts.options.volume_name_prefix = "vol".into();
     facts.options.volume_name_uuid_length = Some(10);
-    let intent = build(&claim_with(|_| {}), &class_with(|_| {}), &facts).unwrap();
+    let intent = build(&claim_with(|_| {}), &class_with(|_| {}), &facts, &Cluster::default()).unwrap();
     assert_eq!(intent.volume, "vol-7c9e667974");
     facts.options.volume_name_prefix.clear();
-    assert_eq!(build(&claim_with(|_| {}), &class_with(|_| {}), &facts), Err(Problem::NameVolume));
+    assert_eq!(build(&claim_with(|_| {}), &class_with(|_| {}), &facts, &Cluster::default()), Err(Problem::NameVolume));
 }
 
 #[test]
 fn extra_metadata_names_claim_and_volume() {
     let mut facts = facts();
     facts.options.extra_create_metadata = true;
-    let parameters = build(&claim_with(|_| {}), &class_with(|_| {}), &facts).unwrap().request.parameters;
+    let parameters =
+        build(&claim_with(|_| {}), &class_with(|_| {}), &facts, &Cluster::default()).unwrap().request.parameters;
     assert_eq!(parameters["csi.storage.k8s.io/pvc/name"], "db");
     assert_eq!(parameters["csi.storage.k8s.io/pvc/namespace"], "shop");
     assert_eq!(parameters["csi.storage.k8s.io/pv/name"], VOLUME);
@@ -78,7 +79,7 @@ fn the_file_system_comes_from_the_class_else_from_the_flag() {
     let fs_type = |class: &StorageClass| {
         let mut facts = facts();
         facts.options.default_fstype = "xfs".into();
-        build(&claim_with(|_| {}), class, &facts).unwrap().request.mount.unwrap().fs_type
+        build(&claim_with(|_| {}), class, &facts, &Cluster::default()).unwrap().request.mount.unwrap().fs_type
     };
     assert_eq!(fs_type(&class_with(|_| {})), "ext4");
     assert_eq!(fs_type(&class_with(|class| class["parameters"] = json!({ "FsType": "btrfs" }))), "btrfs");
@@ -136,7 +137,7 @@ fn what_cannot_be_provisioned_names_the_field_the_value_and_the_way_out() {
 #[test]
 fn a_driver_that_cannot_create_is_named() {
     let facts = Facts { creates: false, ..facts() };
-    let error = build(&claim_with(|_| {}), &class_with(|_| {}), &facts).unwrap_err();
+    let error = build(&claim_with(|_| {}), &class_with(|_| {}), &facts, &Cluster::default()).unwrap_err();
     assert_eq!(error, Problem::FindCapability { driver: DRIVER.into() });
 }
 

@@ -2,6 +2,7 @@ use std::collections::BTreeMap;
 
 use crate::fixture::{DRIVER, HANDLE, UID, VOLUME, claim, claim_with, class_with, facts, intent, made};
 use crate::request;
+use crate::requirement::Cluster;
 
 use super::*;
 
@@ -59,7 +60,7 @@ fn secrets_are_referred_to_where_each_is_used() {
             "csi.storage.k8s.io/node-stage-secret-name": "stage", "csi.storage.k8s.io/node-stage-secret-namespace": "ns",
         });
     });
-    let intent = request::build(&claim(), &class, &facts()).unwrap();
+    let intent = request::build(&claim(), &class, &facts(), &Cluster::default()).unwrap();
     let body = body(&claim(), &intent, &made(), &facts());
     let all = json!({ "namespace": "ns", "name": "all" });
     let csi = &body["spec"]["csi"];
@@ -79,7 +80,7 @@ fn secrets_are_referred_to_where_each_is_used() {
 #[test]
 fn a_block_volume_has_no_file_system() {
     let claim = claim_with(|claim| claim["spec"]["volumeMode"] = "Block".into());
-    let intent = request::build(&claim, &class_with(|_| {}), &facts()).unwrap();
+    let intent = request::build(&claim, &class_with(|_| {}), &facts(), &Cluster::default()).unwrap();
     let body = body(&claim, &intent, &made(), &facts());
     assert_eq!(body["spec"]["volumeMode"], "Block");
     assert!(body["spec"]["csi"].get("fsType").is_none());

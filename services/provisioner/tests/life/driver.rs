@@ -5,11 +5,13 @@ use std::sync::{Arc, Mutex};
 
 use stowage_csi::v1::controller_server::{Controller, ControllerServer};
 use stowage_csi::v1::identity_server::{Identity, IdentityServer};
+use stowage_csi::v1::node_server::{Node, NodeServer};
 use stowage_csi::v1::{
     ControllerGetCapabilitiesRequest, ControllerGetCapabilitiesResponse, ControllerServiceCapability,
     CreateVolumeRequest, CreateVolumeResponse, DeleteVolumeRequest, DeleteVolumeResponse, GetPluginCapabilitiesRequest,
-    GetPluginCapabilitiesResponse, GetPluginInfoRequest, GetPluginInfoResponse, PluginCapability, ProbeRequest,
-    ProbeResponse, Volume, controller_service_capability, plugin_capability,
+    GetPluginCapabilitiesResponse, GetPluginInfoRequest, GetPluginInfoResponse, NodeGetInfoRequest,
+    NodeGetInfoResponse, PluginCapability, ProbeRequest, ProbeResponse, Topology, TopologyRequirement, Volume,
+    controller_service_capability, plugin_capability,
 };
 use stowage_csi::{Channel, Connector, connect};
 use tonic::service::Routes;
@@ -37,17 +39,35 @@ struct State {
     next: VecDeque<Next>,
     calls: Vec<&'static str>,
     seen_secrets: BTreeMap<String, String>,
-    knows_places: bool,
+    /// Set for a driver whose volumes are on one node.
+    node: Option<String>,
+    asked_for: Vec<TopologyRequirement>,
+}
+
+/// The topology key of drivers with places.
+pub const KEY: &str = "test.csi.example/node";
+
+fn place(node: &str) -> Topology {
+    Topology { segments: BTreeMap::from([(KEY.to_owned(), node.to_owned())]) }
 }
 
 impl Driver {
-    pub fn next(&self, next: Next) {
-        self.0.lock().unwrap().next.push_back(next);
+    /// The driver of one node.
+    pub fn on(node: &str) -> Self {
+        let driver = Self::default();
+        driver.0.lock().unwrap().node = Some(node.to_owned());
+        driver
     }
 
-    /// From now on the driver says that its volumes are not reachable from everywhere.
-    pub fn know_places(&self) {
-        self.0.lock().unwrap().knows_places = true;
+    /// The places the last CreateVolume asked for, best first.
+    pub fn asked_for(&self) -> Vec<String> {
+        let state = self.0.lock().unwrap();
+        let places = state.asked_for.last().map(|asked| asked.preferred.clone()).unwrap_or_default();
+        places.iter().map(|place| place.segments[KEY].clone()).collect()
+    }
+
+    pub fn next(&self, next: Next) {
+        self.0.lock().unwrap().next.push_back(next);
     }
 
     pub fn volumes(&self) -> Vec<String> {
@@ -65,7 +85,9 @@ impl Driver {
 
 impl Connector for Driver {
     fn connect(&self, _endpoint: &str) -> Result<Channel, connect::Error> {
-        let routes = Routes::new(IdentityServer::new(self.clone())).add_service(ControllerServer::new(self.clone()));
+        let routes = Routes::new(IdentityServer::new(self.clone()))
+            .add_service(ControllerServer::new(self.clone()))
+            .add_service(NodeServer::new(self.clone()));
         Ok(Channel::in_process(routes))
     }
 }
@@ -88,12 +110,11 @@ impl Identity for Driver {
         _: Request<GetPluginCapabilitiesRequest>,
     ) -> Result<Response<GetPluginCapabilitiesResponse>, Status> {
         use plugin_capability::{Service, Type, service};
-        let mut services = vec![service::Type::ControllerService];
-        services.extend(self.0.lock().unwrap().knows_places.then_some(service::Type::VolumeAccessibilityConstraints));
-        let capability = |service: service::Type| PluginCapability {
-            r#type: Some(Type::Service(Service { r#type: service.into() })),
-        };
-        let capabilities = services.into_iter().map(capability).collect();
+        let mut kinds = vec![service::Type::ControllerService];
+        kinds.extend(self.0.lock().unwrap().node.as_ref().map(|_| service::Type::VolumeAccessibilityConstraints));
+        let capability =
+            |kind: service::Type| PluginCapability { r#type: Some(Type::Service(Service { r#type: kind.into() })) };
+        let capabilities = kinds.into_iter().map(capability).collect();
         Ok(Response::new(GetPluginCapabilitiesResponse { capabilities }))
     }
 }
@@ -120,6 +141,7 @@ impl Controller for Driver {
             let mut state = self.0.lock().unwrap();
             state.calls.push("CreateVolume");
             state.seen_secrets = request.secrets;
+            state.asked_for.extend(request.accessibility_requirements.clone());
             let next = state.next.pop_front();
             let bytes = match next {
                 Some(Next::Fails(code, message)) => return Err(Status::new(code, message)),
@@ -131,7 +153,9 @@ impl Controller for Driver {
         if let Some(Next::DoneAndSilent) = next {
             std::future::pending::<()>().await;
         }
-        let volume = Volume { volume_id: request.name, capacity_bytes: bytes, ..Default::default() };
+        let accessible_topology = self.0.lock().unwrap().node.iter().map(|node| place(node)).collect();
+        let volume =
+            Volume { volume_id: request.name, capacity_bytes: bytes, accessible_topology, ..Default::default() };
         Ok(Response::new(CreateVolumeResponse { volume: Some(volume) }))
     }
 
@@ -143,5 +167,14 @@ impl Controller for Driver {
         state.calls.push("DeleteVolume");
         state.volumes.remove(&request.into_inner().volume_id);
         Ok(Response::new(DeleteVolumeResponse {}))
+    }
+}
+
+#[tonic::async_trait]
+impl Node for Driver {
+    async fn node_get_info(&self, _: Request<NodeGetInfoRequest>) -> Result<Response<NodeGetInfoResponse>, Status> {
+        let node_id = self.0.lock().unwrap().node.clone().unwrap_or_default();
+        let accessible_topology = Some(place(&node_id));
+        Ok(Response::new(NodeGetInfoResponse { node_id, accessible_topology, ..Default::default() }))
     }
 }

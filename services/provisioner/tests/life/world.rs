@@ -109,7 +109,12 @@ impl World {
     }
 
     pub fn start(&self, options: Options) -> Running {
-        let mut context = Context::real(self.counted(), Arc::new(self.driver.clone()), "test");
+        self.start_beside(self.driver.clone(), options)
+    }
+
+    /// A provisioner beside a driver of its own.
+    pub fn start_beside(&self, driver: Driver, options: Options) -> Running {
+        let mut context = Context::real(self.counted(), Arc::new(driver), "test");
         context.clock = Arc::new(PausedClock(self.begin));
         let task = tokio::spawn(provisioner::run(context.clone(), options));
         Running { context, task }
@@ -155,6 +160,18 @@ impl World {
         });
         let claim = self.send(Method::POST, "/api/v1/namespaces/default/persistentvolumeclaims", body).await;
         format!("pvc-{}", claim["metadata"]["uid"].as_str().unwrap())
+    }
+
+    /// The scheduler's choice; `null` takes it back.
+    pub async fn select_node(&self, claim: &str, node: Value) {
+        let path = format!("/api/v1/namespaces/default/persistentvolumeclaims/{claim}");
+        let body = json!({ "metadata": { "annotations": { "volume.kubernetes.io/selected-node": node } } });
+        self.send(Method::PATCH, &path, body).await;
+    }
+
+    pub async fn selected_node(&self, claim: &str) -> Value {
+        let claim = self.get(&format!("/api/v1/namespaces/default/persistentvolumeclaims/{claim}")).await;
+        claim["metadata"]["annotations"]["volume.kubernetes.io/selected-node"].clone()
     }
 
     /// Deletes a claim for good, its protection finalizer included.

@@ -1,60 +1,65 @@
-use stowage_model::access_mode::AccessModes;
-use stowage_model::annotations;
+use jiff::Timestamp;
+
 use stowage_model::matching::{self, Place};
-use stowage_model::object::Key;
 use stowage_model::phase::ClaimPhase;
-use stowage_model::quantity::Quantity;
-use stowage_model::{Claim, Pod, Volume, finalizers};
+use stowage_model::{Volume, finalizers, migration};
 use stowage_runtime::cache::View;
 use stowage_runtime::events::Note;
 
-use crate::snapshot::ClaimSnapshot;
+use crate::snapshot::{ClaimSnapshot, Owner};
 
-use super::{ClaimAction, Decision, Waiting, Why};
-
-/// The pair that is being bound.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Pair {
-    pub claim: Key,
-    pub volume: String,
-}
-
-/// A claim's status as it should be.
-#[derive(Debug, Clone, PartialEq)]
-pub struct Status {
-    pub phase: ClaimPhase,
-    pub access_modes: AccessModes,
-    pub capacity: Option<Quantity>,
-    pub attributes_class: Option<String>,
-}
+use super::bind::bind;
+use super::provision::provision;
+use super::status::{self, Status, Unbound};
+use super::{ClaimAction, ClaimTidy, Decision, Source, Waiting, Why};
 
 /// What must happen to this claim next, and why.
-pub fn decide(s: &ClaimSnapshot) -> Decision<ClaimAction> {
+pub fn decide(s: &ClaimSnapshot, now: Timestamp) -> Decision<ClaimAction> {
     let claim = &*s.claim;
+    if s.rules.controllers.ephemeral && s.rules.collect && s.owner == Owner::Gone && !claim.meta.is_deleting() {
+        return Decision::act([ClaimAction::Collect], Why::Ephemeral);
+    }
     if let Some(decision) = protection(s) {
         return decision;
     }
+    let decision = if s.rules.controllers.binder { binding(s, now) } else { unbinding_status(s, now) };
+    if !decision.actions.is_empty() || !matches!(decision.why, Why::Settled) {
+        return decision;
+    }
+    expansion(s).unwrap_or(decision)
+}
+
+fn binding(s: &ClaimSnapshot, now: Timestamp) -> Decision<ClaimAction> {
+    let claim = &*s.claim;
     if claim.is_bind_completed() {
-        return bound(s);
+        return bound(s, now);
     }
     // Nothing is made for a claim on its way out; an unbound claim is deletable at any time.
     if claim.meta.is_deleting() && !claim.names_volume() {
         return Decision::rest(Why::Deleting);
     }
-    if claim.names_volume() { named(s) } else { unbound(s) }
+    if claim.names_volume() { named(s, now) } else { unbound(s, now) }
 }
 
-fn unbound(s: &ClaimSnapshot) -> Decision<ClaimAction> {
+/// Without the binder only the `Unused` condition is ours.
+fn unbinding_status(s: &ClaimSnapshot, now: Timestamp) -> Decision<ClaimAction> {
+    match status::change(s, Status::of(&s.claim), None, now) {
+        Some(change) => Decision::act([ClaimAction::Status(Box::new(change))], Why::Settled),
+        None => Decision::rest(Why::Settled),
+    }
+}
+
+fn unbound(s: &ClaimSnapshot, now: Timestamp) -> Decision<ClaimAction> {
     let claim = &*s.claim;
     let delayed = match matching::delays_binding(claim, s.class.as_deref()) {
         Ok(delayed) => delayed,
-        Err(error) => return unmatchable(s, &error),
+        Err(error) => return unmatchable(s, &error, now),
     };
     let place = if delayed { Place::Undecided } else { Place::Anywhere };
     match matching::smallest_fit(volumes(s), claim, place) {
-        Ok(Some(volume)) => return bind(claim, volume),
+        Ok(Some(volume)) => return bind(s, volume, now),
         Ok(None) => {}
-        Err(error) => return unmatchable(s, &error),
+        Err(error) => return unmatchable(s, &error, now),
     }
     match &s.default_class {
         Some(class) if !claim.has_class() => {
@@ -63,35 +68,31 @@ fn unbound(s: &ClaimSnapshot) -> Decision<ClaimAction> {
         _ => {}
     }
     if delayed && claim.selected_node().is_none() {
-        return wait(s, consumer_note(s), Waiting::FirstConsumer);
+        return pending(s, Some(consumer_note(s)), None, Waiting::FirstConsumer, now);
     }
     if !claim.class_name().is_empty() {
-        return provision(s);
+        return provision(s, now);
     }
-    let summary = matching::explain(volumes(s), claim, place);
-    let text = format!("no persistent volumes available for this claim and no storage class is set ({summary})");
-    wait(s, Note::normal("FailedBinding", text), Waiting::Volume)
+    let text = format!("no persistent volumes available for this claim and no storage class is set ({})", s.misfits);
+    let note = Note::normal("FailedBinding", text);
+    pending(s, Some(note), Some(Unbound::NoFittingVolume), Waiting::Volume, now)
 }
 
 fn volumes(s: &ClaimSnapshot) -> impl Iterator<Item = &Volume> {
     s.candidates.iter().map(AsRef::as_ref)
 }
 
-fn unmatchable(s: &ClaimSnapshot, error: &matching::Error) -> Decision<ClaimAction> {
+fn unmatchable(s: &ClaimSnapshot, error: &matching::Error, now: Timestamp) -> Decision<ClaimAction> {
     let mut text = error.to_string();
     if let Some(source) = std::error::Error::source(error) {
         text = format!("{text}: {source}");
     }
-    tell(s, Note::warning("FailedBinding", text), Why::Waiting(Waiting::Volume))
+    pending(s, Some(Note::warning("FailedBinding", text)), Some(Unbound::InvalidClaim), Waiting::Class, now)
 }
 
 fn consumer_note(s: &ClaimSnapshot) -> Note {
-    let waiting: Vec<&str> = s
-        .pods
-        .iter()
-        .filter(|pod| !pod.is_terminal() && !pod.is_scheduled())
-        .map(|pod| pod.meta.name.as_str())
-        .collect();
+    let waiting = s.pods.iter().filter(|pod| !pod.is_terminated() && !pod.is_scheduled());
+    let waiting: Vec<&str> = waiting.map(|pod| pod.meta.name.as_str()).collect();
     if waiting.is_empty() {
         Note::normal("WaitForFirstConsumer", "waiting for first consumer to be created before binding")
     } else {
@@ -99,176 +100,155 @@ fn consumer_note(s: &ClaimSnapshot) -> Note {
     }
 }
 
-fn provision(s: &ClaimSnapshot) -> Decision<ClaimAction> {
-    let claim = &*s.claim;
-    if !s.provisioning {
-        return Decision::rest(Why::Waiting(Waiting::Volume));
-    }
-    let Some(class) = &s.class else {
-        let name = claim.class_name();
-        let text = format!(
-            "storageclass.storage.k8s.io {name:?} not found: create it, or name another in spec.storageClassName"
-        );
-        return tell(s, Note::warning("ProvisioningFailed", text), Why::Waiting(Waiting::Class));
-    };
-    let provisioner = class.provisioner.as_str();
-    if provisioner.starts_with("kubernetes.io/") || provisioner.is_empty() {
-        let summary = matching::explain(volumes(s), claim, Place::Anywhere);
-        let text = format!(
-            "class {:?} has provisioner {provisioner:?}, which makes no volumes: create a fitting PersistentVolume ({summary})",
-            class.meta.name,
-        );
-        return tell(s, Note::warning("ProvisioningFailed", text), Why::Waiting(Waiting::Class));
-    }
-    if claim.meta.annotation(annotations::STORAGE_PROVISIONER) != Some(provisioner) {
-        return Decision::act([ClaimAction::AskProvisioner { provisioner: provisioner.to_owned() }], Why::Provision);
-    }
-    let text = format!(
-        "Waiting for a volume to be created either by the external provisioner '{provisioner}' or manually by the \
-         system administrator. If volume creation is delayed, please verify that the provisioner is running and \
-         correctly registered."
-    );
-    tell(s, Note::normal("ExternalProvisioning", text), Why::Waiting(Waiting::Provisioner))
-}
-
 /// The claim names a volume, by its user's wish or because binding was interrupted.
-fn named(s: &ClaimSnapshot) -> Decision<ClaimAction> {
+fn named(s: &ClaimSnapshot, now: Timestamp) -> Decision<ClaimAction> {
     let claim = &*s.claim;
     let volume = match &s.named {
         View::Unknown => return Decision::rest(Why::Unknown),
-        View::Absent => return pending(s, None, Waiting::NamedVolume),
+        View::Absent => return pending(s, None, Some(Unbound::VolumeNotFound), Waiting::NamedVolume, now),
         View::Known(volume) => volume,
     };
-    if volume.spec.claim_ref.is_none() {
+    if volume.is_bound_to(claim) {
+        return bind(s, volume, now);
+    }
+    let Some(held) = &volume.spec.claim_ref else {
         return match matching::satisfies(volume, claim) {
-            Ok(()) => bind(claim, volume),
+            Ok(()) => bind(s, volume, now),
             Err(misfit) => {
-                let text =
-                    format!("cannot bind to the volume named in spec.volumeName: {}", misfit.describe(volume, claim));
-                pending(s, Some(Note::warning("VolumeMismatch", text)), Waiting::NamedVolume)
+                let why = misfit.describe(volume, claim);
+                let text = format!("cannot bind to the volume named in spec.volumeName: {why}");
+                let note = Note::warning("VolumeMismatch", text);
+                pending(s, Some(note), Some(Unbound::VolumeMismatch), Waiting::NamedVolume, now)
             }
         };
+    };
+    let text = format!("volume {:?} already bound to claim {}", volume.meta.name, held.key());
+    let note = Note::warning("FailedBinding", text);
+    if claim.is_bound_by_controller() {
+        // Somebody took the mark of a completed binding away: nothing is known about the status.
+        return tell(s, note, Why::Waiting(Waiting::NamedVolume));
     }
-    if volume.is_bound_to(claim) {
-        return bind(claim, volume);
-    }
-    let holder = volume.spec.claim_ref.as_ref().map(|reference| reference.key().to_string()).unwrap_or_default();
-    let text = format!("volume {:?} already bound to claim {holder}", volume.meta.name);
-    pending(s, Some(Note::warning("FailedBinding", text)), Waiting::NamedVolume)
+    pending(s, Some(note), Some(Unbound::VolumeTaken), Waiting::NamedVolume, now)
 }
 
 /// Binding was completed once; the volume must still agree.
-fn bound(s: &ClaimSnapshot) -> Decision<ClaimAction> {
+fn bound(s: &ClaimSnapshot, now: Timestamp) -> Decision<ClaimAction> {
     let claim = &*s.claim;
     let name = &claim.spec.volume_name;
     match &s.named {
         View::Unknown => Decision::rest(Why::Unknown),
-        View::Known(volume) if volume.spec.claim_ref.is_none() => bind(claim, volume),
-        View::Known(volume) if volume.spec.claim_ref.as_ref().is_some_and(|held| held.uid == claim.meta.uid) => {
-            bind(claim, volume)
+        View::Known(volume) if volume.spec.claim_ref.as_ref().is_none_or(|held| held.uid == claim.meta.uid) => {
+            bind(s, volume, now)
         }
-        View::Known(_) => lost(s, Note::warning("ClaimMisbound", format!("volume {name:?} is bound to another claim"))),
-        View::Absent if name.is_empty() => {
-            lost(s, Note::warning("ClaimLost", "the bound claim has lost its spec.volumeName; its data may be lost"))
+        View::Known(_) => {
+            lost(s, Note::warning("ClaimMisbound", format!("volume {name:?} is bound to another claim")), now)
         }
-        View::Absent => {
-            lost(s, Note::warning("ClaimLost", format!("volume {name:?} is gone although the claim is bound to it")))
-        }
+        View::Absent if name.is_empty() => lost(
+            s,
+            Note::warning("ClaimLost", "the bound claim has lost its spec.volumeName; its data may be lost"),
+            now,
+        ),
+        View::Absent => lost(
+            s,
+            Note::warning("ClaimLost", format!("volume {name:?} is gone although the claim is bound to it")),
+            now,
+        ),
     }
 }
 
-/// The next missing write of a binding: the volume's pointer is written and answered before the claim's.
-fn bind(claim: &Claim, volume: &Volume) -> Decision<ClaimAction> {
-    let why = Why::Bind(Pair { claim: claim.meta.key(), volume: volume.meta.name.clone() });
-    let name = volume.meta.name.clone();
-    let reserved =
-        volume.spec.claim_ref.as_ref().is_some_and(|held| held.uid == claim.meta.uid && held.key() == claim.meta.key());
-    if !reserved {
-        return Decision::act([ClaimAction::Reserve { volume: name, marked: !volume.is_bound_to(claim) }], why);
-    }
-    if claim.spec.volume_name != name || !claim.is_bind_completed() {
-        let marked = claim.spec.volume_name != name && !claim.is_bound_by_controller();
-        return Decision::act([ClaimAction::Complete { volume: name, marked }], why);
-    }
-    let wanted = status_bound(claim, volume);
-    if wanted == status_of(claim) {
-        return Decision::rest(Why::Settled);
-    }
-    Decision::act([ClaimAction::Status(Box::new(wanted))], why)
-}
-
-fn status_bound(claim: &Claim, volume: &Volume) -> Status {
-    let current = status_of(claim);
-    if current.phase == ClaimPhase::Bound {
-        // Once bound, the capacity belongs to the resizer and the node.
-        return Status { access_modes: volume.spec.access_modes, ..current };
-    }
-    let before_resize = volume.meta.annotation(annotations::PRE_RESIZE_CAPACITY).and_then(|text| text.parse().ok());
-    Status {
-        phase: ClaimPhase::Bound,
-        access_modes: volume.spec.access_modes,
-        capacity: before_resize.or(volume.spec.capacity),
-        attributes_class: volume.spec.volume_attributes_class_name.clone().filter(|name| !name.is_empty()),
-    }
-}
-
-fn status_of(claim: &Claim) -> Status {
-    Status {
-        phase: claim.status.phase,
-        access_modes: claim.status.access_modes,
-        capacity: claim.status.capacity.storage,
-        attributes_class: claim.status.current_volume_attributes_class_name.clone().filter(|name| !name.is_empty()),
-    }
-}
-
-fn cleared(phase: ClaimPhase) -> Status {
-    Status { phase, access_modes: AccessModes::default(), capacity: None, attributes_class: None }
-}
-
-fn lost(s: &ClaimSnapshot, note: Note) -> Decision<ClaimAction> {
+fn lost(s: &ClaimSnapshot, note: Note, now: Timestamp) -> Decision<ClaimAction> {
     if s.claim.status.phase == ClaimPhase::Lost {
         return Decision::rest(Why::Lost);
     }
-    Decision::act([ClaimAction::Status(Box::new(cleared(ClaimPhase::Lost))), ClaimAction::Tell(note)], Why::Lost)
+    let change = status::change(s, Status::cleared(ClaimPhase::Lost), None, now);
+    let status = change.into_iter().map(|change| ClaimAction::Status(Box::new(change)));
+    let tell = ClaimAction::Tell(Source::Binder, note);
+    Decision::act(status.chain([tell]).collect::<Vec<_>>(), Why::Lost)
 }
 
-fn wait(s: &ClaimSnapshot, note: Note, waiting: Waiting) -> Decision<ClaimAction> {
-    pending(s, Some(note), waiting)
-}
-
-fn pending(s: &ClaimSnapshot, note: Option<Note>, waiting: Waiting) -> Decision<ClaimAction> {
-    let wanted = cleared(ClaimPhase::Pending);
-    let mut actions = Vec::new();
-    if wanted != status_of(&s.claim) {
-        actions.push(ClaimAction::Status(Box::new(wanted)));
-    }
-    if let Some(note) = note
-        && s.told.as_ref() != Some(&note)
-    {
-        actions.push(ClaimAction::Tell(note));
-    }
+/// The claim has nothing; people are told when the reason changes, and its condition when the kind of reason does.
+pub fn pending(
+    s: &ClaimSnapshot,
+    note: Option<Note>,
+    unbound: Option<Unbound>,
+    waiting: Waiting,
+    now: Timestamp,
+) -> Decision<ClaimAction> {
+    let change = status::change(s, Status::cleared(ClaimPhase::Pending), unbound, now);
+    let mut actions: Vec<ClaimAction> =
+        change.into_iter().map(|change| ClaimAction::Status(Box::new(change))).collect();
+    let note = note.filter(|note| s.told.binder.as_ref() != Some(note));
+    actions.extend(note.map(|note| ClaimAction::Tell(Source::Binder, note)));
     Decision::act(actions, Why::Waiting(waiting))
 }
 
-fn tell(s: &ClaimSnapshot, note: Note, why: Why) -> Decision<ClaimAction> {
-    if s.told.as_ref() == Some(&note) {
+pub fn tell(s: &ClaimSnapshot, note: Note, why: Why) -> Decision<ClaimAction> {
+    if s.told.binder.as_ref() == Some(&note) {
         return Decision::rest(why);
     }
-    Decision::act([ClaimAction::Tell(note)], why)
+    Decision::act([ClaimAction::Tell(Source::Binder, note)], why)
 }
 
-/// A claim stays while a pod on a node uses it, whoever asked for its deletion.
+/// A claim stays while a pod on a node uses it, whoever asked for its deletion. Annotations of migration ride on the
+/// same write.
 fn protection(s: &ClaimSnapshot) -> Option<Decision<ClaimAction>> {
-    let meta = &s.claim.meta;
+    let claim = &*s.claim;
+    let (meta, rules) = (&claim.meta, &s.rules);
     let protected = meta.has_finalizer(finalizers::CLAIM_PROTECTION);
-    if meta.is_deleting() {
-        return (protected && !s.pods.iter().any(|pod| uses(pod, &s.claim)))
-            .then(|| Decision::act([ClaimAction::Unprotect], Why::Protection));
+    if rules.controllers.claim_protection && meta.is_deleting() && protected {
+        let held = s.pods.iter().any(|pod| status::holds(pod, claim));
+        return (!held).then(|| Decision::act([ClaimAction::Unprotect], Why::Protection));
     }
-    (!protected).then(|| Decision::act([ClaimAction::Protect], Why::Protection))
+    let tidy = ClaimTidy {
+        migrated_to: claim.storage_provisioner().filter(|_| rules.controllers.binder).and_then(|provisioner| {
+            let current = meta.annotation(stowage_model::annotations::MIGRATED_TO);
+            migration_change(provisioner, current)
+        }),
+        protect: rules.controllers.claim_protection && !meta.is_deleting() && !protected,
+    };
+    let why = if tidy.protect { Why::Protection } else { Why::Migration };
+    (tidy != ClaimTidy::default()).then(|| Decision::act([ClaimAction::Tidy(tidy)], why))
 }
 
-/// Whether the pod keeps the claim from going: placed on a node and referring to it, even when it has ended.
-pub fn uses(pod: &Pod, claim: &Claim) -> bool {
-    pod.is_scheduled() && pod.meta.namespace == claim.meta.namespace && pod.claims().any(|key| key == claim.meta.key())
+/// What must become of the annotation that names the driver in place of the provisioner.
+pub fn migration_change(provisioner: &str, current: Option<&str>) -> Option<Option<&'static str>> {
+    match (migration::driver_of(provisioner), current) {
+        (Some(driver), current) if current != Some(driver) => Some(Some(driver)),
+        // A claim whose class was translated names the driver itself: that is no migration taken back.
+        (None, Some(current)) if !current.is_empty() && current != provisioner => Some(None),
+        _ => None,
+    }
+}
+
+/// Growing is somebody else's work; people are told whose, and a volume whose plugin a driver has taken over is handed
+/// to that driver's resizer.
+fn expansion(s: &ClaimSnapshot) -> Option<Decision<ClaimAction>> {
+    let claim = &*s.claim;
+    if !s.rules.controllers.expander || claim.status.phase != ClaimPhase::Bound || claim.meta.is_deleting() {
+        return None;
+    }
+    let View::Known(volume) = &s.named else { return None };
+    if volume.spec.claim_ref.as_ref().is_none_or(|held| held.uid != claim.meta.uid) {
+        return None;
+    }
+    let grown = claim.requested() > claim.status.capacity.storage.unwrap_or_default();
+    let interrupted = volume.meta.annotation(stowage_model::annotations::PRE_RESIZE_CAPACITY).is_some();
+    if !grown && !interrupted {
+        return None;
+    }
+    let driver = migration::driver_of_source(volume);
+    let who =
+        driver.or_else(|| volume.spec.csi.as_ref().map(|csi| csi.driver.as_str())).unwrap_or("the volume's plugin");
+    let text = format!("waiting for an external resizer of {who} to expand the claim to {}", claim.requested());
+    let note = Note::normal("ExternalExpanding", text);
+    let mut actions = Vec::new();
+    if s.told.expander.as_ref() != Some(&note) {
+        actions.push(ClaimAction::Tell(Source::Expander, note));
+    }
+    if let Some(resizer) = driver
+        && claim.meta.annotation(stowage_model::annotations::STORAGE_RESIZER) != Some(resizer)
+    {
+        actions.push(ClaimAction::NameResizer { resizer });
+    }
+    Some(Decision::act(actions, Why::Expansion))
 }

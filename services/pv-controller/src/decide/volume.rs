@@ -1,38 +1,43 @@
-use stowage_model::annotations;
+use jiff::Timestamp;
+
 use stowage_model::phase::{ReclaimPolicy, VolumePhase};
-use stowage_model::{Claim, Volume, finalizers};
+use stowage_model::{Claim, Volume, finalizers, migration};
 use stowage_runtime::cache::View;
 use stowage_runtime::events::Note;
 
 use crate::snapshot::VolumeSnapshot;
 
-use super::{Decision, VolumeAction, Why};
+use super::claim::migration_change;
+use super::reclaim::{is_released, reclaim};
+use super::{Decision, VolumeAction, VolumeTidy, Why};
 
-/// What must happen to this volume next, and why. Upstream's order: protection apart, then the claim reference.
-pub fn decide(s: &VolumeSnapshot) -> Decision<VolumeAction> {
-    let volume = &*s.volume;
-    if let Some(decision) = protection(volume) {
+/// What must happen to this volume next, and why. Upstream's order: metadata, then the claim reference.
+pub fn decide(s: &VolumeSnapshot, now: Timestamp) -> Decision<VolumeAction> {
+    if let Some(decision) = metadata(s) {
         return decision;
     }
+    if !s.rules.controllers.binder {
+        return Decision::rest(Why::Off);
+    }
+    let volume = &*s.volume;
     let Some(reference) = &volume.spec.claim_ref else { return phase(volume, VolumePhase::Available) };
     if reference.uid.is_empty() {
         return phase(volume, VolumePhase::Available);
     }
     match &s.claim {
         View::Unknown => Decision::rest(Why::Unknown),
-        View::Absent => released(s),
-        View::Known(claim) if claim.meta.uid != reference.uid => released(s),
-        View::Known(claim) => referring(s, claim),
+        View::Known(claim) if claim.meta.uid == reference.uid => referring(s, claim, now),
+        View::Absent | View::Known(_) => released(s, Why::ClaimGone, now),
     }
 }
 
-fn referring(s: &VolumeSnapshot, claim: &Claim) -> Decision<VolumeAction> {
+fn referring(s: &VolumeSnapshot, claim: &Claim, now: Timestamp) -> Decision<VolumeAction> {
     let volume = &*s.volume;
     if claim.spec.volume_name == volume.meta.name {
         return phase(volume, VolumePhase::Bound);
     }
     if claim.names_volume() {
-        return elsewhere(s);
+        return elsewhere(s, now);
     }
     if claim.spec.volume_mode != volume.spec.volume_mode {
         let text = format!(
@@ -49,67 +54,19 @@ fn referring(s: &VolumeSnapshot, claim: &Claim) -> Decision<VolumeAction> {
 }
 
 /// The claim found another volume: what was made for it is not needed, what a user made is free again.
-fn elsewhere(s: &VolumeSnapshot) -> Decision<VolumeAction> {
+fn elsewhere(s: &VolumeSnapshot, now: Timestamp) -> Decision<VolumeAction> {
     let volume = &*s.volume;
-    if volume.meta.annotation(annotations::PROVISIONED_BY).is_some()
-        && volume.spec.reclaim_policy == ReclaimPolicy::Delete
-    {
-        if !is_released(volume) {
-            return Decision::act([VolumeAction::Release], Why::ClaimElsewhere);
-        }
-        return reclaim(s);
+    if volume.provisioned_by().is_some() && volume.spec.reclaim_policy == ReclaimPolicy::Delete {
+        return released(s, Why::ClaimElsewhere, now);
     }
     Decision::act([VolumeAction::Unbind], Why::ClaimElsewhere)
 }
 
-fn released(s: &VolumeSnapshot) -> Decision<VolumeAction> {
+fn released(s: &VolumeSnapshot, why: Why, now: Timestamp) -> Decision<VolumeAction> {
     if !is_released(&s.volume) {
-        return Decision::act([VolumeAction::Release], Why::ClaimGone);
+        return Decision::act([VolumeAction::Release], why);
     }
-    reclaim(s)
-}
-
-fn is_released(volume: &Volume) -> bool {
-    matches!(volume.status.phase, VolumePhase::Released | VolumePhase::Failed)
-}
-
-fn reclaim(s: &VolumeSnapshot) -> Decision<VolumeAction> {
-    let volume = &*s.volume;
-    if volume.migrated_to().is_some_and(|driver| !driver.is_empty()) {
-        return Decision::rest(Why::ClaimGone);
-    }
-    let (reason, message) = match volume.spec.reclaim_policy {
-        ReclaimPolicy::Retain => return Decision::rest(Why::ClaimGone),
-        // Deleted by the external provisioner, which sees the phase Released.
-        ReclaimPolicy::Delete if is_deleted_externally(volume) => return Decision::rest(Why::ClaimGone),
-        ReclaimPolicy::Delete => (
-            "VolumeFailedDelete",
-            format!(
-                "no deleter for a {} volume: delete its data by hand, then the object, or set persistentVolumeReclaimPolicy to Retain",
-                volume.spec.other_source.unwrap_or("volume without source"),
-            ),
-        ),
-        ReclaimPolicy::Recycle => (
-            "VolumeFailedRecycle",
-            "recycling is not available: set persistentVolumeReclaimPolicy to Retain or Delete".to_owned(),
-        ),
-        ReclaimPolicy::Unknown => (
-            "VolumeUnknownReclaimPolicy",
-            "unknown persistentVolumeReclaimPolicy: set it to Retain or Delete".to_owned(),
-        ),
-    };
-    if volume.status.phase == VolumePhase::Failed {
-        return Decision::rest(Why::Settled);
-    }
-    let phase = VolumeAction::Phase { phase: VolumePhase::Failed, message: message.clone() };
-    Decision::act([phase, VolumeAction::Tell(Note::warning(reason, message))], Why::Phase(VolumePhase::Failed))
-}
-
-fn is_deleted_externally(volume: &Volume) -> bool {
-    match volume.provisioned_by() {
-        Some(provisioner) if !provisioner.is_empty() => !provisioner.starts_with("kubernetes.io/"),
-        _ => volume.spec.csi.is_some(),
-    }
+    reclaim(s, now)
 }
 
 fn phase(volume: &Volume, phase: VolumePhase) -> Decision<VolumeAction> {
@@ -126,14 +83,70 @@ fn tell(s: &VolumeSnapshot, note: Note, why: Why) -> Decision<VolumeAction> {
     Decision::act([VolumeAction::Tell(note.clone()), VolumeAction::TellClaim(note)], why)
 }
 
-/// A volume object stays while it is bound, whoever asked for its deletion.
-fn protection(volume: &Volume) -> Option<Decision<VolumeAction>> {
-    let protected = volume.meta.has_finalizer(finalizers::VOLUME_PROTECTION);
-    match (volume.meta.is_deleting(), protected) {
-        (false, false) => Some(Decision::act([VolumeAction::Protect], Why::Protection)),
-        (true, true) if volume.status.phase != VolumePhase::Bound => {
-            Some(Decision::act([VolumeAction::Unprotect], Why::Protection))
+/// Whether the volume, seen fresh, has lost its claim: what precedes Released.
+pub fn has_lost_its_claim(volume: &Volume, claim: Option<&Claim>) -> bool {
+    let Some(held) = volume.spec.claim_ref.as_ref().filter(|held| !held.uid.is_empty()) else { return false };
+    match claim.filter(|claim| claim.meta.uid == held.uid) {
+        None => true,
+        Some(claim) => claim.names_volume() && claim.spec.volume_name != volume.meta.name,
+    }
+}
+
+/// Finalizers and the annotation of migration, all in one write.
+fn metadata(s: &VolumeSnapshot) -> Option<Decision<VolumeAction>> {
+    let (volume, rules) = (&*s.volume, &s.rules.controllers);
+    let meta = &volume.meta;
+    if rules.volume_protection && may_go(s) {
+        return Some(Decision::act([VolumeAction::Unprotect], Why::Protection));
+    }
+    let mut wanted = meta.finalizers.clone();
+    let mut tidy = VolumeTidy::default();
+    if let Some(provisioner) = volume.provisioned_by().filter(|name| rules.binder && !name.is_empty()) {
+        tidy.migrated_to = migration_change(provisioner, volume.migrated_to());
+        deletion_finalizers(s, provisioner, &mut wanted);
+    }
+    if rules.volume_protection && !meta.is_deleting() && !meta.has_finalizer(finalizers::VOLUME_PROTECTION) {
+        wanted.push(finalizers::VOLUME_PROTECTION.to_owned());
+    }
+    tidy.finalizers = (wanted != meta.finalizers).then_some(wanted);
+    let why = if tidy.migrated_to.is_some() { Why::Migration } else { Why::Protection };
+    (tidy != VolumeTidy::default()).then(|| Decision::act([VolumeAction::Tidy(tidy)], why))
+}
+
+/// A volume object stays while it is bound, also while its claim is already marked and only its phase is missing; and
+/// while its data is being deleted, so that both finalizers go in one write.
+fn may_go(s: &VolumeSnapshot) -> bool {
+    let volume = &*s.volume;
+    let meta = &volume.meta;
+    let completing = matches!(&s.claim, View::Known(claim) if volume.is_bound_to(claim)
+        && claim.spec.volume_name == meta.name && !claim.meta.is_deleting());
+    meta.is_deleting()
+        && meta.has_finalizer(finalizers::VOLUME_PROTECTION)
+        && volume.status.phase != VolumePhase::Bound
+        && !completing
+        && !(s.rules.controllers.binder && meta.has_finalizer(finalizers::IN_TREE_DELETER))
+}
+
+/// Which finalizers guard the deletion of a provisioned volume's data.
+fn deletion_finalizers(s: &VolumeSnapshot, provisioner: &str, list: &mut Vec<String>) {
+    let volume = &*s.volume;
+    if migration::driver_of(provisioner).is_some() {
+        return list.retain(|name| name != finalizers::IN_TREE_DELETER);
+    }
+    if !provisioner.starts_with(migration::IN_TREE) {
+        return;
+    }
+    list.retain(|name| name != finalizers::PROVISIONER);
+    match volume.spec.reclaim_policy {
+        // A finalizer cannot be added to an object that is being deleted, nor is one needed once the data is gone.
+        ReclaimPolicy::Delete
+            if !volume.meta.is_deleting()
+                && !s.is_data_deleted()
+                && !volume.meta.has_finalizer(finalizers::IN_TREE_DELETER) =>
+        {
+            list.push(finalizers::IN_TREE_DELETER.to_owned());
         }
-        _ => None,
+        ReclaimPolicy::Retain | ReclaimPolicy::Recycle => list.retain(|name| name != finalizers::IN_TREE_DELETER),
+        _ => {}
     }
 }

@@ -1,38 +1,55 @@
-//! A claim, some volumes and a pod as plain JSON, changed by exactly the bodies the service would send.
+//! A small API server made of JSON, changed by exactly the writes the service would send, and seen through its caches.
 
-use std::sync::Arc;
+use std::collections::{BTreeMap, VecDeque};
 
+use jiff::Timestamp;
+use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 
-use stowage_model::{Claim, Pod, StorageClass, Volume, annotations, finalizers};
-use stowage_runtime::cache::View;
-use stowage_runtime::events::Note;
+use stowage_model::object::{Key, Kind, Projection, kinds};
+use stowage_model::{Claim, Pod, Volume, annotations, finalizers};
+use stowage_runtime::api::{Part, Patch, Target};
+use stowage_runtime::engine::Reserved;
+use stowage_runtime::events::{Note, Severity};
+use stowage_runtime::operation::{Failure, Record, State};
 
-use crate::decide::{self, ClaimAction, VolumeAction};
-use crate::snapshot::{ClaimSnapshot, VolumeSnapshot};
-use crate::write;
+use crate::apply::claim_for;
+use crate::controllers::Controllers;
+use crate::decide::volume::has_lost_its_claim;
+use crate::decide::{Action, ClaimAction, PodAction, Source, Subject, VolumeAction, Why, status};
+use crate::mind::{self, Memory};
+use crate::options::{Options, Rules};
+use crate::snapshot::{Caches, Work};
+use crate::write::{self, Write};
+
+pub const NOW: &str = "2026-01-01T00:00:00Z";
 
 /// One object under construction.
-#[derive(Clone)]
-pub struct Fixture(Value);
+#[derive(Debug, Clone)]
+pub struct Fixture {
+    pub kind: Kind,
+    pub tree: Value,
+}
 
 pub fn claim() -> Fixture {
-    Fixture(json!({
-        "metadata": {
-            "namespace": "n", "name": "c", "uid": "u", "resourceVersion": "1",
-            "finalizers": [finalizers::CLAIM_PROTECTION],
+    claim_named("c", "u")
+}
+
+pub fn claim_named(name: &str, uid: &str) -> Fixture {
+    let tree = json!({
+        "metadata": { "namespace": "n", "name": name, "uid": uid, "finalizers": [finalizers::CLAIM_PROTECTION] },
+        "spec": {
+            "accessModes": ["ReadWriteOnce", "ReadOnlyMany"],
+            "resources": { "requests": { "storage": "1Gi" } },
         },
-        "spec": { "accessModes": ["ReadWriteOnce"], "resources": { "requests": { "storage": "1Gi" } } },
         "status": { "phase": "Pending" },
-    }))
+    });
+    Fixture { kind: kinds::CLAIM, tree }
 }
 
 pub fn volume(name: &str, size: &str) -> Fixture {
-    Fixture(json!({
-        "metadata": {
-            "name": name, "uid": format!("u-{name}"), "resourceVersion": "1",
-            "finalizers": [finalizers::VOLUME_PROTECTION],
-        },
+    let tree = json!({
+        "metadata": { "name": name, "uid": format!("u-{name}"), "finalizers": [finalizers::VOLUME_PROTECTION] },
         "spec": {
             "accessModes": ["ReadWriteOnce", "ReadOnlyMany"],
             "capacity": { "storage": size },
@@ -40,12 +57,43 @@ pub fn volume(name: &str, size: &str) -> Fixture {
             "hostPath": { "path": "/x" },
         },
         "status": { "phase": "Pending" },
-    }))
+    });
+    Fixture { kind: kinds::VOLUME, tree }
+}
+
+pub fn class(name: &str, provisioner: &str) -> Fixture {
+    let tree = json!({
+        "metadata": { "name": name, "uid": name },
+        "provisioner": provisioner,
+        "volumeBindingMode": "Immediate",
+    });
+    Fixture { kind: kinds::STORAGE_CLASS, tree }
+}
+
+pub fn attributes_class(name: &str) -> Fixture {
+    let tree = json!({
+        "metadata": { "name": name, "uid": name, "finalizers": [finalizers::ATTRIBUTES_CLASS_PROTECTION] },
+        "driverName": "d",
+    });
+    Fixture { kind: kinds::ATTRIBUTES_CLASS, tree }
+}
+
+/// A running pod on a node that uses claim `c`.
+pub fn pod(name: &str) -> Fixture {
+    let tree = json!({
+        "metadata": { "namespace": "n", "name": name, "uid": format!("u-{name}") },
+        "spec": {
+            "nodeName": "node",
+            "volumes": [{ "name": "data", "persistentVolumeClaim": { "claimName": "c" } }],
+        },
+        "status": { "phase": "Running" },
+    });
+    Fixture { kind: kinds::POD, tree }
 }
 
 impl Fixture {
-    fn with(mut self, pointer: &str, value: impl Into<Value>) -> Self {
-        let mut at = &mut self.0;
+    pub fn with(mut self, pointer: &str, value: impl Into<Value>) -> Self {
+        let mut at = &mut self.tree;
         for part in pointer.split('.') {
             at = &mut at[part];
         }
@@ -53,12 +101,13 @@ impl Fixture {
         self
     }
 
-    pub fn build<T: serde::de::DeserializeOwned>(&self) -> T {
-        serde_json::from_value(self.0.clone()).unwrap()
+    pub fn build<T: DeserializeOwned>(&self) -> T {
+        serde_json::from_value(self.tree.clone()).unwrap()
     }
 
-    pub fn name(self, name: &str) -> Self {
-        self.with("metadata.name", name).with("metadata.uid", format!("u-{name}"))
+    pub fn key(&self) -> Key {
+        let text = |name: &str| self.tree["metadata"][name].as_str().unwrap_or_default().to_owned();
+        Key::namespaced(text("namespace"), text("name"))
     }
 
     pub fn uid(self, uid: &str) -> Self {
@@ -73,8 +122,16 @@ impl Fixture {
         self.with("spec.accessModes", modes)
     }
 
+    pub fn mode(self, mode: &str) -> Self {
+        self.with("spec.volumeMode", mode)
+    }
+
     pub fn class(self, class: &str) -> Self {
         self.with("spec.storageClassName", class)
+    }
+
+    pub fn attributes(self, class: &str) -> Self {
+        self.with("spec.volumeAttributesClassName", class)
     }
 
     pub fn names(self, volume: &str) -> Self {
@@ -96,12 +153,12 @@ impl Fixture {
     }
 
     pub fn annotate(mut self, key: &str, value: &str) -> Self {
-        self.0["metadata"]["annotations"][key] = value.into();
+        self.tree["metadata"]["annotations"][key] = value.into();
         self
     }
 
     pub fn label(mut self, key: &str, value: &str) -> Self {
-        self.0["metadata"]["labels"][key] = value.into();
+        self.tree["metadata"]["labels"][key] = value.into();
         self
     }
 
@@ -110,11 +167,11 @@ impl Fixture {
     }
 
     pub fn deleting(self) -> Self {
-        self.with("metadata.deletionTimestamp", "2026-01-01T00:00:00Z")
+        self.with("metadata.deletionTimestamp", NOW)
     }
 
-    pub fn unprotected(self) -> Self {
-        self.with("metadata.finalizers", json!([]))
+    pub fn finalizers(self, list: &[&str]) -> Self {
+        self.with("metadata.finalizers", list)
     }
 
     pub fn phase(self, phase: &str) -> Self {
@@ -137,192 +194,496 @@ impl Fixture {
         self.with("spec.hostPath", Value::Null).with("spec.csi", json!({ "driver": "d", "volumeHandle": "h" }))
     }
 
+    pub fn source(self, member: &str) -> Self {
+        self.with("spec.hostPath", Value::Null).with(&format!("spec.{member}"), json!({ "volumeID": "x" }))
+    }
+
     pub fn provisioned(self, driver: &str) -> Self {
         self.annotate(annotations::PROVISIONED_BY, driver)
     }
 
-    fn merge(&mut self, body: &Value) {
-        json_patch::merge(&mut self.0, body);
+    pub fn late(self) -> Self {
+        self.with("volumeBindingMode", "WaitForFirstConsumer")
+    }
+
+    pub fn default_class(self) -> Self {
+        self.annotate(annotations::DEFAULT_CLASS, "true")
+    }
+
+    pub fn on_node(self, node: &str) -> Self {
+        self.annotate(annotations::SELECTED_NODE, node)
+    }
+
+    pub fn unplaced(self) -> Self {
+        self.with("spec.nodeName", "").phase("Pending")
+    }
+
+    /// The pod's volume is ephemeral: its claim is named after pod and volume.
+    pub fn ephemeral(self) -> Self {
+        let template = json!({ "metadata": { "labels": { "a": "b" } }, "spec": { "storageClassName": "gold" } });
+        self.with("spec.volumes", json!([{ "name": "data", "ephemeral": { "volumeClaimTemplate": template } }]))
+    }
+
+    pub fn owned_by(self, pod: &str) -> Self {
+        let owner = json!({ "kind": "Pod", "name": pod, "uid": format!("u-{pod}"), "controller": true });
+        self.with("metadata.ownerReferences", json!([owner]))
+    }
+
+    pub fn unused(self, holds: bool) -> Self {
+        let status = if holds { "True" } else { "False" };
+        self.with("status.conditions", json!([{ "type": "Unused", "status": status, "reason": "x" }]))
     }
 }
 
-/// Everything one scenario has.
+/// How the operation of reclaiming ends when it is started.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Plugin {
+    Works,
+    /// Fails this often, then works.
+    Fails(u32),
+}
+
 pub struct World {
-    claim: Option<Fixture>,
-    volumes: Vec<Fixture>,
-    class: Option<Arc<StorageClass>>,
-    pods: Vec<Arc<Pod>>,
-    told: Option<Note>,
+    store: BTreeMap<(&'static str, Key), Value>,
+    pub revision: u64,
+    pub caches: Caches,
+    pub memory: Memory,
+    pub rules: Rules,
+    records: BTreeMap<Work, Record<()>>,
+    pub plugin: Plugin,
+    pub now: Timestamp,
+    pub log: Vec<String>,
+    /// Versions that the caches have not seen, by kind; used only while `lagging`.
+    pub unseen: BTreeMap<&'static str, VecDeque<(Kind, Value, bool)>>,
+    pub lagging: bool,
+}
+
+fn short(kind: Kind) -> &'static str {
+    match kind.plural {
+        "persistentvolumes" => "pv",
+        "persistentvolumeclaims" => "pvc",
+        "volumeattributesclasses" => "vac",
+        "pods" => "pod",
+        other => other,
+    }
 }
 
 impl World {
-    pub fn new(claim: Fixture, volumes: impl IntoIterator<Item = Fixture>) -> Self {
-        let volumes = volumes.into_iter().collect();
-        Self { claim: Some(claim), volumes, class: None, pods: vec![], told: None }
-    }
-
-    pub fn alone(volumes: impl IntoIterator<Item = Fixture>) -> Self {
-        Self { claim: None, ..Self::new(claim(), volumes) }
-    }
-
-    fn with_class(mut self, name: &str, provisioner: &str, mode: &str, default: &str) -> Self {
-        let class = json!({
-            "metadata": { "name": name, "annotations": { annotations::DEFAULT_CLASS: default } },
-            "provisioner": provisioner,
-            "volumeBindingMode": mode,
-        });
-        self.class = Some(Arc::new(serde_json::from_value(class).unwrap()));
-        self
-    }
-
-    pub fn class(self, name: &str, provisioner: &str) -> Self {
-        self.with_class(name, provisioner, "Immediate", "false")
-    }
-
-    pub fn late_class(self, name: &str) -> Self {
-        self.with_class(name, "driver.example", "WaitForFirstConsumer", "false")
-    }
-
-    pub fn default_class(self, name: &str, provisioner: &str) -> Self {
-        self.with_class(name, provisioner, "Immediate", "true")
-    }
-
-    pub fn pod(mut self, placed: bool) -> Self {
-        let pod = json!({
-            "metadata": { "namespace": "n", "name": "p", "uid": "p" },
-            "spec": {
-                "nodeName": if placed { "node" } else { "" },
-                "volumes": [{ "name": "data", "persistentVolumeClaim": { "claimName": "c" } }],
-            },
-        });
-        self.pods.push(Arc::new(serde_json::from_value(pod).unwrap()));
-        self
-    }
-
-    /// Decides and writes until nothing is left to do, the claim first; says what was done.
-    pub fn settle(&mut self) -> Vec<String> {
-        let mut steps = Vec::new();
-        while self.step(&mut steps) {
-            assert!(steps.len() < 20, "no fixpoint: {steps:?}");
-        }
-        steps
-    }
-
-    fn step(&mut self, steps: &mut Vec<String>) -> bool {
-        if let Some(fixture) = &self.claim {
-            let claim: Arc<Claim> = Arc::new(fixture.build());
-            let actions = decide::claim::decide(&self.claim_snapshot(&claim)).actions;
-            if !actions.is_empty() {
-                actions.into_iter().for_each(|action| steps.push(self.write_claim(&claim, action)));
-                return true;
-            }
-        }
-        for index in 0..self.volumes.len() {
-            let volume: Arc<Volume> = Arc::new(self.volumes[index].build());
-            let claim = match (&self.claim, &volume.spec.claim_ref) {
-                (Some(claim), Some(held)) if held.name == claim.build::<Claim>().meta.name => {
-                    View::Known(Arc::new(claim.build()))
-                }
-                _ => View::Absent,
-            };
-            let snapshot = VolumeSnapshot { volume: Arc::clone(&volume), claim, told: None };
-            let actions = decide::volume::decide(&snapshot).actions;
-            if !actions.is_empty() {
-                actions.into_iter().for_each(|action| steps.push(self.write_volume(index, &volume, action)));
-                return true;
-            }
-        }
-        false
-    }
-
-    fn claim_snapshot(&self, claim: &Arc<Claim>) -> ClaimSnapshot {
-        let volumes: Vec<Arc<Volume>> = self.volumes.iter().map(|volume| Arc::new(volume.build())).collect();
-        let named = volumes.iter().find(|volume| volume.meta.name == claim.spec.volume_name).cloned();
-        let default = self.class.iter().find(|class| class.is_default());
-        ClaimSnapshot {
-            class: self.class.iter().find(|class| class.meta.name == claim.class_name()).cloned(),
-            default_class: default.map(|class| class.meta.name.clone()),
-            named: named.map_or(View::Absent, View::Known),
-            candidates: volumes,
-            pods: self.pods.clone(),
-            told: self.told.clone(),
-            provisioning: true,
-            claim: Arc::clone(claim),
-        }
-    }
-
-    fn write_claim(&mut self, claim: &Claim, action: ClaimAction) -> String {
-        let fixture = self.claim.as_mut().unwrap();
-        let mark = |marked| if marked { " marked" } else { "" };
-        match action {
-            ClaimAction::Reserve { volume, marked } => {
-                let target = self.volumes.iter_mut().find(|v| v.build::<Volume>().meta.name == volume).unwrap();
-                target.merge(&write::reserve(claim, marked));
-                format!("reserve {volume}{}", mark(marked))
-            }
-            ClaimAction::Complete { volume, marked } => {
-                fixture.merge(&write::complete(&volume, marked));
-                format!("complete {volume}{}", mark(marked))
-            }
-            ClaimAction::Status(status) => {
-                fixture.merge(&write::status(&status));
-                format!(
-                    "status {} {}",
-                    status.phase,
-                    status.capacity.map_or_else(|| "-".into(), |size| size.to_string())
-                )
-            }
-            ClaimAction::AskProvisioner { provisioner } => {
-                fixture.merge(&write::ask(&provisioner));
-                format!("ask {provisioner}")
-            }
-            ClaimAction::AssignClass { class } => {
-                fixture.merge(&write::class(&class));
-                format!("class {class}")
-            }
-            ClaimAction::Protect => {
-                fixture.0["metadata"]["finalizers"] = json!([finalizers::CLAIM_PROTECTION]);
-                "protect".into()
-            }
-            ClaimAction::Unprotect => {
-                // Nothing else holds a deleted claim, so it goes.
-                self.claim = None;
-                self.volumes.retain(|volume| volume.build::<Volume>().spec.claim_ref.is_none());
-                "unprotect".into()
-            }
-            ClaimAction::Tell(note) => {
-                self.told = Some(note.clone());
-                format!("tell {}", note.reason)
-            }
-        }
-    }
-
-    fn write_volume(&mut self, index: usize, volume: &Volume, action: VolumeAction) -> String {
-        let fixture = &mut self.volumes[index];
-        let step = match action {
-            VolumeAction::Phase { phase, message } => {
-                fixture.merge(&write::phase(phase, &message));
-                format!("phase {phase}")
-            }
-            VolumeAction::Release => {
-                fixture.merge(&write::phase(stowage_model::phase::VolumePhase::Released, ""));
-                "release".into()
-            }
-            VolumeAction::Unbind => {
-                fixture.merge(&write::unbind(volume));
-                "unbind".into()
-            }
-            VolumeAction::Protect => {
-                fixture.0["metadata"]["finalizers"] = json!([finalizers::VOLUME_PROTECTION]);
-                "protect".into()
-            }
-            VolumeAction::Unprotect => {
-                fixture.0["metadata"]["finalizers"] = json!([]);
-                "unprotect".into()
-            }
-            VolumeAction::Tell(note) => format!("tell {}", note.reason),
-            VolumeAction::TellClaim(note) => format!("tell claim {}", note.reason),
+    /// Upstream's behaviour alone: without the conditions this service adds or folds in.
+    pub fn new(objects: impl IntoIterator<Item = Fixture>) -> Self {
+        let rules = Rules { unused_condition: false, unbound_condition: false, ..Options::default().rules() };
+        let mut world = Self {
+            store: BTreeMap::new(),
+            revision: 0,
+            caches: Caches::default(),
+            memory: Memory::default(),
+            rules,
+            records: BTreeMap::new(),
+            plugin: Plugin::Works,
+            now: NOW.parse().unwrap(),
+            log: vec![],
+            unseen: BTreeMap::new(),
+            lagging: false,
         };
-        format!("{}: {step}", volume.meta.name)
+        objects.into_iter().for_each(|object| world.put(object));
+        world
+    }
+
+    pub fn rules(mut self, change: impl FnOnce(&mut Rules)) -> Self {
+        change(&mut self.rules);
+        self
+    }
+
+    pub fn only(self, change: impl FnOnce(&mut Controllers)) -> Self {
+        self.rules(|rules| {
+            rules.controllers = Controllers::NONE;
+            change(&mut rules.controllers);
+        })
+    }
+
+    pub fn host_path(self) -> Self {
+        self.rules(|rules| rules.host_path_provisioner = true)
+    }
+
+    pub fn plugin(self, plugin: Plugin) -> Self {
+        Self { plugin, ..self }
+    }
+
+    /// Stores an object as a user would.
+    pub fn put(&mut self, object: Fixture) {
+        let key = object.key();
+        self.save(object.kind, &key, object.tree);
+    }
+
+    /// An object that is in the API but that no cache has seen.
+    pub fn unseen(mut self, object: Fixture) -> Self {
+        self.lagging = true;
+        self.put(object);
+        self.lagging = false;
+        self.unseen.clear();
+        self
+    }
+
+    /// Removes an object as the API server does when nothing holds it.
+    pub fn take(&mut self, kind: Kind, key: &Key) {
+        if let Some(tree) = self.store.remove(&(kind.plural, key.clone())) {
+            self.revision += 1;
+            self.publish(kind, tree, true);
+        }
+    }
+
+    pub fn get(&self, kind: Kind, key: &Key) -> Option<&Value> {
+        self.store.get(&(kind.plural, key.clone()))
+    }
+
+    pub fn all<T: Projection>(&self) -> Vec<T> {
+        let of_kind = self.store.iter().filter(|((plural, _), _)| *plural == T::KIND.plural);
+        of_kind.map(|(_, tree)| serde_json::from_value(tree.clone()).unwrap()).collect()
+    }
+
+    fn read<T: Projection>(&self, key: &Key) -> Option<T> {
+        self.get(T::KIND, key).map(|tree| serde_json::from_value(tree.clone()).unwrap())
+    }
+
+    fn save(&mut self, kind: Kind, key: &Key, mut tree: Value) {
+        self.revision += 1;
+        tree["metadata"]["resourceVersion"] = self.revision.to_string().into();
+        self.store.insert((kind.plural, key.clone()), tree.clone());
+        self.publish(kind, tree, false);
+    }
+
+    fn publish(&mut self, kind: Kind, tree: Value, gone: bool) {
+        if self.lagging {
+            self.unseen.entry(kind.plural).or_default().push_back((kind, tree, gone));
+        } else {
+            self.observe(kind, tree, gone);
+        }
+    }
+
+    /// Lets the caches see the oldest version of a kind that they have not seen.
+    pub fn deliver(&mut self, plural: &'static str) -> bool {
+        let Some((kind, tree, gone)) = self.unseen.get_mut(plural).and_then(VecDeque::pop_front) else { return false };
+        self.observe(kind, tree, gone);
+        true
+    }
+
+    fn observe(&self, kind: Kind, tree: Value, gone: bool) {
+        macro_rules! observe {
+            ($cache:ident) => {{
+                if gone {
+                    self.caches.$cache.watched_deletion(&serde_json::from_value(tree["metadata"].clone()).unwrap());
+                } else {
+                    self.caches.$cache.watched(serde_json::from_value(tree).unwrap());
+                }
+            }};
+        }
+        let name = tree["metadata"]["name"].as_str().unwrap_or_default().to_owned();
+        match kind.plural {
+            "persistentvolumeclaims" => observe!(claims),
+            "persistentvolumes" => observe!(volumes),
+            "storageclasses" => observe!(classes),
+            "pods" => observe!(pods),
+            _ => observe!(attributes_classes),
+        }
+        if kind == kinds::VOLUME {
+            self.caches.matchmaker.file(&self.caches.volumes, &Key::cluster(name));
+        }
+    }
+
+    /// A fresh read: the caches see what is there.
+    fn refresh(&self, kind: Kind, key: &Key) {
+        match self.get(kind, key) {
+            Some(tree) => self.observe(kind, tree.clone(), false),
+            None => {
+                match kind.plural {
+                    "persistentvolumeclaims" => self.caches.claims.observe_absent(key),
+                    "persistentvolumes" => self.caches.volumes.observe_absent(key),
+                    _ => self.caches.pods.observe_absent(key),
+                };
+                if kind == kinds::VOLUME {
+                    self.caches.matchmaker.file(&self.caches.volumes, key);
+                }
+            }
+        }
+    }
+
+    /// Gives everything stored here to another world whose caches may not have seen it.
+    pub fn copy_to(&self, other: &mut World) {
+        other.revision = other.revision.max(self.revision);
+        for ((plural, key), tree) in &self.store {
+            if other.store.get(&(*plural, key.clone())) != Some(tree) {
+                other.store.insert((plural, key.clone()), tree.clone());
+                let kind = if *plural == kinds::VOLUME.plural { kinds::VOLUME } else { kinds::CLAIM };
+                other.publish(kind, tree.clone(), false);
+            }
+        }
+    }
+
+    /// Everything that decides how it goes on, as text; versions are only names.
+    pub fn state(&self) -> String {
+        let mut text = String::new();
+        for ((plural, key), tree) in &self.store {
+            let mut tree = tree.clone();
+            tree["metadata"]["resourceVersion"] = Value::Null;
+            if let Some(held) = tree.pointer_mut("/spec/claimRef").and_then(Value::as_object_mut) {
+                held.remove("resourceVersion");
+            }
+            text.push_str(&format!("{plural} {key} {tree}\n"));
+        }
+        let mut told: Vec<&String> = self.log.iter().filter(|line| !line.contains('{')).collect();
+        told.sort();
+        told.dedup();
+        format!("{text}{told:?}")
+    }
+
+    pub fn subjects(&self) -> Vec<Subject> {
+        let claims = self.caches.claims.keys().into_iter().map(Subject::Claim);
+        let volumes = self.caches.volumes.keys().into_iter().map(Subject::Volume);
+        let pods = self.caches.pods.keys().into_iter().map(Subject::Pod);
+        let classes = self.caches.attributes_classes.keys().into_iter().map(Subject::AttributesClass);
+        claims.chain(volumes).chain(pods).chain(classes).collect()
+    }
+
+    pub fn decide(&self, subject: &Subject) -> (Vec<Action>, Why) {
+        let record = |work: &Work| self.records.get(work).cloned();
+        let reserved = Reserved::default();
+        let thought = mind::think(&self.caches, &self.rules, &self.memory, record, subject, self.now, &reserved);
+        (thought.decision.actions, thought.decision.why)
+    }
+
+    /// Decides on the subjects that pass, in order and until nothing is left to do; says everything that was done.
+    pub fn settle_only(&mut self, passes: impl Fn(&Subject) -> bool) -> Vec<String> {
+        loop {
+            let mut acted = false;
+            for subject in self.subjects().into_iter().filter(|subject| passes(subject)) {
+                acted |= self.step(&subject);
+                assert!(self.log.len() < 60, "no fixpoint: {:#?}", self.log);
+            }
+            if !acted {
+                return std::mem::take(&mut self.log);
+            }
+        }
+    }
+
+    pub fn settle(&mut self) -> Vec<String> {
+        self.settle_only(|_| true)
+    }
+
+    pub fn sync_claims(&mut self) -> Vec<String> {
+        self.settle_only(|subject| matches!(subject, Subject::Claim(_)))
+    }
+
+    pub fn sync_volumes(&mut self) -> Vec<String> {
+        self.settle_only(|subject| matches!(subject, Subject::Volume(_)))
+    }
+
+    /// Decides on one subject once and acts; says whether there was anything to do.
+    pub fn step(&mut self, subject: &Subject) -> bool {
+        let (actions, _) = self.decide(subject);
+        let any = !actions.is_empty();
+        for action in actions {
+            if self.apply(subject, action).is_err() {
+                break;
+            }
+        }
+        any
+    }
+
+    fn apply(&mut self, subject: &Subject, action: Action) -> Result<(), ()> {
+        match (subject, action) {
+            (Subject::Claim(key), Action::Claim(action)) => {
+                let claim = self.caches.claims.get(key).ok_or(())?;
+                let volume = match &action {
+                    ClaimAction::Tell(source, note) => {
+                        self.told("pvc", &key.name, note);
+                        self.memory.note(subject.clone(), *source, note.clone());
+                        return Ok(());
+                    }
+                    ClaimAction::Unprotect => {
+                        self.log.push("list pods".into());
+                        let pods = self.all::<Pod>();
+                        pods.iter().for_each(|pod| self.refresh(kinds::POD, &pod.key()));
+                        if pods.iter().any(|pod| status::holds(pod, &claim)) {
+                            return Err(());
+                        }
+                        None
+                    }
+                    ClaimAction::Reserve { volume, .. } => self.caches.volumes.get(&Key::cluster(volume.clone())),
+                    ClaimAction::Bind(step) => self.caches.volumes.get(&Key::cluster(step.volume.clone())),
+                    _ => None,
+                };
+                self.send(write::of_claim(&action, &claim, volume.as_deref()))
+            }
+            (Subject::Volume(key), Action::Volume(action)) => {
+                let volume = self.caches.volumes.get(key).ok_or(())?;
+                match &action {
+                    VolumeAction::Tell(note) => {
+                        self.told("pv", &key.name, note);
+                        self.memory.note(subject.clone(), Source::Binder, note.clone());
+                    }
+                    VolumeAction::TellClaim(note) => {
+                        let name = volume.spec.claim_ref.as_ref().unwrap().name.clone();
+                        self.told("pvc", &name, note);
+                    }
+                    VolumeAction::Release => {
+                        let held = volume.spec.claim_ref.as_ref().unwrap().key();
+                        self.refresh(kinds::CLAIM, &held);
+                        if !has_lost_its_claim(&volume, self.read::<Claim>(&held).as_ref()) {
+                            return Err(());
+                        }
+                    }
+                    VolumeAction::Recycle | VolumeAction::DeleteData => self.reclaim(&volume, &action),
+                    _ => {}
+                }
+                self.send(write::of_volume(&action, &volume))
+            }
+            (Subject::Pod(key), Action::Pod(action)) => {
+                let pod = self.caches.pods.get(key).ok_or(())?;
+                match action {
+                    PodAction::Tell(note) => {
+                        self.told("pod", &key.name, &note);
+                        self.memory.note(subject.clone(), Source::Ephemeral, note);
+                        Ok(())
+                    }
+                    PodAction::RemoveRecycler => {
+                        self.send(vec![Write::Delete { kind: kinds::POD, target: Target::exact(&pod.meta) }])
+                    }
+                    PodAction::CreateClaim { volume, claim } => {
+                        let Some(raw) = self.get(kinds::POD, key).cloned() else {
+                            self.refresh(kinds::POD, key);
+                            return Err(());
+                        };
+                        let body = claim_for(&raw, &pod, &volume, &claim).unwrap();
+                        self.send(vec![Write::Create { kind: kinds::CLAIM, body }])
+                    }
+                }
+            }
+            (Subject::AttributesClass(key), Action::AttributesClass(action)) => {
+                let class = self.caches.attributes_classes.get(key).ok_or(())?;
+                self.send(vec![write::of_attributes_class(action, &class)])
+            }
+            _ => unreachable!(),
+        }
+    }
+
+    fn told(&mut self, kind: &str, name: &str, note: &Note) {
+        let severity = if note.severity == Severity::Normal { "Normal" } else { "Warning" };
+        self.log.push(format!("{severity} {} {kind}/{name}", note.reason));
+    }
+
+    fn reclaim(&mut self, volume: &Volume, action: &VolumeAction) {
+        self.log.push(format!("{action:?} {}", volume.meta.name));
+        let state = match &mut self.plugin {
+            Plugin::Works => State::Done(()),
+            Plugin::Fails(0) => State::Done(()),
+            Plugin::Fails(times) => {
+                *times -= 1;
+                State::Failed(Failure { code: "Failed".into(), message: "disk on fire".into() })
+            }
+        };
+        let retry_at = self.now + jiff::SignedDuration::from_secs(1);
+        self.records.insert(Work::of(volume), Record { state, since: self.now, failures: 1, retry_at });
+    }
+
+    /// Sends writes; all of one batch are sent even if one fails.
+    fn send(&mut self, writes: Vec<Write>) -> Result<(), ()> {
+        let mut result = Ok(());
+        for write in writes {
+            if self.write(write).is_err() {
+                result = Err(());
+            }
+        }
+        result
+    }
+
+    fn write(&mut self, write: Write) -> Result<(), ()> {
+        match write {
+            Write::Create { kind, mut body } => {
+                let text = |name: &str| body["metadata"][name].as_str().unwrap_or_default().to_owned();
+                let key = Key::namespaced(text("namespace"), text("name"));
+                if self.get(kind, &key).is_some() {
+                    self.refresh(kind, &key);
+                    return Err(());
+                }
+                self.note("POST", kind, &key.name, "", &body);
+                body["metadata"]["uid"] = format!("u-{}", key.name).into();
+                body["status"] = json!({ "phase": "Pending" });
+                let protection =
+                    if kind == kinds::CLAIM { finalizers::CLAIM_PROTECTION } else { finalizers::VOLUME_PROTECTION };
+                let mut list = body["metadata"]["finalizers"].as_array().cloned().unwrap_or_default();
+                list.push(protection.into());
+                body["metadata"]["finalizers"] = list.into();
+                self.answer(kind, &key, body);
+                Ok(())
+            }
+            Write::Patch { kind, target, part, patch } => {
+                let mut tree = self.guarded(kind, &target)?;
+                let suffix = if part == Part::Status { "/status" } else { "" };
+                match patch {
+                    Patch::Merge(body) => {
+                        self.note("", kind, &target.key.name, suffix, &body);
+                        json_patch::merge(&mut tree, &body);
+                    }
+                    Patch::Json(operations) => {
+                        let operations = Value::Array(operations);
+                        self.note("", kind, &target.key.name, suffix, &operations);
+                        let patch: json_patch::Patch = serde_json::from_value(operations).unwrap();
+                        json_patch::patch(&mut tree, &patch).unwrap();
+                    }
+                }
+                self.answer(kind, &target.key, tree);
+                Ok(())
+            }
+            Write::Delete { kind, target } => {
+                let mut tree = self.guarded(kind, &target)?;
+                self.log.push(format!("DELETE {}/{}", short(kind), target.key.name));
+                tree["metadata"]["deletionTimestamp"] = NOW.into();
+                self.answer(kind, &target.key, tree);
+                Ok(())
+            }
+        }
+    }
+
+    fn guarded(&self, kind: Kind, target: &Target) -> Result<Value, ()> {
+        let found = self.get(kind, &target.key).filter(|tree| {
+            let meta = &tree["metadata"];
+            meta["uid"] == target.uid.as_str()
+                && target
+                    .revision
+                    .is_none_or(|revision| meta["resourceVersion"].as_str() == Some(&revision.to_string()))
+        });
+        match found {
+            Some(tree) => Ok(tree.clone()),
+            None => {
+                self.refresh(kind, &target.key);
+                Err(())
+            }
+        }
+    }
+
+    /// Stores the result of our own write, which is seen at once, as answers are.
+    fn answer(&mut self, kind: Kind, key: &Key, tree: Value) {
+        let held = tree["metadata"]["finalizers"].as_array().is_some_and(|list| !list.is_empty());
+        let gone = tree["metadata"]["deletionTimestamp"].is_string() && !held;
+        let lagging = std::mem::replace(&mut self.lagging, false);
+        if gone {
+            self.take(kind, key);
+        } else {
+            self.save(kind, key, tree);
+        }
+        self.lagging = lagging;
+    }
+
+    fn note(&mut self, verb: &str, kind: Kind, name: &str, suffix: &str, body: &Value) {
+        let mut body = body.clone();
+        // The version of the claim in the reference differs from run to run.
+        if let Some(held) = body.pointer_mut("/spec/claimRef").and_then(Value::as_object_mut)
+            && held.contains_key("name")
+        {
+            let version = held.remove("resourceVersion");
+            assert!(version.is_some_and(|version| version.as_str() != Some("0")), "a reference without version");
+        }
+        let space = if verb.is_empty() { "" } else { " " };
+        self.log.push(format!("{verb}{space}{}/{name}{suffix} {body}", short(kind)));
     }
 }

@@ -1,0 +1,277 @@
+//! CustomResourceDefinitions: kinds that come and go while the server runs.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::{Mutex, PoisonError};
+
+use jiff::Timestamp;
+use serde_json::{Value, json};
+
+use crate::kind::Kind;
+use crate::object::{default, is_deleting, member_mut, text, timestamp};
+use crate::status::{Faults, Status};
+use crate::store::Store;
+
+mod path;
+mod rules;
+mod shape;
+mod structural;
+mod validate;
+
+pub(crate) use path::Path;
+pub(crate) use rules::{validate, validate_update};
+
+/// A definition as the store works with it.
+#[derive(Debug)]
+pub(crate) struct Definition {
+    /// Group and plural.
+    pub resource: (&'static str, &'static str),
+    /// One kind for each served version.
+    pub kinds: Vec<&'static Kind>,
+    /// The kind in whose form objects are kept; also there when that version is not served.
+    pub kept: &'static Kind,
+    versions: BTreeMap<&'static str, Version>,
+    terminating: bool,
+}
+
+#[derive(Debug)]
+struct Version {
+    schema: Value,
+    columns: Vec<PrinterColumn>,
+}
+
+/// A column that the definition wants printed.
+#[derive(Debug, Clone)]
+pub(crate) struct PrinterColumn {
+    pub name: String,
+    pub column_type: String,
+    pub format: String,
+    pub description: String,
+    pub priority: i64,
+    pub path: Path,
+}
+
+impl Definition {
+    /// Reads a definition whose names were accepted.
+    pub fn read(tree: &Value) -> Option<Self> {
+        if condition(tree, "Established") != Some("True") {
+            return None;
+        }
+        let versions = tree.pointer("/spec/versions")?.as_array()?;
+        let kept_version = versions.iter().find(|v| v["storage"] == true)?;
+        let kept = intern(tree, kept_version, None);
+        let of_version = |version: &Value| {
+            let kept_in = (version != kept_version).then_some((kept.group, kept.version));
+            intern(tree, version, kept_in)
+        };
+        let served = versions.iter().filter(|v| v["served"] == true);
+        let kinds: Vec<&'static Kind> = served.map(of_version).collect();
+        let details = versions.iter().map(|v| (of_version(v).version, Version::read(v))).collect();
+        Some(Self {
+            resource: (kept.group, kept.plural),
+            kinds,
+            kept,
+            versions: details,
+            terminating: is_deleting(tree),
+        })
+    }
+
+    /// Refuses new objects of a kind that is going.
+    pub fn check_open(&self) -> Result<(), Status> {
+        if self.terminating {
+            return Err(Status::method_not_allowed(
+                "create not allowed while custom resource definition is terminating",
+            ));
+        }
+        Ok(())
+    }
+
+    /// Drops what the schema of this version does not have and fills in its defaults; returns the paths of what was dropped.
+    pub fn shape(&self, kind: &Kind, tree: &mut Value) -> Vec<String> {
+        let Some(version) = self.versions.get(kind.version) else { return Vec::new() };
+        let mut dropped = Vec::new();
+        shape::prune_root(&version.schema, tree, &mut dropped);
+        shape::default_root(&version.schema, tree);
+        dropped
+    }
+
+    /// Checks an object against the schema of this version.
+    pub fn validate(&self, kind: &Kind, tree: &Value, faults: &mut Faults) {
+        if let Some(version) = self.versions.get(kind.version) {
+            validate::root(&version.schema, tree, faults);
+        }
+    }
+
+    /// The columns of this version.
+    pub fn columns(&self, kind: &Kind) -> &[PrinterColumn] {
+        self.versions.get(kind.version).map_or(&[], |v| &v.columns)
+    }
+}
+
+impl Version {
+    fn read(tree: &Value) -> Self {
+        let columns = tree.get("additionalPrinterColumns").and_then(Value::as_array);
+        let column = |c: &Value| {
+            Some(PrinterColumn {
+                name: text(c, "/name").to_owned(),
+                column_type: text(c, "/type").to_owned(),
+                format: text(c, "/format").to_owned(),
+                description: text(c, "/description").to_owned(),
+                priority: c.get("priority").and_then(Value::as_i64).unwrap_or(0),
+                path: Path::parse(text(c, "/jsonPath")).ok()?,
+            })
+        };
+        Self {
+            schema: tree.pointer("/schema/openAPIV3Schema").cloned().unwrap_or_default(),
+            columns: columns.into_iter().flatten().filter_map(column).collect(),
+        }
+    }
+}
+
+/// The kind of one version. Each distinct one is made once and stays for the life of the process, as the built-in kinds
+/// do: there are few, and everything may then refer to kinds without counting.
+fn intern(definition: &Value, version: &Value, kept_in: Option<(&'static str, &'static str)>) -> &'static Kind {
+    static MADE: Mutex<BTreeMap<String, &'static Kind>> = Mutex::new(BTreeMap::new());
+    let names = &definition["spec"]["names"];
+    let status = version.pointer("/subresources/status").is_some_and(|s| !s.is_null());
+    let fields = version.get("selectableFields").cloned().unwrap_or_default();
+    let identity = json!([
+        definition["spec"]["group"],
+        version["name"],
+        names,
+        definition["spec"]["scope"],
+        status,
+        fields,
+        kept_in
+    ]);
+    let mut made = MADE.lock().unwrap_or_else(PoisonError::into_inner);
+    if let Some(kind) = made.get(&identity.to_string()) {
+        return kind;
+    }
+    let words = |name: &str| -> &'static [&'static str] {
+        let list = names.get(name).and_then(Value::as_array).into_iter().flatten();
+        Vec::leak(list.filter_map(Value::as_str).map(keep).collect())
+    };
+    let fields = fields.as_array().into_iter().flatten().map(|field| {
+        let path = text(field, "/jsonPath").trim_start_matches('.');
+        (keep(path), keep(&format!("/{}", path.replace('.', "/"))))
+    });
+    let kind: &'static Kind = Box::leak(Box::new(Kind {
+        group: keep(text(definition, "/spec/group")),
+        version: keep(text(version, "/name")),
+        plural: keep(text(names, "/plural")),
+        singular: keep(text(names, "/singular")),
+        kind: keep(text(names, "/kind")),
+        short_names: words("shortNames"),
+        namespaced: text(definition, "/spec/scope") == "Namespaced",
+        status,
+        status_on_create: !status,
+        status_keeps_metadata: true,
+        generation: true,
+        returns_deleted: false,
+        unconditional_update: false,
+        fields: Vec::leak(fields.collect()),
+        categories: words("categories"),
+        kept_in,
+        renamed: &[],
+        custom: true,
+    }));
+    made.insert(identity.to_string(), kind);
+    kind
+}
+
+fn keep(text: &str) -> &'static str {
+    String::leak(text.to_owned())
+}
+
+/// Defaults of a new definition, and its status: names are accepted at once, or never.
+pub(crate) fn create(store: &Store, tree: &mut Value, now: Timestamp) {
+    let kind = text(tree, "/spec/names/kind").to_owned();
+    let spec = member_mut(tree, "spec");
+    if let Some(names) = spec.get_mut("names").and_then(Value::as_object_mut) {
+        default(names, "singular", kind.to_lowercase());
+        default(names, "listKind", format!("{kind}List"));
+    }
+    default(spec, "conversion", json!({"strategy": "None"}));
+    update(store, tree, now);
+}
+
+/// Brings the status in line with the spec.
+pub(crate) fn update(store: &Store, tree: &mut Value, now: Timestamp) {
+    let conflict = name_conflict(store, tree);
+    let names = tree.pointer("/spec/names").cloned().unwrap_or_default();
+    let kept = tree.pointer("/spec/versions").and_then(Value::as_array).into_iter().flatten();
+    let kept = kept.filter(|v| v["storage"] == true).map(|v| text(v, "/name").to_owned()).next();
+    let status = member_mut(tree, "status");
+    let versions = status.entry("storedVersions").or_insert_with(|| json!([]));
+    if let (Some(versions), Some(kept)) = (versions.as_array_mut(), kept)
+        && !versions.iter().any(|v| *v == *kept)
+    {
+        versions.push(kept.into());
+    }
+    status
+        .insert("acceptedNames".to_owned(), if conflict.is_none() { names } else { json!({"kind": "", "plural": ""}) });
+    match conflict {
+        None => {
+            set_condition(tree, "NamesAccepted", true, "NoConflicts", "no conflicts found", now);
+            set_condition(
+                tree,
+                "Established",
+                true,
+                "InitialNamesAccepted",
+                "the initial names have been accepted",
+                now,
+            );
+        }
+        Some((reason, message)) => {
+            set_condition(tree, "NamesAccepted", false, reason, &message, now);
+            if condition(tree, "Established") != Some("True") {
+                set_condition(tree, "Established", false, "NotAccepted", "not all names are accepted", now);
+            }
+        }
+    }
+}
+
+/// A name that another kind of the same group has already.
+fn name_conflict(store: &Store, tree: &Value) -> Option<(&'static str, String)> {
+    let group = text(tree, "/spec/group");
+    let plural = text(tree, "/spec/names/plural");
+    let kinds = store.kinds();
+    let own = |kind: &Kind| kind.custom && kind.plural == plural;
+    let others: Vec<&Kind> = kinds.iter().filter(|k| k.group == group && !own(k)).collect();
+    let taken: BTreeSet<&str> =
+        others.iter().flat_map(|k| [k.plural, k.singular].into_iter().chain(k.short_names.iter().copied())).collect();
+    let in_use = |name: &str| format!("{name:?} is already in use");
+    for (pointer, reason) in [("plural", "PluralConflict"), ("singular", "SingularConflict")] {
+        let name = text(tree, &format!("/spec/names/{pointer}"));
+        if taken.contains(name) {
+            return Some((reason, in_use(name)));
+        }
+    }
+    let short = tree.pointer("/spec/names/shortNames").and_then(Value::as_array);
+    if let Some(name) = short.into_iter().flatten().filter_map(Value::as_str).find(|name| taken.contains(name)) {
+        return Some(("ShortNamesConflict", in_use(name)));
+    }
+    let kind = text(tree, "/spec/names/kind");
+    others.iter().any(|k| k.kind == kind).then(|| ("KindConflict", in_use(kind)))
+}
+
+fn condition<'a>(tree: &'a Value, name: &str) -> Option<&'a str> {
+    let conditions = tree.pointer("/status/conditions")?.as_array()?;
+    conditions.iter().find(|c| text(c, "/type") == name).map(|c| text(c, "/status"))
+}
+
+/// Sets a condition of the status; its time changes only with its status.
+pub(crate) fn set_condition(tree: &mut Value, name: &str, holds: bool, reason: &str, message: &str, now: Timestamp) {
+    let status = if holds { "True" } else { "False" };
+    if condition(tree, name) == Some(status) {
+        return;
+    }
+    let slot = member_mut(tree, "status").entry("conditions").or_insert_with(|| json!([]));
+    if let Some(conditions) = slot.as_array_mut() {
+        conditions.retain(|c| text(c, "/type") != name);
+        conditions.push(json!({
+            "type": name, "status": status, "reason": reason, "message": message,
+            "lastTransitionTime": timestamp(now),
+        }));
+    }
+}

@@ -1,0 +1,74 @@
+//! Whether a schema is structural: it says of every value what it is, so that pruning and defaulting are well defined.
+
+use regex::Regex;
+use serde_json::Value;
+
+use crate::status::Faults;
+
+const TYPES: [&str; 6] = ["array", "boolean", "integer", "number", "object", "string"];
+
+/// Checks the schema of one version.
+pub(super) fn validate(path: &str, schema: &Value, faults: &mut Faults) {
+    if schema.get("type").and_then(Value::as_str) != Some("object") {
+        faults.invalid(&format!("{path}.type"), shown_type(schema), "must be object at the root");
+    }
+    node(path, schema, true, faults);
+}
+
+fn shown_type(schema: &Value) -> String {
+    schema.get("type").cloned().unwrap_or_else(|| "".into()).to_string()
+}
+
+/// `typed` is false inside junctors, where the type is that of the schema around them.
+fn node(path: &str, schema: &Value, typed: bool, faults: &mut Faults) {
+    let flag = |name: &str| schema.get(name) == Some(&Value::Bool(true));
+    for name in ["$ref", "definitions", "dependencies", "id", "patternProperties", "additionalItems"] {
+        if schema.get(name).is_some_and(|v| !v.is_null()) {
+            faults.forbidden(&format!("{path}.{name}"), &format!("{name} is not supported"));
+        }
+    }
+    if schema.get("x-kubernetes-validations").and_then(Value::as_array).is_some_and(|rules| !rules.is_empty()) {
+        faults.forbidden(
+            &format!("{path}.x-kubernetes-validations"),
+            "CEL rules are not part of this API server yet; remove them from the definition to use it here",
+        );
+    }
+    match schema.get("type").and_then(Value::as_str) {
+        Some(known) if TYPES.contains(&known) => {}
+        Some(other) => faults.unsupported(&format!("{path}.type"), other, &TYPES),
+        None if !typed || flag("x-kubernetes-int-or-string") || flag("x-kubernetes-preserve-unknown-fields") => {}
+        None => faults.required(&format!("{path}.type"), "must not be empty for specified object fields"),
+    }
+    if let Some(pattern) = schema.get("pattern").and_then(Value::as_str)
+        && let Err(error) = Regex::new(pattern)
+    {
+        faults.invalid(
+            &format!("{path}.pattern"),
+            format!("{pattern:?}"),
+            &format!("must be a valid regular expression: {error}"),
+        );
+    }
+    let has = |name: &str| schema.get(name).is_some_and(|v| !v.is_null() && *v != Value::Bool(false));
+    if has("properties") && has("additionalProperties") {
+        faults.forbidden(
+            &format!("{path}.additionalProperties"),
+            "additionalProperties and properties are mutual exclusive",
+        );
+    }
+    if schema.get("type").and_then(Value::as_str) == Some("array") && typed && !has("items") {
+        faults.required(&format!("{path}.items"), "must be specified");
+    }
+    for (name, property) in schema.get("properties").and_then(Value::as_object).into_iter().flatten() {
+        node(&format!("{path}.properties[{name}]"), property, typed, faults);
+    }
+    for name in ["items", "additionalProperties", "not"] {
+        if let Some(inner) = schema.get(name).filter(|v| v.is_object()) {
+            node(&format!("{path}.{name}"), inner, typed && name != "not", faults);
+        }
+    }
+    for name in ["allOf", "anyOf", "oneOf"] {
+        for (index, part) in schema.get(name).and_then(Value::as_array).into_iter().flatten().enumerate() {
+            node(&format!("{path}.{name}[{index}]"), part, false, faults);
+        }
+    }
+}

@@ -1,0 +1,22 @@
+//! VolumeAttributesClass.
+
+use crate::object::{Kind, Meta, Projection, kinds};
+
+projection! {
+    /// A set of a volume's properties that can change while it lives.
+    pub struct AttributesClass {
+        /// Metadata.
+        #[serde(rename = "metadata")]
+        pub meta: Meta,
+        /// The driver that understands it.
+        pub driver_name: String,
+    }
+}
+
+impl Projection for AttributesClass {
+    const KIND: Kind = kinds::ATTRIBUTES_CLASS;
+
+    fn meta(&self) -> &Meta {
+        &self.meta
+    }
+}

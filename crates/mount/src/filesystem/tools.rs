@@ -1,0 +1,99 @@
+//! The programs that make, check, grow and rename file systems.
+#![allow(unsafe_code)]
+
+use std::ffi::OsStr;
+use std::os::unix::process::CommandExt;
+use std::path::Path;
+use std::process::{Command, Stdio};
+
+use nix::sys::prctl;
+use nix::sys::signal::Signal;
+
+use super::FileSystem;
+use crate::{Error, Result};
+
+/// How much of a failed program's words is kept.
+const MAX_OUTPUT: usize = 600;
+
+pub(crate) fn make(device: &Path, kind: FileSystem, options: &[String]) -> Result<()> {
+    // Nobody is there to be asked (-F, -f), and there is nothing to discard: a new image is a hole, and one that was
+    // allocated in advance must stay so (nodiscard, -K).
+    let (tool, defaults): (_, &[&str]) = match kind {
+        // -m 0: the volume is for its pods, none of it for root. The lazy options leave zeroing to the kernel.
+        FileSystem::Ext4 => {
+            ("mkfs.ext4", &["-q", "-F", "-m", "0", "-E", "nodiscard,lazy_itable_init=1,lazy_journal_init=1"])
+        }
+        FileSystem::Xfs => ("mkfs.xfs", &["-q", "-f", "-K"]),
+        FileSystem::Btrfs => ("mkfs.btrfs", &["-q", "-f", "-K"]),
+        other => return Err(Error::MakeUnsupported { file_system: other }),
+    };
+    let options = defaults.iter().copied().chain(options.iter().map(String::as_str));
+    run(tool, options.map(OsStr::new).chain([device.as_os_str()]), device, &[0])
+}
+
+pub(crate) fn check(device: &Path, kind: FileSystem) -> Result<()> {
+    match kind {
+        // e2fsck: 0 clean, 1 repaired, 2 repaired and reboot (which only matters to a mounted root).
+        FileSystem::Ext2 | FileSystem::Ext3 | FileSystem::Ext4 => {
+            run("fsck.ext4", [OsStr::new("-p"), device.as_os_str()], device, &[0, 1, 2])
+        }
+        // xfs and btrfs replay their logs on mount and advise against checking before it.
+        FileSystem::Xfs | FileSystem::Btrfs => Ok(()),
+    }
+}
+
+/// Online, and repeatable: the kernel does the work in steps that are whole or not there.
+pub(crate) fn grow(device: &Path, kind: FileSystem, mounted: &Path) -> Result<()> {
+    match kind {
+        // Never offline: killed half-way, that could cost data.
+        FileSystem::Ext2 | FileSystem::Ext3 | FileSystem::Ext4 => run("resize2fs", [device.as_os_str()], device, &[0])
+            .map_err(|error| match error {
+                Error::FinishTool { output, .. } if output.contains("Permission denied") => {
+                    Error::GrowWithoutRight { device: device.into() }
+                }
+                other => other,
+            }),
+        FileSystem::Xfs => run("xfs_growfs", [OsStr::new("-d"), mounted.as_os_str()], device, &[0]),
+        FileSystem::Btrfs => {
+            let words = ["filesystem", "resize", "max"].map(OsStr::new);
+            run("btrfs", words.into_iter().chain([mounted.as_os_str()]), device, &[0])
+        }
+    }
+}
+
+/// A copy has the identity of its original until this; the file system must be whole and not mounted.
+pub(crate) fn renew_id(device: &Path, kind: FileSystem) -> Result<()> {
+    match kind {
+        FileSystem::Ext2 | FileSystem::Ext3 | FileSystem::Ext4 => {
+            // tune2fs wants a check that is younger than the last mount.
+            run("fsck.ext4", [OsStr::new("-fp"), device.as_os_str()], device, &[0, 1, 2])?;
+            let words = ["-U", "random"].map(OsStr::new);
+            run("tune2fs", words.into_iter().chain([device.as_os_str()]), device, &[0])
+        }
+        FileSystem::Xfs => {
+            let words = ["-U", "generate"].map(OsStr::new);
+            run("xfs_admin", words.into_iter().chain([device.as_os_str()]), device, &[0])
+        }
+        // Only the superblock is rewritten, not every block of metadata (which -u would do).
+        FileSystem::Btrfs => run("btrfstune", [OsStr::new("-m"), device.as_os_str()], device, &[0]),
+    }
+}
+
+fn run<'a>(tool: &'static str, words: impl IntoIterator<Item = &'a OsStr>, device: &Path, good: &[i32]) -> Result<()> {
+    let mut command = Command::new(tool);
+    command.args(words).stdin(Stdio::null()).env("LC_ALL", "C");
+    // SAFETY: between fork and exec only prctl is called, which is safe there.
+    unsafe {
+        // A program that outlived us would write to the device while our successor starts it again.
+        command.pre_exec(|| Ok(prctl::set_pdeathsig(Signal::SIGKILL)?));
+    }
+    let output = command.output().map_err(|source| Error::RunTool { tool, device: device.into(), source })?;
+    if output.status.code().is_some_and(|code| good.contains(&code)) {
+        return Ok(());
+    }
+    let said = [output.stdout, output.stderr].concat();
+    let words = String::from_utf8_lossy(&said).split_whitespace().collect::<Vec<_>>().join(" ");
+    let output_words = words.chars().take(MAX_OUTPUT).collect();
+    let status = output.status.to_string();
+    Err(Error::FinishTool { tool, device: device.into(), status, output: output_words })
+}

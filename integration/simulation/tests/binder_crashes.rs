@@ -1,0 +1,367 @@
+//! The pv-controller stopped at every one of its writes, in every way, over the lives a volume can have without a node.
+#![allow(clippy::unwrap_used, clippy::panic)]
+
+use std::collections::BTreeSet;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use futures::FutureExt;
+use futures::future::BoxFuture;
+use pv_controller::disk::Disk;
+use pv_controller::options::{Eraser, Recycling};
+use serde_json::{Value, json};
+
+use simulation_suite::block_on;
+use stowage_model::object::{Key, Projection, kinds};
+use stowage_model::phase::{ClaimPhase, VolumePhase};
+use stowage_model::pod::Pod;
+use stowage_model::{Claim, Volume, names};
+use stowage_testing::{Fault, Gate, Mode, Point, Port, World};
+
+const SEED: u64 = 5;
+const SERVICE: &str = "pv-controller";
+const LIMIT: Duration = Duration::from_secs(30 * 60);
+const PATH: &str = "/tmp/volume";
+
+/// Which life is played.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Kind {
+    /// A volume made by hand, bound and released.
+    Static,
+    /// A volume reserved for the claim by name.
+    PreBound,
+    /// A claim that names its volume.
+    Named,
+    /// A volume that a provisioner makes and deletes.
+    Dynamic,
+    /// A volume whose data the service deletes.
+    ReleasedDelete,
+    /// A volume that the service erases.
+    RecyclePlugin,
+    /// A volume that a pod erases.
+    RecyclePod,
+    /// A claim made for a pod.
+    Ephemeral,
+}
+
+const LIVES: [Kind; 8] = [
+    Kind::Static,
+    Kind::PreBound,
+    Kind::Named,
+    Kind::Dynamic,
+    Kind::ReleasedDelete,
+    Kind::RecyclePlugin,
+    Kind::RecyclePod,
+    Kind::Ephemeral,
+];
+
+/// The files of one volume; removing each is a point at which the service can be stopped.
+#[derive(Clone)]
+struct Files {
+    left: Arc<Mutex<BTreeSet<PathBuf>>>,
+    gate: Arc<Gate>,
+}
+
+impl Disk for Files {
+    fn erase<'a>(&'a self, directory: &'a Path) -> BoxFuture<'a, io::Result<()>> {
+        self.remove_each(directory).boxed()
+    }
+
+    fn remove<'a>(&'a self, directory: &'a Path) -> BoxFuture<'a, io::Result<()>> {
+        self.remove_each(directory).boxed()
+    }
+}
+
+impl Files {
+    async fn remove_each(&self, directory: &Path) -> io::Result<()> {
+        loop {
+            let Some(file) = self.left.lock().unwrap().first().cloned() else { return Ok(()) };
+            assert!(file.starts_with(directory));
+            let left = Arc::clone(&self.left);
+            let remove = async move {
+                left.lock().unwrap().remove(&file);
+                Ok(())
+            };
+            let lost = || Err(io::Error::other("no answer from the disk"));
+            self.gate.act(Port::Node, "remove a file".into(), remove, lost).await?;
+        }
+    }
+}
+
+fn volume(kind: Kind) -> Value {
+    let policy = match kind {
+        Kind::ReleasedDelete => "Delete",
+        Kind::RecyclePlugin | Kind::RecyclePod => "Recycle",
+        _ => "Retain",
+    };
+    let mut volume = json!({
+        "metadata": { "name": "v" },
+        "spec": {
+            "capacity": { "storage": "1Gi" },
+            "accessModes": ["ReadWriteOnce"],
+            "persistentVolumeReclaimPolicy": policy,
+            "hostPath": { "path": PATH },
+        },
+    });
+    if kind == Kind::PreBound {
+        volume["spec"]["claimRef"] = json!({ "namespace": "default", "name": "c" });
+    }
+    volume
+}
+
+fn claim_spec() -> Value {
+    json!({ "accessModes": ["ReadWriteOnce"], "storageClassName": "", "resources": { "requests": { "storage": "1Gi" } } })
+}
+
+fn claim(kind: Kind) -> Value {
+    let mut claim = json!({ "metadata": { "namespace": "default", "name": "c" }, "spec": claim_spec() });
+    match kind {
+        Kind::Named => claim["spec"]["volumeName"] = "v".into(),
+        Kind::Dynamic => claim["spec"]["storageClassName"] = "fast".into(),
+        _ => {}
+    }
+    claim
+}
+
+fn pod() -> Value {
+    json!({
+        "metadata": { "namespace": "default", "name": "p" },
+        "spec": {
+            "containers": [{ "name": "main", "image": "none" }],
+            "volumes": [{ "name": "data", "ephemeral": { "volumeClaimTemplate": { "spec": claim_spec() } } }],
+        },
+    })
+}
+
+fn options(kind: Kind) -> pv_controller::Options {
+    let eraser = if kind == Kind::RecyclePod { Eraser::Pod } else { Eraser::Plugin };
+    pv_controller::Options {
+        host_path_provisioner: true,
+        recycling: Recycling { eraser, ..Recycling::default() },
+        ..pv_controller::Options::default()
+    }
+}
+
+/// Keeps the service alive: stopped where it stands, it begins a new life.
+fn supervise(world: World, kind: Kind, files: Arc<Mutex<BTreeSet<PathBuf>>>) -> BoxFuture<'static, ()> {
+    async move {
+        loop {
+            let life = world.life(SERVICE);
+            let disk = Arc::new(Files { left: Arc::clone(&files), gate: Arc::clone(&life.gate) });
+            let mut running = tokio::spawn(pv_controller::run_with(life.context.clone(), options(kind), disk));
+            tokio::select! {
+                biased;
+                () = life.gate.stopped() => {
+                    running.abort();
+                    let _ = running.await;
+                }
+                ended = &mut running => panic!("the service ended by itself: {ended:?}"),
+            }
+        }
+    }
+    .boxed()
+}
+
+/// What others do in a cluster: the provisioner makes and deletes, the node ends the recycler.
+async fn others(world: World) {
+    let admin = world.admin().clone();
+    let changes = world.changes().clone();
+    loop {
+        let seen = changes.count();
+        for claim in admin.list::<Claim>() {
+            let name = claim.provisioned_volume_name();
+            let wanted = claim.storage_provisioner().is_some() && !claim.names_volume() && !claim.meta.is_deleting();
+            if wanted && !admin.exists(kinds::VOLUME, &Key::cluster(name.clone())) {
+                let body = json!({
+                    "metadata": { "name": name, "annotations": { "pv.kubernetes.io/provisioned-by": "d" } },
+                    "spec": {
+                        "capacity": { "storage": "1Gi" },
+                        "accessModes": ["ReadWriteOnce"],
+                        "persistentVolumeReclaimPolicy": "Delete",
+                        "storageClassName": "fast",
+                        "csi": { "driver": "d", "volumeHandle": "h" },
+                        "claimRef": { "namespace": "default", "name": claim.meta.name, "uid": claim.meta.uid },
+                    },
+                });
+                admin.create(kinds::VOLUME, body).await.unwrap();
+            }
+        }
+        for volume in admin.list::<Volume>() {
+            let released = volume.status.phase == VolumePhase::Released && volume.spec.csi.is_some();
+            if released && !volume.meta.is_deleting() {
+                admin.delete(kinds::VOLUME, &volume.key()).await.unwrap();
+            }
+        }
+        for pod in admin.list::<Pod>() {
+            let recycler = pod.meta.name == names::recycler_pod("v");
+            if recycler && !pod.is_terminal() && !pod.meta.is_deleting() {
+                let body = json!({ "status": { "phase": "Succeeded" } });
+                admin.patch(kinds::POD, &pod.key(), "/status", &body).await.unwrap();
+            }
+        }
+        changes.beyond(seen).await;
+    }
+}
+
+struct Played {
+    points: Vec<Point>,
+    wrong: Vec<String>,
+}
+
+/// Aborts its task when dropped.
+struct Task(tokio::task::JoinHandle<()>);
+
+impl Drop for Task {
+    fn drop(&mut self) {
+        self.0.abort();
+    }
+}
+
+fn play(kind: Kind, fault: Option<Fault>) -> Played {
+    block_on(async {
+        let world = World::new(SEED);
+        let mut wrong = Vec::new();
+        if let Err(hang) = story(&world, kind, fault, &mut wrong).await {
+            wrong.push(hang);
+        }
+        if world.is_armed() {
+            wrong.push("the fault's point was not reached".into());
+        }
+        for (service, numbers) in world.numbers() {
+            if numbers.missed_wakeups > 0 {
+                wrong.push(format!("{service}: {} wake-ups were missed", numbers.missed_wakeups));
+            }
+        }
+        Played { points: world.trace().points(), wrong }
+    })
+}
+
+async fn story(world: &World, kind: Kind, fault: Option<Fault>, wrong: &mut Vec<String>) -> Result<(), String> {
+    let admin = world.admin();
+    if let Some(fault) = fault {
+        world.arm(fault, None);
+    }
+    let files: BTreeSet<PathBuf> = ["a", "b", "c"].map(|name| Path::new(PATH).join(name)).into();
+    let files = Arc::new(Mutex::new(files));
+    let _others = Task(tokio::spawn(others(world.clone())));
+    let _service = Task(tokio::spawn(supervise(world.clone(), kind, Arc::clone(&files))));
+    let until = async |what: &str, look: &mut dyn FnMut() -> bool| {
+        world.until(what, LIMIT, look).await.map_err(|hang| hang.to_string())
+    };
+
+    let made = "the manifests are valid";
+    let (name, volume_name) = if kind == Kind::Ephemeral { ("p-data", "v") } else { ("c", "v") };
+    let key = Key::namespaced("default", name);
+    if kind == Kind::Dynamic {
+        let class = json!({ "metadata": { "name": "fast" }, "provisioner": "d", "volumeBindingMode": "Immediate" });
+        admin.create(kinds::STORAGE_CLASS, class).await.expect(made);
+    } else {
+        admin.create(kinds::VOLUME, volume(kind)).await.expect(made);
+    }
+    if kind == Kind::Ephemeral {
+        admin.create(kinds::POD, pod()).await.expect(made);
+    } else {
+        admin.create(kinds::CLAIM, claim(kind)).await.expect(made);
+    }
+    let bound = || {
+        let claim: Option<Claim> = admin.get(&key);
+        claim.is_some_and(|claim| claim.status.phase == ClaimPhase::Bound && claim.is_fully_bound())
+            && admin.list::<Volume>().iter().any(|volume| volume.status.phase == VolumePhase::Bound)
+    };
+    until("the claim Bound", &mut { bound }).await?;
+    wrong.extend(world.observe().violations().iter().filter(|found| found.id == "B1").map(ToString::to_string));
+    if files.lock().unwrap().len() != 3 {
+        wrong.push("files of a volume in use are gone".into());
+    }
+
+    if kind == Kind::Ephemeral {
+        admin.delete(kinds::POD, &Key::namespaced("default", "p")).await.expect("a pod can be deleted");
+    } else {
+        admin.delete(kinds::CLAIM, &key).await.expect("a claim can be deleted");
+    }
+    let phase = || admin.get::<Volume>(&Key::cluster(volume_name)).map(|volume| volume.status.phase);
+    let gone = || !admin.exists(kinds::CLAIM, &key);
+    let over = || match kind {
+        Kind::Static | Kind::PreBound | Kind::Named | Kind::Ephemeral => phase() == Some(VolumePhase::Released),
+        Kind::Dynamic | Kind::ReleasedDelete => admin.list_raw(kinds::VOLUME).is_empty(),
+        Kind::RecyclePlugin | Kind::RecyclePod => {
+            let volume: Option<Volume> = admin.get(&Key::cluster(volume_name));
+            let pods = admin.list_raw(kinds::POD);
+            phase() == Some(VolumePhase::Available)
+                && volume.is_some_and(|v| v.spec.claim_ref.is_none())
+                && pods.is_empty()
+        }
+    };
+    until("the end of the life", &mut || gone() && over()).await?;
+    world.settle().await;
+    let erased = matches!(kind, Kind::ReleasedDelete | Kind::RecyclePlugin);
+    let left = files.lock().unwrap().len();
+    if erased != (left == 0) {
+        wrong.push(format!("{left} files are left"));
+    }
+    Ok(())
+}
+
+fn cases(points: &[Point]) -> Vec<Fault> {
+    let mut cases = Vec::new();
+    for point in points.iter().filter(|point| point.service == SERVICE) {
+        let modes = if point.port == Port::Node { &[Mode::Before, Mode::After][..] } else { &Mode::ALL[..] };
+        cases.extend(modes.iter().map(|mode| Fault { service: SERVICE.into(), number: point.number, mode: *mode }));
+    }
+    cases
+}
+
+/// Plays the life without faults, then once with every fault; says how many points and cases there were.
+fn sweep(kind: Kind) -> (usize, usize) {
+    let plain = play(kind, None);
+    assert!(plain.wrong.is_empty(), "{kind:?} without faults: {}", plain.wrong.join("\n"));
+    let cases = cases(&plain.points);
+    let next = AtomicUsize::new(0);
+    let failed = Mutex::new(Vec::new());
+    thread::scope(|scope| {
+        for _ in 0..thread::available_parallelism().map_or(2, usize::from) {
+            scope.spawn(|| {
+                while let Some(case) = cases.get(next.fetch_add(1, Ordering::Relaxed)) {
+                    let played = play(kind, Some(case.clone()));
+                    if !played.wrong.is_empty() {
+                        failed.lock().unwrap().push(format!("{kind:?} {case}: {}", played.wrong.join("\n")));
+                    }
+                }
+            });
+        }
+    });
+    let failed = failed.into_inner().unwrap();
+    assert!(failed.is_empty(), "{} of {} cases failed:\n{}", failed.len(), cases.len(), failed.join("\n\n"));
+    (plain.points.len(), cases.len())
+}
+
+#[test]
+fn every_life_of_a_volume_survives_every_crash_of_the_controller() {
+    let begin = Instant::now();
+    let (mut points, mut cases) = (0, 0);
+    for kind in LIVES {
+        let (more_points, more_cases) = sweep(kind);
+        println!("{kind:?}: {more_points} points, {more_cases} cases, 0 failed");
+        points += more_points;
+        cases += more_cases;
+    }
+    println!("{points} points, {cases} cases swept in {:.1?}, 0 failed", begin.elapsed());
+}
+
+#[test]
+fn every_life_without_faults_needs_no_time() {
+    for kind in LIVES {
+        block_on(async {
+            let world = World::new(SEED);
+            let mut wrong = Vec::new();
+            let begin = world.elapsed();
+            story(&world, kind, None, &mut wrong).await.unwrap_or_else(|hang| panic!("{kind:?}: {hang}"));
+            // `settle` itself lets one millisecond pass.
+            assert!(world.elapsed() - begin <= Duration::from_millis(1), "{kind:?} waited for a timer");
+        });
+    }
+}

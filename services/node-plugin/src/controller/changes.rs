@@ -1,0 +1,91 @@
+//! Calls that change a volume that is there: ControllerExpandVolume and ControllerModifyVolume.
+
+use stowage_csi::v1::{
+    ControllerExpandVolumeRequest, ControllerExpandVolumeResponse, ControllerModifyVolumeRequest,
+    ControllerModifyVolumeResponse,
+};
+
+use super::{Error, volumes};
+use crate::capability::Capability;
+use crate::driver::Shared;
+use crate::size::Limits;
+use crate::staging::View;
+use crate::tuning::{self, Tuning};
+use crate::volume::VolumeId;
+
+/// The image grows first and the record follows: a volume is never said to be larger than its image. The device and
+/// the file system on it are grown by the node.
+pub async fn expand(
+    shared: &Shared,
+    request: &ControllerExpandVolumeRequest,
+) -> Result<ControllerExpandVolumeResponse, Error> {
+    if request.volume_id.is_empty() {
+        return Err(Error::ReadField { field: "volume_id" });
+    }
+    let limits = Limits::read(request.capacity_range.as_ref()).map_err(Error::ReadSize)?;
+    if limits.is_empty() {
+        return Err(Error::ReadField { field: "capacity_range" });
+    }
+    if let Some(capability) = &request.volume_capability {
+        Capability::read(Some(capability)).map_err(Error::ReadCapability)?;
+    }
+    let unknown = || Error::FindVolume { volume: request.volume_id.clone() };
+    let id = VolumeId::parse(&request.volume_id).ok_or_else(unknown)?;
+    let pool = shared.pool_of(&id)?;
+    let _guard = shared.locks.try_lock(id.key()).ok_or_else(|| Error::Lock { volume: id.to_string() })?;
+    pool.open_for_writing().await?;
+    let mut record = pool.load(&id).await?.ok_or_else(unknown)?;
+    if !record.is_image() {
+        return Err(Error::NeedImage { volume: id.to_string(), what: "size of its own" });
+    }
+    if !volumes::is_made(pool, &id, &record).await? {
+        return Err(Error::FindImage { volume: id.to_string() });
+    }
+
+    let bytes = limits.choose_for_growth(record.capacity_bytes).map_err(Error::ReadSize)?;
+    if bytes > record.capacity_bytes {
+        let (image, failed) = (pool.image(&id), |source| pool.failed(source));
+        let now = shared.host.stat(&image).await.map_err(failed)?.map_or(0, |image| image.size);
+        // What an interrupted call has grown already is promised already.
+        let more = bytes.saturating_sub(now);
+        let (_promise, others) = pool.promise(id.key(), more);
+        let free = pool.free().await?;
+        let free = if record.thin { free.thin } else { free.thick }.saturating_sub(others);
+        if more > free {
+            return Err(Error::PromiseSpace { pool: pool.name().into(), free, wanted: more });
+        }
+        shared.host.grow_image(&image, bytes, volumes::space(&record)).await.map_err(failed)?;
+        record.capacity_bytes = bytes;
+        pool.store(&id, &record).await?;
+        tracing::info!(volume = %id, bytes, "grown");
+    }
+    let capacity_bytes = record.capacity_bytes.try_into().unwrap_or(i64::MAX);
+    Ok(ControllerExpandVolumeResponse { capacity_bytes, node_expansion_required: true })
+}
+
+/// In force at once on a volume staged by this process' node, elsewhere when it is staged next.
+pub async fn modify(
+    shared: &Shared,
+    request: &ControllerModifyVolumeRequest,
+) -> Result<ControllerModifyVolumeResponse, Error> {
+    if request.volume_id.is_empty() {
+        return Err(Error::ReadField { field: "volume_id" });
+    }
+    let unknown = || Error::FindVolume { volume: request.volume_id.clone() };
+    let id = VolumeId::parse(&request.volume_id).ok_or_else(unknown)?;
+    let pool = shared.pool_of(&id)?;
+    let _guard = shared.locks.try_lock(id.key()).ok_or_else(|| Error::Lock { volume: id.to_string() })?;
+    pool.open_for_writing().await?;
+    let mut record = pool.load(&id).await?.ok_or_else(unknown)?;
+    let wanted = Tuning::read(&request.mutable_parameters).map_err(Error::ReadTuning)?;
+    wanted.check(&record).map_err(Error::ReadTuning)?;
+
+    record.tuning = wanted.over(record.tuning);
+    pool.store(&id, &record).await?;
+    let view = View::look(shared, pool, &id).await.map_err(|source| pool.failed(source))?;
+    for device in &view.ours {
+        tuning::apply(&*shared.host, device, &record).await.map_err(|source| pool.failed(source))?;
+    }
+    tracing::info!(volume = %id, tuning = ?record.tuning, "modified");
+    Ok(ControllerModifyVolumeResponse {})
+}

@@ -1,0 +1,179 @@
+//! CreateSnapshot, DeleteSnapshot, GetSnapshot.
+//!
+//! A record without the moment of the cut comes first, then the image, then the moment: whatever a kill leaves has a
+//! record, is not listed, and is cut anew by the same call or removed by DeleteSnapshot.
+
+use stowage_csi::v1::{
+    CreateSnapshotRequest, CreateSnapshotResponse, DeleteSnapshotRequest, DeleteSnapshotResponse, GetSnapshotRequest,
+    GetSnapshotResponse,
+};
+use stowage_mount::Space;
+
+use super::copying::{self, Plan, Way};
+use super::{Error, check_name, volumes};
+use crate::driver::Shared;
+use crate::freezing::while_frozen;
+use crate::handle::Handle;
+use crate::parameters;
+use crate::pool::{Pool, Promise};
+use crate::snapshot::Snapshot;
+use crate::volume::Record;
+
+pub fn lock_name(id: &Handle) -> String {
+    format!("snapshot {}", id.key())
+}
+
+pub async fn create(shared: &Shared, request: &CreateSnapshotRequest) -> Result<CreateSnapshotResponse, Error> {
+    check_name(&request.name)?;
+    if request.source_volume_id.is_empty() {
+        return Err(Error::ReadField { field: "source_volume_id" });
+    }
+    let freeze = parameters::freeze_for_copy(&request.parameters).map_err(Error::ReadParameters)?;
+    let text = &request.source_volume_id;
+    let source = Handle::parse(text).ok_or_else(|| Error::FindVolume { volume: text.clone() })?;
+    let pool = shared.pool_of(&source)?;
+    let id = shared.id_in(pool, &Handle::key_of(&request.name));
+    let lock = |name: &str| shared.locks.try_lock(name).ok_or_else(|| Error::Lock { volume: name.to_owned() });
+    let _guards = (lock(&lock_name(&id))?, lock(source.key())?);
+    refuse_twin(shared, &id).await?;
+    pool.open_for_writing().await?;
+
+    if let Some(existing) = pool.load_snapshot(&id).await? {
+        if existing.source != source.to_string() || existing.name != request.name {
+            let (has, wanted) = (format!("source {}", existing.source), format!("source {source}"));
+            return Err(Error::MatchExisting { volume: format!("snapshot {id}"), has, wanted });
+        }
+        if existing.cut.is_some() {
+            return Ok(CreateSnapshotResponse { snapshot: Some(existing.describe(&id)) });
+        }
+    }
+    let record = find_source(pool, &source).await?;
+    let shares = pool.can_clone().await?;
+    let plan = copying::plan(shared, pool, &source, &record, shares, freeze).await?;
+    let _promise = promise(shared, pool, &id, &source, plan.way).await?;
+
+    let mut snapshot = Snapshot::of(&source, &record, &request.name, None);
+    if let Err(cause) = cut(shared, pool, &id, &source, &plan, &mut snapshot).await {
+        return Err(match pool.forget_snapshot(&id).await {
+            Ok(()) => cause,
+            Err(error) => {
+                let (cause, source) = (Box::new(cause), Box::new(error));
+                Error::Undo { volume: format!("snapshot {id}"), cause, source }
+            }
+        });
+    }
+    tracing::info!(snapshot = %id, volume = %source, way = ?plan.way, frozen = plan.freeze.is_some(), "cut");
+    Ok(CreateSnapshotResponse { snapshot: Some(snapshot.describe(&id)) })
+}
+
+/// The volume a snapshot is to be taken of.
+pub async fn find_source(pool: &Pool, source: &Handle) -> Result<Record, Error> {
+    let record = pool.load(source).await?.ok_or_else(|| Error::FindVolume { volume: source.to_string() })?;
+    if !record.is_image() {
+        return Err(Error::NeedImage { volume: source.to_string(), what: "snapshots" });
+    }
+    match volumes::is_made(pool, source, &record).await? {
+        true => Ok(record),
+        false => Err(Error::FindImage { volume: source.to_string() }),
+    }
+}
+
+/// Sets aside what a snapshot may come to hold alone: all that its source holds now.
+pub async fn promise<'a>(
+    shared: &Shared,
+    pool: &'a Pool,
+    id: &Handle,
+    source: &Handle,
+    way: Way,
+) -> Result<Promise<'a>, Error> {
+    let image = shared.host.stat(&pool.image(source)).await.map_err(|source| pool.failed(source))?;
+    let wanted = image.map_or(0, |image| image.allocated);
+    let (promise, others) = pool.promise(&lock_name(id), wanted);
+    let free = pool.free().await?;
+    let free = if way == Way::Share { free.thin } else { free.thick }.saturating_sub(others);
+    match wanted <= free {
+        true => Ok(promise),
+        false => Err(Error::PromiseSpace { pool: pool.name().into(), free, wanted }),
+    }
+}
+
+async fn cut(
+    shared: &Shared,
+    pool: &Pool,
+    id: &Handle,
+    source: &Handle,
+    plan: &Plan,
+    snapshot: &mut Snapshot,
+) -> Result<(), Error> {
+    pool.prepare_for_snapshots().await?;
+    pool.store_snapshot(id, snapshot).await?;
+    if let Some(device) = &plan.flush {
+        shared.host.flush_device(device).await.map_err(|error| pool.failed(error))?;
+    }
+    let (image, target) = (pool.image(source), pool.snapshot_image(id));
+    let fill = async {
+        let moment = shared.host.now();
+        copying::fill(shared, pool, plan.way, &image, &target, snapshot.size_bytes, Space::Sparse).await?;
+        Ok::<_, Error>(moment)
+    };
+    let subjects: Vec<_> = plan.subject(pool, source).into_iter().collect();
+    let moment = while_frozen(shared, &subjects, fill).await?;
+    snapshot.cut = Some(moment.into());
+    Ok(pool.store_snapshot(id, snapshot).await?)
+}
+
+/// The same name in another pool is a snapshot of another volume.
+async fn refuse_twin(shared: &Shared, id: &Handle) -> Result<(), Error> {
+    for pool in shared.pools.iter().filter(|pool| pool.name() != id.pool()) {
+        let twin = shared.id_in(pool, id.key());
+        if pool.open().await.is_ok()
+            && let Some(existing) = pool.load_snapshot(&twin).await?
+        {
+            let (has, wanted) = (format!("source {}", existing.source), format!("a source in pool {:?}", id.pool()));
+            return Err(Error::MatchExisting { volume: format!("snapshot {twin}"), has, wanted });
+        }
+    }
+    Ok(())
+}
+
+pub async fn delete(shared: &Shared, request: &DeleteSnapshotRequest) -> Result<DeleteSnapshotResponse, Error> {
+    if request.snapshot_id.is_empty() {
+        return Err(Error::ReadField { field: "snapshot_id" });
+    }
+    let Some(id) = Handle::parse(&request.snapshot_id) else { return Ok(DeleteSnapshotResponse {}) };
+    let pool = shared.pool_of(&id)?;
+    let name = lock_name(&id);
+    let _guard = shared.locks.try_lock(&name).ok_or_else(|| Error::Lock { volume: name.clone() })?;
+    pool.open_for_writing().await?;
+    let Some(snapshot) = pool.load_snapshot(&id).await? else { return Ok(DeleteSnapshotResponse {}) };
+    if let Some(group) = snapshot.group {
+        return Err(Error::Belong { snapshot: id.to_string(), group });
+    }
+    remove(shared, pool, &id).await?;
+    tracing::info!(snapshot = %id, "removed");
+    Ok(DeleteSnapshotResponse {})
+}
+
+pub async fn remove(shared: &Shared, pool: &Pool, id: &Handle) -> Result<(), Error> {
+    let image = shared.host.stat(&pool.snapshot_image(id)).await.map_err(|source| pool.failed(source))?;
+    image.iter().for_each(|image| pool.forget_family(image));
+    Ok(pool.forget_snapshot(id).await?)
+}
+
+/// Also one that is not cut yet: CSI wants it shown as not ready.
+pub async fn get(shared: &Shared, request: &GetSnapshotRequest) -> Result<GetSnapshotResponse, Error> {
+    if request.snapshot_id.is_empty() {
+        return Err(Error::ReadField { field: "snapshot_id" });
+    }
+    let (id, snapshot) = find(shared, &request.snapshot_id).await?;
+    Ok(GetSnapshotResponse { snapshot: Some(snapshot.describe(&id)) })
+}
+
+pub async fn find(shared: &Shared, text: &str) -> Result<(Handle, Snapshot), Error> {
+    let missing = || Error::FindSnapshot { snapshot: text.to_owned() };
+    let id = Handle::parse(text).ok_or_else(missing)?;
+    let pool = shared.pool_of(&id)?;
+    pool.open().await?;
+    let snapshot = pool.load_snapshot(&id).await?.ok_or_else(missing)?;
+    Ok((id, snapshot))
+}

@@ -1,0 +1,127 @@
+//! Making volumes in use stand still while they are copied.
+//!
+//! A frozen file system stays frozen when its freezer dies. So a marker in the pool comes first and goes last: at the
+//! next start whatever still has one is thawed.
+
+use std::path::PathBuf;
+
+use serde::{Deserialize, Serialize};
+
+use crate::driver::Shared;
+use crate::handle::Handle;
+use crate::pool::{self, Pool};
+use crate::staging::{Form, Staged, View};
+use crate::volume::{RECORD_VERSION, Record};
+
+/// Who uses a volume at this moment.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Use {
+    Nobody,
+    /// This node has its file system mounted here.
+    Mounted(PathBuf),
+    /// This node has its device and no file system of ours on it.
+    Device(PathBuf),
+    /// Another node has it, or may have it.
+    Elsewhere {
+        node: String,
+    },
+}
+
+impl Use {
+    pub async fn find(shared: &Shared, pool: &Pool, id: &Handle, record: &Record) -> Result<Self, pool::Error> {
+        if let Some(staged) = Staged::find(shared, pool, id).await? {
+            match (staged.staging.form, staged.device) {
+                (Form::FileSystem, _) => return Ok(Use::Mounted(staged.staging.mount_point())),
+                (_, Some(device)) => return Ok(Use::Device(device.path)),
+                _ => {}
+            }
+        }
+        let view = View::look(shared, pool, id).await.map_err(|source| pool.failed(source))?;
+        // On the way to be staged or unstaged: nothing says that it is not written.
+        if let Some(device) = view.ours.first() {
+            return Ok(Use::Device(device.path.clone()));
+        }
+        let attached = record.attachments.iter().map(|attachment| &attachment.node).find(|node| **node != shared.node);
+        if let Some(node) = attached {
+            return Ok(Use::Elsewhere { node: node.clone() });
+        }
+        match view.foreign.first() {
+            Some(device) => Ok(Use::Elsewhere { node: format!("that has {}", device.path.display()) }),
+            None => Ok(Use::Nobody),
+        }
+    }
+}
+
+/// A mounted volume that must stand still.
+pub struct Subject<'a> {
+    pub pool: &'a Pool,
+    pub id: &'a Handle,
+    pub mounted_at: PathBuf,
+}
+
+/// What is written down before a volume is frozen.
+#[derive(Debug, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct Frozen {
+    version: u32,
+    path: PathBuf,
+}
+
+/// Runs `cut` while none of the volumes can be written, and lets them go on whatever came of it.
+pub async fn while_frozen<T, E: From<pool::Error>>(
+    shared: &Shared,
+    subjects: &[Subject<'_>],
+    cut: impl Future<Output = Result<T, E>>,
+) -> Result<T, E> {
+    let mut reached = Vec::new();
+    let result = async {
+        for subject in subjects {
+            let marker = subject.pool.frozen(subject.id, &shared.node);
+            let record = Frozen { version: RECORD_VERSION, path: subject.mounted_at.clone() };
+            reached.push((subject, false));
+            subject.pool.store_file(&marker, &record).await?;
+            let frozen = shared.host.freeze(&subject.mounted_at).await;
+            // One that was frozen by somebody else is not ours to thaw.
+            let maybe_ours = frozen.as_ref().err().is_none_or(stowage_mount::Error::is_uncertain);
+            reached.pop();
+            reached.push((subject, maybe_ours));
+            frozen.map_err(|source| subject.pool.failed(source))?;
+        }
+        cut.await
+    };
+    let result = result.await;
+    let mut thawed = Ok(());
+    for (subject, ours) in reached.into_iter().rev() {
+        if let Err(error) = let_go(shared, subject, ours).await {
+            tracing::error!(volume = %subject.id, %error, "a volume may still be frozen; the next start thaws it");
+            thawed = Err(error);
+        }
+    }
+    let value = result?;
+    thawed?;
+    Ok(value)
+}
+
+async fn let_go(shared: &Shared, subject: &Subject<'_>, ours: bool) -> Result<(), pool::Error> {
+    if ours {
+        shared.host.thaw(&subject.mounted_at).await.map_err(|source| subject.pool.failed(source))?;
+    }
+    subject.pool.remove(&subject.pool.frozen(subject.id, &shared.node)).await
+}
+
+/// Thaws what an earlier run of this node's driver had frozen when it was killed.
+pub async fn thaw_leftovers(shared: &Shared, pool: &Pool) -> Result<(), pool::Error> {
+    for key in pool.frozen_keys(&shared.node).await? {
+        let Some(id) = Handle::new(pool.name(), &key, shared.place.as_deref()) else { continue };
+        let marker = pool.frozen(&id, &shared.node);
+        // Damaged or not: the path in it is only used if the volume is mounted there.
+        let path = pool.load_file::<Frozen>(&marker).await.ok().flatten().map(|frozen| frozen.path);
+        let view = View::look(shared, pool, &id).await.map_err(|source| pool.failed(source))?;
+        if let Some(path) = path.filter(|path| view.our_mount(path).is_some()) {
+            shared.host.thaw(&path).await.map_err(|source| pool.failed(source))?;
+            tracing::warn!(volume = %id, path = %path.display(), "thawed what an earlier run left frozen");
+        }
+        pool.remove(&marker).await?;
+    }
+    Ok(())
+}

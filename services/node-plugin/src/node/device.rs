@@ -1,0 +1,274 @@
+//! One volume on this node, brought up to a mount and taken down again.
+//!
+//! Bringing up goes: record, loop device, file system, mount; taking down goes back. Each step first looks whether it
+//! is done, so a call after a kill goes on where the last one ended, and taking down works from any point.
+
+use std::path::Path;
+
+use stowage_mount::{Access, Content, FileKind, FileSystem, LoopDevice, LoopOptions, MountOptions};
+
+use super::Error;
+use crate::driver::Shared;
+use crate::pool::Pool;
+use crate::staging::{Form, Staging, Tag, View, device_node};
+use crate::tuning;
+use crate::volume::{Record, VolumeId};
+
+pub struct Volume<'a> {
+    pub shared: &'a Shared,
+    pub pool: &'a Pool,
+    pub id: &'a VolumeId,
+}
+
+impl Volume<'_> {
+    fn name(&self) -> String {
+        self.id.to_string()
+    }
+
+    fn tag(&self) -> Tag {
+        Tag::new(self.pool, self.id, &self.shared.node)
+    }
+
+    pub async fn look(&self) -> Result<View, Error> {
+        Ok(View::look(self.shared, self.pool, self.id).await?)
+    }
+
+    pub async fn load(&self) -> Result<Option<Staging>, Error> {
+        Ok(self.pool.load_file(&self.pool.staged(self.id, &self.shared.node)).await?)
+    }
+
+    /// Takes down what is held under an old token: others may have written since, so nothing of it may be used again.
+    pub async fn drop_stale(&self, token: &str) -> Result<(), Error> {
+        let view = self.look().await?;
+        let tag = self.tag();
+        let current = [tag.with_token(token), tag.for_readers(token)];
+        if view.ours.iter().all(|device| current.contains(&device.tag)) {
+            return Ok(());
+        }
+        match self.load().await? {
+            Some(staging) if staging.token != token => self.take_down(&staging.path).await,
+            _ => {
+                for device in view.ours.iter().filter(|device| !current.contains(&device.tag)) {
+                    self.shared.host.detach_loop(device).await?;
+                }
+                Ok(())
+            }
+        }
+    }
+
+    /// Refuses if the data is missing, or somebody else has the image or the path.
+    pub async fn check_free(&self, view: &View, wanted: &Staging) -> Result<(), Error> {
+        let there = match wanted.form {
+            Form::Directory => {
+                let directory = self.shared.host.stat(&self.pool.directory(self.id)).await?;
+                directory.is_some_and(|directory| directory.kind == FileKind::Directory)
+            }
+            Form::FileSystem | Form::Block => view.image.is_some_and(|image| image.kind == FileKind::File),
+        };
+        if !there {
+            return Err(Error::FindData { volume: self.name() });
+        }
+        if let Some(device) = view.foreign.first() {
+            return Err(Error::TakeImage { volume: self.name(), device: device.path.display().to_string() });
+        }
+        let mount_point = wanted.mount_point();
+        for path in [&wanted.path, &mount_point] {
+            if let Some(mount) = view.table.at(path).filter(|_| view.our_mount(path).is_none()) {
+                return Err(Error::UsePath { path: path.clone(), mounted: mount.source.clone() });
+            }
+        }
+        Ok(())
+    }
+
+    /// Brings the volume up, or leaves nothing: a final error code says that nothing is staged, and nobody would call
+    /// unstage after it.
+    pub async fn bring_up(
+        &self,
+        view: &View,
+        wanted: &Staging,
+        record: &Record,
+        kind: FileSystem,
+    ) -> Result<(), Error> {
+        let Err(cause) = self.steps_up(view, wanted, record, kind).await else { return Ok(()) };
+        Err(match self.take_down(&wanted.path).await {
+            Ok(()) => cause,
+            Err(source) => Error::Undo { cause: Box::new(cause), source: Box::new(source) },
+        })
+    }
+
+    async fn steps_up(&self, view: &View, wanted: &Staging, record: &Record, kind: FileSystem) -> Result<(), Error> {
+        let host = &self.shared.host;
+        self.pool.store_file(&self.pool.staged(self.id, &self.shared.node), wanted).await?;
+        let mount_point = wanted.mount_point();
+        let mounted = view.our_mount(&mount_point).is_some();
+        if wanted.form == Form::Directory {
+            return match mounted {
+                true => Ok(()),
+                false => Ok(host.bind(&self.pool.directory(self.id), &mount_point, Access::ReadWrite).await?),
+            };
+        }
+        let device = self.attach(view, &self.tag().with_token(&wanted.token), false, record).await?;
+        if wanted.form == Form::Block {
+            tuning::apply(&**host, &device, record).await?;
+            if !mounted {
+                host.create_file(&mount_point).await?;
+                host.bind(&device.path, &mount_point, Access::ReadWrite).await?;
+            }
+            return Ok(());
+        }
+        if !mounted {
+            self.make_or_check(&device, kind, record, &wanted.path).await?;
+            tuning::apply(&**host, &device, record).await?;
+            let options = options(&wanted.mount_flags, record);
+            host.mount(&device.path.to_string_lossy(), &mount_point, kind.name(), &options).await?;
+        }
+        self.grow_if_allowed(&device, kind, &mount_point).await
+    }
+
+    /// A volume that is smaller than it could be is better than none.
+    pub async fn grow_if_allowed(&self, device: &LoopDevice, kind: FileSystem, mounted: &Path) -> Result<(), Error> {
+        match self.grow(device, kind, mounted).await {
+            Err(Error::ChangeHost(error @ stowage_mount::Error::GrowWithoutRight { .. })) => {
+                tracing::warn!(volume = %self.id, %error, "the file system keeps its size");
+                Ok(())
+            }
+            other => other,
+        }
+    }
+
+    /// The device with this tag, which is made if it is not there and grows with its image.
+    pub async fn attach(&self, view: &View, tag: &str, read_only: bool, record: &Record) -> Result<LoopDevice, Error> {
+        let host = &self.shared.host;
+        let Some(device) = view.device(tag) else {
+            let direct_io = record.tuning.direct_io.unwrap_or(true);
+            let sector_bytes = record.sector_bytes;
+            let options = LoopOptions { read_only, direct_io, discard: record.thin, sector_bytes };
+            return Ok(host.attach_loop(&self.pool.image(self.id), tag, options).await?);
+        };
+        match view.image.is_some_and(|image| image.size > device.size) {
+            true => Ok(host.refresh_loop(device).await?),
+            false => Ok(device.clone()),
+        }
+    }
+
+    /// A file system is made once, on a device that holds nothing. A mkfs that was cut short leaves a marker in the
+    /// pool, for whichever node comes next, and is begun again: before its end there was no data.
+    async fn make_or_check(
+        &self,
+        device: &LoopDevice,
+        kind: FileSystem,
+        record: &Record,
+        free_path: &Path,
+    ) -> Result<(), Error> {
+        let host = &self.shared.host;
+        let marker = self.pool.formatting(self.id);
+        let cut_short = self.pool.exists(&marker).await?;
+        match host.probe(&device.path).await? {
+            Content::FileSystem(found) if found == kind && !cut_short => {
+                host.check_filesystem(&device.path, kind).await?;
+                return self.renew_id(device, kind, free_path).await;
+            }
+            Content::Blank => {}
+            _ if cut_short => {}
+            found => {
+                let wanted = format!("nothing or {kind}");
+                return Err(Error::TrustContent { volume: self.name(), wanted, found });
+            }
+        }
+        host.write_file(&marker, kind.name().as_bytes()).await?;
+        host.make_filesystem(&device.path, kind, &record.mkfs_options).await?;
+        Ok(host.remove_file(&marker).await?)
+    }
+
+    /// A copy still has its original's identity, with which the two could not be mounted on one node. The controller
+    /// leaves a marker on copies; it goes when this is done, and doing it twice does no harm.
+    async fn renew_id(&self, device: &LoopDevice, kind: FileSystem, free_path: &Path) -> Result<(), Error> {
+        let host = &self.shared.host;
+        let marker = self.pool.fresh(self.id);
+        if !self.pool.exists(&marker).await? {
+            return Ok(());
+        }
+        if kind == FileSystem::Xfs {
+            // The copy of a file system in use has a log to replay, which only mounting does.
+            let source = device.path.to_string_lossy();
+            host.mount(&source, free_path, kind.name(), &MountOptions::new(["nouuid"])).await?;
+            host.unmount(free_path).await?;
+        }
+        host.renew_filesystem_id(&device.path, kind).await?;
+        Ok(host.remove_file(&marker).await?)
+    }
+
+    /// Grows a file system that is smaller than its device: it was copied from a smaller volume, or the volume grew
+    /// while it was not mounted.
+    pub async fn grow(&self, device: &LoopDevice, kind: FileSystem, mounted: &Path) -> Result<(), Error> {
+        let host = &self.shared.host;
+        let size = host.filesystem_size(&device.path).await?;
+        if size.is_none_or(|size| size >= device.size) || host.usage(mounted).await?.read_only {
+            return Ok(());
+        }
+        Ok(host.grow_filesystem(&device.path, kind, mounted).await?)
+    }
+
+    /// Undoes bringing up from whatever point it had reached; never while pods still see the volume.
+    pub async fn take_down(&self, path: &Path) -> Result<(), Error> {
+        let host = &self.shared.host;
+        let view = self.look().await?;
+        if let Some(mount) = view.table.at(path).filter(|_| view.our_mount(path).is_none()) {
+            return Err(Error::UsePath { path: path.into(), mounted: mount.source.clone() });
+        }
+        let node = device_node(path);
+        let mount_point = if view.our_mount(&node).is_some() { &node } else { path };
+        // A directory of a shared pool may be mounted on this machine by another node of a test.
+        if !(self.shared.attach && view.ours.is_empty())
+            && let Some(mount) = view.elsewhere(mount_point)
+        {
+            return Err(Error::StillPublished { volume: self.name(), path: mount.target.clone() });
+        }
+        for mount in view.copies(mount_point) {
+            host.unmount(&mount.target).await?;
+        }
+        if host.place(&node).await?.is_some_and(|node| node.kind == FileKind::File && !node.is_mount) {
+            host.remove_file(&node).await?;
+        }
+        for device in &view.ours {
+            host.detach_loop(device).await?;
+        }
+        // Without its pool there is no record to remove either; the devices are what matters.
+        match self.pool.open().await {
+            Ok(()) => Ok(self.pool.remove(&self.pool.staged(self.id, &self.shared.node)).await?),
+            Err(error) if view.image.is_none() => {
+                tracing::warn!(volume = %self.id, %error, "unstaged without its pool");
+                Ok(())
+            }
+            Err(error) => Err(error.into()),
+        }
+    }
+}
+
+/// Freed blocks of a thin volume go back to the pool unless the class says otherwise.
+fn options(flags: &[String], record: &Record) -> MountOptions {
+    let mut options = MountOptions::new(flags);
+    let said = options.words.iter().any(|word| matches!(word.split('=').next(), Some("discard" | "nodiscard")));
+    if record.thin && !said {
+        options.words.push("discard".into());
+    }
+    options
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::volume::example;
+
+    #[test]
+    fn a_thin_volume_discards_unless_it_is_told_how() {
+        let words = |flags: &[&str], thin| {
+            let flags: Vec<_> = flags.iter().map(|flag| flag.to_string()).collect();
+            options(&flags, &Record { thin, ..example() }).words
+        };
+        assert_eq!(words(&["noatime"], true), ["noatime", "discard"]);
+        assert_eq!(words(&["noatime,nodiscard"], true), ["noatime", "nodiscard"]);
+        assert_eq!(words(&["discard=async"], true), ["discard=async"]);
+        assert_eq!(words(&[], false), Vec::<String>::new());
+    }
+}

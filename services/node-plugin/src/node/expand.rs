@@ -1,0 +1,46 @@
+//! NodeExpandVolume: what the controller has made larger becomes larger for those who use it, while they use it.
+
+use stowage_csi::v1::{NodeExpandVolumeRequest, NodeExpandVolumeResponse};
+use stowage_mount::FileSystem;
+
+use super::Error;
+use super::device::Volume;
+use super::stats::{find, locate};
+use crate::driver::Shared;
+use crate::size::Limits;
+use crate::staging::Form;
+
+pub async fn expand(shared: &Shared, request: &NodeExpandVolumeRequest) -> Result<NodeExpandVolumeResponse, Error> {
+    let (id, path) = locate(shared, &request.volume_id, &request.volume_path).await?;
+    let limits = Limits::read(request.capacity_range.as_ref()).map_err(Error::ReadSize)?;
+    let pool = shared.pool_of(&id)?;
+    let _guard = shared.locks.try_lock(id.key()).ok_or_else(|| Error::Lock { volume: id.to_string() })?;
+    let record = pool.load(&id).await?.ok_or_else(|| Error::FindVolume { volume: id.to_string() })?;
+    let staged = find(shared, pool, &id, &path).await?;
+    if !limits.allow(record.capacity_bytes) {
+        let (volume, has, wanted) = (id.to_string(), record.capacity_bytes, format!("{:?}", request.capacity_range));
+        return Err(Error::ExpandFirst { volume, has, wanted });
+    }
+    let signed = |bytes: u64| i64::try_from(bytes).unwrap_or(i64::MAX);
+    let Some(device) = &staged.device else {
+        return Ok(NodeExpandVolumeResponse { capacity_bytes: signed(record.capacity_bytes) });
+    };
+    let host = &shared.host;
+    let image = host.stat(&pool.image(&id)).await?.ok_or_else(|| Error::FindData { volume: id.to_string() })?;
+    let device = match image.size > device.size {
+        true => host.refresh_loop(device).await?,
+        false => device.clone(),
+    };
+    if staged.staging.form == Form::FileSystem {
+        let unknown = |()| Error::FindVolume { volume: id.to_string() };
+        let kind: FileSystem = record.fs_type.parse().map_err(unknown)?;
+        let mounted = &staged.staging.path;
+        let behind = host.filesystem_size(&device.path).await?.is_some_and(|size| size < device.size);
+        if behind && host.usage(mounted).await?.read_only {
+            return Err(Error::GrowReadOnly { volume: id.to_string() });
+        }
+        Volume { shared, pool, id: &id }.grow(&device, kind, mounted).await?;
+    }
+    tracing::info!(volume = %id, bytes = device.size, "expanded");
+    Ok(NodeExpandVolumeResponse { capacity_bytes: signed(device.size) })
+}

@@ -1,0 +1,148 @@
+use std::fs;
+use std::io::Write;
+use std::os::unix::fs::MetadataExt;
+
+use nix::mount::{MsFlags, mount, umount};
+use stowage_csi::v1::*;
+use stowage_mount::LinuxMounter;
+use tonic::Code;
+
+use crate::world::{MIB, SIZE, World, refused, request, request_with, test, test_on};
+
+fn mount_tmpfs(world: &World, options: &str) {
+    mount(Some("none"), &world.pool(), Some("tmpfs"), MsFlags::empty(), Some(options)).unwrap();
+}
+
+fn fill(path: &std::path::Path) -> std::io::Error {
+    let mut file = fs::File::create(path).unwrap();
+    let chunk = vec![7u8; 256 << 10];
+    loop {
+        if let Err(error) = file.write_all(&chunk) {
+            return error;
+        }
+        // So that it is the volume that is full, not the page cache that takes it all.
+        if let Err(error) = file.sync_data() {
+            return error;
+        }
+    }
+}
+
+#[test]
+fn a_writer_gets_enospc_at_its_promised_size_and_its_neighbours_do_not_suffer() {
+    test_on("ext4", 256 * MIB, async |world| {
+        let client = world.node("a").await;
+        let greedy = client.create(request("greedy")).await.unwrap().volume_id;
+        let modest = client.create(request("modest")).await.unwrap().volume_id;
+        let (greedy_at, modest_at) = (client.stage_beside(&greedy, "a").await, client.stage_beside(&modest, "a").await);
+        fs::write(modest_at.join("before"), "here").unwrap();
+        assert_eq!(fill(&greedy_at.join("everything")).raw_os_error(), Some(nix::libc::ENOSPC));
+        let written = fs::metadata(greedy_at.join("everything")).unwrap().len() as i64;
+        assert!(written <= SIZE && written > SIZE / 2, "{written}");
+        fs::write(modest_at.join("after"), vec![1; MIB as usize]).unwrap();
+        assert_eq!(fs::read_to_string(modest_at.join("before")).unwrap(), "here");
+        client.create(request("another")).await.unwrap();
+        for volume in [&greedy, &modest] {
+            client.unstage_beside(volume).await;
+            client.delete(volume).await.unwrap();
+        }
+    });
+}
+
+#[test]
+fn a_volume_is_deleted_with_no_free_block_and_no_free_inode() {
+    test(async |world| {
+        mount_tmpfs(&world, "size=80m,nr_inodes=64");
+        let client = world.node("a").await;
+        let volume = client.create(request("v")).await.unwrap().volume_id;
+        let snapshot = client.snapshot(&volume, "s").await.unwrap().snapshot_id;
+        let directory = client.create(request_with("dir", &[("backend", "directory")])).await.unwrap().volume_id;
+        assert_eq!(fill(&world.pool().join("filler")).raw_os_error(), Some(nix::libc::ENOSPC));
+        let full = (0..).find_map(|n| fs::create_dir(world.pool().join(format!("inode{n}"))).err()).unwrap();
+        assert_eq!(full.raw_os_error(), Some(nix::libc::ENOSPC));
+        let probe = client.identity().probe(ProbeRequest {}).await;
+        assert_eq!(refused(probe, &["\"main\" is full", "delete volumes or add space"]), Code::FailedPrecondition);
+        assert_eq!(client.create(request("w")).await.unwrap_err().code(), Code::ResourceExhausted);
+        client.delete_snapshot(&snapshot).await.unwrap();
+        client.delete(&directory).await.unwrap();
+        client.delete(&volume).await.unwrap();
+        assert_eq!(world.files(), Vec::<String>::new());
+        drop(client);
+        umount(&world.pool()).unwrap();
+    });
+}
+
+#[test]
+fn thin_volumes_are_promised_up_to_the_overcommit_and_no_further() {
+    test(async |world| {
+        mount_tmpfs(&world, "size=100m");
+        let client = world.introduced(node_plugin::Options { overcommit: 2.0, ..world.options("a") }).await;
+        for number in 0..5 {
+            client.create(request(&format!("v{number}"))).await.unwrap();
+        }
+        let sixth = client.create(request("v5")).await.unwrap();
+        let refusal = client.create(request("v6")).await;
+        assert_eq!(refused(refusal, &["--overcommit", "33554432"]), Code::ResourceExhausted);
+        assert_eq!(
+            refused(client.expand(&sixth.volume_id, 2 * SIZE).await, &["--overcommit"]),
+            Code::ResourceExhausted
+        );
+        assert!(client.capacity(&[]).await < SIZE);
+        client.delete(&sixth.volume_id).await.unwrap();
+        assert!(client.capacity(&[]).await >= SIZE);
+        drop(client);
+        umount(&world.pool()).unwrap();
+    });
+}
+
+#[test]
+fn a_thick_volume_has_its_space_from_the_start_and_cannot_be_promised_what_is_not_there() {
+    test_on("ext4", 200 * MIB, async |world| {
+        let client = world.introduced(node_plugin::Options { overcommit: 10.0, ..world.options("a") }).await;
+        let thick = [("thin", "false")];
+        assert!(client.capacity(&thick).await < 200 * MIB && client.capacity(&[]).await > 1000 * MIB);
+        let volume = client.create(request_with("thick", &thick)).await.unwrap();
+        assert!(fs::metadata(world.only_image()).unwrap().blocks() as i64 * 512 >= SIZE);
+        let capacity_range = Some(CapacityRange { required_bytes: 500 * MIB, limit_bytes: 0 });
+        let huge = CreateVolumeRequest { capacity_range, ..request_with("huge", &thick) };
+        assert_eq!(refused(client.create(huge.clone()).await, &["524288000"]), Code::ResourceExhausted);
+        client.create(CreateVolumeRequest { parameters: Default::default(), ..huge }).await.unwrap();
+        let other = client.create(request("thick")).await;
+        assert_eq!(refused(other, &["thin"]), Code::AlreadyExists);
+        client.expand(&volume.volume_id, SIZE + MIB).await.unwrap();
+        let image = world.pool().join("volumes").join(format!("{}.img", volume.volume_id.split('.').nth(1).unwrap()));
+        assert!(fs::metadata(image).unwrap().blocks() as i64 * 512 >= SIZE + MIB);
+    });
+}
+
+#[test]
+fn shared_blocks_are_not_counted_as_space_twice() {
+    test_on("xfs", 400 * MIB, async |world| {
+        let client = world.node("a").await;
+        let volume = client.create(request("v")).await.unwrap().volume_id;
+        let image = fs::OpenOptions::new().write(true).open(world.only_image()).unwrap();
+        for index in 0..30 {
+            std::os::unix::fs::FileExt::write_all_at(&image, &vec![1; MIB as usize], index * MIB as u64).unwrap();
+        }
+        image.sync_all().unwrap();
+        let before = client.capacity(&[]).await;
+        // Each may come to need 30 MiB of its own.
+        for number in 0..3 {
+            client.snapshot(&volume, &format!("s{number}")).await.unwrap();
+        }
+        let promised = before - client.capacity(&[]).await;
+        assert!((90 * MIB..100 * MIB).contains(&promised), "{promised} bytes are promised to three snapshots");
+        let free = nix::sys::statvfs::statvfs(&world.pool()).unwrap();
+        let free = (free.blocks_available() * free.fragment_size()) as i64;
+        assert!(client.capacity(&[]).await < free, "more is promised than is there");
+    });
+}
+
+#[test]
+fn a_pool_on_a_file_system_that_clones_is_found_to_be_one() {
+    test_on("xfs", 400 * MIB, async |world| {
+        use stowage_mount::Images;
+        assert!(LinuxMounter.can_clone(&world.pool()).await.unwrap());
+        assert!(!LinuxMounter.can_clone(&world.root).await.unwrap(), "the test's own directory");
+        assert_eq!(fs::read_dir(world.pool()).unwrap().count(), 0, "nothing is left of the attempt");
+    });
+}

@@ -1,0 +1,167 @@
+//! The local driver killed at every change of a volume's life, for everything a volume can be.
+
+use std::fs;
+use std::os::unix::fs::FileExt;
+use std::path::PathBuf;
+use std::process::Command;
+use std::sync::Arc;
+
+use stowage_mount::{Counting, LinuxMounter, Stop};
+
+use crate::expand::{GROWN, expand_controller, expand_node};
+use crate::volumes::{Made, ROOM, file_systems, may_grow};
+use crate::world::{Answer, Client, World, test};
+
+/// The life of a volume, step by step; each step is repeated until it is answered, as a cluster would.
+struct Life {
+    made: Made,
+    volume: String,
+    step: usize,
+}
+
+impl Life {
+    const STEPS: usize = 13;
+
+    /// Goes on until the end or the first call that fails.
+    async fn go_on(&mut self, client: &Client) -> Answer<()> {
+        let made = self.made;
+        while self.step < Self::STEPS {
+            match self.step {
+                0 => self.volume = made.create(client, "pvc", ROOM).await?,
+                1 | 8 => made.stage(client, &self.volume).await?,
+                2 | 9 => made.publish(client, &self.volume, "pod", false).await?,
+                3 => self.write(client),
+                4 | 5 if !self.grows() => {}
+                4 => drop(expand_controller(client, &self.volume, GROWN).await?),
+                5 => drop(expand_node(client, &self.volume, &client.target("pod"), GROWN).await?),
+                6 | 11 => client.unpublish(&self.volume, "pod").await?,
+                7 => client.unstage(&self.volume).await?,
+                10 => self.read(client),
+                _ => {
+                    client.unstage(&self.volume).await?;
+                    client.delete(&self.volume).await?;
+                }
+            }
+            self.step += 1;
+        }
+        Ok(())
+    }
+
+    fn grows(&self) -> bool {
+        match self.made {
+            Made::Of(kind) => may_grow(kind),
+            Made::Block => true,
+            Made::Directory => false,
+        }
+    }
+
+    fn write(&self, client: &Client) {
+        let target = client.target("pod");
+        match self.made {
+            Made::Block => {
+                let device = fs::OpenOptions::new().write(true).open(target).unwrap();
+                device.write_all_at(b"written", 8192).unwrap();
+                device.sync_all().unwrap();
+            }
+            _ => fs::write(target.join("data"), "written").unwrap(),
+        }
+    }
+
+    fn read(&self, client: &Client) {
+        let target = client.target("pod");
+        let mut found = [0; 7];
+        match self.made {
+            Made::Block => fs::File::open(target).unwrap().read_exact_at(&mut found, 8192).unwrap(),
+            _ => found.copy_from_slice(&fs::read(target.join("data")).unwrap()),
+        }
+        assert_eq!(&found, b"written");
+    }
+}
+
+/// Without `STOWAGE_FULL_SWEEP` only ext4 is killed before and after each change; the others after every other one.
+async fn sweep(world: &World, made: Made) {
+    let life = || Life { made, volume: String::new(), step: 0 };
+    // A new pool is prepared only once.
+    world.local("a").await.info().await.unwrap();
+    let counting = Arc::new(Counting::new(Arc::new(LinuxMounter)));
+    life().go_on(&world.local_on("a", counting.clone())).await.unwrap();
+    let changes = counting.changes();
+    assert!(changes.len() > 12, "{changes:#?}");
+    let full = made == Made::Of("ext4") || std::env::var_os("STOWAGE_FULL_SWEEP").is_some();
+    for at in (1..=changes.len() as u64).step_by(if full { 1 } else { 2 }) {
+        let stops = [Stop::After(at), Stop::Before(at)];
+        for stop in &stops[..if full { 2 } else { 1 }] {
+            let dying = Arc::new(Counting::stopping(Arc::new(LinuxMounter), *stop));
+            let mut life = life();
+            let refusal = life.go_on(&world.local_on("a", dying.clone())).await.unwrap_err();
+            assert!(dying.is_dead(), "{made:?} {stop:?} was not reached: {refusal}");
+            assert_eq!(refusal.code(), tonic::Code::Unavailable, "{made:?} {stop:?} {}", changes[at as usize - 1]);
+            let restarted = world.local("a").await;
+            life.go_on(&restarted).await.unwrap_or_else(|error| panic!("{made:?} {stop:?}: {error}"));
+            assert_eq!(world.files(), Vec::<String>::new(), "{made:?} {stop:?}");
+            assert_eq!(world.loops(), Vec::<PathBuf>::new(), "{made:?} {stop:?}");
+        }
+    }
+    println!("{made:?}: {} changes", changes.len());
+}
+
+#[test]
+fn a_driver_killed_at_any_change_goes_on_with_ext4() {
+    test(async |world| sweep(&world, Made::Of("ext4")).await);
+}
+
+#[test]
+fn a_driver_killed_at_any_change_goes_on_with_xfs_and_btrfs() {
+    test(async |world| {
+        for kind in file_systems().into_iter().filter(|kind| *kind != "ext4") {
+            sweep(&world, Made::Of(kind)).await;
+        }
+    });
+}
+
+#[test]
+fn a_driver_killed_at_any_change_goes_on_with_blocks_and_directories() {
+    test(async |world| {
+        sweep(&world, Made::Block).await;
+        sweep(&world, Made::Directory).await;
+    });
+}
+
+#[test]
+fn whatever_part_of_a_mkfs_reached_the_disk_it_is_made_again() {
+    test(async |world| {
+        let client = world.local("a").await;
+        for kind in file_systems() {
+            let made = Made::Of(kind);
+            let volume = made.create(&client, kind, ROOM).await.unwrap();
+            let image = world.only_image();
+            let whole = Command::new(format!("mkfs.{kind}")).arg("-q").arg(&image).output().unwrap().status;
+            assert!(whole.success());
+            let bytes = fs::read(&image).unwrap();
+            let written: Vec<_> = bytes.chunks(4096).enumerate().filter(|(_, block)| **block != [0; 4096]).collect();
+            // Of the blocks a mkfs writes, each time others never arrived.
+            for pattern in 0..4usize {
+                let torn = fs::File::create(&image).unwrap();
+                torn.set_len(bytes.len() as u64).unwrap();
+                for (order, (block, contents)) in written.iter().enumerate() {
+                    let lost = match pattern {
+                        0 => order == 0,
+                        1 => order % 2 == 0,
+                        2 => order >= written.len() / 2,
+                        _ => order % 3 == 1,
+                    };
+                    if !lost {
+                        torn.write_all_at(contents, *block as u64 * 4096).unwrap();
+                    }
+                }
+                drop(torn);
+                fs::write(image.with_extension("formatting"), kind).unwrap();
+                made.stage(&client, &volume).await.unwrap_or_else(|error| panic!("{kind} {pattern}: {error}"));
+                fs::write(client.staging().join("data"), "x").unwrap();
+                client.unstage(&volume).await.unwrap();
+                assert!(!image.with_extension("formatting").try_exists().unwrap());
+            }
+            client.delete(&volume).await.unwrap();
+        }
+    });
+}

@@ -1,0 +1,11 @@
+//! Volumes in use on the real kernel, for everything a volume can be, each test in a mount namespace of its own. Needs
+//! root; file systems whose tools are missing are left out with a word.
+#![allow(clippy::unwrap_used, clippy::panic)]
+
+mod expand;
+mod inline;
+mod interrupted;
+mod volumes;
+#[allow(dead_code)]
+#[path = "../kernel/world.rs"]
+mod world;

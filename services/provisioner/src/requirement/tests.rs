@@ -1,0 +1,157 @@
+use proptest::prelude::*;
+use serde_json::json;
+
+use super::*;
+use crate::driver::NodeFacts;
+use crate::fixture::{DRIVER, claim_with, class_with, facts};
+
+const KEY: &str = "topology.stowage.dev/node";
+
+fn cluster(names: &[&str]) -> Cluster {
+    let node = |name: &&str| {
+        let labels = json!({ KEY: name, "other": "x" });
+        Arc::new(serde_json::from_value(json!({ "metadata": { "name": name, "labels": labels } })).unwrap())
+    };
+    let driver = |name: &&str| {
+        let drivers = json!([{ "name": DRIVER, "nodeID": name, "topologyKeys": [KEY] }]);
+        Arc::new(
+            serde_json::from_value(json!({ "metadata": { "name": name }, "spec": { "drivers": drivers } })).unwrap(),
+        )
+    };
+    Cluster { nodes: names.iter().map(node).collect(), drivers: names.iter().map(driver).collect() }
+}
+
+fn place(name: &str) -> Segments {
+    Segments::from([(KEY.to_owned(), name.to_owned())])
+}
+
+fn places(names: &[&str]) -> Vec<Segments> {
+    names.iter().map(|name| place(name)).collect()
+}
+
+struct Case {
+    strict: bool,
+    immediate: bool,
+    selected: Option<&'static str>,
+    allowed: &'static [&'static str],
+}
+
+fn ask(case: &Case, cluster: &Cluster) -> Result<Option<Requirement>, Problem> {
+    let mut facts = facts();
+    facts.topology = true;
+    facts.options.strict_topology = case.strict;
+    facts.options.immediate_topology = case.immediate;
+    let claim = claim_with(|claim| {
+        claim["metadata"]["name"] = "a-a-0".into();
+        if let Some(node) = case.selected {
+            claim["metadata"]["annotations"]["volume.kubernetes.io/selected-node"] = node.into();
+        }
+    });
+    let class = class_with(|class| {
+        if !case.allowed.is_empty() {
+            let expression = json!({ "key": KEY, "values": case.allowed });
+            class["allowedTopologies"] = json!([{ "matchLabelExpressions": [expression] }]);
+        }
+    });
+    of(&claim, &class, &facts, cluster)
+}
+
+/// The table of reference section 2.9, one row each.
+#[test]
+fn the_places_asked_for_follow_binding_mode_strictness_and_allowed_topologies() {
+    let cluster = cluster(&["n1", "n2", "n3"]);
+    let rows: [(Case, &[&str], &[&str]); 6] = [
+        (Case { strict: true, immediate: true, selected: Some("n2"), allowed: &[] }, &["n2"], &["n2"]),
+        (Case { strict: true, immediate: true, selected: Some("n2"), allowed: &["n2", "n3"] }, &["n2"], &["n2"]),
+        (
+            Case { strict: false, immediate: true, selected: Some("n2"), allowed: &[] },
+            &["n1", "n2", "n3"],
+            &["n2", "n3", "n1"],
+        ),
+        (
+            Case { strict: false, immediate: true, selected: Some("n3"), allowed: &["n1", "n3"] },
+            &["n1", "n3"],
+            &["n3", "n1"],
+        ),
+        // FNV-1 of "a" is 0x050c5d7e: even, so the first of two, and the second of three.
+        (
+            Case { strict: false, immediate: false, selected: None, allowed: &["n1", "n3"] },
+            &["n1", "n3"],
+            &["n1", "n3"],
+        ),
+        (
+            Case { strict: false, immediate: true, selected: None, allowed: &[] },
+            &["n1", "n2", "n3"],
+            &["n2", "n3", "n1"],
+        ),
+    ];
+    for (index, (case, requisite, preferred)) in rows.iter().enumerate() {
+        let asked = ask(case, &cluster).unwrap().unwrap();
+        assert_eq!(asked.requisite, places(requisite), "row {index}");
+        assert_eq!(asked.preferred.len(), preferred.len(), "row {index}");
+        if case.selected.is_some() {
+            assert_eq!(asked.preferred, places(preferred), "row {index}");
+        }
+    }
+    let nothing = Case { strict: false, immediate: false, selected: None, allowed: &[] };
+    assert_eq!(ask(&nothing, &cluster).unwrap(), None);
+}
+
+#[test]
+fn a_node_that_is_not_allowed_or_not_known_is_named() {
+    let cluster = cluster(&["n1", "n2"]);
+    for strict in [true, false] {
+        let case = Case { strict, immediate: true, selected: Some("n2"), allowed: &["n1"] };
+        assert!(matches!(ask(&case, &cluster), Err(Problem::AllowNode { node, .. }) if node == "n2"));
+        let case = Case { strict, immediate: true, selected: Some("n9"), allowed: &[] };
+        assert!(matches!(ask(&case, &cluster), Err(Problem::FindNode { node, .. }) if node == "n9"));
+    }
+    let mut unlabelled = cluster;
+    unlabelled.nodes = vec![Arc::new(serde_json::from_value(json!({ "metadata": { "name": "n1" } })).unwrap())];
+    let case = Case { strict: true, immediate: true, selected: Some("n1"), allowed: &[] };
+    assert!(matches!(ask(&case, &unlabelled), Err(Problem::PlaceNode { .. })));
+}
+
+#[test]
+fn in_node_deployment_the_place_is_always_this_node() {
+    let mut facts = facts();
+    facts.topology = true;
+    facts.node = Some(NodeFacts { name: "n7".into(), segments: place("n7") });
+    let asked = of(&claim_with(|_| {}), &class_with(|_| {}), &facts, &Cluster::default()).unwrap().unwrap();
+    assert_eq!(asked, exactly(place("n7")));
+}
+
+#[test]
+fn the_claims_of_a_stateful_set_begin_at_successive_places() {
+    let begin = |name: &str| spread(name, 5);
+    assert_eq!(begin("data-web-1"), (begin("data-web-0") + 1) % 5);
+    assert_eq!(begin("logs-web-3"), begin("data-web-3"), "claims of one pod are spread alike");
+    assert_eq!(spread("whatever", 0), 0);
+    assert_eq!(hash("a"), 0x050c_5d7e);
+}
+
+proptest! {
+    #[test]
+    fn the_preferred_places_are_the_requisite_ones_in_another_order(
+        count in 1..6_usize, selected in proptest::option::of(0..6_usize), name in "[a-z0-9-]{1,12}",
+    ) {
+        let names: Vec<String> = (0..count).map(|index| format!("n{index}")).collect();
+        let cluster = cluster(&names.iter().map(String::as_str).collect::<Vec<_>>());
+        let mut facts = facts();
+        facts.topology = true;
+        let claim = claim_with(|claim| {
+            claim["metadata"]["name"] = name.into();
+            if let Some(index) = selected {
+                claim["metadata"]["annotations"]["volume.kubernetes.io/selected-node"] = format!("n{index}").into();
+            }
+        });
+        if let Ok(Some(asked)) = of(&claim, &class_with(|_| {}), &facts, &cluster) {
+            let mut preferred = asked.preferred.clone();
+            preferred.sort();
+            prop_assert_eq!(&preferred, &asked.requisite);
+            if let Some(index) = selected {
+                prop_assert_eq!(&asked.preferred[0], &place(&format!("n{index}")));
+            }
+        }
+    }
+}

@@ -1,0 +1,119 @@
+//! 8.11 matching, through the controller's own path; the rows about nodes and helpers are tests of `stowage_model`.
+
+use serde_json::json;
+
+use super::expect::*;
+use super::world::{Fixture, World, claim, volume};
+
+const RWO: &str = "ReadWriteOnce";
+const ROX: &str = "ReadOnlyMany";
+const RWX: &str = "ReadWriteMany";
+
+/// The volume the claim is bound to, if any.
+fn bound_to(claim: Fixture, volumes: impl IntoIterator<Item = Fixture>) -> Option<String> {
+    let mut world = World::new([claim]);
+    volumes.into_iter().for_each(|volume| world.put(volume));
+    let steps = world.sync_claims();
+    let first = steps.first()?.strip_prefix("pv/")?;
+    first.split([' ', '/']).next().map(str::to_owned)
+}
+
+fn free(name: &str, size: &str) -> Fixture {
+    volume(name, size).available()
+}
+
+fn stock() -> Vec<Fixture> {
+    vec![
+        free("gce-10", "10G"),
+        free("gce-20", "20G").phase("Bound").refers("x", "x"),
+        free("nfs-5", "5G").modes(&[RWO, ROX, RWX]),
+        free("nfs-1", "1G").modes(&[RWO, ROX, RWX]).phase("Bound").refers("y", "y"),
+        free("huge", "20000G").modes(&[RWO]).label("size", "huge"),
+        free("silver1", "10000G").class("silver").label("should-exist", "true"),
+        free("silver2", "100G").class("silver"),
+        free("e200", "200E").class("large"),
+        free("e800", "800E").class("large"),
+        free("vac", "50G").class("v").attributes("silver"),
+        free("no-vac", "50G").class("v"),
+    ]
+}
+
+#[test]
+fn the_stock_of_the_index_test_is_matched_as_upstream_does() {
+    let rows: Vec<(&str, Fixture, Option<&str>)> = vec![
+        ("8G of the free one", claim().size("8G"), Some("gce-10")),
+        ("5G in all modes", claim().size("5G").modes(&[ROX, RWO, RWX]), Some("nfs-5")),
+        ("1G where the 1G is bound: the narrower group first", claim().size("1G"), Some("gce-10")),
+        ("999G", claim().size("999G"), None),
+        ("a label nobody has", claim().size("1G").selects("no", "such"), None),
+        ("20000G read-only too", claim().size("20000G").selects("size", "huge"), None),
+        ("20000G", claim().size("20000G").modes(&[RWO]).selects("size", "huge"), Some("huge")),
+        ("no attributes class", claim().class("v"), Some("no-vac")),
+        ("an attributes class", claim().class("v").attributes("silver"), Some("vac")),
+        ("an unknown attributes class", claim().class("v").attributes("unknown"), None),
+        ("silver by label", claim().class("silver").selects("should-exist", "true"), Some("silver1")),
+        ("silver", claim().class("silver"), Some("silver2")),
+        ("1E", claim().class("large").size("1E"), Some("e200")),
+        ("800E", claim().class("large").size("800E"), Some("e800")),
+        ("950E", claim().class("large").size("950E"), None),
+    ];
+    for (what, claim, expected) in rows {
+        assert_eq!(bound_to(claim, stock()).as_deref(), expected, "{what}");
+    }
+}
+
+#[test]
+fn a_volume_with_fewer_modes_goes_first() {
+    let stock = |taken: usize| {
+        let all = [("a", &[RWO][..]), ("b", &[RWO, ROX]), ("c", &[RWO, ROX, RWX])];
+        let fixtures = all.map(|(name, modes)| free(name, "10G").modes(modes));
+        let claimed = |(n, volume): (usize, Fixture)| if n < taken { volume.refers("x", "x") } else { volume };
+        fixtures.into_iter().enumerate().map(claimed).collect::<Vec<_>>()
+    };
+    let ask = |modes: &[&str], taken| bound_to(claim().size("10G").modes(modes), stock(taken));
+    assert_eq!(ask(&[RWO], 0).as_deref(), Some("a"));
+    assert_eq!(ask(&[RWO, ROX], 0).as_deref(), Some("b"));
+    assert_eq!(ask(&[RWX, RWO, ROX], 0).as_deref(), Some("c"));
+    assert_eq!(ask(&[RWX], 0).as_deref(), Some("c"));
+    assert_eq!(ask(&[RWO], 1).as_deref(), Some("b"));
+    assert_eq!(ask(&[RWO], 2).as_deref(), Some("c"));
+    assert_eq!(ask(&[ROX], 1).as_deref(), Some("b"));
+}
+
+#[test]
+fn a_reservation_counts_only_if_the_volume_fits() {
+    let stock =
+        |spoil: fn(Vec<Fixture>) -> Vec<Fixture>| spoil(vec![free("a", "1Gi"), free("b", "5Gi"), free("d", "8Gi")]);
+    let all: fn(Vec<Fixture>) -> Vec<Fixture> = |volumes| volumes;
+    assert_eq!(bound_to(claim(), stock(all)).as_deref(), Some("a"));
+    let others: fn(Vec<Fixture>) -> Vec<Fixture> = |mut volumes| {
+        volumes[0] = volumes[0].clone().refers("x", "");
+        volumes
+    };
+    assert_eq!(bound_to(claim(), stock(others)).as_deref(), Some("b"));
+    let ours: fn(Vec<Fixture>) -> Vec<Fixture> = |mut volumes| {
+        volumes[2] = volumes[2].clone().refers("c", "");
+        volumes
+    };
+    assert_eq!(bound_to(claim(), stock(ours)).as_deref(), Some("d"));
+    let small: fn(Vec<Fixture>) -> Vec<Fixture> = |mut volumes| {
+        volumes.push(free("s", "1Mi").refers("c", ""));
+        volumes.push(free("r", "8Gi").modes(&[ROX]).refers("c", ""));
+        volumes
+    };
+    assert_eq!(bound_to(claim(), stock(small)).as_deref(), Some("a"));
+}
+
+#[test]
+fn a_volume_that_is_being_deleted_is_neither_matched_nor_enough() {
+    assert_eq!(bound_to(claim(), [free("v", "1Gi").deleting()]), None);
+    let mut world = World::new([claim().names("v"), free("v", "1Gi").deleting()]);
+    assert_eq!(world.sync_claims(), [text("Warning VolumeMismatch pvc/c")]);
+}
+
+#[test]
+fn a_class_that_does_not_say_when_to_bind_is_told() {
+    let class = super::world::class("gold", "d").with("volumeBindingMode", json!(null));
+    let mut world = World::new([claim().class("gold"), class, free("v", "1Gi").class("gold")]);
+    assert_eq!(world.sync_claims(), [text("Warning FailedBinding pvc/c")]);
+}

@@ -1,0 +1,156 @@
+//! What this service does besides: conditions, exact reasons, waking, and what upstream leaves undone.
+
+use serde_json::{Value, json};
+
+use stowage_model::Volume;
+use stowage_model::object::{Key, kinds};
+use stowage_runtime::engine::Reserved;
+
+use super::expect::*;
+use super::scenarios;
+use super::world::{Fixture, NOW, World, claim, claim_named, class, pod, volume};
+use crate::decide::{Action, ClaimAction, Subject};
+
+fn told(objects: impl IntoIterator<Item = Fixture>) -> World {
+    World::new(objects).rules(|rules| {
+        rules.unbound_condition = true;
+        rules.unused_condition = true;
+    })
+}
+
+fn unbound(reason: &str) -> Value {
+    json!({ "type": "Unbound", "status": "True", "reason": reason, "lastTransitionTime": NOW })
+}
+
+fn first(reason: &str) -> String {
+    line(
+        "pvc/c/status",
+        json!([
+            { "op": "add", "path": "/status/conditions", "value": [] },
+            { "op": "add", "path": "/status/conditions/-", "value": unbound(reason) },
+        ]),
+    )
+}
+
+fn other(reason: &str) -> String {
+    line("pvc/c/status", json!([{ "op": "replace", "path": "/status/conditions/0", "value": unbound(reason) }]))
+}
+
+fn bound_with(conditions: Value) -> String {
+    let mut operations = json!([
+        { "op": "add", "path": "/status/phase", "value": "Bound" },
+        { "op": "add", "path": "/status/accessModes", "value": ["ReadWriteOnce", "ReadOnlyMany"] },
+        { "op": "add", "path": "/status/capacity", "value": { "storage": "1Gi" } },
+    ]);
+    operations.as_array_mut().unwrap().extend(conditions.as_array().unwrap().iter().cloned());
+    line("pvc/c/status", operations)
+}
+
+fn unused(holds: bool) -> Value {
+    let (status, reason) = if holds { ("True", "NoPodsUsingPVC") } else { ("False", "PodUsingPVC") };
+    json!({ "type": "Unused", "status": status, "reason": reason, "lastTransitionTime": NOW })
+}
+
+fn bound(holds: bool) -> Vec<String> {
+    vec![
+        pv_ref_marked("v"),
+        pv_phase("v", "Bound"),
+        pvc_done_marked("v"),
+        bound_with(json!([
+            { "op": "add", "path": "/status/conditions", "value": [] },
+            { "op": "add", "path": "/status/conditions/-", "value": unused(holds) },
+        ])),
+    ]
+}
+
+scenarios! {
+    binding_takes_four_writes_and_the_unused_condition_rides_on_the_last:
+        settle told([claim(), volume("v", "1Gi").available()]) => bound(true);
+    a_pod_that_waits_for_the_claim_counts_at_once:
+        settle told([claim(), volume("v", "1Gi").available(), pod("p").unplaced()]) => bound(false);
+    the_kind_of_reason_is_a_condition: settle told([claim()])
+        => vec![first("NoFittingVolume"), text("Normal FailedBinding pvc/c")];
+    a_named_volume_that_is_missing_is_a_condition: settle told([claim().names("v")])
+        => vec![first("VolumeNotFound")];
+    waiting_for_a_consumer_is_no_reason: settle told([claim().class("late"), class("late", "d").late()])
+        => vec![text("Normal WaitForFirstConsumer pvc/c")];
+    waiting_for_a_provisioner_is_no_reason: settle told([claim().class("gold"), class("gold", "d")])
+        => vec![pvc_asks("d"), text("Normal ExternalProvisioning pvc/c")];
+    an_unbound_claim_that_is_deleted_gets_nothing: settle World::new([claim().deleting(), volume("v", "1Gi").available()])
+        => vec![text("list pods"), line("pvc/c", json!({ "metadata": { "finalizers": [] } }))];
+    a_waiting_claim_names_the_pods_that_wait_with_it:
+        settle World::new([claim().class("late"), class("late", "d").late(), pod("p").unplaced()])
+        => vec![text("Normal WaitForPodScheduled pvc/c")];
+    without_the_binder_nothing_is_bound:
+        settle World::new([claim(), volume("v", "1Gi")]).rules(|rules| rules.controllers.binder = false) => vec![];
+}
+
+#[test]
+fn the_condition_changes_with_the_kind_of_reason_and_goes_with_the_binding() {
+    let mut world = told([claim().class("gold")]);
+    assert_eq!(world.settle(), [first("ClassNotFound"), text("Warning ProvisioningFailed pvc/c")]);
+    world.put(class("gold", "kubernetes.io/no-provisioner"));
+    assert_eq!(world.settle(), [other("NoProvisioner"), text("Warning ProvisioningFailed pvc/c")]);
+    world.put(volume("small", "1Mi").available().class("gold"));
+    assert_eq!(world.settle(), [text("Warning ProvisioningFailed pvc/c")], "another text, the same kind of reason");
+    world.put(volume("v", "1Gi").available().class("gold"));
+    let last = bound_with(json!([
+        { "op": "add", "path": "/status/conditions/-", "value": unused(true) },
+        { "op": "remove", "path": "/status/conditions/0" },
+    ]));
+    assert_eq!(world.settle().last(), Some(&last));
+}
+
+#[test]
+fn conditions_of_others_are_kept_word_for_word() {
+    let resizing = json!({ "type": "Resizing", "status": "True", "lastProbeTime": NOW, "newer": { "x": 1 } });
+    let mut world = told([claim().with("status.conditions", json!([resizing])), volume("v", "1Gi").available()]);
+    world.settle();
+    let claim = world.get(kinds::CLAIM, &Key::namespaced("n", "c")).unwrap();
+    assert_eq!(claim["status"]["conditions"], json!([resizing, unused(true)]));
+}
+
+#[test]
+fn a_claim_that_fits_nothing_says_why_in_numbers() {
+    let mut world = World::new([claim().size("5Gi")]);
+    for n in 0..7 {
+        world.put(volume(&format!("small{n}"), "1Gi").available());
+    }
+    for n in 0..5 {
+        world.put(volume(&format!("gold{n}"), "9Gi").available().class("gold"));
+    }
+    let (actions, _) = world.decide(&Subject::Claim(Key::namespaced("n", "c")));
+    let [Action::Claim(ClaimAction::Tell(_, note))] = &actions[..] else { panic!("{actions:?}") };
+    assert!(note.message.contains("12 volumes: 7 too small, 5 other class"), "{}", note.message);
+}
+
+#[test]
+fn a_volume_with_a_pending_write_is_no_candidate() {
+    let world = World::new([claim(), volume("v", "1Gi").available()]);
+    let key = Key::namespaced("n", "c");
+    let candidates = |reserved: &Reserved| world.caches.claim(&key, reserved, &world.rules).unwrap().candidates.len();
+    assert_eq!(candidates(&Reserved::default()), 1);
+    let id = stowage_model::object::ObjectId { kind: kinds::VOLUME, key: Key::cluster("v") };
+    assert_eq!(candidates(&Reserved::of([id])), 0);
+}
+
+#[test]
+fn a_volume_that_becomes_free_wakes_the_best_waiting_claim_and_then_the_next() {
+    let big = claim_named("big", "b").size("9Gi");
+    let small = claim_named("small", "s").size("1Gi");
+    let world = World::new([big, small, claim_named("huge", "h").size("99Gi")]);
+    for name in ["big", "small", "huge"] {
+        world.decide(&Subject::Claim(Key::namespaced("n", name)));
+    }
+    let free = |name: &str| {
+        let tree = volume(name, "10Gi").available().with("metadata.resourceVersion", "1000");
+        world.caches.volumes.observe(tree.build::<Volume>());
+        world.caches.matchmaker.file(&world.caches.volumes, &Key::cluster(name)).map(|key| key.name)
+    };
+    assert_eq!(free("v").as_deref(), Some("big"), "the tightest fit");
+    assert_eq!(free("w").as_deref(), Some("small"), "the best is woken already");
+    assert_eq!(free("x"), None, "nobody else fits");
+    // The claim that was woken for `v` goes; `v` is offered to nobody, for all others are awake.
+    assert_eq!(world.caches.matchmaker.forget(&Key::namespaced("n", "big")), None);
+    assert_eq!(world.caches.matchmaker.forget(&Key::namespaced("n", "small")), None);
+}

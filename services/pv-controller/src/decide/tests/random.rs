@@ -1,0 +1,130 @@
+//! Random worlds of 200 objects, seen late and in any order: they converge, and nothing is bound twice.
+
+use proptest::prelude::*;
+use rand::rngs::StdRng;
+use rand::{Rng, SeedableRng};
+
+use stowage_model::object::{Key, kinds};
+use stowage_model::phase::VolumePhase;
+use stowage_model::{Claim, Volume};
+
+use super::interleavings::{check, check_fits};
+use super::world::{Fixture, World, claim_named, class, pod, volume};
+
+const CLASSES: [&str; 3] = ["", "gold", "late"];
+const SIZES: [&str; 4] = ["1Gi", "2Gi", "5Gi", "10Gi"];
+
+fn pick<'a>(random: &mut StdRng, from: &[&'a str]) -> &'a str {
+    from[random.random_range(0..from.len())]
+}
+
+fn any_claim(random: &mut StdRng, n: usize) -> Fixture {
+    let name = format!("c{n}");
+    let mut claim = claim_named(&name, &format!("u{n}")).size(pick(random, &SIZES));
+    claim = claim.class(pick(random, &CLASSES)).modes(&["ReadWriteOnce"]);
+    match random.random_range(0..10) {
+        0 => claim.mode("Block"),
+        1 => claim.selects("tier", "fast"),
+        2 => claim.names(&format!("v{}", random.random_range(0..100))),
+        _ => claim,
+    }
+}
+
+fn any_volume(random: &mut StdRng, n: usize) -> Fixture {
+    let mut volume = volume(&format!("v{n}"), pick(random, &SIZES)).class(pick(random, &CLASSES));
+    if random.random_bool(0.3) {
+        volume = volume.label("tier", "fast");
+    }
+    match random.random_range(0..12) {
+        0 => volume.mode("Block"),
+        1 => volume.refers(&format!("c{}", random.random_range(0..80)), ""),
+        2 => volume.refers("gone", "gone").policy("Recycle"),
+        3 => volume.refers("gone", "gone").policy("Delete").csi(),
+        _ => volume,
+    }
+}
+
+/// Creates, deletes and sees in random order; then sees everything and settles.
+fn live(seed: u64) -> World {
+    let mut random = StdRng::seed_from_u64(seed);
+    let mut world = World::new([class("gold", "kubernetes.io/no-provisioner"), class("late", "d").late()]);
+    world.lagging = true;
+    let mut objects: Vec<Fixture> = (0..80).map(|n| any_claim(&mut random, n)).collect();
+    objects.extend((0..100).map(|n| any_volume(&mut random, n)));
+    objects.extend((0..20).map(|n| pod(&format!("p{n}"))));
+    let kinds_of = [kinds::CLAIM, kinds::VOLUME, kinds::POD];
+    for turn in 0..2500 {
+        world.log.clear();
+        match random.random_range(0..100) {
+            0..25 if !objects.is_empty() => {
+                let next = random.random_range(0..objects.len());
+                world.put(objects.swap_remove(next));
+            }
+            25..60 => {
+                world.deliver(kinds_of[random.random_range(0..3)].plural);
+            }
+            60 => {
+                // A user deletes a claim that nothing protects any more, or a free volume.
+                let name = format!("c{}", random.random_range(0..80));
+                world.take(kinds::CLAIM, &Key::namespaced("n", name));
+            }
+            _ => {
+                let subjects = world.subjects();
+                if !subjects.is_empty() {
+                    world.step(&subjects[random.random_range(0..subjects.len())]);
+                }
+            }
+        }
+        // A double binding stays, so it is found at the next look.
+        if turn % 50 == 0 {
+            check(&world);
+        }
+    }
+    objects.into_iter().for_each(|object| world.put(object));
+    while kinds_of.iter().any(|kind| world.deliver(kind.plural)) {}
+    world.lagging = false;
+    for pass in 0.. {
+        assert!(pass < 50, "no fixpoint: {:#?}", world.log);
+        world.log.clear();
+        let mut acted = false;
+        for subject in world.subjects() {
+            acted |= world.step(&subject);
+        }
+        if !acted {
+            break;
+        }
+    }
+    world
+}
+
+/// A claim that waits although a free volume fits would wait for ever.
+fn check_maximal(world: &World) {
+    let volumes = world.all::<Volume>();
+    for claim in world.all::<Claim>().iter().filter(|claim| !claim.names_volume() && claim.class_name() != "late") {
+        let free = volumes.iter().find(|volume| {
+            volume.status.phase == VolumePhase::Available
+                && stowage_model::matching::fits(volume, claim, stowage_model::matching::Place::Anywhere).is_ok()
+        });
+        assert!(free.is_none(), "{} waits although {} is free", claim.meta.name, free.unwrap().meta.name);
+    }
+}
+
+/// How many worlds are tried; `PROPTEST_CASES` says otherwise.
+fn worlds() -> u32 {
+    std::env::var("PROPTEST_CASES").ok().and_then(|text| text.parse().ok()).unwrap_or(4)
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: worlds(), ..ProptestConfig::default() })]
+
+    #[test]
+    fn random_worlds_converge_and_nothing_is_bound_twice(seed in any::<u64>()) {
+        let world = live(seed);
+        for subject in world.subjects() {
+            prop_assert!(world.decide(&subject).0.is_empty(), "{subject:?} is not at rest");
+        }
+        check(&world);
+        check_fits(&world);
+        check_maximal(&world);
+    }
+}

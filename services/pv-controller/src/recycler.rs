@@ -1,0 +1,172 @@
+//! Reclaiming as an operation: a pod or this process erases the volume, or this process deletes its data.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use serde_json::{Value, json};
+use tokio::sync::watch;
+
+use stowage_model::object::{Key, ObjectId, kinds};
+use stowage_model::phase::{PodPhase, ReclaimPolicy};
+use stowage_model::{Pod, Volume, names};
+use stowage_runtime::api::{self, Api, Deletion, Target};
+use stowage_runtime::cache::Cache;
+use stowage_runtime::operation::{Ended, Failure};
+
+use crate::decide::volume::has_lost_its_claim;
+use crate::disk::Disk;
+use crate::options::{Eraser, Recipe, Recycling};
+use crate::snapshot::{Caches, Work};
+
+/// Where recycler pods run unless a template says otherwise.
+const NAMESPACE: &str = "default";
+const VOLUME: &str = "stowage.dev/recycles-volume";
+const CLAIM: &str = "stowage.dev/recycles-claim";
+const IMAGE: &str = "registry.k8s.io/build-image/debian-base:bookworm-v1.0.6";
+const ERASE: &str = "test -e /scrub && find /scrub -mindepth 1 -delete && test -z \"$(ls -A /scrub)\"";
+
+/// The volume and the former claim that a recycler pod works on; none for any other pod.
+pub fn task(pod: &Pod) -> Option<(&str, &str)> {
+    Some((pod.meta.annotation(VOLUME)?, pod.meta.annotation(CLAIM)?))
+}
+
+/// What the operations of reclaiming need.
+#[derive(Clone)]
+pub struct Reclaimer {
+    pub api: Api,
+    pub caches: Caches,
+    pub recycling: Recycling,
+    pub disk: Arc<dyn Disk>,
+    /// Moves whenever a recycler pod does.
+    pub pods_moved: watch::Receiver<u64>,
+}
+
+#[derive(Debug, thiserror::Error)]
+enum Error {
+    #[error("{0}")]
+    Api(#[from] api::Error),
+    #[error("{0}")]
+    Erase(#[from] std::io::Error),
+    #[error("the volume is not released any more")]
+    NotReleased,
+    #[error("volume {0} has no spec.{1}.path")]
+    FindPath(String, &'static str),
+    #[error("recycler pod {pod} ended as {phase}: {reason}")]
+    Pod { pod: Key, phase: PodPhase, reason: String },
+    #[error("volumes of kind {0:?} are erased by a pod only: start with --pv-recycler=pod")]
+    NeedsPod(&'static str),
+}
+
+impl Reclaimer {
+    /// Reclaims the volume by its policy, after a fresh look at it and its claim.
+    pub async fn reclaim(self, work: Work) -> Ended<()> {
+        match self.try_reclaim(&work).await {
+            Ok(()) => Ended::Done(()),
+            Err(error) => Ended::Failed(Failure { code: "Failed".into(), message: error.to_string() }),
+        }
+    }
+
+    async fn try_reclaim(mut self, work: &Work) -> Result<(), Error> {
+        let id = ObjectId { kind: kinds::VOLUME, key: work.volume.clone() };
+        let raw = self.api.get_raw(&id).await?.ok_or(Error::NotReleased)?;
+        let volume: Volume = serde_json::from_value(raw.clone()).map_err(|_| Error::NotReleased)?;
+        self.caches.volumes.observe(volume.clone());
+        let held = volume.spec.claim_ref.as_ref().ok_or(Error::NotReleased)?;
+        let claim = self.api.refresh(&self.caches.claims, &held.key()).await?;
+        if Work::of(&volume) != *work || !has_lost_its_claim(&volume, claim.as_deref()) {
+            return Err(Error::NotReleased);
+        }
+        match (work.policy, self.recycling.eraser) {
+            (ReclaimPolicy::Delete, _) => Ok(self.disk.remove(&host_path(&raw, work)?).await?),
+            (_, Eraser::Plugin) if volume.spec.other_source == Some("hostPath") => {
+                Ok(self.disk.erase(&host_path(&raw, work)?).await?)
+            }
+            (_, Eraser::Plugin) => Err(Error::NeedsPod(volume.spec.other_source.unwrap_or_default())),
+            (_, Eraser::Pod) => self.run_pod(&raw, &volume, work).await,
+        }
+    }
+
+    async fn run_pod(&mut self, raw: &Value, volume: &Volume, work: &Work) -> Result<(), Error> {
+        let recipe =
+            if volume.spec.other_source == Some("nfs") { &self.recycling.nfs } else { &self.recycling.host_path };
+        let body = pod(recipe, raw, volume, work);
+        let text = |field: &str| body["metadata"][field].as_str().unwrap_or_default().to_owned();
+        let key = Key::namespaced(text("namespace"), text("name"));
+        let pods = self.caches.pods.clone();
+        loop {
+            let found = match self.api.create(&pods, body.clone()).await {
+                Ok(made) => made,
+                Err(error) if error.is_already_exists() => match pods.get(&key) {
+                    Some(found) => found,
+                    None => continue,
+                },
+                Err(error) => return Err(error.into()),
+            };
+            let ours = task(&found) == Some((work.volume.name.as_str(), work.claim.as_str()));
+            if ours && !found.meta.is_deleting() {
+                break;
+            }
+            // Of an earlier time: it must be gone before another can have the name.
+            self.api.delete(&pods, &Target::any_version(&found.meta), Deletion::default()).await?;
+            self.until(&pods, &key, |pod| pod.is_none_or(|pod| pod.meta.uid != found.meta.uid)).await;
+        }
+        self.until(&pods, &key, |pod| pod.is_none_or(|pod| pod.is_terminal() || pod.meta.is_deleting())).await;
+        let ended = pods.get(&key);
+        if let Some(ended) = &ended {
+            self.api.delete(&pods, &Target::any_version(&ended.meta), Deletion::default()).await?;
+        }
+        match ended.map(|pod| (pod.status.phase, pod.status.reason.clone())) {
+            Some((PodPhase::Succeeded, _)) => Ok(()),
+            Some((phase, reason)) => Err(Error::Pod { pod: key, phase, reason }),
+            None => Err(Error::Pod { pod: key, phase: PodPhase::Failed, reason: "deleted by somebody".into() }),
+        }
+    }
+
+    async fn until(&mut self, pods: &Cache<Pod>, key: &Key, look: impl Fn(Option<&Pod>) -> bool) {
+        loop {
+            self.pods_moved.mark_unchanged();
+            if look(pods.get(key).as_deref()) {
+                return;
+            }
+            if self.pods_moved.changed().await.is_err() {
+                return;
+            }
+        }
+    }
+}
+
+fn host_path(raw: &Value, work: &Work) -> Result<PathBuf, Error> {
+    let path = raw["spec"]["hostPath"]["path"].as_str();
+    path.map(PathBuf::from).ok_or_else(|| Error::FindPath(work.volume.name.clone(), "hostPath"))
+}
+
+/// The recycler pod: the template, with the volume to erase in it.
+fn pod(recipe: &Recipe, raw: &Value, volume: &Volume, work: &Work) -> Value {
+    let mut pod = recipe.template.clone().unwrap_or_else(|| {
+        json!({
+            "metadata": { "namespace": NAMESPACE },
+            "spec": {
+                "restartPolicy": "Never",
+                "containers": [{
+                    "name": "pv-recycler",
+                    "image": IMAGE,
+                    "command": ["/bin/sh"],
+                    "args": ["-c", ERASE],
+                    "volumeMounts": [{ "name": "vol", "mountPath": "/scrub" }],
+                }],
+                "volumes": [{ "name": "vol" }],
+            },
+        })
+    });
+    if !pod["metadata"]["namespace"].is_string() {
+        pod["metadata"]["namespace"] = NAMESPACE.into();
+    }
+    pod["metadata"]["name"] = names::recycler_pod(&work.volume.name).into();
+    pod["metadata"]["annotations"][VOLUME] = work.volume.name.as_str().into();
+    pod["metadata"]["annotations"][CLAIM] = work.claim.as_str().into();
+    let member = volume.spec.other_source.unwrap_or("hostPath");
+    pod["spec"]["volumes"][0] = json!({ "name": pod["spec"]["volumes"][0]["name"], member: raw["spec"][member] });
+    let gi = volume.capacity().size().ok().and_then(|size| u64::try_from(size).ok()).unwrap_or(0) >> 30;
+    pod["spec"]["activeDeadlineSeconds"] = recipe.minimum_seconds.max(gi * recipe.seconds_per_gi).into();
+    pod
+}
