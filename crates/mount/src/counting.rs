@@ -211,6 +211,10 @@ impl Host for Counting {
         self.look()?.place(path).await
     }
 
+    async fn locate(&self, path: &Path) -> Result<PathBuf> {
+        self.look()?.locate(path).await
+    }
+
     async fn create_file(&self, path: &Path) -> Result<()> {
         self.change("create_file", path, self.inner.create_file(path)).await
     }

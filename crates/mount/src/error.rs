@@ -99,6 +99,11 @@ impl Error {
         matches!(self.os_error(), Some(nix::libc::ENOENT | nix::libc::ENOTDIR))
     }
 
+    /// Whether a path leads through a file, a link to nowhere or a circle of links.
+    pub fn is_astray(&self) -> bool {
+        matches!(self.os_error(), Some(nix::libc::ENOTDIR | nix::libc::ELOOP | nix::libc::ENOENT))
+    }
+
     /// Whether the file system is mounted read-only.
     pub fn is_read_only(&self) -> bool {
         self.os_error() == Some(nix::libc::EROFS)

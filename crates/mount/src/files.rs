@@ -107,6 +107,26 @@ pub(crate) fn resolve(path: &Path) -> Result<Option<PathBuf>> {
     Ok(parent.map(|parent| parent.join(name)))
 }
 
+pub(crate) fn locate(path: &Path) -> Result<PathBuf> {
+    let mut rest = Vec::new();
+    let mut existing = path;
+    let found = loop {
+        let (Some(parent), Some(name)) = (existing.parent(), existing.file_name()) else {
+            break existing.to_owned();
+        };
+        rest.push(name);
+        existing = parent;
+        match existing.canonicalize() {
+            Ok(found) if found.is_dir() => break found,
+            Ok(_) => return Err(failed("follow", existing)(io::Error::from_raw_os_error(libc::ENOTDIR))),
+            // What is missing is gone past; a link that leads nowhere is in the way.
+            Err(error) if error.kind() == ErrorKind::NotFound && fs::symlink_metadata(existing).is_err() => {}
+            Err(error) => return Err(failed("follow", existing)(error)),
+        }
+    };
+    Ok(rest.into_iter().rev().fold(found, |path, name| path.join(name)))
+}
+
 pub(crate) fn create_dir(path: &Path) -> Result<()> {
     DirBuilder::new().recursive(true).mode(0o750).create(path).map_err(failed("make directory", path))
 }
@@ -339,6 +359,33 @@ mod tests {
         OpenOptions::new().write(true).open(&path).unwrap().write_all(b"data").unwrap();
         create_image(&path, 8 << 20).unwrap();
         assert!(fs::read(&path).unwrap().starts_with(b"data"));
+    }
+
+    #[test]
+    fn links_are_followed_as_far_as_a_path_exists_and_its_last_name_is_left_alone() {
+        let dir = tempfile::tempdir().unwrap();
+        let real = dir.path().canonicalize().unwrap();
+        fs::create_dir(real.join("inner")).unwrap();
+        let link = |to: &str, name: &str| std::os::unix::fs::symlink(to, real.join(name)).unwrap();
+        link("/etc", "out");
+        link("/nowhere/at/all", "lost");
+        link("round", "round");
+        fs::write(real.join("file"), b"").unwrap();
+        for (given, found) in [
+            ("inner/a", Some(real.join("inner/a"))),
+            ("inner/a/b/c", Some(real.join("inner/a/b/c"))),
+            ("out", Some(real.join("out"))),
+            ("out/a/b", Some(PathBuf::from("/etc/a/b"))),
+            ("inner/../out/a", Some(PathBuf::from("/etc/a"))),
+            ("lost/a", None),
+            ("round/a", None),
+            ("file/a", None),
+            ("file/a/b", None),
+        ] {
+            assert_eq!(locate(&dir.path().join(given)).ok(), found, "{given}");
+        }
+        assert_eq!(locate(Path::new("/")).unwrap(), Path::new("/"));
+        assert_eq!(locate(Path::new("/never/there")).unwrap(), Path::new("/never/there"));
     }
 
     #[test]

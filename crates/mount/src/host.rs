@@ -1,4 +1,4 @@
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use async_trait::async_trait;
 
@@ -51,6 +51,9 @@ pub trait Host: Mounter + Images {
 
     /// What is seen at a path, links not followed, and whether it is a mount.
     async fn place(&self, path: &Path) -> Result<Option<Place>>;
+
+    /// Where a path leads: links followed as far as it exists, but for its last name, which is left as it is.
+    async fn locate(&self, path: &Path) -> Result<PathBuf>;
 
     /// Makes an empty file where there is none, mode 0600: the place a device node is bound to.
     async fn create_file(&self, path: &Path) -> Result<()>;

@@ -154,6 +154,10 @@ impl Host for LinuxMounter {
         on(path, place::look).await
     }
 
+    async fn locate(&self, path: &Path) -> Result<PathBuf> {
+        on(path, files::locate).await
+    }
+
     async fn create_file(&self, path: &Path) -> Result<()> {
         on(path, files::create_file).await
     }

@@ -160,16 +160,26 @@ pub(crate) fn attach(image: &Path, tag: &str, options: LoopOptions) -> Result<Lo
     let file = open_image.map_err(|source| Error::AccessFile { action: "open image", path: image.into(), source })?;
     let control = Path::new(CONTROL);
     let controller = OpenOptions::new().read(true).write(true).open(control).map_err(failed("open", control))?;
+    let mut barred = None;
     for _ in 0..ATTEMPTS {
-        let index = control::find_free(&controller).map_err(|errno| failed("find a free", control)(errno.into()))?;
-        let device = open(index, true)?;
+        let index = next(&controller, barred).map_err(|errno| failed("find a free", control)(errno.into()))?;
+        let device = match open(index, true) {
+            // Its last user has just removed it.
+            Err(error) if matches!(error.os_error(), Some(libc::ENXIO | libc::ENODEV)) => continue,
+            other => other?,
+        };
         match control::configure(&device, &file, tag, options) {
             Ok(()) => {}
             Err(nix::errno::Errno::EBUSY) => continue,
             Err(errno) => return Err(failed("set up", &node(index))(errno.into())),
         }
+        if options.discard && is_barred(index) {
+            control::clear(&device).map_err(|errno| failed("detach", &node(index))(errno.into()))?;
+            barred = Some(index);
+            continue;
+        }
         if !options.discard {
-            forbid_discard(index)?;
+            bar_discards(index)?;
         }
         let found = status(index, &device)?;
         return found.ok_or_else(|| failed("read the status of", &node(index))(io::Error::from(ErrorKind::NotFound)));
@@ -177,15 +187,34 @@ pub(crate) fn attach(image: &Path, tag: &str, options: LoopOptions) -> Result<Lo
     Err(Error::FindFreeLoop { attempts: ATTEMPTS })
 }
 
-fn forbid_discard(index: u32) -> Result<()> {
-    let limit = PathBuf::from(format!("/sys/block/loop{index}/queue/discard_max_bytes"));
-    match fs::write(&limit, "0") {
+/// A free device; not `barred`, which is removed, or passed over if somebody looks at it.
+fn next(controller: &File, barred: Option<u32>) -> nix::Result<u32> {
+    match barred {
+        Some(index) if control::remove(controller, index).is_err() => control::add(controller),
+        _ => control::find_free(controller),
+    }
+}
+
+fn discard_limit(index: u32, of: &str) -> PathBuf {
+    PathBuf::from(format!("/sys/block/loop{index}/queue/{of}"))
+}
+
+/// Lets nobody discard blocks through this device. That outlives the image, and the kernel takes no other limit after
+/// it: the device can serve no image that wants discards, and is to be removed.
+fn bar_discards(index: u32) -> Result<()> {
+    match fs::write(discard_limit(index, "discard_max_bytes"), "0") {
         // Where /sys is read-only (in a container that is not privileged) discards stay possible.
         Err(error) if !matches!(error.raw_os_error(), Some(libc::EROFS | libc::EACCES)) => {
             Err(failed("forbid discards on", &node(index))(error))
         }
         _ => Ok(()),
     }
+}
+
+/// Whether an earlier user has barred discards for good, though the image allows them.
+fn is_barred(index: u32) -> bool {
+    let is_zero = |of| fs::read_to_string(discard_limit(index, of)).is_ok_and(|bytes| bytes.trim() == "0");
+    is_zero("discard_max_bytes") && !is_zero("discard_max_hw_bytes")
 }
 
 /// Lets the device see that its image has grown.
@@ -206,9 +235,18 @@ pub(crate) fn detach(device: &LoopDevice) -> Result<()> {
         Some(now) if now.tag != device.tag || now.image != device.image => {
             Err(Error::DetachForeign { device: device.path.clone(), tag: device.tag.clone() })
         }
-        Some(_) => match control::clear(&file) {
-            Ok(()) | Err(nix::errno::Errno::ENXIO) => Ok(()),
-            Err(errno) => Err(failed("detach", &device.path)(errno.into())),
-        },
+        Some(_) => {
+            let barred = is_barred(index);
+            match control::clear(&file) {
+                Ok(()) | Err(nix::errno::Errno::ENXIO) => {}
+                Err(errno) => return Err(failed("detach", &device.path)(errno.into())),
+            }
+            drop(file);
+            if barred && let Ok(controller) = OpenOptions::new().read(true).write(true).open(CONTROL) {
+                // Best effort: whoever gets it next sees the bar and does the same.
+                let _ = control::remove(&controller, index);
+            }
+            Ok(())
+        }
     }
 }

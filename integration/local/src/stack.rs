@@ -121,6 +121,7 @@ impl Service {
                 format!("--nodeid={node}"),
                 pool,
                 "--mode=node".to_owned(),
+                format!("--target-root={}", place.node(node).display()),
             ],
             Self::Registrar(node) => vec![
                 format!("--csi-address={}", place.node_socket(node).display()),

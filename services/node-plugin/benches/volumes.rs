@@ -323,6 +323,7 @@ fn main() {
         mode: Mode::All,
         overcommit: 1.0,
         max_volumes: 0,
+        target_roots: vec![root.join("kubelet")],
     };
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     runtime.block_on(async {

@@ -1,4 +1,4 @@
-use std::path::PathBuf;
+use std::path::{Component, Path, PathBuf};
 use std::str::FromStr;
 use std::sync::Arc;
 
@@ -18,6 +18,8 @@ pub const DRIVER_NAME: &str = "shared.csi.stowage.dev";
 pub const LOCAL_DRIVER_NAME: &str = "local.csi.stowage.dev";
 /// The topology key under which a node of the local driver is known; its value is the node's name.
 pub const TOPOLOGY_KEY: &str = "topology.stowage.dev/node";
+/// Where a kubelet keeps its pods and plugins unless told otherwise.
+pub const KUBELET_ROOT: &str = "/var/lib/kubelet";
 /// CSI's and Kubernetes' limit for a topology value, in bytes.
 const MAX_TOPOLOGY_VALUE: usize = 63;
 /// CSI's limit for a plugin name, in characters.
@@ -68,6 +70,8 @@ pub struct Options {
     pub overcommit: f64,
     /// How many volumes this node may have at once; 0 leaves it to the cluster.
     pub max_volumes: i64,
+    /// The directories below which callers may have volumes mounted; nothing outside of them is touched.
+    pub target_roots: Vec<PathBuf>,
 }
 
 /// One `--pool NAME=PATH`.
@@ -124,6 +128,9 @@ pub struct Args {
     /// How many volumes this node may have at once; 0 leaves it to the cluster
     #[arg(long, value_name = "NUMBER", default_value_t = 0, value_parser = clap::value_parser!(i64).range(0..))]
     max_volumes_per_node: i64,
+    /// A directory below which volumes may be staged and published; may be repeated
+    #[arg(long = "target-root", value_name = "PATH", default_value = KUBELET_ROOT, value_parser = parse_root)]
+    target_roots: Vec<PathBuf>,
     #[command(flatten)]
     log: LogArgs,
 }
@@ -154,6 +161,7 @@ impl Args {
             mode: self.mode,
             overcommit: self.overcommit,
             max_volumes: self.max_volumes_per_node,
+            target_roots: self.target_roots.clone(),
         })
     }
 
@@ -196,6 +204,15 @@ fn parse_driver_name(text: &str) -> Result<String, String> {
     good.then(|| text.to_owned()).ok_or_else(message)
 }
 
+fn parse_root(text: &str) -> Result<PathBuf, String> {
+    let path = Path::new(text);
+    let plain = path.components().all(|part| matches!(part, Component::RootDir | Component::Normal(_)));
+    match path.is_absolute() && plain && path.parent().is_some() {
+        true => Ok(path.components().collect()),
+        false => Err(format!("must be an absolute path without .. and not /, such as {KUBELET_ROOT}")),
+    }
+}
+
 fn parse_overcommit(text: &str) -> Result<f64, String> {
     match text.parse::<f64>() {
         Ok(factor) if (1.0..=1e6).contains(&factor) => Ok(factor),
@@ -218,6 +235,7 @@ mod tests {
         let options = args.options().unwrap();
         assert_eq!(options.driver_name, DRIVER_NAME);
         assert_eq!(options.mode, Mode::Node);
+        assert_eq!(options.target_roots, [Path::new(KUBELET_ROOT)]);
         assert_eq!(options.pools[1], PoolOption { name: "b".into(), path: "/mnt/b=c".into() });
     }
 
@@ -242,6 +260,9 @@ mod tests {
             (&["--pool=a=/x", "--drivername=-x"], "domain name"),
             (&["--pool=a=/x", "--nodeid=../n"], "dots or underscores"),
             (&["--pool=a=/x", "--overcommit=0.5"], "from 1"),
+            (&["--pool=a=/x", "--target-root=/"], "not /"),
+            (&["--pool=a=/x", "--target-root=kubelet"], "absolute"),
+            (&["--pool=a=/x", "--target-root=/a/../b"], "without .."),
         ] {
             let message = parse(words).unwrap_err().to_string();
             assert!(message.contains(says), "{words:?}: {message}");

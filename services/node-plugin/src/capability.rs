@@ -16,11 +16,17 @@ pub enum Error {
     UnknownMode { value: i32 },
     #[error("volume_mount_group {value:?} is not supported; leave it to the kubelet's fsGroup")]
     MountGroup { value: String },
+    /// Only the name: the value may be a secret.
+    #[error("mount flag {name:?} is not allowed: {reason}")]
+    MountFlag { name: String, reason: &'static str },
     #[error("volume_capabilities ask for a block device and for a mounted file system; ask for one of them")]
     TwoAccessTypes,
     #[error("a volume with backend=directory has no block device; ask for volume mode Filesystem")]
     BlockDirectory,
 }
+
+/// CSI's limit for all mount flags together, in bytes.
+const MAX_FLAGS: usize = 4096;
 
 /// How a volume is seen by those who use it.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -50,7 +56,10 @@ impl Capability {
         let access = match &capability.access_type {
             None => return Err(Error::Missing { field: "volume_capability.access_type" }),
             Some(AccessType::Block(_)) => Access::Block,
-            Some(AccessType::Mount(mount)) if mount.volume_mount_group.is_empty() => Access::Mount(mount.clone()),
+            Some(AccessType::Mount(mount)) if mount.volume_mount_group.is_empty() => {
+                check_flags(&mount.mount_flags)?;
+                Access::Mount(mount.clone())
+            }
             Some(AccessType::Mount(mount)) => {
                 return Err(Error::MountGroup { value: mount.volume_mount_group.clone() });
             }
@@ -105,6 +114,27 @@ impl Capability {
     }
 }
 
+/// Mounting is done as root: a flag may shape the volume's own file system and nothing else.
+fn check_flags(flags: &[String]) -> Result<(), Error> {
+    let refuse = |word: &str, reason| {
+        let name = word.split('=').next().unwrap_or_default().chars().take(64).collect();
+        Err(Error::MountFlag { name, reason })
+    };
+    if flags.iter().map(String::len).sum::<usize>() > MAX_FLAGS {
+        return refuse("", "together the flags are longer than 4096 bytes");
+    }
+    for word in flags.iter().flat_map(|flag| flag.split(',')) {
+        if word.contains(['/', '\0']) {
+            return refuse(word, "it names a file or device; a volume has no other");
+        }
+        if matches!(word, "bind" | "rbind" | "move" | "remount" | "loop" | "errors=panic") || word.starts_with("loop=")
+        {
+            return refuse(word, "it reaches beyond the volume");
+        }
+    }
+    Ok(())
+}
+
 #[cfg(test)]
 mod tests {
     use stowage_csi::v1::volume_capability::{AccessMode, BlockVolume};
@@ -122,6 +152,23 @@ mod tests {
         assert!(matches!(shared.check(true, Backend::Image), Err(Error::MultiNode { .. })));
         assert_eq!(shared.check(true, Backend::Directory), Ok(()));
         assert_eq!(shared.check(false, Backend::Image), Ok(()));
+    }
+
+    #[test]
+    fn mount_flags_shape_the_volume_and_reach_nothing_else() {
+        let read = |flag: &str| {
+            let mount = MountVolume { mount_flags: vec!["noatime".into(), flag.into()], ..Default::default() };
+            let access_type = Some(AccessType::Mount(mount));
+            Capability::read(Some(&VolumeCapability { access_type, ..capability(Mode::SingleNodeWriter, false) }))
+        };
+        for good in ["noatime,discard=async", "data=journal", "logbsize=32k", "errors=remount-ro"] {
+            assert!(read(good).is_ok(), "{good}");
+        }
+        let long = "x".repeat(4097);
+        for bad in ["ro,logdev=/dev/sda", "device=/dev/sdb", "remount", "bind", "errors=panic", "a\0b", &long] {
+            let message = read(bad).unwrap_err().to_string();
+            assert!(message.contains("mount flag") && !message.contains("/dev"), "{message}");
+        }
     }
 
     #[test]

@@ -39,7 +39,8 @@ const CAPABILITIES: [rpc::Type; 12] = [
     rpc::Type::SingleNodeMultiWriter,
 ];
 /// What the shared driver can besides.
-const ATTACH_CAPABILITIES: [rpc::Type; 2] = [rpc::Type::PublishUnpublishVolume, rpc::Type::ListVolumesPublishedNodes];
+const ATTACH_CAPABILITIES: [rpc::Type; 3] =
+    [rpc::Type::PublishUnpublishVolume, rpc::Type::PublishReadonly, rpc::Type::ListVolumesPublishedNodes];
 
 pub struct Service(pub Arc<Shared>);
 

@@ -1,3 +1,5 @@
+use std::fmt::Display;
+use std::path::PathBuf;
 use std::sync::Arc;
 
 use stowage_csi::v1::controller_server::ControllerServer;
@@ -8,13 +10,28 @@ use stowage_csi::v1::snapshot_metadata_server::SnapshotMetadataServer;
 use stowage_mount::Host;
 use tokio_util::task::TaskTracker;
 use tonic::service::Routes;
-use tonic::{Response, Status};
+use tonic::{Code, Response, Status};
 
 use crate::args::{Kind, Mode, Options, TOPOLOGY_KEY};
 use crate::handle::Handle;
 use crate::locks::Locks;
 use crate::pool::{self, Pool};
 use crate::{controller, freezing, group, identity, metadata, node};
+
+/// Longest message of a refusal, in bytes: it travels in a header, which clients take up to some KiB, and callers' own
+/// words may be in it.
+const MAX_MESSAGE: usize = 2048;
+
+/// The answer to a call that is not carried out.
+pub fn refusal(code: Code, reason: impl Display) -> Status {
+    let mut message = reason.to_string();
+    if message.len() > MAX_MESSAGE {
+        let end = (0..=MAX_MESSAGE).rev().find(|end| message.is_char_boundary(*end)).unwrap_or_default();
+        message.truncate(end);
+        message.push_str(" ...");
+    }
+    Status::new(code, message)
+}
 
 /// The driver without a socket: its services as routes, for a server or for a client in the same process.
 #[derive(Clone)]
@@ -34,6 +51,7 @@ impl Driver {
             topology: local.then(|| (TOPOLOGY_KEY.to_owned(), options.node_id.clone())),
             place: local.then(|| Handle::place_of(&options.node_id)),
             max_volumes: options.max_volumes,
+            target_roots: options.target_roots.clone(),
             pools,
             host,
             locks: Locks::default(),
@@ -90,6 +108,8 @@ pub struct Shared {
     pub place: Option<String>,
     /// How many volumes this node may have at once; 0 leaves it to the cluster.
     pub max_volumes: i64,
+    /// The directories below which callers may have volumes mounted.
+    pub target_roots: Vec<PathBuf>,
     pub pools: Vec<Pool>,
     pub host: Arc<dyn Host>,
     pub locks: Locks,
@@ -138,5 +158,20 @@ impl Shared {
             Err(status) => tracing::warn!(rpc, code = ?status.code(), message = status.message(), "refused"),
         }
         answer.map(Response::new)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_long_message_is_cut_between_two_characters() {
+        let short = refusal(Code::NotFound, "short");
+        assert_eq!((short.code(), short.message()), (Code::NotFound, "short"));
+        for shift in 0..3 {
+            let long = refusal(Code::NotFound, format!("{}{}", "x".repeat(shift), "\u{20ac}".repeat(1 << 20)));
+            assert!(long.message().len() <= MAX_MESSAGE + 4 && long.message().ends_with("\u{20ac} ..."));
+        }
     }
 }

@@ -236,13 +236,13 @@ fn lock_name(id: &Handle) -> String {
     format!("group {}", id.key())
 }
 
-/// CSI wants all members named; none at all is taken as "whatever is in it".
+/// CSI wants all members named, and a mismatch told: "none" is one.
 fn check_members(id: &Handle, group: &Group, given: &[String]) -> Result<(), Error> {
     let mut has: Vec<_> = group.members.iter().map(|member| member.snapshot.clone()).collect();
     let mut given = given.to_vec();
     has.sort();
     given.sort();
-    match given.is_empty() || has == given {
+    match has == given {
         true => Ok(()),
         false => Err(Error::MatchMembers { group: id.to_string(), has, given }),
     }

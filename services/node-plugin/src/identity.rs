@@ -6,9 +6,9 @@ use stowage_csi::v1::{
     GetPluginCapabilitiesRequest, GetPluginCapabilitiesResponse, GetPluginInfoRequest, GetPluginInfoResponse,
     PluginCapability, ProbeRequest, ProbeResponse,
 };
-use tonic::{Request, Response, Status};
+use tonic::{Code, Request, Response, Status};
 
-use crate::driver::Shared;
+use crate::driver::{Shared, refusal};
 
 pub struct Service(pub Arc<Shared>);
 
@@ -48,7 +48,7 @@ impl Identity for Service {
 
     async fn probe(&self, _: Request<ProbeRequest>) -> Result<Response<ProbeResponse>, Status> {
         for pool in &self.0.pools {
-            pool.check_room().await.map_err(|error| Status::failed_precondition(error.to_string()))?;
+            pool.check_room().await.map_err(|error| refusal(Code::FailedPrecondition, error))?;
         }
         Ok(Response::new(ProbeResponse { ready: Some(true) }))
     }

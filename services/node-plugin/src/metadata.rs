@@ -11,10 +11,10 @@ use stowage_csi::v1::*;
 use tokio::sync::mpsc;
 use tokio_stream::wrappers::ReceiverStream;
 use tonic::codegen::BoxStream;
-use tonic::{Request, Response, Status};
+use tonic::{Code, Request, Response, Status};
 
 use crate::controller::{Error, snapshots};
-use crate::driver::Shared;
+use crate::driver::{Shared, refusal};
 use crate::snapshot::Snapshot;
 
 /// Ranges in one message unless the caller wants fewer.
@@ -153,7 +153,7 @@ fn stream<T: Send + 'static>(
         let end = match tell_all(&working, &work, &mut batch).await {
             // Also an empty answer says how large the volume is.
             Ok(()) => Ok(batch.take()),
-            Err(error) => Err(Status::unavailable(error.to_string())),
+            Err(error) => Err(refusal(Code::Unavailable, error)),
         };
         // A reader that has gone needs no end.
         let _ = batch.sender.send(end).await;

@@ -34,15 +34,26 @@ pub enum Publish {
     Keep(Attachment),
     /// Nobody has it, or several may: the node gets a new token.
     Attach,
+    /// The node has it otherwise than asked for.
+    Differ(Attachment),
     /// Another node has it.
     Refuse { holder: String },
 }
 
+/// What a node may do with a volume.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Grant<'a> {
+    pub token: &'a str,
+    /// Whether its pods may only read.
+    pub read_only: bool,
+}
+
 /// `several`: the volume can and shall be used by several nodes at once.
-pub fn publish(record: &Record, node: &str, several: bool) -> Publish {
+pub fn publish(record: &Record, node: &str, several: bool, read_only: bool) -> Publish {
     let here = record.attachments.iter().find(|attachment| attachment.node == node);
     match (here, record.attachments.first()) {
-        (Some(attachment), _) => Publish::Keep(attachment.clone()),
+        (Some(attachment), _) if attachment.read_only == read_only => Publish::Keep(attachment.clone()),
+        (Some(attachment), _) => Publish::Differ(attachment.clone()),
         (None, Some(other)) if !several => Publish::Refuse { holder: other.node.clone() },
         _ => Publish::Attach,
     }
@@ -55,23 +66,23 @@ pub fn unpublish(record: &mut Record, node: &str) -> bool {
     record.attachments.len() != before
 }
 
-/// The token with which this node may use the volume. A driver without attachments has pools that no other node sees:
+/// How this node may use the volume. A driver without attachments has pools that no other node sees:
 /// there every call bears the same one.
 pub fn check<'a>(
     attach: bool,
     record: &'a Record,
     node: &str,
     context: &BTreeMap<String, String>,
-) -> Result<&'a str, Error> {
+) -> Result<Grant<'a>, Error> {
     if !attach {
-        return Ok(NO_TOKEN);
+        return Ok(Grant { token: NO_TOKEN, read_only: false });
     }
     let presented = context.get(TOKEN_KEY).ok_or(Error::Missing)?;
     let other = record.attachments.first().ok_or(Error::NotAttached)?;
     let elsewhere = || Error::AttachedElsewhere { node: other.node.clone() };
     let current = record.attachments.iter().find(|attachment| attachment.node == node).ok_or_else(elsewhere)?;
     match current.token == *presented {
-        true => Ok(&current.token),
+        true => Ok(Grant { token: &current.token, read_only: current.read_only }),
         false => Err(Error::Stale),
     }
 }
@@ -82,7 +93,8 @@ mod tests {
     use crate::volume::{Backend, example};
 
     fn record(holder: Option<(&str, &str)>) -> Record {
-        let attachment = |(node, token): (&str, &str)| Attachment { node: node.into(), token: token.into() };
+        let attachment =
+            |(node, token): (&str, &str)| Attachment { node: node.into(), token: token.into(), read_only: false };
         Record { attachments: holder.into_iter().map(attachment).collect(), ..example() }
     }
 
@@ -93,7 +105,7 @@ mod tests {
     #[test]
     fn only_the_holder_with_the_current_token_may_use_the_volume() {
         let held = record(Some(("a", "two")));
-        assert_eq!(check(true, &held, "a", &context("two")), Ok("two"));
+        assert_eq!(check(true, &held, "a", &context("two")), Ok(Grant { token: "two", read_only: false }));
         assert_eq!(check(true, &held, "a", &context("one")), Err(Error::Stale));
         assert_eq!(check(true, &held, "b", &context("two")), Err(Error::AttachedElsewhere { node: "a".into() }));
         assert_eq!(check(true, &held, "a", &BTreeMap::new()), Err(Error::Missing));
@@ -103,9 +115,10 @@ mod tests {
     #[test]
     fn a_held_volume_is_kept_by_its_node_and_refused_to_others() {
         let held = record(Some(("a", "one")));
-        assert!(matches!(publish(&held, "a", false), Publish::Keep(_)));
-        assert_eq!(publish(&held, "b", false), Publish::Refuse { holder: "a".into() });
-        assert_eq!(publish(&record(None), "b", false), Publish::Attach);
+        assert!(matches!(publish(&held, "a", false, false), Publish::Keep(_)));
+        assert!(matches!(publish(&held, "a", false, true), Publish::Differ(_)));
+        assert_eq!(publish(&held, "b", false, false), Publish::Refuse { holder: "a".into() });
+        assert_eq!(publish(&record(None), "b", false, false), Publish::Attach);
     }
 
     #[test]
@@ -118,7 +131,7 @@ mod tests {
     #[test]
     fn a_directory_may_have_several_holders_and_a_driver_without_attachments_asks_for_no_token() {
         let held = Record { backend: Backend::Directory, ..record(Some(("a", "one"))) };
-        assert_eq!(publish(&held, "b", true), Publish::Attach);
-        assert_eq!(check(false, &record(None), "a", &BTreeMap::new()), Ok(NO_TOKEN));
+        assert_eq!(publish(&held, "b", true, false), Publish::Attach);
+        assert_eq!(check(false, &record(None), "a", &BTreeMap::new()), Ok(Grant { token: NO_TOKEN, read_only: false }));
     }
 }

@@ -64,6 +64,9 @@ pub enum Source {
 pub struct Attachment {
     pub node: String,
     pub token: String,
+    /// Whether it was attached for reading only.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub read_only: bool,
 }
 
 impl Record {
@@ -124,7 +127,7 @@ mod tests {
         migrate(&mut fields, 1);
         fields.insert("version".into(), json!(RECORD_VERSION));
         let record: Record = serde_json::from_value(Value::Object(fields)).unwrap();
-        let attachments = vec![Attachment { node: "a".into(), token: "t".into() }];
+        let attachments = vec![Attachment { node: "a".into(), token: "t".into(), read_only: false }];
         assert_eq!(record, Record { attachments, sector_bytes: 512, ..example() });
     }
 

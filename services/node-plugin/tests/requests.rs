@@ -29,6 +29,7 @@ fn options(dir: &Path, kind: Kind) -> Options {
         mode: Mode::All,
         overcommit: 1.0,
         max_volumes: 0,
+        target_roots: vec![dir.join("kubelet")],
     }
 }
 

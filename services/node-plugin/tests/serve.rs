@@ -28,6 +28,7 @@ fn options(dir: &Path, mode: Mode) -> Options {
         mode,
         overcommit: 1.0,
         max_volumes: 0,
+        target_roots: vec![dir.join("kubelet")],
     }
 }
 

@@ -167,6 +167,7 @@ impl Stack {
             mode,
             overcommit: 1.0,
             max_volumes: 0,
+            target_roots: vec![self.root.path().to_owned()],
         };
         let shutdown = self.driving.clone();
         self.drivers.keep("node-plugin", self.driving.clone(), move || {

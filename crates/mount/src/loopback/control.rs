@@ -4,7 +4,7 @@
 use std::fs::File;
 use std::os::fd::AsRawFd;
 
-use nix::{Result, ioctl_none_bad, ioctl_read_bad, ioctl_write_ptr_bad};
+use nix::{Result, ioctl_none_bad, ioctl_read_bad, ioctl_write_int_bad, ioctl_write_ptr_bad, libc};
 
 use super::LoopOptions;
 
@@ -64,6 +64,8 @@ impl Status {
     }
 }
 
+ioctl_write_int_bad!(loop_ctl_add, 0x4C80);
+ioctl_write_int_bad!(loop_ctl_remove, 0x4C81);
 ioctl_none_bad!(loop_ctl_get_free, 0x4C82);
 ioctl_none_bad!(loop_clr_fd, 0x4C01);
 ioctl_none_bad!(loop_set_capacity, 0x4C07);
@@ -73,6 +75,19 @@ ioctl_write_ptr_bad!(loop_configure, 0x4C0A, Config);
 pub(super) fn find_free(control: &File) -> Result<u32> {
     // SAFETY: the call takes no argument; the descriptor is open.
     unsafe { loop_ctl_get_free(control.as_raw_fd()) }.map(|index| index as u32)
+}
+
+/// A device that was not there before.
+pub(super) fn add(control: &File) -> Result<u32> {
+    const ANY: libc::c_int = -1;
+    // SAFETY: the argument is a number; the descriptor is open.
+    unsafe { loop_ctl_add(control.as_raw_fd(), ANY) }.map(|index| index as u32)
+}
+
+/// Removes a device that serves nothing and that nobody has open.
+pub(super) fn remove(control: &File, index: u32) -> Result<()> {
+    // SAFETY: the argument is a number; the descriptor is open.
+    unsafe { loop_ctl_remove(control.as_raw_fd(), index as libc::c_int) }.map(drop)
 }
 
 /// With direct I/O the kernel falls back to cached I/O where the image's file system cannot.

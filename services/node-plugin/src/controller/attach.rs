@@ -30,9 +30,6 @@ pub async fn publish(
         return Err(missing("node_id"));
     }
     let capability = Capability::read(request.volume_capability.as_ref()).map_err(Error::ReadCapability)?;
-    if request.readonly {
-        return Err(Error::Support { field: "readonly", way_out: "make the mount read-only instead" });
-    }
     let id = VolumeId::parse(&request.volume_id).ok_or_else(unknown)?;
     let pool = shared.pool_of(&id)?;
     let _guard = shared.locks.try_lock(id.key()).ok_or_else(|| Error::Lock { volume: id.to_string() })?;
@@ -46,13 +43,17 @@ pub async fn publish(
     }
     capability.check(shared.attach, record.backend).map_err(Error::ReadCapability)?;
 
-    let attachment = match token::publish(&record, &request.node_id, capability.is_multi_node()) {
+    let attachment = match token::publish(&record, &request.node_id, capability.is_multi_node(), request.readonly) {
         Publish::Keep(attachment) => attachment,
+        Publish::Differ(attachment) => {
+            let access = if attachment.read_only { "for reading only" } else { "for writing" };
+            return Err(Error::MatchAttachment { volume: id.to_string(), node: attachment.node, access });
+        }
         Publish::Refuse { holder } => return Err(Error::Attached { volume: id.to_string(), node: holder }),
         Publish::Attach => {
             check_count(shared, &request.node_id).await?;
             let token = shared.host.unique_id().await.map_err(|source| pool.failed(source))?;
-            let attachment = Attachment { node: request.node_id.clone(), token };
+            let attachment = Attachment { node: request.node_id.clone(), token, read_only: request.readonly };
             record.attachments.push(attachment.clone());
             pool.store(&id, &record).await?;
             tracing::info!(volume = %id, node = %request.node_id, "attached");

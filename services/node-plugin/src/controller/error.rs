@@ -1,5 +1,6 @@
 use tonic::{Code, Status};
 
+use crate::driver::refusal;
 use crate::{capability, parameters, pool, size, tuning};
 
 /// Why a call of the Controller, GroupController or SnapshotMetadata service is refused.
@@ -9,8 +10,6 @@ pub enum Error {
     ReadField { field: &'static str },
     #[error("name {name:?} is not allowed: {reason}")]
     ReadName { name: String, reason: &'static str },
-    #[error("{field} is not supported; {way_out}")]
-    Support { field: &'static str, way_out: &'static str },
     #[error("this driver has no attachments: its volumes are used on the node that has them; do not call {rpc}")]
     OfferAttach { rpc: &'static str },
     #[error(transparent)]
@@ -55,6 +54,8 @@ pub enum Error {
     CountVolumes { node: String, count: i64 },
     #[error("volume {volume} was not made completely; repeat CreateVolume")]
     FindImage { volume: String },
+    #[error("volume {volume} is attached to node {node} {access}; detach it before attaching it differently")]
+    MatchAttachment { volume: String, node: String, access: &'static str },
     #[error("volume {volume} is attached to node {node}; detach it there first")]
     Attached { volume: String, node: String },
     #[error("volume {volume} is in use on this machine by {device}; unstage it first")]
@@ -103,7 +104,6 @@ impl Error {
         match self {
             Error::ReadField { .. }
             | Error::ReadName { .. }
-            | Error::Support { .. }
             | Error::ReadCapability(_)
             | Error::ReadParameters(_)
             | Error::ReadTuning(_)
@@ -120,7 +120,7 @@ impl Error {
             Error::ReadSize(_) => Code::InvalidArgument,
             Error::OfferAttach { .. } => Code::Unimplemented,
             Error::Lock { .. } | Error::ReadPageToken { .. } => Code::Aborted,
-            Error::MatchExisting { .. } => Code::AlreadyExists,
+            Error::MatchExisting { .. } | Error::MatchAttachment { .. } => Code::AlreadyExists,
             // For topology: CSI's "cannot be made where it was asked for", which makes the scheduler choose again.
             Error::PromiseSpace { .. }
             | Error::ReachTopology { .. }
@@ -146,6 +146,6 @@ impl Error {
 
 impl From<Error> for Status {
     fn from(error: Error) -> Self {
-        Status::new(error.code(), error.to_string())
+        refusal(error.code(), error)
     }
 }

@@ -3,6 +3,7 @@ use std::path::PathBuf;
 use stowage_mount::Content;
 use tonic::{Code, Status};
 
+use crate::driver::refusal;
 use crate::{capability, controller, parameters, pool, size, token};
 
 /// Why a Node call is refused.
@@ -12,6 +13,8 @@ pub enum Error {
     ReadField { field: &'static str },
     #[error("{field} {value:?} is not allowed: {reason}")]
     ReadPath { field: &'static str, value: String, reason: &'static str },
+    #[error("{field} leads to {path}, which is not below {roots}; use a path there or add --target-root")]
+    LeaveRoots { field: &'static str, path: PathBuf, roots: String },
     #[error(transparent)]
     ReadCapability(capability::Error),
     #[error(transparent)]
@@ -36,8 +39,9 @@ pub enum Error {
     MatchAccess { volume: String, has: &'static str, wanted: &'static str },
     #[error("volume {volume} is open on this machine by {device}, which another node made; unstage it there first")]
     TakeImage { volume: String, device: String },
-    #[error("volume {volume} is staged at {path} with mount flags {flags:?}; unstage it before staging it differently")]
-    MatchStaging { volume: String, path: PathBuf, flags: Vec<String> },
+    /// Without the flags, which may hold secrets.
+    #[error("volume {volume} is staged at {path}, or with other mount flags; unstage it before staging it differently")]
+    MatchStaging { volume: String, path: PathBuf },
     #[error("staging_target_path is missing; stage the volume first")]
     ReadStagingPath,
     #[error("volume {volume} is not staged at {path} under the current token; call NodeStageVolume")]
@@ -72,6 +76,7 @@ impl Error {
         match self {
             Error::ReadField { .. }
             | Error::ReadPath { .. }
+            | Error::LeaveRoots { .. }
             | Error::ReadCapability(_)
             | Error::ReadFileSystem(_)
             | Error::ReadInlineSize { .. }
@@ -104,6 +109,6 @@ impl Error {
 
 impl From<Error> for Status {
     fn from(error: Error) -> Self {
-        Status::new(error.code(), error.to_string())
+        refusal(error.code(), error)
     }
 }

@@ -11,7 +11,7 @@ use stowage_model::quantity::Quantity;
 
 use super::Error;
 use super::device::Volume;
-use super::paths::{read_id, read_path};
+use super::paths::{check_directory, check_fields, read_id, read_target};
 use super::stage::file_system;
 use crate::capability::Capability;
 use crate::controller::{self, volumes};
@@ -39,10 +39,7 @@ pub fn is_inline(volume: &str) -> bool {
 }
 
 pub async fn publish(shared: &Shared, request: &NodePublishVolumeRequest) -> Result<NodePublishVolumeResponse, Error> {
-    let target = read_path("target_path", &request.target_path)?;
-    if request.volume_id.is_empty() {
-        return Err(Error::ReadField { field: "volume_id" });
-    }
+    check_fields(&[("volume_id", &request.volume_id), ("target_path", &request.target_path)])?;
     if !is_inline(&request.volume_id) {
         return Err(Error::FindVolume { volume: request.volume_id.chars().take(128).collect() });
     }
@@ -50,6 +47,8 @@ pub async fn publish(shared: &Shared, request: &NodePublishVolumeRequest) -> Res
     if capability.is_block() {
         return Err(Error::InlineBlock);
     }
+    let path = read_target(shared, "target_path", &request.target_path).await?;
+    check_directory(shared, "target_path", &path).await?;
     let failed = |source| Error::KeepInline { volume: request.volume_id.clone(), source: Box::new(source) };
     let made = volumes::create(shared, &create_request(request)?).await.map_err(failed)?;
     let handle = made.volume.map(|volume| volume.volume_id).unwrap_or_default();
@@ -59,8 +58,7 @@ pub async fn publish(shared: &Shared, request: &NodePublishVolumeRequest) -> Res
     let record = pool.load(&id).await?.ok_or_else(|| Error::FindVolume { volume: id.to_string() })?;
     let kind = file_system(&record, &capability)?;
 
-    shared.host.create_dir(&target).await?;
-    let path = shared.host.resolve(&target).await?.unwrap_or(target);
+    shared.host.create_dir(&path).await?;
     let mut mount_flags = capability.mount().mount_flags.clone();
     if request.readonly {
         mount_flags.push("ro".into());
@@ -105,8 +103,8 @@ pub async fn unpublish(
     shared: &Shared,
     request: &NodeUnpublishVolumeRequest,
 ) -> Result<NodeUnpublishVolumeResponse, Error> {
-    let target = read_path("target_path", &request.target_path)?;
-    let target = shared.host.resolve(&target).await?.unwrap_or(target);
+    check_fields(&[("volume_id", &request.volume_id), ("target_path", &request.target_path)])?;
+    let target = read_target(shared, "target_path", &request.target_path).await?;
     if let Some(id) = find(shared, &request.volume_id).await? {
         let pool = shared.pool_of(&id)?;
         {

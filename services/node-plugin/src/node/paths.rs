@@ -2,13 +2,22 @@
 
 use std::path::{Component, Path, PathBuf};
 
+use stowage_mount::FileKind;
+
 use super::Error;
+use crate::driver::Shared;
 use crate::volume::VolumeId;
 
 /// The kernel's limit for a path, NUL included.
 const MAX_PATH: usize = 4096;
 /// The kernel's limit for one name in it.
 const MAX_COMPONENT: usize = 255;
+
+/// What is missing is told before anything else is looked at.
+pub fn check_fields(fields: &[(&'static str, &str)]) -> Result<(), Error> {
+    let missing = fields.iter().find(|(_, text)| text.is_empty());
+    missing.map_or(Ok(()), |(field, _)| Err(Error::ReadField { field }))
+}
 
 pub fn read_id(text: &str) -> Result<VolumeId, Error> {
     match text {
@@ -17,8 +26,50 @@ pub fn read_id(text: &str) -> Result<VolumeId, Error> {
     }
 }
 
+/// Where a path leads that a caller wants a volume to be mounted at: below one of the target roots whatever links are
+/// on the way, and not in a pool. What exists of it is spelled as the mount table does.
+pub async fn read_target(shared: &Shared, field: &'static str, text: &str) -> Result<PathBuf, Error> {
+    let path = read_path(field, text)?;
+    let refuse = |reason| Err(Error::ReadPath { field, value: text.chars().take(MAX_COMPONENT).collect(), reason });
+    let path = match shared.host.locate(&path).await {
+        Err(error) if error.is_astray() => return refuse("a file or a link to nowhere is on the way"),
+        other => other?,
+    };
+    // A root or a pool may itself be reached through links.
+    for pool in &shared.pools {
+        if path.starts_with(follow(shared, pool.root()).await?) {
+            return refuse("it is in a pool; volumes are mounted elsewhere");
+        }
+    }
+    for root in &shared.target_roots {
+        let root = follow(shared, root).await?;
+        if path.parent().is_some_and(|parent| parent.starts_with(&root)) {
+            return Ok(path);
+        }
+    }
+    let roots = shared.target_roots.iter().map(|root| root.display().to_string()).collect::<Vec<_>>().join(", ");
+    Err(Error::LeaveRoots { field, path, roots })
+}
+
+/// A directory with all links followed, also its last name.
+async fn follow(shared: &Shared, directory: &Path) -> Result<PathBuf, Error> {
+    let inner = shared.host.locate(&directory.join("x")).await?;
+    Ok(inner.parent().unwrap_or(directory).to_owned())
+}
+
+/// A target directory that is there must be one: a link would lead the mount elsewhere.
+pub async fn check_directory(shared: &Shared, field: &'static str, path: &Path) -> Result<(), Error> {
+    match shared.host.place(path).await?.map(|place| place.kind) {
+        None | Some(FileKind::Directory) => Ok(()),
+        Some(_) => {
+            let value = path.display().to_string();
+            Err(Error::ReadPath { field, value, reason: "it is there and not a directory" })
+        }
+    }
+}
+
 /// A path without tricks: absolute, and no `..` that could lead elsewhere.
-pub fn read_path(field: &'static str, text: &str) -> Result<PathBuf, Error> {
+fn read_path(field: &'static str, text: &str) -> Result<PathBuf, Error> {
     if text.is_empty() {
         return Err(Error::ReadField { field });
     }

@@ -10,7 +10,7 @@ use stowage_mount::{Access, FileKind, Place};
 
 use super::Error;
 use super::device::Volume;
-use super::paths::{read_id, read_path};
+use super::paths::{check_fields, read_id, read_target};
 use super::stage::check_access;
 use crate::capability::Capability;
 use crate::driver::Shared;
@@ -20,13 +20,14 @@ use crate::token;
 use crate::volume::{Record, VolumeId};
 
 pub async fn publish(shared: &Shared, request: &NodePublishVolumeRequest) -> Result<NodePublishVolumeResponse, Error> {
-    let target = read_path("target_path", &request.target_path)?;
-    let id = read_id(&request.volume_id)?;
+    check_fields(&[("volume_id", &request.volume_id), ("target_path", &request.target_path)])?;
     let capability = Capability::read(request.volume_capability.as_ref()).map_err(Error::ReadCapability)?;
+    let target = read_target(shared, "target_path", &request.target_path).await?;
+    let id = read_id(&request.volume_id)?;
     if request.staging_target_path.is_empty() {
         return Err(Error::ReadStagingPath);
     }
-    let staging_path = read_path("staging_target_path", &request.staging_target_path)?;
+    let staging_path = read_target(shared, "staging_target_path", &request.staging_target_path).await?;
     let pool = shared.pool_of(&id)?;
     let host = &shared.host;
     let _guard = shared.locks.try_lock(id.key()).ok_or_else(|| Error::Lock { volume: id.to_string() })?;
@@ -34,18 +35,16 @@ pub async fn publish(shared: &Shared, request: &NodePublishVolumeRequest) -> Res
     let record = pool.load(&id).await?.ok_or_else(|| Error::FindVolume { volume: id.to_string() })?;
     check_access(shared, &request.volume_id, &record, &capability)?;
     let refuse_token = |source| Error::CheckToken { volume: id.to_string(), source };
-    let token = token::check(shared.attach, &record, &shared.node, &request.publish_context).map_err(refuse_token)?;
+    let grant = token::check(shared.attach, &record, &shared.node, &request.publish_context).map_err(refuse_token)?;
 
-    let staging_path = host.resolve(&staging_path).await?.unwrap_or(staging_path);
     let not_staged = || Error::FindStaging { volume: id.to_string(), path: staging_path.clone() };
     let staged = Staged::find(shared, pool, &id).await?.ok_or_else(not_staged)?;
-    if staged.staging.token != token || staged.staging.path != staging_path {
+    if staged.staging.token != grant.token || staged.staging.path != staging_path {
         return Err(not_staged());
     }
 
-    let target = host.resolve(&target).await?.unwrap_or(target);
     let publishing = Publishing { shared, pool, id: &id, staged: &staged, record: &record, target: &target };
-    let read_only = request.readonly || capability.reads_only();
+    let read_only = request.readonly || capability.reads_only() || grant.read_only;
     let place = host.place(&target).await?;
     if let Some(place) = place.filter(|place| place.is_mount) {
         publishing.match_existing(&place, read_only).await?;
@@ -143,12 +142,12 @@ pub async fn unpublish(
     shared: &Shared,
     request: &NodeUnpublishVolumeRequest,
 ) -> Result<NodeUnpublishVolumeResponse, Error> {
-    let target = read_path("target_path", &request.target_path)?;
+    check_fields(&[("volume_id", &request.volume_id), ("target_path", &request.target_path)])?;
+    let target = read_target(shared, "target_path", &request.target_path).await?;
     let id = read_id(&request.volume_id)?;
     let pool = shared.pool_of(&id)?;
     let host = &shared.host;
     let _guard = shared.locks.try_lock(id.key()).ok_or_else(|| Error::Lock { volume: id.to_string() })?;
-    let Some(target) = host.resolve(&target).await? else { return Ok(NodeUnpublishVolumeResponse {}) };
 
     let mut place = host.place(&target).await?;
     if place.is_some_and(|place| place.is_mount) {

@@ -7,7 +7,7 @@ use stowage_mount::FileSystem;
 
 use super::Error;
 use super::device::Volume;
-use super::paths::{read_id, read_path};
+use super::paths::{check_directory, check_fields, read_id, read_target};
 use crate::capability::Capability;
 use crate::driver::Shared;
 use crate::parameters::Parameters;
@@ -16,9 +16,10 @@ use crate::token;
 use crate::volume::{RECORD_VERSION, Record};
 
 pub async fn stage(shared: &Shared, request: &NodeStageVolumeRequest) -> Result<NodeStageVolumeResponse, Error> {
-    let path = read_path("staging_target_path", &request.staging_target_path)?;
-    let id = read_id(&request.volume_id)?;
+    check_fields(&[("volume_id", &request.volume_id), ("staging_target_path", &request.staging_target_path)])?;
     let capability = Capability::read(request.volume_capability.as_ref()).map_err(Error::ReadCapability)?;
+    let path = read_target(shared, "staging_target_path", &request.staging_target_path).await?;
+    let id = read_id(&request.volume_id)?;
     let pool = shared.pool_of(&id)?;
     let _guard = shared.locks.try_lock(id.key()).ok_or_else(|| Error::Lock { volume: id.to_string() })?;
     pool.open_for_writing().await?;
@@ -26,10 +27,11 @@ pub async fn stage(shared: &Shared, request: &NodeStageVolumeRequest) -> Result<
     check_access(shared, &request.volume_id, &record, &capability)?;
     let kind = file_system(&record, &capability)?;
     let refuse_token = |source| Error::CheckToken { volume: id.to_string(), source };
-    let token = token::check(shared.attach, &record, &shared.node, &request.publish_context).map_err(refuse_token)?;
+    let grant = token::check(shared.attach, &record, &shared.node, &request.publish_context).map_err(refuse_token)?;
+    let token = grant.token;
 
+    check_directory(shared, "staging_target_path", &path).await?;
     shared.host.create_dir(&path).await?;
-    let path = shared.host.resolve(&path).await?.unwrap_or(path);
     let wanted = Staging {
         version: RECORD_VERSION,
         token: token.to_owned(),
@@ -40,8 +42,7 @@ pub async fn stage(shared: &Shared, request: &NodeStageVolumeRequest) -> Result<
     let volume = Volume { shared, pool, id: &id };
     if let Some(staged) = Staged::find(shared, pool, &id).await?.filter(|staged| staged.staging.token == token) {
         if staged.staging != wanted {
-            let (path, flags) = (staged.staging.path, staged.staging.mount_flags);
-            return Err(Error::MatchStaging { volume: id.to_string(), path, flags });
+            return Err(Error::MatchStaging { volume: id.to_string(), path: staged.staging.path });
         }
         // A kill between mounting and growing leaves this to do.
         if let (Form::FileSystem, Some(device)) = (wanted.form, &staged.device) {
@@ -59,11 +60,11 @@ pub async fn stage(shared: &Shared, request: &NodeStageVolumeRequest) -> Result<
 }
 
 pub async fn unstage(shared: &Shared, request: &NodeUnstageVolumeRequest) -> Result<NodeUnstageVolumeResponse, Error> {
-    let path = read_path("staging_target_path", &request.staging_target_path)?;
+    check_fields(&[("volume_id", &request.volume_id), ("staging_target_path", &request.staging_target_path)])?;
+    let path = read_target(shared, "staging_target_path", &request.staging_target_path).await?;
     let id = read_id(&request.volume_id)?;
     let pool = shared.pool_of(&id)?;
     let _guard = shared.locks.try_lock(id.key()).ok_or_else(|| Error::Lock { volume: id.to_string() })?;
-    let path = shared.host.resolve(&path).await?.unwrap_or(path);
     Volume { shared, pool, id: &id }.take_down(&path).await?;
     tracing::info!(volume = %id, path = %path.display(), "unstaged");
     Ok(NodeUnstageVolumeResponse {})

@@ -8,7 +8,7 @@ use stowage_mount::{MountOptions, Usage};
 
 use super::Error;
 use super::inline;
-use super::paths::{read_id, read_path};
+use super::paths::{check_fields, read_id, read_target};
 use crate::driver::Shared;
 use crate::pool::Pool;
 use crate::staging::{Form, Staged};
@@ -32,11 +32,7 @@ pub async fn stats(shared: &Shared, request: &NodeGetVolumeStatsRequest) -> Resu
 
 /// The volume and the path of a call that is about one mount.
 pub async fn locate(shared: &Shared, volume: &str, path: &str) -> Result<(VolumeId, PathBuf), Error> {
-    for (field, text) in [("volume_id", volume), ("volume_path", path)] {
-        if text.is_empty() {
-            return Err(Error::ReadField { field });
-        }
-    }
+    check_fields(&[("volume_id", volume), ("volume_path", path)])?;
     let unknown = || Error::FindVolume { volume: volume.into() };
     let id = match inline::is_inline(volume) {
         true => inline::find(shared, volume).await?.ok_or_else(unknown)?,
@@ -49,8 +45,7 @@ pub async fn locate(shared: &Shared, volume: &str, path: &str) -> Result<(Volume
     }
     let absent = || Error::FindMount { volume: id.to_string(), path: path.into() };
     // A path that is none has no volume at it.
-    let path = read_path("volume_path", path).map_err(|_| absent())?;
-    let path = shared.host.resolve(&path).await?.ok_or_else(absent)?;
+    let path = read_target(shared, "volume_path", path).await.map_err(|_| absent())?;
     Ok((id, path))
 }
 

@@ -1,6 +1,7 @@
+use std::fs;
 use std::path::Path;
 
-use node_plugin::TOKEN_KEY;
+use node_plugin::{Options, TOKEN_KEY};
 use stowage_csi::v1::ControllerPublishVolumeRequest;
 use stowage_csi::v1::volume_capability::access_mode::Mode as AccessMode;
 use stowage_mount::{Host, LinuxMounter};
@@ -57,9 +58,61 @@ fn unknown_volumes_and_nodes_are_not_found_and_missing_fields_are_named() {
         let bare = ControllerPublishVolumeRequest { volume_capability: None, ..good.clone() };
         let answer = client.controller().controller_publish_volume(bare).await;
         assert_eq!(refused(answer, &["volume_capability"]), Code::InvalidArgument);
-        let read_only = ControllerPublishVolumeRequest { readonly: true, ..good };
-        let answer = client.controller().controller_publish_volume(read_only).await;
-        assert_eq!(refused(answer, &["readonly"]), Code::InvalidArgument);
+    });
+}
+
+#[test]
+fn a_volume_attached_for_reading_is_read_by_its_pods_and_nothing_else() {
+    test(async |world| {
+        let client = world.node("a").await;
+        let volume = client.create(request("v")).await.unwrap().volume_id;
+        let attach = async |readonly| {
+            let request = ControllerPublishVolumeRequest {
+                volume_id: volume.clone(),
+                node_id: "a".into(),
+                volume_capability: Some(capability(AccessMode::SingleNodeWriter)),
+                readonly,
+                ..Default::default()
+            };
+            let answer = client.controller().controller_publish_volume(request).await?;
+            Ok(answer.into_inner().publish_context)
+        };
+        let context = attach(true).await.unwrap();
+        assert_eq!(attach(true).await.unwrap(), context);
+        assert_eq!(refused(attach(false).await, &["for reading only", "detach"]), Code::AlreadyExists);
+        client.stage(&volume, &context).await.unwrap();
+        client.publish(&volume, &context, "pod").await.unwrap();
+        client.publish(&volume, &context, "pod").await.unwrap();
+        let written = fs::write(client.target("pod").join("x"), "x").unwrap_err();
+        assert_eq!(written.raw_os_error(), Some(nix::libc::EROFS));
+        client.unpublish(&volume, "pod").await.unwrap();
+        client.unstage(&volume).await.unwrap();
+        client.detach(&volume, "a").await.unwrap();
+        attach(false).await.unwrap();
+        assert_eq!(refused(attach(true).await, &["for writing"]), Code::AlreadyExists);
+    });
+}
+
+#[test]
+fn a_node_gets_no_more_volumes_than_it_may_have() {
+    test(async |world| {
+        let client = world.introduced(Options { max_volumes: 2, ..world.options("a") }).await;
+        world.node("b").await;
+        assert_eq!(client.info().await.unwrap().max_volumes_per_node, 2);
+        let mut volumes = Vec::new();
+        for name in ["one", "two", "three"] {
+            volumes.push(client.create(request(name)).await.unwrap().volume_id);
+        }
+        for volume in &volumes[..2] {
+            client.attach(volume, "a").await.unwrap();
+        }
+        let refusal = client.attach(&volumes[2], "a").await;
+        assert_eq!(refused(refusal, &["--max-volumes-per-node"]), Code::ResourceExhausted);
+        client.attach(&volumes[1], "a").await.unwrap();
+        client.attach(&volumes[2], "b").await.unwrap();
+        client.detach(&volumes[0], "a").await.unwrap();
+        client.detach(&volumes[2], "b").await.unwrap();
+        client.attach(&volumes[2], "a").await.unwrap();
     });
 }
 

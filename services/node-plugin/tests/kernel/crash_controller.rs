@@ -15,6 +15,7 @@ struct Life {
     restored: String,
     clone: String,
     group: String,
+    members: Vec<String>,
 }
 
 impl Life {
@@ -37,11 +38,14 @@ impl Life {
                         ..Default::default()
                     };
                     let answer = client.groups().create_volume_group_snapshot(request).await?.into_inner();
-                    self.group = answer.group_snapshot.unwrap().group_snapshot_id;
+                    let group = answer.group_snapshot.unwrap();
+                    self.members = group.snapshots.into_iter().map(|snapshot| snapshot.snapshot_id).collect();
+                    self.group = group.group_snapshot_id;
                 }
                 6 => {
-                    let group_snapshot_id = self.group.clone();
-                    let request = DeleteVolumeGroupSnapshotRequest { group_snapshot_id, ..Default::default() };
+                    let (group_snapshot_id, snapshot_ids) = (self.group.clone(), self.members.clone());
+                    let request =
+                        DeleteVolumeGroupSnapshotRequest { group_snapshot_id, snapshot_ids, ..Default::default() };
                     client.groups().delete_volume_group_snapshot(request).await?;
                 }
                 7 => client.delete_snapshot(&self.snapshot).await?,

@@ -122,6 +122,12 @@ fn a_group_is_made_found_and_removed_as_one() {
 
         let alone = client.delete_snapshot(&first.snapshots[0].snapshot_id).await;
         assert_eq!(refused(alone, &["DeleteVolumeGroupSnapshot"]), Code::InvalidArgument);
+        for none in [
+            get(&client, &first.group_snapshot_id, &[]).await.map(drop),
+            delete(&client, &first.group_snapshot_id, &[]).await,
+        ] {
+            assert_eq!(refused(none, &["snapshot_ids"]), Code::InvalidArgument);
+        }
         let half = &members(&first)[..1];
         assert_eq!(refused(get(&client, &first.group_snapshot_id, half).await, &[]), Code::InvalidArgument);
         assert_eq!(refused(delete(&client, &first.group_snapshot_id, half).await, &[]), Code::InvalidArgument);

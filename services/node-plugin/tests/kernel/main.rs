@@ -13,4 +13,5 @@ mod local_driver;
 mod metadata;
 mod node;
 mod space;
+mod targets;
 mod world;

@@ -131,6 +131,7 @@ impl World {
             mode: Mode::All,
             overcommit: 1.0,
             max_volumes: 0,
+            target_roots: vec![self.root.join("kubelet")],
         }
     }
 

@@ -1,7 +1,6 @@
 //! The specs of the upstream conformance suite (csi-sanity 5.5), by their numbers in the project's reference.
 //!
-//! Not here: 9 (pending upstream; paging is tested in `kernel`), 33 and 36, which need an attach limit given by flag and
-//! PUBLISH_READONLY, and which the suite skips for a driver without them.
+//! Not here: 9, which is pending upstream; paging is tested in `kernel`.
 #![allow(clippy::unwrap_used)]
 
 #[path = "../kernel/world.rs"]
@@ -10,6 +9,7 @@ mod world;
 
 use std::fs;
 
+use node_plugin::Options;
 use stowage_csi::v1::volume_capability::access_mode::Mode as AccessMode;
 use stowage_csi::v1::*;
 use tonic::Code;
@@ -124,7 +124,20 @@ fn validate_and_publish_26_to_39() {
         for _ in 0..10 {
             client.attach(&volume, "a").await.expect("37, 38");
         }
+        let read_only = ControllerPublishVolumeRequest {
+            volume_id: volume.clone(),
+            node_id: "a".into(),
+            volume_capability: Some(capability(AccessMode::SingleNodeWriter)),
+            readonly: true,
+            ..Default::default()
+        };
+        assert_eq!(code(36, client.controller().controller_publish_volume(read_only).await), Code::AlreadyExists);
         client.detach(&volume, "a").await.expect("37, 38");
+        let limited = world.introduced(Options { max_volumes: 1, ..world.options("a") }).await;
+        limited.attach(&volume, "a").await.unwrap();
+        let second = client.create(request("second")).await.unwrap().volume_id;
+        assert_eq!(code(33, limited.attach(&second, "a").await), Code::ResourceExhausted);
+        client.detach(&volume, "a").await.unwrap();
         assert_eq!(code(39, client.detach("", "a").await), Code::InvalidArgument);
     });
 }
@@ -215,7 +228,7 @@ fn node_67_to_90() {
         assert_eq!(code(69, publish(request).await), Code::InvalidArgument);
         let request = NodePublishVolumeRequest { target_path: String::new(), ..good() };
         assert_eq!(code(70, publish(request).await), Code::InvalidArgument);
-        let request = NodePublishVolumeRequest { volume_capability: None, ..good() };
+        let request = NodePublishVolumeRequest { volume_capability: None, volume_id: UNKNOWN.into(), ..good() };
         assert_eq!(code(71, publish(request).await), Code::InvalidArgument);
         assert_eq!(code(73, client.unpublish("", "pod").await), Code::InvalidArgument);
         let nowhere = NodeUnpublishVolumeRequest { volume_id: volume.clone(), target_path: String::new() };
