@@ -130,6 +130,11 @@ pub trait Controller: Send + Sync + 'static {
         Vec::new()
     }
 
+    /// The name of the work queue that the original has for such a key, for its metrics.
+    fn queue_name(_key: &Self::Key) -> &'static str {
+        Self::NAME
+    }
+
     /// Every key there is, for the resync.
     fn keys(&self) -> Vec<Self::Key>;
 }
@@ -149,6 +154,7 @@ pub async fn run<C: Controller>(
 ) -> Result<(), Stop> {
     let decisions = context.metrics.decisions(C::NAME);
     let missed = context.metrics.missed_wakeups(C::NAME);
+    queue.measure(&context.metrics, C::queue_name);
     let mut reserved = Reserved::default();
     let mut parked: BTreeMap<ObjectId, BTreeSet<C::Key>> = BTreeMap::new();
     let mut stale: BTreeMap<C::Key, u32> = BTreeMap::new();

@@ -92,15 +92,19 @@ pub async fn run_with(context: Context, options: Options, disk: Arc<dyn Disk>) -
     }
     let ready = context.readiness.handle("pv-controller caches");
     let sources = [Source::Binder, Source::Expander, Source::Ephemeral];
+    let recorders: BTreeMap<Source, Recorder> =
+        sources.map(|source| (source, context.recorder(source.component(), &spawner))).into();
     let binder = Arc::new(Binder {
-        recorders: sources.map(|source| (source, context.recorder(source.component(), &spawner))).into(),
         reclaimer: Reclaimer {
             api: context.api.clone(),
             caches: caches.clone(),
             recycling: options.recycling.clone(),
             disk,
             pods_moved,
+            recorder: recorders[&Source::Binder].clone(),
+            random: context.random.clone(),
         },
+        recorders,
         context: context.clone(),
         caches: caches.clone(),
         ephemeral_turns: options.ephemeral_parallel.map(|turns| Semaphore::new(turns.max(1))),
@@ -338,6 +342,15 @@ impl Controller for Binder {
             }
         }
         touched
+    }
+
+    fn queue_name(subject: &Subject) -> &'static str {
+        match subject {
+            Subject::Claim(_) => "claims",
+            Subject::Volume(_) => "volumes",
+            Subject::Pod(_) => "ephemeral_volume",
+            Subject::AttributesClass(_) => "vacprotection",
+        }
     }
 
     fn keys(&self) -> Vec<Subject> {
