@@ -30,14 +30,21 @@ struct Inner<K> {
     backoff: Backoff,
 }
 
+/// What is begun goes first, but of this many keys one is new: else a few that never come to rest would stop all others.
+const FAIRNESS: u32 = 8;
+
 struct State<K> {
     ready: VecDeque<K>,
+    /// Ready as well, and begun already.
+    begun: VecDeque<K>,
+    /// How many of the begun were taken since the last new one.
+    taken_begun: u32,
     /// What is ready, since when.
     queued: BTreeMap<K, Instant>,
     /// What is worked on, since when.
     running: BTreeMap<K, Instant>,
-    /// Added again while running, since when: to be run once more when done.
-    dirty: BTreeMap<K, Instant>,
+    /// Added again while running, since when and whether as begun: to be run once more when done.
+    dirty: BTreeMap<K, (Instant, bool)>,
     delayed: BTreeSet<(Instant, K)>,
     due: BTreeMap<K, Instant>,
     failures: BTreeMap<K, u32>,
@@ -51,6 +58,8 @@ impl<K: Ord + Clone + Debug> Queue<K> {
         Self(Arc::new(Inner {
             state: Mutex::new(State {
                 ready: VecDeque::new(),
+                begun: VecDeque::new(),
+                taken_begun: 0,
                 queued: BTreeMap::new(),
                 running: BTreeMap::new(),
                 dirty: BTreeMap::new(),
@@ -67,9 +76,18 @@ impl<K: Ord + Clone + Debug> Queue<K> {
 
     /// Asks for the key to be worked on as soon as possible.
     pub fn add(&self, key: K) {
+        self.enqueue(key, false);
+    }
+
+    /// The same for a key that is worked on and has more to do: it goes before those that are new.
+    pub fn go_on(&self, key: K) {
+        self.enqueue(key, true);
+    }
+
+    fn enqueue(&self, key: K, begun: bool) {
         let mut state = self.lock();
         state.added += 1;
-        if state.enqueue(key, Instant::now()) {
+        if state.enqueue(key, Instant::now(), begun) {
             drop(state);
             self.0.changed.notify_one();
         }
@@ -107,7 +125,7 @@ impl<K: Ord + Clone + Debug> Queue<K> {
                 let mut state = self.lock();
                 let now = Instant::now();
                 state.promote(now);
-                if let Some(key) = state.ready.pop_front() {
+                if let Some(key) = state.pop() {
                     let since = state.queued.remove(&key).unwrap_or(now);
                     if let Some(meter) = &mut state.meter {
                         meter.taken(&key, now - since);
@@ -137,10 +155,10 @@ impl<K: Ord + Clone + Debug> Queue<K> {
         if let (Some(since), Some(meter)) = (since, &mut state.meter) {
             meter.done(key, since.elapsed());
         }
-        if let Some(since) = state.dirty.remove(key) {
+        if let Some((since, begun)) = state.dirty.remove(key) {
             // It was counted when it was added.
             state.queued.insert(key.clone(), since);
-            state.ready.push_back(key.clone());
+            state.push(key.clone(), begun);
             drop(state);
             self.0.changed.notify_one();
         }
@@ -167,7 +185,7 @@ impl<K: Ord + Clone + Debug> Queue<K> {
     /// Keys waiting, delayed and running.
     pub fn len(&self) -> usize {
         let state = self.lock();
-        state.ready.len() + state.delayed.len() + state.running.len()
+        state.queued.len() + state.delayed.len() + state.running.len()
     }
 
     /// Whether nothing waits, is delayed or runs.
@@ -209,7 +227,7 @@ impl<K: Ord + Clone + Debug> Queue<K> {
             if let Some(meter) = &state.meter {
                 shown.clone_from(&meter.by_name);
             }
-            let ready = state.ready.iter().map(name);
+            let ready = state.queued.keys().map(name);
             meter::show(&shown, ready, state.running.iter().map(|(key, since)| (name(key), since.elapsed())));
             true
         });
@@ -221,25 +239,50 @@ impl<K: Ord + Clone + Debug> Queue<K> {
 }
 
 impl<K: Ord + Clone> State<K> {
-    fn enqueue(&mut self, key: K, now: Instant) -> bool {
+    fn push(&mut self, key: K, begun: bool) {
+        if begun { self.begun.push_back(key) } else { self.ready.push_back(key) }
+    }
+
+    fn pop(&mut self) -> Option<K> {
+        if (self.taken_begun < FAIRNESS || self.ready.is_empty())
+            && let Some(key) = self.begun.pop_front()
+        {
+            self.taken_begun = self.taken_begun.saturating_add(1);
+            return Some(key);
+        }
+        self.taken_begun = 0;
+        self.ready.pop_front()
+    }
+
+    fn enqueue(&mut self, key: K, now: Instant, begun: bool) -> bool {
         if !self.due.is_empty()
             && let Some(at) = self.due.remove(&key)
         {
             self.delayed.remove(&(at, key.clone()));
         }
         let is_running = self.running.contains_key(&key);
-        let waiting = if is_running { &mut self.dirty } else { &mut self.queued };
-        if waiting.contains_key(&key) {
+        let waits = match (is_running, self.dirty.get_mut(&key)) {
+            (true, Some((_, was_begun))) => {
+                *was_begun |= begun;
+                true
+            }
+            (true, None) => {
+                self.dirty.insert(key.clone(), (now, begun));
+                false
+            }
+            (false, _) => self.queued.contains_key(&key),
+        };
+        if waits {
             return false;
         }
-        waiting.insert(key.clone(), now);
         if let Some(meter) = &mut self.meter {
             meter.added(&key);
         }
         if is_running {
             return false;
         }
-        self.ready.push_back(key);
+        self.queued.insert(key.clone(), now);
+        self.push(key, begun);
         true
     }
 
@@ -250,7 +293,7 @@ impl<K: Ord + Clone> State<K> {
             }
             if let Some((_, key)) = self.delayed.pop_first() {
                 self.due.remove(&key);
-                self.enqueue(key, now);
+                self.enqueue(key, now, false);
             }
         }
     }
@@ -307,6 +350,26 @@ mod tests {
         assert_eq!(delays, [1, 2, 4, 4]);
         queue.forget(&"a");
         assert_eq!(queue.retry(&"a").as_secs(), 1);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn what_is_begun_goes_before_what_is_new_but_not_for_ever() {
+        let queue = queue();
+        queue.add("begun");
+        assert_eq!(queue.next().await, "begun");
+        queue.add("new");
+        for _ in 0..FAIRNESS {
+            queue.go_on("begun");
+            queue.done(&"begun");
+            assert_eq!(queue.next().await, "begun");
+        }
+        queue.go_on("begun");
+        queue.done(&"begun");
+        assert_eq!(queue.next().await, "new");
+        queue.done(&"new");
+        assert_eq!(queue.next().await, "begun");
+        queue.done(&"begun");
+        assert!(queue.is_empty());
     }
 
     #[tokio::test(start_paused = true)]

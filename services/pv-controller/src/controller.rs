@@ -1,6 +1,6 @@
 //! The loop: what changed, which subjects that concerns, and the engine that decides and applies.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -158,6 +158,16 @@ fn concerns(pod: &Pod) -> bool {
     pod.ephemeral_volumes().next().is_some() || recycler::task(pod).is_some()
 }
 
+/// Whether two versions of a claim mean the same to the volumes that it names or that refer to it.
+fn is_same_for_volumes(before: &Arc<Claim>, after: &Arc<Claim>) -> bool {
+    // A claim told again because it was unknown for a while is one of the same version.
+    !Arc::ptr_eq(before, after)
+        && before.meta.uid == after.meta.uid
+        && before.meta.is_deleting() == after.meta.is_deleting()
+        && before.spec.volume_name == after.spec.volume_name
+        && before.spec.volume_mode == after.spec.volume_mode
+}
+
 /// Everything that can change a decision adds its subject to the queue; a hang starts with a line missing here.
 struct Wakes {
     queue: Queue<Subject>,
@@ -234,12 +244,12 @@ impl Wakes {
             self.wake(self.caches.matchmaker.forget(change.key));
         }
         self.queue.add(subject);
-        let versions = || [change.before, change.after].into_iter().flatten();
-        for claim in versions().filter(|claim| claim.names_volume()) {
-            self.queue.add(Subject::Volume(Key::cluster(claim.spec.volume_name.clone())));
-        }
-        for volume in self.caches.matchmaker.claimed_by(change.key) {
-            self.queue.add(Subject::Volume(volume));
+        if !change.before.zip(change.after).is_some_and(|(before, after)| is_same_for_volumes(before, after)) {
+            let versions = [change.before, change.after].into_iter().flatten();
+            let named = versions.filter(|claim| claim.names_volume());
+            let named = named.map(|claim| Key::cluster(claim.spec.volume_name.clone()));
+            let concerned: BTreeSet<Key> = named.chain(self.caches.matchmaker.claimed_by(change.key)).collect();
+            concerned.into_iter().for_each(|volume| self.queue.add(Subject::Volume(volume)));
         }
         if change.before.is_none() || change.after.is_none() {
             for pod in self.caches.pods.by_index(BY_USED_CLAIM, &change.key.to_string()) {
@@ -324,14 +334,18 @@ impl Controller for Binder {
         }
     }
 
-    fn touches(&self, subject: &Subject, actions: &[Action]) -> Vec<ObjectId> {
+    fn subject(subject: &Subject) -> Option<ObjectId> {
         let (kind, key) = match subject {
             Subject::Claim(key) => (kinds::CLAIM, key),
             Subject::Volume(key) => (kinds::VOLUME, key),
             Subject::Pod(key) => (kinds::POD, key),
             Subject::AttributesClass(key) => (kinds::ATTRIBUTES_CLASS, key),
         };
-        let mut touched = vec![ObjectId { kind, key: key.clone() }];
+        Some(ObjectId { kind, key: key.clone() })
+    }
+
+    fn touches(&self, subject: &Subject, actions: &[Action]) -> Vec<ObjectId> {
+        let mut touched: Vec<ObjectId> = Self::subject(subject).into_iter().collect();
         let volume = |name: &str| ObjectId { kind: kinds::VOLUME, key: Key::cluster(name) };
         for action in actions {
             match action {

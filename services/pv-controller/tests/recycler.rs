@@ -101,7 +101,8 @@ async fn what_is_told_about_the_recycler_pod_is_told_about_the_volume() {
     assert_eq!(raw["spec"]["volumes"][0]["nfs"], json!({ "server": "server.example", "path": "/exports/v" }));
     assert_eq!(raw["spec"]["activeDeadlineSeconds"], 300, "the least for NFS is more than 3 x 30");
 
-    let stranger: Pod = serde_json::from_value(json!({ "metadata": { "name": "recycler-for-v", "uid": "old" } })).unwrap();
+    let stranger: Pod =
+        serde_json::from_value(json!({ "metadata": { "name": "recycler-for-v", "uid": "old" } })).unwrap();
     world.tell(&stranger, "of-an-earlier-pod", "Normal", "not for us").await;
     world.tell(&pod, "pulled", "Normal", "pulled the image").await;
     until(&world.events, |event| event.message == "Recycler pod: pulled the image").await;

@@ -26,9 +26,8 @@ struct Pair {
 impl World {
     /// Writes per second.
     pub async fn raw_rate(&self, shape: Shape, pairs: usize) -> f64 {
-        if shape == Shape::Dynamic {
-            self.class().await;
-        } else {
+        self.class(shape).await;
+        if shape != Shape::Dynamic {
             self.available_volumes(pairs, shape).await;
         }
         self.create_all(pairs, |n| (kinds::CLAIM, self.claim(n))).await;

@@ -71,8 +71,8 @@ impl World {
     }
 
     async fn prepare(&self, shape: Shape, pairs: usize, claims: &Cache<Claim>) -> Option<Running> {
+        self.class(shape).await;
         if shape == Shape::Dynamic {
-            self.class().await;
             return Some(self.start_provisioner(claims));
         }
         self.available_volumes(pairs, shape).await;
@@ -165,6 +165,7 @@ impl World {
         let (volumes, _watch) = self.watch::<Volume>().await;
         let bound = Bound::watch(&claims, self.prefix.clone());
         // Its first write shows that it is up.
+        self.class(Shape::Static).await;
         self.create_all(1, |_| (kinds::VOLUME, self.volume(objects))).await;
         until_written(&volumes).await;
         let empty = megabytes(pid, "VmRSS:");

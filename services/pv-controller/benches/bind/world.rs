@@ -269,10 +269,10 @@ impl World {
         tasks.buffer_unordered(IN_FLIGHT).collect::<Vec<()>>().await;
     }
 
-    pub async fn class(&self) {
+    pub async fn class(&self, shape: Shape) {
         let class = json!({
             "metadata": { "name": self.prefix },
-            "provisioner": "driver.example",
+            "provisioner": if shape == Shape::Dynamic { "driver.example" } else { "kubernetes.io/no-provisioner" },
             "volumeBindingMode": "Immediate",
         });
         self.user.create_raw(kinds::STORAGE_CLASS, class).await.unwrap();
