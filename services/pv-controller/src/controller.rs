@@ -8,7 +8,8 @@ use jiff::Timestamp;
 use tokio::sync::{Semaphore, watch as signal};
 
 use stowage_model::object::{Key, ObjectId, ObjectRef, Projection, kinds};
-use stowage_model::{AttributesClass, Claim, Pod, StorageClass, Volume};
+use stowage_model::phase::ReclaimPolicy;
+use stowage_model::{AttributesClass, Claim, Pod, StorageClass, Volume, migration};
 use stowage_runtime::backoff::Backoff;
 use stowage_runtime::cache::{Cache, Change};
 use stowage_runtime::engine::{self, Controller, Reserved};
@@ -19,7 +20,7 @@ use stowage_runtime::tasks::{Spawner, Tasks};
 use stowage_runtime::watch::{self, Scope};
 use stowage_runtime::{Context, Stop};
 
-use crate::decide::{Action, ClaimAction, Decision, Source, Subject, VolumeAction, Why};
+use crate::decide::{self, Action, ClaimAction, Decision, Source, Subject, VolumeAction, Waiting, Why};
 use crate::disk::{Disk, LocalDisk};
 use crate::error::Error;
 use crate::metrics::Metrics;
@@ -47,6 +48,40 @@ pub struct Binder {
 }
 
 impl Binder {
+    /// Provisioning and deleting are timed from the first decision in favour of them, whoever does the work.
+    fn note_start(&self, subject: &Subject, why: &Why, now: Timestamp) {
+        match (subject, why) {
+            (Subject::Claim(key), Why::Provision | Why::Waiting(Waiting::Provisioner)) => {
+                let claim = self.caches.claims.get(key);
+                let class = claim.map(|claim| claim.class_name().to_owned()).unwrap_or_default();
+                self.metrics.start(key.to_string(), &self.plugin_of_class(&class), "provision", now);
+            }
+            (Subject::Volume(key), Why::ClaimGone | Why::ClaimElsewhere | Why::Reclaim) => {
+                let volume = self.caches.volumes.get(key);
+                let deleted = |volume: &Arc<Volume>| {
+                    volume.spec.reclaim_policy == ReclaimPolicy::Delete && decide::reclaim::is_released(volume)
+                };
+                if let Some(volume) = volume.filter(deleted) {
+                    let plugin = match migration::plugin_of_source(&volume) {
+                        Some(plugin) if plugin == migration::HOST_PATH => plugin.to_owned(),
+                        _ => self.plugin_of_class(volume.class_name()),
+                    };
+                    self.metrics.start(key.name.clone(), &plugin, "delete", now);
+                }
+            }
+            _ => {}
+        }
+    }
+
+    /// The class's provisioner, under the name of the driver that stands for it; never a volume's annotation, which
+    /// could be anything.
+    fn plugin_of_class(&self, class: &str) -> String {
+        let class = self.caches.classes.get(&Key::cluster(class));
+        class
+            .map(|class| migration::driver_of(&class.provisioner).unwrap_or(&class.provisioner).to_owned())
+            .unwrap_or_default()
+    }
+
     pub(crate) fn tell(&self, source: Source, subject: Subject, about: &ObjectRef, note: &Note) {
         self.recorders[&source].record(about, note.clone());
         self.memory.note(subject, source, note.clone());
@@ -65,8 +100,7 @@ pub async fn run_with(context: Context, options: Options, disk: Arc<dyn Disk>) -
     let queue: Queue<Subject> = Queue::new(Backoff::QUEUE);
     let caches = Caches::default();
     let memory = Memory::default();
-    let metrics = Arc::new(Metrics::default());
-    context.metrics.register(|registry| metrics.register(registry, &caches));
+    let metrics = Metrics::of(&context.metrics, &caches);
     let operations = Operations::new(spawner.clone(), Arc::clone(&context.clock), RECLAIM, {
         let queue = queue.clone();
         move |work: &Work| queue.add(Subject::Volume(work.volume.clone()))
@@ -319,6 +353,7 @@ impl Controller for Binder {
         if let Some(claim) = thought.wake {
             self.queue.add(Subject::Claim(claim));
         }
+        self.note_start(subject, &thought.decision.why, now);
         thought.decision
     }
 

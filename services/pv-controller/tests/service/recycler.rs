@@ -1,58 +1,16 @@
 //! The recycler pod as people see it: what is told about the pod is told about the volume too.
-#![allow(clippy::unwrap_used, clippy::panic)]
-
-use std::sync::Arc;
 
 use serde_json::{Value, json};
 
-use pv_controller::disk::{Disk, LocalDisk};
+use stowage_model::Pod;
 use stowage_model::event::EventType;
-use stowage_model::object::{Key, ObjectId, Projection, kinds};
+use stowage_model::object::{Key, Projection, kinds};
 use stowage_model::phase::VolumePhase;
-use stowage_model::{Event, Pod, Volume};
-use stowage_runtime::api::{Api, Part, Patch, Target};
-use stowage_runtime::cache::Cache;
-use stowage_runtime::random::Random;
-use stowage_runtime::watch::{self, Scope};
-use stowage_runtime::{Context, Stop};
+use stowage_runtime::api::{Part, Patch, Target};
 
-struct World {
-    api: Api,
-    volumes: Cache<Volume>,
-    pods: Cache<Pod>,
-    events: Cache<Event>,
-}
-
-fn feed<T: Projection>(api: &Api) -> Cache<T> {
-    let cache = Cache::new();
-    tokio::spawn(watch::feed(api.clone(), cache.clone(), Scope::all(), Random::from_os()));
-    cache
-}
-
-/// The first object that is as wanted, now or later.
-async fn until<T: Projection>(cache: &Cache<T>, wanted: impl Fn(&T) -> bool + Send + Sync + 'static) -> Arc<T> {
-    let (sender, mut receiver) = tokio::sync::watch::channel(None);
-    cache.on_change(move |change| {
-        if let Some(object) = change.after.filter(|object| wanted(object)) {
-            sender.send_replace(Some(Arc::clone(object)));
-        }
-    });
-    cache.replay();
-    let found = receiver.wait_for(Option::is_some).await.unwrap();
-    found.clone().unwrap()
-}
+use crate::world::{World, until};
 
 impl World {
-    fn start() -> (Self, tokio::task::JoinHandle<Result<(), Stop>>) {
-        let server = stowage_apiserver::Server::in_memory(stowage_apiserver::Options::system());
-        let client = kube::Client::new(server.service(), "default");
-        let api = Api::new(client.clone());
-        let context = Context::real(client, Arc::new(stowage_csi::UnixConnector), "test");
-        let disk: Arc<dyn Disk> = Arc::new(LocalDisk);
-        let running = tokio::spawn(pv_controller::run_with(context, pv_controller::Options::default(), disk));
-        (Self { volumes: feed(&api), pods: feed(&api), events: feed(&api), api }, running)
-    }
-
     /// A volume whose claim is gone and whose policy is to be erased.
     async fn released_volume(&self) {
         let volume = json!({
@@ -81,20 +39,11 @@ impl World {
         let body = Patch::Merge(json!({ "status": { "phase": phase, "reason": "DeadlineExceeded" } }));
         self.api.patch(&self.pods, &Target::any_version(&pod.meta), Part::Status, body).await.unwrap();
     }
-
-    async fn raw_events(&self) -> Vec<Value> {
-        let mut found = Vec::new();
-        for key in self.events.keys() {
-            let id = ObjectId { kind: kinds::EVENT, key };
-            found.extend(self.api.get_raw(&id).await.unwrap());
-        }
-        found
-    }
 }
 
 #[tokio::test]
 async fn what_is_told_about_the_recycler_pod_is_told_about_the_volume() {
-    let (world, running) = World::start();
+    let world = World::start();
     world.released_volume().await;
     let pod = until(&world.pods, |pod| pod.meta.name == "recycler-for-v").await;
     let raw = world.api.get_raw(&pod.id()).await.unwrap().unwrap();
@@ -124,12 +73,11 @@ async fn what_is_told_about_the_recycler_pod_is_told_about_the_volume() {
         assert_eq!(event["involvedObject"]["name"], "v");
         assert_eq!(event["source"]["component"], "persistentvolume-controller");
     }
-    running.abort();
 }
 
 #[tokio::test]
 async fn a_recycler_pod_that_fails_makes_the_volume_failed_with_its_reason() {
-    let (world, running) = World::start();
+    let world = World::start();
     world.released_volume().await;
     let pod = until(&world.pods, |pod| pod.meta.name == "recycler-for-v").await;
     world.end(&pod, "Failed").await;
@@ -138,5 +86,4 @@ async fn a_recycler_pod_that_fails_makes_the_volume_failed_with_its_reason() {
     assert!(failed.status.message.contains("DeadlineExceeded"), "{}", failed.status.message);
     let told = until(&world.events, |event| event.message.starts_with("Recycle failed: ")).await;
     assert_eq!(told.event_type, EventType::Warning);
-    running.abort();
 }
