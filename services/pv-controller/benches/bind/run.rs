@@ -169,7 +169,7 @@ impl World {
         self.create_all(1, |_| (kinds::VOLUME, self.volume(objects))).await;
         until_written(&volumes).await;
         let empty = megabytes(pid, "VmRSS:");
-        self.available_volumes(objects, Shape::Static).await;
+        self.create_all(objects, |n| (kinds::VOLUME, self.volume(n))).await;
         self.create_all(objects, |n| (kinds::CLAIM, self.claim(n))).await;
         bound.wait(objects).await;
         let memory = Memory { resident: megabytes(pid, "VmRSS:"), peak: megabytes(pid, "VmHWM:"), empty };
