@@ -55,9 +55,6 @@ impl Binder {
                     self.metrics.retroactive_class_errors.inc();
                 }
             }
-            (ClaimAction::AskProvisioner { provisioner, .. }, None) => {
-                self.metrics.start(key, provisioner, "provision", now);
-            }
             (ClaimAction::Make { .. }, Some(Error::Write(error))) if !error.is_stale() => {
                 self.metrics.fail(&key);
                 let note = Note::warning("ProvisioningFailed", format!("cannot save the volume: {error}"));
@@ -102,9 +99,6 @@ impl Binder {
         let deletes = work.policy == stowage_model::phase::ReclaimPolicy::Delete;
         let (clock, metrics) = (self.context.clock.clone(), self.metrics.clone());
         let begin = clock.now();
-        if deletes {
-            metrics.start(volume.meta.name.clone(), plugin, "delete", begin);
-        }
         let reclaim = self.reclaimer.clone().reclaim(work.clone());
         self.operations.start(work.clone(), async move {
             let ended = reclaim.await;
