@@ -98,7 +98,7 @@ pub struct Write {
     pub subresource: Subresource,
     /// What to do.
     pub action: Action,
-    /// Source of the new object's uid and generated name.
+    /// Source of the new object's uid and generated name; 0 in an update that must not make what is not there.
     pub id: u128,
     /// Whether to answer as if done, without doing it.
     pub dry_run: bool,
