@@ -22,15 +22,17 @@ mod cascade;
 mod create;
 mod definition;
 mod delete;
+mod expiry;
 mod namespace;
 mod owners;
-pub(crate) use namespace::PERMANENT as PERMANENT_NAMESPACES;
+pub(crate) use namespace::{DEFAULT_ACCOUNT, PERMANENT as PERMANENT_NAMESPACES};
 mod rollback;
 mod table;
 #[cfg(test)]
 mod tests;
 mod update;
 
+use expiry::Expiry;
 use owners::Dependents;
 use table::Table;
 pub use table::{Event, EventType};
@@ -199,6 +201,7 @@ pub struct Store {
     kinds: Arc<Kinds>,
     definitions: BTreeMap<Resource, Definition>,
     dependents: Dependents,
+    expiry: Expiry,
     head: u64,
     published: u64,
     window: usize,
@@ -214,6 +217,7 @@ impl Store {
             kinds,
             definitions: BTreeMap::new(),
             dependents: Dependents::default(),
+            expiry: Expiry::default(),
             head: 0,
             published: 0,
             window,
@@ -242,6 +246,7 @@ impl Store {
                 kind.ok_or_else(|| format!("{resource}/{}/{}: the resource is unknown", key.namespace, key.name))?;
             store.restore_one(kind, key, object);
         }
+        store.read_expiry();
         Ok(store)
     }
 

@@ -147,7 +147,7 @@ pub(crate) fn is_qualified_name(name: &str) -> bool {
     prefix.is_none_or(is_dns_subdomain) && !name.is_empty() && is_label_value(name)
 }
 
-fn is_label_value(value: &str) -> bool {
+pub(crate) fn is_label_value(value: &str) -> bool {
     value.len() <= 63
         && value.bytes().all(|b| b.is_ascii_alphanumeric() || matches!(b, b'-' | b'_' | b'.'))
         && value.bytes().next().is_none_or(|b| b.is_ascii_alphanumeric())

@@ -48,6 +48,9 @@ impl Store {
             warnings.extend(write.judge_unknown(definition.shape(write.kind, &mut new))?);
         }
         let mut new = write.kind.kept(new);
+        if write.subresource == Subresource::Main {
+            rules::complete(kind, &mut new);
+        }
         carry_over(write, &mut new, &old);
         rules::update(self, write.subresource, kind, &mut new, &old, now)?;
         let mut faults = Faults::default();
