@@ -40,6 +40,7 @@ mod route;
 use asked::Asked;
 pub use limits::Limits;
 pub(crate) use limits::Places;
+use query::Parameters;
 use route::Route;
 
 /// Body of every answer; a watch's goes on until it is dropped.
@@ -111,8 +112,8 @@ impl Service {
         B: http_body::Body<Data = Bytes>,
         B::Error: std::fmt::Display + Into<Box<dyn std::error::Error + Send + Sync>>,
     {
-        if matches!(route, Ok(Route::Health)) {
-            return Ok(plain("ok"));
+        if let Ok(Route::Health { check }) = &route {
+            return Ok(healthy(check, parts.uri.query()));
         }
         let core = &self.shared.core;
         let user = impersonate::effective(core, &parts.headers, self.identify(parts)?)?;
@@ -129,7 +130,7 @@ impl Service {
             _ => Err(Status::method_not_allowed(format!("{} is not allowed on {}", parts.method, parts.uri.path()))),
         };
         match route? {
-            Route::Health => Ok(plain("ok")),
+            Route::Health { check } => Ok(healthy(&check, parts.uri.query())),
             Route::Version => only_get().map(|()| json(StatusCode::OK, discovery::version())),
             Route::Metrics => only_get().map(|()| with_type(StatusCode::OK, METRICS_TYPE, core.metrics.text())),
             Route::Discovery(document) => only_get().map(|()| document.answer(kinds, &parts.headers)),
@@ -249,7 +250,10 @@ fn json(code: StatusCode, body: impl Into<Bytes>) -> Response<Body> {
     with_type(code, "application/json", body)
 }
 
-fn plain(body: &'static str) -> Response<Body> {
+/// A server that answers is well: it takes requests only once all its data is read.
+fn healthy(check: &str, query: Option<&str>) -> Response<Body> {
+    let verbose = !check.is_empty() && Parameters::parse(query).is_there("verbose");
+    let body = if verbose { format!("[+]ping ok\n[+]store ok\n{check} check passed\n") } else { "ok".to_owned() };
     with_type(StatusCode::OK, "text/plain; charset=utf-8", body)
 }
 
