@@ -6,12 +6,12 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 
-use bytes::Bytes;
+use bytes::{Bytes, BytesMut};
 use http::header::{CONTENT_TYPE, HeaderValue};
 use http::request::Parts;
 use http::{Method, Request, Response, StatusCode};
 use http_body_util::combinators::UnsyncBoxBody;
-use http_body_util::{BodyExt, Full, Limited};
+use http_body_util::{BodyExt, Full};
 use prometheus_client::metrics::gauge::Gauge;
 use serde_json::Value;
 use tokio::sync::watch;
@@ -48,6 +48,8 @@ pub type Body = UnsyncBoxBody<Bytes, Infallible>;
 
 /// No object, and so no request, may be larger than this (as upstream's limit on requests).
 const MAX_BODY: usize = 3 << 20;
+/// Who sends more than this is cut off without an answer.
+const MAX_UNREAD: usize = 64 << 20;
 
 /// Who sends the requests of a [`Service`].
 #[derive(Clone)]
@@ -167,14 +169,30 @@ where
     B: http_body::Body<Data = Bytes>,
     B::Error: std::fmt::Display + Into<Box<dyn std::error::Error + Send + Sync>>,
 {
-    let collected = Limited::new(body, MAX_BODY).collect().await;
-    collected.map(http_body_util::Collected::to_bytes).map_err(|error| {
-        if error.is::<http_body_util::LengthLimitError>() {
-            let message = format!("Request entity too large: limit is {MAX_BODY}");
-            return Status::new(413, "RequestEntityTooLarge", message);
+    let mut body = std::pin::pin!(body);
+    let mut whole = BytesMut::new();
+    let mut size = 0_usize;
+    while let Some(frame) = body.frame().await {
+        let frame =
+            frame.map_err(|error| Status::bad_request(format!("the body of the request cannot be read: {error}")))?;
+        let Ok(data) = frame.into_data() else { continue };
+        size += data.len();
+        if size > MAX_UNREAD {
+            break;
         }
-        Status::bad_request(format!("the body of the request cannot be read: {error}"))
-    })
+        // What is too much is still taken, and dropped: a client that is cut off while it writes never sees the answer.
+        if size <= MAX_BODY {
+            whole.extend_from_slice(&data);
+        }
+    }
+    if size > MAX_BODY {
+        return Err(Status::new(
+            413,
+            "RequestEntityTooLarge",
+            format!("Request entity too large: limit is {MAX_BODY}"),
+        ));
+    }
+    Ok(whole.freeze())
 }
 
 /// The body of a request that can only be a creation.

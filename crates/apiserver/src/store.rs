@@ -240,10 +240,11 @@ impl Store {
             store.restore_one(definitions, key, object);
         }
         store.read_definitions();
+        let kinds: BTreeMap<String, &'static Kind> =
+            store.kinds.kept().map(|kind| (kind.group_resource(), kind)).collect();
         for (resource, key, object) in others {
-            let kind = store.kinds.kept().find(|k| k.group_resource() == resource);
-            let kind =
-                kind.ok_or_else(|| format!("{resource}/{}/{}: the resource is unknown", key.namespace, key.name))?;
+            let unknown = || format!("{resource}/{}/{}: the resource is unknown", key.namespace, key.name);
+            let kind = *kinds.get(&resource).ok_or_else(unknown)?;
             store.restore_one(kind, key, object);
         }
         store.read_expiry();

@@ -132,12 +132,12 @@ spec:
 apiVersion: storage.k8s.io/v1
 kind: VolumeAttachment
 metadata: {name: NAME}
-spec: {attacher: example.com, nodeName: n, source: {persistentVolumeName: v}}
+spec: {attacher: example.com, nodeName: node1, source: {persistentVolumeName: v}}
 ---
 apiVersion: storage.k8s.io/v1
 kind: CSINode
 metadata: {name: NAME}
-spec: {drivers: [{name: example.com, nodeID: n}]}
+spec: {drivers: [{name: example.com, nodeID: node1}]}
 ---
 apiVersion: storage.k8s.io/v1
 kind: CSIDriver
@@ -197,7 +197,7 @@ async fn tables_have_the_usual_columns() {
                 "NAME PROVISIONER RECLAIMPOLICY VOLUMEBINDINGMODE ALLOWVOLUMEEXPANSION AGE",
                 "* example.com Delete Immediate false",
             ),
-            ("volumeattachments", &name, "NAME ATTACHER PV NODE ATTACHED AGE", "* example.com v n false"),
+            ("volumeattachments", &name, "NAME ATTACHER PV NODE ATTACHED AGE", "* example.com v node1 false"),
             ("csinodes", &name, "NAME DRIVERS AGE", "* 1"),
             (
                 "csidrivers",
