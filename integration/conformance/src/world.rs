@@ -87,6 +87,11 @@ impl World {
         world
     }
 
+    /// Whether the server is the embedded one, started for this rule.
+    pub fn is_embedded(&self) -> bool {
+        self.embedded.is_some()
+    }
+
     /// A client that acts as somebody else.
     pub async fn acting_as(&self, user: &str) -> Client {
         let mut config = config(&self.kubeconfig).await;

@@ -48,6 +48,7 @@ impl Store {
         if kind.status && !kind.status_on_create {
             tree.as_object_mut().map(|o| o.remove("status"));
         }
+        rules::complete(kind, &mut tree);
         rules::create(self, kind, &mut tree, now)?;
         let mut faults = Faults::default();
         rules::metadata::validate(kind, &tree, &mut faults);
