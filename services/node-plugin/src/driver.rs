@@ -8,6 +8,7 @@ use stowage_csi::v1::identity_server::IdentityServer;
 use stowage_csi::v1::node_server::NodeServer;
 use stowage_csi::v1::snapshot_metadata_server::SnapshotMetadataServer;
 use stowage_mount::Host;
+use tokio::sync::Semaphore;
 use tokio_util::task::TaskTracker;
 use tonic::service::Routes;
 use tonic::{Code, Response, Status};
@@ -17,6 +18,9 @@ use crate::handle::Handle;
 use crate::locks::Locks;
 use crate::pool::{self, Pool};
 use crate::{controller, freezing, group, identity, metadata, node};
+
+/// Calls that make changes at the same time: more would wait for the same disk, and each takes memory.
+const MOST_CALLS: usize = 64;
 
 /// Longest message of a refusal, in bytes: it travels in a header, which clients take up to some KiB, and callers' own
 /// words may be in it.
@@ -56,6 +60,7 @@ impl Driver {
             host,
             locks: Locks::default(),
             calls: TaskTracker::new(),
+            places: Arc::new(Semaphore::new(MOST_CALLS)),
         };
         Driver { shared: Arc::new(shared), mode: options.mode }
     }
@@ -114,6 +119,7 @@ pub struct Shared {
     pub host: Arc<dyn Host>,
     pub locks: Locks,
     calls: TaskTracker,
+    places: Arc<Semaphore>,
 }
 
 impl Shared {
@@ -149,7 +155,13 @@ impl Shared {
         E: Into<Status> + Send + 'static,
         F: Future<Output = Result<T, E>> + Send + 'static,
     {
-        let answer = match self.calls.spawn(call).await {
+        // A call that waits here has changed nothing, so its caller may give up.
+        let place = self.places.clone().acquire_owned().await;
+        let placed = async move {
+            let _place = place;
+            call.await
+        };
+        let answer = match self.calls.spawn(placed).await {
             Ok(answer) => answer.map_err(Into::into),
             Err(error) => Err(Status::unavailable(format!("the call did not finish: {error}; repeat it"))),
         };

@@ -267,9 +267,8 @@ pub async fn delete(shared: &Shared, request: &DeleteVolumeRequest) -> Result<De
         Backend::Directory => delete_directory(shared, pool, &id).await?,
     }
     // Records of nodes that were cut off, and a mkfs that was: worth nothing without the data.
-    let record_file = format!("{}.json", id.key());
-    for path in pool.files_of(&id).await?.iter().filter(|path| !path.ends_with(&record_file)) {
-        pool.remove(path).await?;
+    for path in pool.marks_of(&id, &shared.node).await? {
+        pool.remove(&path).await?;
     }
     pool.forget(&id).await?;
     tracing::info!(volume = %id, name = %record.name, "removed");

@@ -91,11 +91,16 @@ impl Pool {
         self.host.write_file(path, &contents).await.map_err(|source| self.failed(source))
     }
 
-    /// The names of the files that belong to one volume.
-    pub async fn files_of(&self, id: &VolumeId) -> Result<Vec<PathBuf>, Error> {
-        let prefix = format!("{}.", id.key());
-        let names = self.names(&self.volumes()).await?.into_iter().filter(|name| name.starts_with(&prefix));
-        Ok(names.map(|name| self.volumes().join(name)).collect())
+    /// What may lie beside the data and the record of a volume. By the nodes that have ever been here and not by a look
+    /// at all files, of which there are many more.
+    pub async fn marks_of(&self, id: &VolumeId, node: &str) -> Result<Vec<PathBuf>, Error> {
+        let mut marks = vec![self.fresh(id), self.formatting(id), self.staged(id, node), self.frozen(id, node)];
+        for name in self.names(&self.root.join("nodes")).await? {
+            if let Some(other) = name.strip_suffix(".json").filter(|other| *other != node) {
+                marks.extend([self.staged(id, other), self.frozen(id, other)]);
+            }
+        }
+        Ok(marks)
     }
 
     /// The volumes that this node had frozen when it last wrote.

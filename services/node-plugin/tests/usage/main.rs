@@ -5,6 +5,7 @@
 mod expand;
 mod inline;
 mod interrupted;
+mod killed;
 mod volumes;
 #[allow(dead_code)]
 #[path = "../kernel/world.rs"]

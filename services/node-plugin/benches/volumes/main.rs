@@ -1,36 +1,42 @@
 //! What volumes cost, each number beside the pool's own: `cargo bench -p node-plugin --bench volumes`. Needs root.
 //!
-//! The pool is a temporary directory, or `STOWAGE_BENCH_POOL`. Everything is removed at the end.
+//! The driver is a process of its own: the one of this build, or the binary `STOWAGE_BENCH_DRIVER`. The pool is in a
+//! temporary directory, or in `STOWAGE_BENCH_POOL`. Names after `--` choose parts: memory, creation,
+//! steps, speed, extents. Everything is removed at the end.
 #![allow(clippy::unwrap_used)]
 
-use std::fs::{self, File, OpenOptions};
+mod extents;
+mod memory;
+mod speed;
+
+use std::fs::{self, File};
 use std::io::Write;
-use std::os::unix::fs::{FileExt, OpenOptionsExt};
-use std::path::Path;
-use std::sync::Arc;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
-use nix::libc;
 use nix::mount::{MsFlags, mount};
 use nix::sched::{CloneFlags, unshare};
-use node_plugin::args::PoolOption;
-use node_plugin::{Driver, Kind, Mode, Options};
-use stowage_csi::Channel;
 use stowage_csi::v1::controller_client::ControllerClient;
 use stowage_csi::v1::node_client::NodeClient;
 use stowage_csi::v1::volume_capability::{AccessMode, AccessType, MountVolume, access_mode};
 use stowage_csi::v1::*;
+use stowage_csi::{Channel, Endpoint};
 use stowage_mount::{Access, FileSystem, Host, LinuxMounter, LoopOptions, MountOptions, Mounter};
 
 const MIB: usize = 1 << 20;
-/// Sequential bytes; enough to see past the disk's own cache on small machines.
-const STREAM: usize = 512 * MIB;
-const MANY: usize = 1000;
-const DIRECT_IO_LEAST: f64 = 0.90;
 
 struct Bench {
-    root: std::path::PathBuf,
+    root: PathBuf,
     channel: Channel,
+    process: Child,
+}
+
+impl Drop for Bench {
+    fn drop(&mut self) {
+        let _ = self.process.kill();
+        let _ = self.process.wait();
+    }
 }
 
 fn capability() -> VolumeCapability {
@@ -45,6 +51,26 @@ fn text(path: &Path) -> String {
 }
 
 impl Bench {
+    /// Starts a driver as a process of its own, whose pool and kubelet directory are below `root`.
+    async fn start(root: PathBuf) -> Self {
+        let (pool, kubelet, socket) = (root.join("pool"), root.join("kubelet"), root.join("csi.sock"));
+        for folder in [&pool, &kubelet] {
+            fs::create_dir_all(folder).unwrap();
+        }
+        let binary =
+            std::env::var_os("STOWAGE_BENCH_DRIVER").unwrap_or_else(|| env!("CARGO_BIN_EXE_node-plugin").into());
+        let mut command = Command::new(binary);
+        command.arg(format!("--endpoint=unix://{}", socket.display()));
+        command.args(["--nodeid=bench", "--driver=local", "--mode=all"]);
+        command.arg(format!("--pool=main={}", pool.display())).arg(format!("--target-root={}", kubelet.display()));
+        let process = command.stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
+        while !socket.try_exists().unwrap() {
+            tokio::task::yield_now().await;
+        }
+        let channel = Channel::unix(&Endpoint::at(&socket).unwrap());
+        Bench { root, channel, process }
+    }
+
     fn controller(&self) -> ControllerClient<Channel> {
         ControllerClient::new(self.channel.clone())
     }
@@ -53,7 +79,7 @@ impl Bench {
         NodeClient::new(self.channel.clone())
     }
 
-    fn path(&self, name: &str) -> std::path::PathBuf {
+    fn path(&self, name: &str) -> PathBuf {
         self.root.join("kubelet").join(name)
     }
 
@@ -196,110 +222,6 @@ async fn steps(bench: &Bench) {
     host.remove_file(&image).await.unwrap();
 }
 
-struct Speed {
-    write: f64,
-    read: f64,
-    random_write: f64,
-    random_read: f64,
-}
-
-/// Requests under way at once, in the volume and in the bare pool alike.
-const DEPTH: usize = 8;
-
-/// Does `work` for the numbers below `count`, `DEPTH` at a time.
-fn in_parallel(count: usize, work: impl Fn(usize, &mut [u8]) + Sync) -> f64 {
-    let begin = Instant::now();
-    std::thread::scope(|scope| {
-        for thread in 0..DEPTH {
-            let work = &work;
-            scope.spawn(move || {
-                let mut memory = vec![0x5A; MIB + 4096];
-                let start = memory.as_ptr().align_offset(4096);
-                let block = &mut memory[start..start + MIB];
-                (thread..count).step_by(DEPTH).for_each(|index| work(index, block));
-            });
-        }
-    });
-    per_second(count, begin.elapsed())
-}
-
-/// MiB/s in 1 MiB blocks and operations/s in 4 KiB blocks, past the page cache.
-fn speed(path: &Path) -> Speed {
-    let mut options = OpenOptions::new();
-    options.read(true).write(true).create(true).truncate(false).custom_flags(libc::O_DIRECT);
-    let file = options.open(path).unwrap();
-    let write = || {
-        let speed = in_parallel(STREAM / MIB, |index, block| file.write_all_at(block, (index * MIB) as u64).unwrap());
-        file.sync_all().unwrap();
-        speed
-    };
-    // Once for the space and once for the time: allocation is not what is compared.
-    write();
-    let place = |index: usize| (index as u64).wrapping_mul(0x9E37_79B9_7F4A_7C15) % (STREAM as u64 / 4096) * 4096;
-    Speed {
-        write: write(),
-        read: in_parallel(STREAM / MIB, |index, block| file.read_exact_at(block, (index * MIB) as u64).unwrap()),
-        random_write: in_parallel(8000, |index, block| file.write_all_at(&block[..4096], place(index)).unwrap()),
-        random_read: in_parallel(8000, |index, block| file.read_exact_at(&mut block[..4096], place(index)).unwrap()),
-    }
-}
-
-async fn throughput(bench: &Bench) {
-    let volume = bench.create("speed", 2 * STREAM, true).await;
-    bench.stage(&volume).await;
-    bench.publish(&volume).await;
-    let bare_file = bench.root.join("pool/bare");
-    // In turns, so that both see the same neighbours; the better of each counts.
-    let (mut bare, mut inside) = (speed(&bare_file), speed(&bench.path("pod/file")));
-    for _ in 0..2 {
-        let (b, i) = (speed(&bare_file), speed(&bench.path("pod/file")));
-        for (best, new) in [(&mut bare, b), (&mut inside, i)] {
-            best.write = best.write.max(new.write);
-            best.read = best.read.max(new.read);
-            best.random_write = best.random_write.max(new.random_write);
-            best.random_read = best.random_read.max(new.random_read);
-        }
-    }
-    fs::remove_file(bare_file).unwrap();
-    bench.give_back(&volume).await;
-    bench.delete(volume).await;
-    for (word, unit, bare, inside, aim) in [
-        ("sequential write", "MiB/s", bare.write, inside.write, true),
-        ("sequential read", "MiB/s", bare.read, inside.read, true),
-        ("random 4k write", "/s", bare.random_write, inside.random_write, false),
-        ("random 4k read", "/s", bare.random_read, inside.random_read, false),
-    ] {
-        let aim = if aim { format!(" (aim {DIRECT_IO_LEAST:.2})") } else { String::new() };
-        println!("{word}: volume {inside:.0} {unit}, bare pool {bare:.0} {unit}: {:.2}{aim}", inside / bare);
-    }
-}
-
-fn resident() -> f64 {
-    let status = fs::read_to_string("/proc/self/status").unwrap();
-    let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).unwrap();
-    line.trim().trim_end_matches(" kB").parse::<f64>().unwrap() / 1024.0
-}
-
-async fn memory(bench: &Bench) {
-    let mut ids = vec![bench.create("memory-0", 16 * MIB, true).await];
-    let one = resident();
-    for index in 1..MANY {
-        ids.push(bench.create(&format!("memory-{index}"), 16 * MIB, true).await);
-    }
-    let listed = bench.controller().list_volumes(ListVolumesRequest::default()).await.unwrap().into_inner();
-    assert_eq!(listed.entries.len(), MANY);
-    drop(listed);
-    println!("resident: {one:.1} MiB with 1 volume, {:.1} MiB with {MANY} (limit 15; caller included)", resident());
-    bench.stage(&ids[0]).await;
-    let (published, ()) = timed(bench.publish(&ids[0])).await;
-    let (stats, ()) = timed(bench.stats(&ids[0])).await;
-    println!("beside {MANY} others: publish {published:.1?}, stats {stats:.1?}");
-    bench.give_back(&ids[0]).await;
-    for id in ids {
-        bench.delete(id).await;
-    }
-}
-
 fn main() {
     if !nix::unistd::geteuid().is_root() {
         println!("skipped: mounts and loop devices need root");
@@ -310,28 +232,25 @@ fn main() {
     let place = std::env::var_os("STOWAGE_BENCH_POOL").map_or_else(std::env::temp_dir, Into::into);
     let dir = tempfile::tempdir_in(place).unwrap();
     let root = dir.path().canonicalize().unwrap();
-    for name in ["pool", "kubelet"] {
-        fs::create_dir(root.join(name)).unwrap();
-    }
-    let options = Options {
-        kind: Kind::Local,
-        driver_name: "local.csi.stowage.dev".into(),
-        endpoint: "unix:///unused.sock".parse().unwrap(),
-        socket_mode: Default::default(),
-        node_id: "bench".into(),
-        pools: vec![PoolOption { name: "main".into(), path: root.join("pool") }],
-        mode: Mode::All,
-        overcommit: 1.0,
-        max_volumes: 0,
-        target_roots: vec![root.join("kubelet")],
-    };
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    let chosen: Vec<_> = std::env::args().skip(1).filter(|word| !word.starts_with("--")).collect();
+    let wants = |part: &str| chosen.is_empty() || chosen.iter().any(|word| word == part);
     runtime.block_on(async {
-        let driver = Driver::new(&options, Arc::new(LinuxMounter));
-        let bench = Bench { root, channel: Channel::in_process(driver.routes()) };
-        memory(&bench).await;
-        creation(&bench).await;
-        steps(&bench).await;
-        throughput(&bench).await;
+        let bench = Bench::start(root).await;
+        if wants("memory") {
+            memory::measure(&bench.root).await;
+        }
+        if wants("creation") {
+            creation(&bench).await;
+        }
+        if wants("steps") {
+            steps(&bench).await;
+        }
+        if wants("speed") {
+            speed::measure(&bench).await;
+        }
+        if wants("extents") {
+            extents::measure(&bench.root).await;
+        }
     });
 }

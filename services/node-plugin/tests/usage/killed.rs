@@ -1,0 +1,140 @@
+//! A driver process killed with SIGKILL in the middle of what takes long, and started again.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+
+use stowage_csi::v1::*;
+use stowage_csi::{Channel, Endpoint};
+
+use crate::volumes::{Made, file_systems};
+use crate::world::{Client, MIB, World, test};
+
+/// A driver of the local kind in a process of its own, which has the mounts of the test.
+struct Process(Child);
+
+impl Process {
+    async fn start(world: &World) -> (Self, Client) {
+        let socket = world.root.join("csi.sock");
+        let mut command = Command::new(env!("CARGO_BIN_EXE_node-plugin"));
+        command.arg(format!("--endpoint=unix://{}", socket.display())).args(["--nodeid=a", "--driver=local"]);
+        command.arg(format!("--pool=main={}", world.pool().display())).arg("--overcommit=100");
+        command.arg(format!("--target-root={}", world.root.join("kubelet").display()));
+        let process = Process(command.stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap());
+        let client = Client {
+            channel: Channel::unix(&Endpoint::at(&socket).unwrap()),
+            kubelet: world.root.join("kubelet").join("a"),
+        };
+        // A socket that a killed driver left refuses connections until the new one serves.
+        while client.identity().probe(ProbeRequest {}).await.is_err() {
+            tokio::task::yield_now().await;
+        }
+        (process, client)
+    }
+
+    fn kill(mut self) {
+        self.0.kill().unwrap();
+        self.0.wait().unwrap();
+    }
+}
+
+impl Drop for Process {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+/// Whether the pool holds a mark whose name contains this.
+fn has_mark(world: &World, part: &str) -> bool {
+    world.files().iter().any(|name| name.contains(part) && !name.starts_with('.'))
+}
+
+/// Runs a call and kills the driver when the mark of what takes long is there; tells whether it came in time.
+async fn kill_at<T>(world: &World, process: Process, mark: &str, call: impl Future<Output = T>) -> bool {
+    tokio::pin!(call);
+    loop {
+        if has_mark(world, mark) {
+            process.kill();
+            // The answer is lost with the driver.
+            drop(call.await);
+            return true;
+        }
+        tokio::select! {
+            biased;
+            _ = &mut call => return false,
+            () = tokio::task::yield_now() => {}
+        }
+    }
+}
+
+/// Programs that still have a device of this pool open would write to it beside their successors.
+fn programs_on(device: &Path) -> Vec<PathBuf> {
+    let processes = fs::read_dir("/proc").unwrap().map(|entry| entry.unwrap().path());
+    let opens = |process: &PathBuf| {
+        let files = fs::read_dir(process.join("fd")).into_iter().flatten().flatten();
+        files.map(|entry| fs::read_link(entry.path())).any(|target| target.is_ok_and(|target| target == device))
+    };
+    processes.filter(opens).collect()
+}
+
+#[test]
+fn a_driver_killed_in_the_middle_of_mkfs_makes_the_file_system_when_it_is_back() {
+    test(async |world| {
+        for kind in file_systems() {
+            let made = Made::Of(kind);
+            let mut killed = 0;
+            for round in 0..3 {
+                let (process, client) = Process::start(&world).await;
+                let volume = made.create(&client, &format!("{kind}-{round}"), 2048 * MIB).await.unwrap();
+                let staging = made.stage(&client, &volume);
+                killed += usize::from(kill_at(&world, process, ".formatting", staging).await);
+                for device in world.loops() {
+                    assert_eq!(programs_on(&device), Vec::<PathBuf>::new(), "a killed driver's program goes on");
+                }
+                let (_process, client) = Process::start(&world).await;
+                made.stage(&client, &volume).await.unwrap();
+                made.publish(&client, &volume, "pod", false).await.unwrap();
+                fs::write(client.target("pod").join("data"), "x").unwrap();
+                client.give_back(&volume).await;
+                assert_eq!(world.files(), Vec::<String>::new(), "{kind}");
+            }
+            assert!(killed > 0, "{kind}: mkfs was never caught");
+        }
+    });
+}
+
+#[test]
+fn a_volume_frozen_by_a_driver_that_was_killed_is_written_again_when_it_is_back() {
+    test(async |world| {
+        let made = Made::Of("ext4");
+        let (process, client) = Process::start(&world).await;
+        let volume = made.create(&client, "v", 512 * MIB).await.unwrap();
+        made.stage(&client, &volume).await.unwrap();
+        made.publish(&client, &volume, "pod", false).await.unwrap();
+        let file = client.target("pod").join("data");
+        fs::write(&file, vec![7u8; 300 << 20]).unwrap();
+        // The pool shares no blocks, so the volume stands still for as long as this is copied.
+        let request = CreateSnapshotRequest {
+            source_volume_id: volume.clone(),
+            name: "s".into(),
+            parameters: BTreeMap::from([("freezeForCopy".to_owned(), "true".to_owned())]),
+            ..Default::default()
+        };
+        let mut controller = client.controller();
+        let cutting = controller.create_snapshot(request.clone());
+        assert!(kill_at(&world, process, ".frozen.", cutting).await, "the copy was never caught");
+
+        let (_process, client) = Process::start(&world).await;
+        // This would hang on a frozen file system.
+        fs::write(client.target("pod").join("after"), "x").unwrap();
+        assert!(!has_mark(&world, ".frozen."));
+        let snapshot = client.controller().create_snapshot(request).await.unwrap().into_inner().snapshot.unwrap();
+        assert!(snapshot.ready_to_use);
+        made.stage(&client, &volume).await.unwrap();
+        client.delete_snapshot(&snapshot.snapshot_id).await.unwrap();
+        client.give_back(&volume).await;
+        assert_eq!(world.files(), Vec::<String>::new());
+    });
+}
