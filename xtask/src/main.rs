@@ -1,14 +1,20 @@
 //! `cargo xtask test`: sets up what is missing, runs the whole suite, and names what could not run.
 
-use std::path::Path;
+mod images;
+mod tools;
+
 use std::process::{Command, ExitCode};
 use std::time::Instant;
 
-use anyhow::{Context as _, bail};
+use crate::tools::{answers, apt_install, is_installed, is_root, run};
 
 /// Programs the kernel tests use, and the Debian packages that bring them.
 const TOOLS: [(&str, &str); 4] =
     [("mkfs.ext4", "e2fsprogs"), ("mkfs.xfs", "xfsprogs"), ("mkfs.btrfs", "btrfs-progs"), ("losetup", "mount")];
+
+/// The suite that runs the images, and what makes it fail instead of skipping where one is missing.
+const CONTAINERS: &str = "container-suite";
+const REQUIRED: &str = "STOWAGE_CONTAINERS_REQUIRED";
 
 fn main() -> ExitCode {
     let task = std::env::args().nth(1).unwrap_or_default();
@@ -16,8 +22,9 @@ fn main() -> ExitCode {
         "test" => test(),
         "setup" => set_up(),
         "lint" => lint(),
+        "images" => images::Options::read(std::env::args().skip(2)).and_then(|options| images::build(&options)),
         other => {
-            eprintln!("xtask: unknown task {other:?}; the tasks are: test, setup, lint");
+            eprintln!("xtask: unknown task {other:?}; the tasks are: test, setup, lint, images");
             return ExitCode::FAILURE;
         }
     };
@@ -46,13 +53,21 @@ fn test() -> anyhow::Result<()> {
     stage("set-up", &set_up)?;
     // The local suite starts the real binaries, so they are built first.
     stage("build", &|| cargo(&["build", "--workspace", "--bins"]))?;
-    stage("tests", &|| cargo(&["test", "--workspace"]))?;
+    stage("tests", &|| cargo(&["test", "--workspace", "--exclude", CONTAINERS]))?;
+    let mut failed = None;
+    if answers("docker", &["info"]) {
+        let options = images::Options::read(std::iter::empty())?;
+        stage("images", &|| images::build(&options))?;
+        // Whether this suite passes or not, the table of minutes is shown.
+        let suite = || run(Command::new(env!("CARGO")).args(["test", "-p", CONTAINERS]).env(REQUIRED, "1"));
+        failed = stage("containers", &suite).err();
+    }
     not_run();
     println!("stage          minutes");
     for (name, took) in stages {
         println!("{name:<12} {:>9.1}", took.as_secs_f64() / 60.0);
     }
-    Ok(())
+    failed.map_or(Ok(()), Err)
 }
 
 /// What this run could not test, one line each.
@@ -63,11 +78,8 @@ fn not_run() {
     if !answers("kubectl", &["version", "--client"]) {
         println!("not run: kubectl tests (no kubectl in PATH)");
     }
-    let suite = Path::new("integration/containers/Cargo.toml");
     if !answers("docker", &["info"]) {
         println!("not run: container suite (no container engine answers)");
-    } else if !suite.is_file() {
-        println!("not run: container suite (not built yet, see issue 7)");
     }
 }
 
@@ -81,34 +93,9 @@ fn set_up() -> anyhow::Result<()> {
         println!("not set up: {} (install by hand, or run as root on Debian)", missing.join(", "));
         return Ok(());
     }
-    println!("installing {}", missing.join(", "));
-    run(Command::new("apt-get").args(["update", "-qq"]))?;
-    let install = ["install", "-y", "-qq", "--no-install-recommends"];
-    run(Command::new("apt-get").args(install).args(&missing).env("DEBIAN_FRONTEND", "noninteractive"))
+    apt_install(&missing)
 }
 
 fn cargo(arguments: &[&str]) -> anyhow::Result<()> {
     run(Command::new(env!("CARGO")).args(arguments))
-}
-
-fn run(command: &mut Command) -> anyhow::Result<()> {
-    let status = command.status().with_context(|| format!("cannot start {command:?}"))?;
-    if !status.success() {
-        bail!("{command:?} failed: {status}");
-    }
-    Ok(())
-}
-
-fn answers(program: &str, arguments: &[&str]) -> bool {
-    Command::new(program).args(arguments).output().is_ok_and(|output| output.status.success())
-}
-
-fn is_installed(tool: &str) -> bool {
-    let paths = std::env::var("PATH").unwrap_or_default();
-    paths.split(':').chain(["/usr/sbin", "/sbin"]).any(|place| Path::new(place).join(tool).is_file())
-}
-
-fn is_root() -> bool {
-    // Safe on every Linux: the owner of our own entry in /proc is our effective user.
-    std::fs::metadata("/proc/self").is_ok_and(|info| std::os::unix::fs::MetadataExt::uid(&info) == 0)
 }

@@ -1,0 +1,8 @@
+# Built by `cargo xtask images` from a directory with nothing in it but the static binary and an empty folder.
+FROM scratch
+LABEL org.opencontainers.image.title="stowage provisioner" \
+      org.opencontainers.image.description="Makes and deletes volumes of one CSI driver; stands in for external-provisioner" \
+      org.opencontainers.image.licenses="Apache-2.0"
+COPY provisioner /provisioner
+USER 65532:65532
+ENTRYPOINT ["/provisioner"]
