@@ -29,8 +29,8 @@ const SETTLE: Duration = Duration::from_secs(60);
 const LOOK: Duration = Duration::from_millis(200);
 /// A driver that does not answer by then is one that hangs.
 const CALL: Duration = Duration::from_secs(10);
-/// How images of the pool are called where they are opened.
-const POOL_IN_CONTAINERS: &str = "/pool/";
+/// How images of the pool are called by the kernel: as in the container that opened them, or that had while it ran.
+const POOL_IN_CONTAINERS: [&str; 2] = ["/pool/volumes/", "/volumes/"];
 
 /// Everything there is to see, at one moment.
 pub struct Observation {
@@ -216,7 +216,8 @@ pub async fn loops(stack: &Stack) -> anyhow::Result<Vec<LoopDevice>> {
     loops.retain(|device| {
         let FileId { device: number, inode } = device.image;
         let backing = device.backing.to_string_lossy();
-        images.contains(&(number, inode)) || backing.starts_with(POOL_IN_CONTAINERS) && backing.ends_with(" (deleted)")
+        images.contains(&(number, inode))
+            || POOL_IN_CONTAINERS.iter().any(|pool| backing.starts_with(pool)) && backing.ends_with(" (deleted)")
     });
     Ok(loops)
 }

@@ -8,7 +8,7 @@ use stowage_csi::Endpoint;
 use stowage_runtime::args::{ClientArgs, LogArgs};
 use stowage_runtime::duration::GoDuration;
 
-use crate::{check, clean, demo, drain, setup, up};
+use crate::{certificates, check, clean, demo, drain, setup, up};
 
 /// The Kubernetes storage control plane on one machine
 #[derive(Debug, Parser)]
@@ -32,6 +32,8 @@ enum Command {
     Drain(Drain),
     /// Wait for an API server, create a driver's objects and hand out the kubeconfig
     Setup(Setup),
+    /// Make the certificates, keys and token that a kube-apiserver needs, and a kubeconfig for it
+    Certificates(Certificates),
 }
 
 /// Options of `stowage up`.
@@ -116,6 +118,26 @@ pub struct Setup {
     pub log: LogArgs,
 }
 
+/// Options of `stowage certificates`.
+#[derive(Debug, clap::Args)]
+pub struct Certificates {
+    /// Where the files go; if an authority is there already, everything is kept
+    #[arg(long, value_name = "DIR")]
+    pub directory: PathBuf,
+    /// The server's address in the kubeconfig
+    #[arg(long, value_name = "URL")]
+    pub server: String,
+    /// A further name of the server, for its certificate; may be repeated
+    #[arg(long = "name", value_name = "NAME")]
+    pub names: Vec<String>,
+    /// Where to write the administrator's kubeconfig
+    #[arg(long, value_name = "FILE")]
+    pub kubeconfig_out: PathBuf,
+    /// User and group the kubeconfig is given to
+    #[arg(long, value_name = "ID")]
+    pub owner: Option<u32>,
+}
+
 impl Args {
     pub async fn run(self) -> anyhow::Result<ExitCode> {
         match self.command {
@@ -124,6 +146,7 @@ impl Args {
             Command::Check => Ok(check::run()),
             Command::Clean(options) => clean::run(&options.root).await.map(|()| ExitCode::SUCCESS),
             Command::Drain(options) => drain::run(options).await.map(|()| ExitCode::SUCCESS),
+            Command::Certificates(options) => certificates::run(&options).map(|()| ExitCode::SUCCESS),
             Command::Setup(options) => setup::run(options).await.map(|()| ExitCode::SUCCESS),
         }
     }

@@ -7,6 +7,7 @@
 
 pub mod args;
 pub mod calls;
+pub mod certificates;
 pub mod check;
 pub mod clean;
 pub mod demo;

@@ -34,7 +34,13 @@ const CALLS: [Call; 5] = [
     Call { name: "create", caller: "provisioner", callee: DRIVER, step: Step::Claim, sign: Sign::Intent },
     Call { name: "attach", caller: "attacher", callee: DRIVER, step: Step::FirstPod, sign: Sign::Attachment },
     Call { name: "stage", caller: NODES[0], callee: "node-1-plugin", step: Step::FirstPod, sign: Sign::InUse },
-    Call { name: "unpublish", caller: NODES[0], callee: "node-1-plugin", step: Step::EndFirstPod, sign: Sign::PodDeleting },
+    Call {
+        name: "unpublish",
+        caller: NODES[0],
+        callee: "node-1-plugin",
+        step: Step::EndFirstPod,
+        sign: Sign::PodDeleting,
+    },
     Call { name: "delete", caller: "provisioner", callee: DRIVER, step: Step::EndClaim, sign: Sign::Released },
 ];
 
