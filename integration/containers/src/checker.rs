@@ -156,13 +156,16 @@ pub async fn nothing_left(stack: &Stack) -> anyhow::Result<()> {
 async fn settled(stack: &Stack, look: fn(&Observation) -> Vec<Violation>) -> anyhow::Result<()> {
     let deadline = Instant::now() + SETTLE;
     loop {
-        let found = look(&Observation::of(stack).await?);
+        // Whoever is to be asked may be on its way back.
+        let found = match Observation::of(stack).await {
+            Ok(seen) => look(&seen).iter().map(ToString::to_string).collect(),
+            Err(error) => vec![format!("{error:#}")],
+        };
         if found.is_empty() {
             return Ok(());
         }
         if Instant::now() > deadline {
-            let lines: Vec<String> = found.iter().map(ToString::to_string).collect();
-            bail!("after {} s:\n  {}", SETTLE.as_secs(), lines.join("\n  "));
+            bail!("after {} s:\n  {}", SETTLE.as_secs(), found.join("\n  "));
         }
         sleep(LOOK).await;
     }

@@ -69,8 +69,19 @@ impl Compose {
     /// Reads a compose file.
     pub fn read(text: &str) -> anyhow::Result<Self> {
         let mut whole: Value = serde_yaml_ng::from_str(&with_defaults(text)?)?;
-        whole.apply_merge()?;
+        // What is merged may itself merge: each round resolves one level.
+        while has_merge(&whole) {
+            whole.apply_merge()?;
+        }
         Ok(serde_yaml_ng::from_value(whole)?)
+    }
+}
+
+fn has_merge(value: &Value) -> bool {
+    match value {
+        Value::Mapping(map) => map.iter().any(|(key, value)| *key == "<<" || has_merge(value)),
+        Value::Sequence(values) => values.iter().any(has_merge),
+        _ => false,
     }
 }
 

@@ -29,10 +29,14 @@ pub struct Engine {
     pub root: String,
 }
 
-/// A running container, as the host sees it.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+/// A container, as the host sees it.
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Seen {
     pub running: bool,
+    /// Whether the engine is about to start it again.
+    pub restarting: bool,
+    /// Why the engine could not.
+    pub error: String,
     pub pid: i32,
     pub exit_code: i64,
 }
@@ -125,6 +129,8 @@ impl Engine {
         let state = seen.with_context(|| format!("cannot look at {container}"))?.state.unwrap_or_default();
         Ok(Seen {
             running: state.running.unwrap_or_default() && !state.restarting.unwrap_or_default(),
+            restarting: state.restarting.unwrap_or_default(),
+            error: state.error.unwrap_or_default(),
             pid: i32::try_from(state.pid.unwrap_or_default()).unwrap_or_default(),
             exit_code: state.exit_code.unwrap_or_default(),
         })

@@ -137,11 +137,8 @@ impl Stack {
     }
 
     async fn pid(&self, service: &str) -> anyhow::Result<Pid> {
-        let seen = until(format!("{service} to run"), async || {
-            let seen = self.see(service).await?;
-            Ok((seen.running && seen.pid > 0).then_some(seen))
-        });
-        Ok(Pid::from_raw(seen.await?.pid))
+        self.back(service, Pid::from_raw(0)).await?;
+        Ok(Pid::from_raw(self.see(service).await?.pid))
     }
 
     /// The process of a service on this machine.
@@ -153,9 +150,19 @@ impl Stack {
     pub async fn kill(&self, service: &str) -> anyhow::Result<()> {
         let pid = self.pid(service).await?;
         kill(pid, Signal::SIGKILL).with_context(|| format!("cannot kill {service}"))?;
+        self.back(service, pid).await
+    }
+
+    /// Waits until a service runs as another process than this one.
+    pub async fn back(&self, service: &str, than: Pid) -> anyhow::Result<()> {
         until(format!("{service} to be restarted"), async || {
             let seen = self.see(service).await?;
-            Ok((seen.running && seen.pid > 0 && seen.pid != pid.as_raw()).then_some(()))
+            // The engine tries once: a mount that goes while it looks makes it give up, where a kubelet would not.
+            if !seen.running && !seen.restarting && !seen.error.is_empty() {
+                eprintln!("{service} was not restarted: {}; starting it", seen.error);
+                self.engine.start_again(&self.container(service)).await?;
+            }
+            Ok((seen.running && seen.pid > 0 && seen.pid != than.as_raw()).then_some(()))
         })
         .await
     }

@@ -73,7 +73,10 @@ fn compose_brings_the_stack_up_serves_kubectl_and_takes_it_down_without_a_mount_
             ensure!(mounts_below(&nodes)?.is_empty(), "still mounted: {:?}", mounts_below(&nodes)?);
             // The same again: what was closed is opened, and the claim is still there.
             run_compose(&["up", "-d"])?;
-            ensure!(kubectl(&["get", "pvc", "data", "-o", "jsonpath={.status.phase}"])? == "Bound", "the claim is lost");
+            ensure!(
+                kubectl(&["get", "pvc", "data", "-o", "jsonpath={.status.phase}"])? == "Bound",
+                "the claim is lost"
+            );
             kubectl(&["apply", "-f", "examples/claim-and-pod.yaml"])?;
             until("the pod to run again", async || {
                 let phase = kubectl(&["get", "pod", "writer", "-o", "jsonpath={.status.phase}"])?;
