@@ -57,10 +57,15 @@ fn every_container_has_probes_and_resources_and_mounts_only_what_its_pod_has() {
     for name in KUSTOMIZATIONS {
         let objects = shipped(name).unwrap();
         for (workload, pod) in pods(&objects) {
-            let templates = objects.iter().flat_map(|object| object["spec"]["volumeClaimTemplates"].as_array());
-            let claims = templates.flatten().map(|template| &template["metadata"]["name"]);
             let volumes: Vec<&Value> =
-                pod["volumes"].as_array().into_iter().flatten().map(|volume| &volume["name"]).chain(claims).collect();
+                pod["volumes"].as_array().into_iter().flatten().map(|volume| &volume["name"]).collect();
+            for claim in pod["volumes"].as_array().into_iter().flatten().map(|volume| &volume["persistentVolumeClaim"])
+            {
+                let shipped = |object: &Value| {
+                    object["kind"] == "PersistentVolumeClaim" && object["metadata"]["name"] == claim["claimName"]
+                };
+                assert!(claim.is_null() || objects.iter().any(shipped), "{workload}: {claim}");
+            }
             for container in containers(pod) {
                 let who = format!("{workload}: {}", container["name"]);
                 assert!(container["livenessProbe"].is_object(), "{who}");
