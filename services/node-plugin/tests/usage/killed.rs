@@ -8,6 +8,9 @@ use std::process::{Child, Command, Stdio};
 use stowage_csi::v1::*;
 use stowage_csi::{Channel, Endpoint};
 
+use tonic::Code;
+
+use crate::interrupted::Life;
 use crate::volumes::{Made, file_systems};
 use crate::world::{Client, MIB, World, test};
 
@@ -145,5 +148,66 @@ fn a_volume_frozen_by_a_driver_that_was_killed_is_written_again_when_it_is_back(
         client.delete_snapshot(&snapshot.snapshot_id).await.unwrap();
         client.give_back(&volume).await;
         assert_eq!(world.files(), Vec::<String>::new());
+    });
+}
+
+/// Kills the driver when the files of the pool have changed so many times.
+async fn kill_after(world: &World, changes: usize, process: Process) {
+    let (mut seen, mut last) = (0, world.files());
+    while seen < changes {
+        tokio::task::yield_now().await;
+        let now = world.files();
+        seen += usize::from(now != last);
+        last = now;
+    }
+    process.kill();
+}
+
+#[test]
+fn volumes_that_live_at_the_same_time_all_get_through_a_driver_that_is_killed_again_and_again() {
+    test(async |world| {
+        if !file_systems().contains(&"xfs") {
+            return;
+        }
+        // Each has places of its own, as in a kubelet.
+        let made = [Made::Of("ext4"), Made::Of("xfs"), Made::Block, Made::Directory];
+        let [mut one, mut two, mut three, mut four] = made.map(Life::new);
+        let mut kills = 0;
+        loop {
+            let (process, client) = Process::start(&world).await;
+            let beside = |name: &str| Client { channel: client.channel.clone(), kubelet: client.kubelet.join(name) };
+            let clients = ["one", "two", "three", "four"].map(beside);
+            let ended = {
+                let lives = async {
+                    tokio::join!(
+                        one.go_on(&clients[0]),
+                        two.go_on(&clients[1]),
+                        three.go_on(&clients[2]),
+                        four.go_on(&clients[3])
+                    )
+                };
+                // Later and later, so that an end is reached.
+                let killed = kill_after(&world, 3 + 2 * kills, process);
+                tokio::pin!(lives, killed);
+                tokio::select! {
+                    biased;
+                    ended = &mut lives => ended,
+                    () = &mut killed => lives.await,
+                }
+            };
+            kills += 1;
+            for answer in [ended.0, ended.1, ended.2, ended.3] {
+                // A driver that is gone answers nothing; one that is there refuses nothing.
+                let code = answer.as_ref().err().map(tonic::Status::code);
+                assert!(matches!(code, None | Some(Code::Unavailable | Code::Unknown | Code::Cancelled)), "{answer:?}");
+            }
+            if [&one, &two, &three, &four].iter().all(|life| life.is_over()) {
+                break;
+            }
+        }
+        println!("killed {} times", kills - 1);
+        assert!(kills > 3, "they got through too easily");
+        assert_eq!(world.files(), Vec::<String>::new());
+        assert_eq!(world.loops(), Vec::<PathBuf>::new());
     });
 }
