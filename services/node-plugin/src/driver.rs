@@ -20,7 +20,7 @@ use crate::pool::{self, Pool};
 use crate::{controller, freezing, group, identity, metadata, node};
 
 /// Calls that make changes at the same time: more would wait for the same disk, and each takes memory.
-const MOST_CALLS: usize = 64;
+const MOST_CALLS: usize = 32;
 
 /// Longest message of a refusal, in bytes: it travels in a header, which clients take up to some KiB, and callers' own
 /// words may be in it.

@@ -45,6 +45,9 @@ pub async fn plan(
     shares: bool,
     freeze_for_copy: bool,
 ) -> Result<Plan, Error> {
+    if pool.exists(&pool.formatting(id)).await? {
+        return Err(Error::CopyUnfinished { volume: id.to_string() });
+    }
     let (way, volume) = (if shares { Way::Share } else { Way::Copy }, id.to_string());
     let plan = |freeze, flush| Ok(Plan { way, freeze, flush });
     match (way, Use::find(shared, pool, id, record).await?) {

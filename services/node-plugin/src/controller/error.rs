@@ -66,6 +66,8 @@ pub enum Error {
         "volume {volume} is mounted, and pool {pool:?} cannot share blocks (reflink): stop its pods, set parameter freezeForCopy=true to keep it from being written while it is copied, or move it to a pool on xfs or btrfs"
     )]
     CopyMounted { volume: String, pool: String },
+    #[error("the file system of volume {volume} is still being made; stage it until that succeeds, then copy it")]
+    CopyUnfinished { volume: String },
     #[error(
         "block volume {volume} is in use, and pool {pool:?} cannot share blocks (reflink): stop its pods, or move it to a pool on xfs or btrfs"
     )]
@@ -135,6 +137,7 @@ impl Error {
             | Error::Attached { .. }
             | Error::InUse { .. }
             | Error::CopyMounted { .. }
+            | Error::CopyUnfinished { .. }
             | Error::CopyDevice { .. }
             | Error::CopyElsewhere { .. }
             | Error::CutTogether { .. } => Code::FailedPrecondition,

@@ -5,7 +5,7 @@
 
 use std::path::Path;
 
-use stowage_mount::{Access, Content, FileKind, FileSystem, LoopDevice, LoopOptions, MountOptions};
+use stowage_mount::{Access, Content, FileKind, FileSystem, LoopDevice, LoopOptions, MountOptions, Space};
 
 use super::Error;
 use crate::driver::Shared;
@@ -107,6 +107,11 @@ impl Volume<'_> {
                 false => Ok(host.bind(&self.pool.directory(self.id), &mount_point, Access::ReadWrite).await?),
             };
         }
+        let fresh = match wanted.form == Form::FileSystem && !mounted {
+            true => self.blank_if_cut_short(view, record).await?,
+            false => None,
+        };
+        let view = fresh.as_ref().unwrap_or(view);
         let device = self.attach(view, &self.tag().with_token(&wanted.token), false, record).await?;
         if wanted.form == Form::Block {
             tuning::apply(&**host, &device, record).await?;
@@ -151,8 +156,25 @@ impl Volume<'_> {
         }
     }
 
-    /// A file system is made once, on a device that holds nothing. A mkfs that was cut short leaves a marker in the
-    /// pool, for whichever node comes next, and is begun again: before its end there was no data.
+    /// A mkfs that was cut short leaves a marker in the pool, for whichever node comes next. Before its end there was no
+    /// data, so it is begun again on a new image: what is left of the old one can mislead a mkfs (btrfs), and may still be
+    /// written by a program that takes its time to die.
+    async fn blank_if_cut_short(&self, view: &View, record: &Record) -> Result<Option<View>, Error> {
+        let host = &self.shared.host;
+        if !self.pool.exists(&self.pool.formatting(self.id)).await? {
+            return Ok(None);
+        }
+        for device in &view.ours {
+            host.detach_loop(device).await?;
+        }
+        view.image.iter().for_each(|image| self.pool.forget_family(image));
+        let bytes = view.image.map_or(0, |image| image.size).max(record.capacity_bytes);
+        let space = if record.thin { Space::Sparse } else { Space::Allocated };
+        host.make_image(&self.pool.image(self.id), bytes, space).await?;
+        Ok(Some(self.look().await?))
+    }
+
+    /// A file system is made once, on a device that holds nothing.
     async fn make_or_check(
         &self,
         device: &LoopDevice,
@@ -162,14 +184,12 @@ impl Volume<'_> {
     ) -> Result<(), Error> {
         let host = &self.shared.host;
         let marker = self.pool.formatting(self.id);
-        let cut_short = self.pool.exists(&marker).await?;
         match host.probe(&device.path).await? {
-            Content::FileSystem(found) if found == kind && !cut_short => {
+            Content::FileSystem(found) if found == kind => {
                 host.check_filesystem(&device.path, kind).await?;
                 return self.renew_id(device, kind, free_path).await;
             }
             Content::Blank => {}
-            _ if cut_short => {}
             found => {
                 let wanted = format!("nothing or {kind}");
                 return Err(Error::TrustContent { volume: self.name(), wanted, found });

@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use stowage_mount::{Content, Counting, FileSystem, Host, LinuxMounter, LoopOptions, Stop};
 
-use crate::world::{Answer, Client, World, request, test};
+use crate::world::{Answer, Client, World, refused, request, test};
 
 type Context = BTreeMap<String, String>;
 
@@ -124,6 +124,9 @@ fn a_file_system_cut_short_in_the_making_is_made_again() {
         drop(file);
         assert_eq!(LinuxMounter.probe(&image).await.unwrap(), Content::Unknown);
         fs::write(image.with_extension("formatting"), "ext4").unwrap();
+        // What is neither blank nor whole is not copied either: the copy would have no marker.
+        let copy = client.snapshot(&volume, "early").await;
+        assert_eq!(refused(copy, &["still being made"]), tonic::Code::FailedPrecondition);
 
         client.stage(&volume, &context).await.unwrap();
         assert!(!image.with_extension("formatting").try_exists().unwrap());

@@ -13,7 +13,7 @@ use crate::volumes::{Made, ROOM, file_systems, may_grow};
 use crate::world::{Answer, Client, World, test};
 
 /// The life of a volume, step by step; each step is repeated until it is answered, as a cluster would.
-struct Life {
+pub struct Life {
     made: Made,
     volume: String,
     step: usize,
@@ -22,12 +22,20 @@ struct Life {
 impl Life {
     const STEPS: usize = 13;
 
+    pub fn new(made: Made) -> Self {
+        Life { made, volume: String::new(), step: 0 }
+    }
+
+    pub fn is_over(&self) -> bool {
+        self.step == Self::STEPS
+    }
+
     /// Goes on until the end or the first call that fails.
-    async fn go_on(&mut self, client: &Client) -> Answer<()> {
+    pub async fn go_on(&mut self, client: &Client) -> Answer<()> {
         let made = self.made;
         while self.step < Self::STEPS {
             match self.step {
-                0 => self.volume = made.create(client, "pvc", ROOM).await?,
+                0 => self.volume = made.create(client, &format!("pvc {made:?}"), ROOM).await?,
                 1 | 8 => made.stage(client, &self.volume).await?,
                 2 | 9 => made.publish(client, &self.volume, "pod", false).await?,
                 3 => self.write(client),
@@ -80,7 +88,7 @@ impl Life {
 
 /// Without `STOWAGE_FULL_SWEEP` only ext4 is killed before and after each change; the others after every other one.
 async fn sweep(world: &World, made: Made) {
-    let life = || Life { made, volume: String::new(), step: 0 };
+    let life = || Life::new(made);
     // A new pool is prepared only once.
     world.local("a").await.info().await.unwrap();
     let counting = Arc::new(Counting::new(Arc::new(LinuxMounter)));

@@ -8,6 +8,9 @@ use std::process::{Child, Command, Stdio};
 use stowage_csi::v1::*;
 use stowage_csi::{Channel, Endpoint};
 
+use tonic::Code;
+
+use crate::interrupted::Life;
 use crate::volumes::{Made, file_systems};
 use crate::world::{Client, MIB, World, test};
 
@@ -51,11 +54,17 @@ fn has_mark(world: &World, part: &str) -> bool {
     world.files().iter().any(|name| name.contains(part) && !name.starts_with('.'))
 }
 
-/// Runs a call and kills the driver when the mark of what takes long is there; tells whether it came in time.
-async fn kill_at<T>(world: &World, process: Process, mark: &str, call: impl Future<Output = T>) -> bool {
+/// Whether the image of a snapshot is being filled.
+fn is_copying(world: &World) -> bool {
+    let entries = fs::read_dir(world.pool().join("snapshots")).unwrap();
+    entries.into_iter().any(|entry| entry.unwrap().file_name().to_string_lossy().ends_with(".img.new"))
+}
+
+/// Runs a call and kills the driver when what takes long is seen to be under way; tells whether it was.
+async fn kill_when<T>(seen: impl Fn() -> bool, process: Process, call: impl Future<Output = T>) -> bool {
     tokio::pin!(call);
     loop {
-        if has_mark(world, mark) {
+        if seen() {
             process.kill();
             // The answer is lost with the driver.
             drop(call.await);
@@ -69,14 +78,14 @@ async fn kill_at<T>(world: &World, process: Process, mark: &str, call: impl Futu
     }
 }
 
-/// Programs that still have a device of this pool open would write to it beside their successors.
-fn programs_on(device: &Path) -> Vec<PathBuf> {
+/// Whether some program has a device open.
+fn is_open(device: &Path) -> bool {
     let processes = fs::read_dir("/proc").unwrap().map(|entry| entry.unwrap().path());
-    let opens = |process: &PathBuf| {
+    let opens = |process: PathBuf| {
         let files = fs::read_dir(process.join("fd")).into_iter().flatten().flatten();
         files.map(|entry| fs::read_link(entry.path())).any(|target| target.is_ok_and(|target| target == device))
     };
-    processes.filter(opens).collect()
+    processes.into_iter().any(opens)
 }
 
 #[test]
@@ -89,9 +98,11 @@ fn a_driver_killed_in_the_middle_of_mkfs_makes_the_file_system_when_it_is_back()
                 let (process, client) = Process::start(&world).await;
                 let volume = made.create(&client, &format!("{kind}-{round}"), 2048 * MIB).await.unwrap();
                 let staging = made.stage(&client, &volume);
-                killed += usize::from(kill_at(&world, process, ".formatting", staging).await);
-                for device in world.loops() {
-                    assert_eq!(programs_on(&device), Vec::<PathBuf>::new(), "a killed driver's program goes on");
+                killed += usize::from(kill_when(|| has_mark(&world, ".formatting"), process, staging).await);
+                // A mkfs is killed with its driver, but a write that it is in ends first; its successor cannot open the
+                // device before.
+                while world.loops().iter().any(|device| is_open(device)) {
+                    tokio::task::yield_now().await;
                 }
                 let (_process, client) = Process::start(&world).await;
                 made.stage(&client, &volume).await.unwrap();
@@ -124,7 +135,8 @@ fn a_volume_frozen_by_a_driver_that_was_killed_is_written_again_when_it_is_back(
         };
         let mut controller = client.controller();
         let cutting = controller.create_snapshot(request.clone());
-        assert!(kill_at(&world, process, ".frozen.", cutting).await, "the copy was never caught");
+        assert!(kill_when(|| is_copying(&world), process, cutting).await, "the copy was never caught");
+        assert!(has_mark(&world, ".frozen."), "it was copied without standing still");
 
         let (_process, client) = Process::start(&world).await;
         // This would hang on a frozen file system.
@@ -136,5 +148,66 @@ fn a_volume_frozen_by_a_driver_that_was_killed_is_written_again_when_it_is_back(
         client.delete_snapshot(&snapshot.snapshot_id).await.unwrap();
         client.give_back(&volume).await;
         assert_eq!(world.files(), Vec::<String>::new());
+    });
+}
+
+/// Kills the driver when the files of the pool have changed so many times.
+async fn kill_after(world: &World, changes: usize, process: Process) {
+    let (mut seen, mut last) = (0, world.files());
+    while seen < changes {
+        tokio::task::yield_now().await;
+        let now = world.files();
+        seen += usize::from(now != last);
+        last = now;
+    }
+    process.kill();
+}
+
+#[test]
+fn volumes_that_live_at_the_same_time_all_get_through_a_driver_that_is_killed_again_and_again() {
+    test(async |world| {
+        if !file_systems().contains(&"xfs") {
+            return;
+        }
+        // Each has places of its own, as in a kubelet.
+        let made = [Made::Of("ext4"), Made::Of("xfs"), Made::Block, Made::Directory];
+        let [mut one, mut two, mut three, mut four] = made.map(Life::new);
+        let mut kills = 0;
+        loop {
+            let (process, client) = Process::start(&world).await;
+            let beside = |name: &str| Client { channel: client.channel.clone(), kubelet: client.kubelet.join(name) };
+            let clients = ["one", "two", "three", "four"].map(beside);
+            let ended = {
+                let lives = async {
+                    tokio::join!(
+                        one.go_on(&clients[0]),
+                        two.go_on(&clients[1]),
+                        three.go_on(&clients[2]),
+                        four.go_on(&clients[3])
+                    )
+                };
+                // Later and later, so that an end is reached.
+                let killed = kill_after(&world, 3 + 2 * kills, process);
+                tokio::pin!(lives, killed);
+                tokio::select! {
+                    biased;
+                    ended = &mut lives => ended,
+                    () = &mut killed => lives.await,
+                }
+            };
+            kills += 1;
+            for answer in [ended.0, ended.1, ended.2, ended.3] {
+                // A driver that is gone answers nothing; one that is there refuses nothing.
+                let code = answer.as_ref().err().map(tonic::Status::code);
+                assert!(matches!(code, None | Some(Code::Unavailable | Code::Unknown | Code::Cancelled)), "{answer:?}");
+            }
+            if [&one, &two, &three, &four].iter().all(|life| life.is_over()) {
+                break;
+            }
+        }
+        println!("killed {} times", kills - 1);
+        assert!(kills > 3, "they got through too easily");
+        assert_eq!(world.files(), Vec::<String>::new());
+        assert_eq!(world.loops(), Vec::<PathBuf>::new());
     });
 }
