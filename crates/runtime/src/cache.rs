@@ -4,6 +4,7 @@
 //! a write without an answer makes the object unknown until one fresh read, and no wait can hang.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Bound;
 use std::sync::{Arc, Mutex, MutexGuard};
 
 use tokio::sync::{Notify, watch};
@@ -71,8 +72,16 @@ struct State<T> {
 struct Index<T> {
     name: &'static str,
     values: IndexFn<T>,
-    /// One flat set: most values belong to one object, and a set of its own for each would cost more than all the rest.
-    keys: BTreeSet<(String, Key)>,
+    /// Value, namespace and name in one text each: most values belong to one object, and a set of keys for each of them
+    /// would take more memory than the objects.
+    entries: BTreeSet<Box<str>>,
+}
+
+/// Between the parts of an index entry; no name and no value contains it.
+const PART: char = '\0';
+
+fn entry(value: &str, key: &Key) -> Box<str> {
+    format!("{value}{PART}{}{PART}{}", key.namespace, key.name).into_boxed_str()
 }
 
 impl<T> Index<T> {
@@ -83,16 +92,19 @@ impl<T> Index<T> {
             return;
         }
         for value in before {
-            self.keys.remove(&(value, key.clone()));
+            self.entries.remove(&entry(&value, key));
         }
         for value in after {
-            self.keys.insert((value, key.clone()));
+            self.entries.insert(entry(&value, key));
         }
     }
 
-    fn with(&self, value: &str) -> impl Iterator<Item = &Key> {
-        let first = (value.to_owned(), Key::default());
-        self.keys.range(first..).take_while(move |(found, _)| found == value).map(|(_, key)| key)
+    /// The keys of the objects with the value, in order.
+    fn with(&self, value: &str) -> Vec<Key> {
+        let first = format!("{value}{PART}").into_boxed_str();
+        let found = self.entries.range::<str, _>((Bound::Included(&*first), Bound::Unbounded));
+        let keys = found.map_while(|entry| entry.strip_prefix(&*first)).filter_map(|key| key.split_once(PART));
+        keys.map(|(namespace, name)| Key::namespaced(namespace, name)).collect()
     }
 }
 
@@ -105,7 +117,7 @@ impl<T: Projection> Cache<T> {
     /// An empty cache that also finds objects by computed values.
     pub fn indexed(indexes: &[(&'static str, IndexFn<T>)]) -> Self {
         let indexes =
-            indexes.iter().map(|(name, values)| Index { name, values: *values, keys: BTreeSet::new() }).collect();
+            indexes.iter().map(|(name, values)| Index { name, values: *values, entries: BTreeSet::new() }).collect();
         Self(Arc::new(Inner {
             state: Mutex::new(State {
                 objects: BTreeMap::new(),
@@ -158,7 +170,7 @@ impl<T: Projection> Cache<T> {
         let state = self.lock();
         let declared = state.indexes.iter().find(|candidate| candidate.name == index);
         let keys = declared.into_iter().flat_map(|index| index.with(value));
-        keys.filter_map(|key| state.objects.get(key).cloned()).collect()
+        keys.filter_map(|key| state.objects.get(&key).cloned()).collect()
     }
 
     /// How many objects there are.

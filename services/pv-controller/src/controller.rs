@@ -40,7 +40,6 @@ pub struct Binder {
     pub(crate) metrics: Arc<Metrics>,
     pub(crate) operations: Operations<Work, ()>,
     pub(crate) reclaimer: Reclaimer,
-    pub(crate) spawner: Spawner,
     pub(crate) ephemeral_turns: Option<Semaphore>,
     queue: Queue<Subject>,
     memory: Memory,
@@ -146,7 +145,6 @@ pub async fn run_with(context: Context, options: Options, disk: Arc<dyn Disk>) -
         queue: queue.clone(),
         metrics,
         operations,
-        spawner,
         memory,
     });
     let work = async {

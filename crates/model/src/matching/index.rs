@@ -1,7 +1,9 @@
 //! Volumes kept so that a claim finds its match without looking at all of them.
 
-use std::borrow::Cow;
+use std::borrow::{Borrow, Cow};
+use std::cmp::Ordering;
 use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Bound;
 use std::sync::Arc;
 
 use crate::access_mode::AccessModes;
@@ -21,10 +23,78 @@ type BySize = BTreeSet<(Quantity, String)>;
 pub struct Index {
     volumes: BTreeMap<String, Arc<Volume>>,
     free: BTreeMap<String, BTreeMap<(AccessModes, VolumeMode), BySize>>,
-    /// Claim and volume; one flat set, for most claims have one volume.
-    claimed: BTreeSet<(Key, String)>,
+    claimed: BTreeSet<Claimed>,
     /// How many volumes there are of each profile, so that a summary need not look at each of them.
     profiles: BTreeMap<Profile, Sizes>,
+}
+
+/// A volume in the order of the claim it refers to. Neither name is stored again.
+#[derive(Debug, Clone)]
+struct Claimed(Arc<Volume>);
+
+/// Namespace and name of the claim, and name of the volume.
+trait ClaimOrder {
+    fn order(&self) -> (&str, &str, &str);
+}
+
+impl ClaimOrder for Claimed {
+    fn order(&self) -> (&str, &str, &str) {
+        let (namespace, name) = self.0.spec.claim_ref.as_ref().map_or(("", ""), |held| (&held.namespace, &held.name));
+        (namespace, name, &self.0.meta.name)
+    }
+}
+
+/// Before all volumes of a claim.
+impl ClaimOrder for Key {
+    fn order(&self) -> (&str, &str, &str) {
+        (&self.namespace, &self.name, "")
+    }
+}
+
+impl PartialEq for dyn ClaimOrder + '_ {
+    fn eq(&self, other: &Self) -> bool {
+        self.order() == other.order()
+    }
+}
+
+impl Eq for dyn ClaimOrder + '_ {}
+
+impl PartialOrd for dyn ClaimOrder + '_ {
+    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
+impl Ord for dyn ClaimOrder + '_ {
+    fn cmp(&self, other: &Self) -> Ordering {
+        self.order().cmp(&other.order())
+    }
+}
+
+impl PartialEq for Claimed {
+    fn eq(&self, other: &Self) -> bool {
+        self.order() == other.order()
+    }
+}
+
+impl Eq for Claimed {}
+
+impl PartialOrd for Claimed {
+    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
+impl Ord for Claimed {
+    fn cmp(&self, other: &Self) -> Ordering {
+        self.order().cmp(&other.order())
+    }
+}
+
+impl<'a> Borrow<dyn ClaimOrder + 'a> for Claimed {
+    fn borrow(&self) -> &(dyn ClaimOrder + 'a) {
+        self
+    }
 }
 
 /// How many volumes there are of each size.
@@ -84,8 +154,8 @@ impl Index {
         let name = volume.meta.name.clone();
         self.remove(&name);
         let profile = Profile::of(&volume);
-        if let Some(claim) = &volume.spec.claim_ref {
-            self.claimed.insert((claim.key(), name.clone()));
+        if volume.spec.claim_ref.is_some() {
+            self.claimed.insert(Claimed(Arc::clone(&volume)));
         } else if profile.is_free() {
             let groups = self.free.entry(profile.class.clone()).or_default();
             let group = groups.entry((profile.modes, profile.volume_mode)).or_default();
@@ -101,8 +171,8 @@ impl Index {
     pub fn remove(&mut self, name: &str) -> Option<Arc<Volume>> {
         let volume = self.volumes.remove(name)?;
         let profile = Profile::of(&volume);
-        if let Some(claim) = &volume.spec.claim_ref {
-            self.claimed.remove(&(claim.key(), name.to_owned()));
+        if volume.spec.claim_ref.is_some() {
+            self.claimed.remove(&Claimed(Arc::clone(&volume)));
         } else if profile.is_free() {
             self.take_off_shelf(&profile, volume.capacity(), name);
         }
@@ -151,9 +221,12 @@ impl Index {
     }
 
     fn claimed_handles<'a>(&'a self, claim: &Key) -> impl Iterator<Item = &'a Arc<Volume>> + use<'a> {
-        let (claim, first) = (claim.clone(), (claim.clone(), String::new()));
-        let filed = self.claimed.range(first..).take_while(move |(holder, _)| *holder == claim);
-        filed.filter_map(|(_, name)| self.volumes.get(name))
+        let first: &dyn ClaimOrder = claim;
+        let from = self.claimed.range::<dyn ClaimOrder, _>((Bound::Included(first), Bound::Unbounded));
+        let claim = claim.clone();
+        let of_claim = move |held: &ClaimRef| held.namespace == claim.namespace && held.name == claim.name;
+        from.map(|Claimed(volume)| volume)
+            .take_while(move |volume| volume.spec.claim_ref.as_ref().is_some_and(&of_claim))
     }
 
     /// A few volumes among which the claim's best match is, if there is one: those that refer to it, and of each group
