@@ -12,6 +12,7 @@ use crate::status::{Faults, Status};
 use crate::store::{Store, Subresource};
 
 pub(crate) mod claim;
+pub(crate) mod event;
 pub(crate) mod metadata;
 pub(crate) mod pod;
 mod rbac;

@@ -191,6 +191,9 @@ pub struct Query {
     pub at: Option<u64>,
 }
 
+/// The newer of the two groups that have events, with stricter rules.
+const EVENTS: &str = "events.k8s.io";
+
 /// Group and plural.
 type Resource = (&'static str, &'static str);
 

@@ -373,3 +373,33 @@ async fn what_was_left_out_is_completed_in_an_update_too() {
     })
     .await;
 }
+
+#[tokio::test]
+async fn an_event_is_where_its_object_is_and_says_enough() {
+    rule(async |world| {
+        let old = "/api/v1/namespaces/{ns}/events";
+        let about = |namespace: &str| json!({"apiVersion": "v1", "kind": "Pod", "name": "p", "namespace": namespace});
+        let event = |namespace: &str| {
+            json!({"metadata": {"name": "e"}, "involvedObject": about(namespace), "reason": "Tested", "type": "Normal"})
+        };
+        let status = world.refused(422, "POST", old, event("elsewhere")).await;
+        assert_eq!(status["details"]["causes"][0]["field"], "involvedObject.namespace");
+        world.works("POST", old, event(&world.namespace)).await;
+        let new = "/apis/events.k8s.io/v1/namespaces/{ns}/events";
+        let seen = world.works("GET", &format!("{new}/e"), Value::Null).await;
+        assert_eq!((&seen["regarding"]["name"], &seen["apiVersion"]), (&json!("p"), &json!("events.k8s.io/v1")));
+        let bare = json!({"metadata": {"name": "f"}, "regarding": about(&world.namespace), "reason": "Tested"});
+        let status = world.refused(422, "POST", new, bare).await;
+        let causes = status["details"]["causes"].as_array().unwrap();
+        assert!(causes.iter().any(|cause| cause["field"] == "eventTime"), "{status}");
+        let whole = json!({
+            "metadata": {"name": "f"}, "regarding": about(&world.namespace), "reason": "Tested", "type": "Normal",
+            "eventTime": "2026-01-01T00:00:00.000000Z", "action": "Testing", "reportingController": "example.com/suite",
+            "reportingInstance": "here", "note": "all said",
+        });
+        world.works("POST", new, whole).await;
+        let changed = world.patch("merge", &format!("{new}/f"), json!({"note": "otherwise"})).await;
+        assert_eq!(changed.code, 422);
+    })
+    .await;
+}

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use jiff::Timestamp;
 use serde_json::{Map, Value};
 
-use super::{Answer, Applied, Store, Subresource, Write};
+use super::{Answer, Applied, EVENTS, Store, Subresource, Write};
 use crate::object::{Key, Object, drop_empty, metadata_mut, restore, text};
 use crate::patch::Patch;
 use crate::rules;
@@ -59,6 +59,12 @@ impl Store {
         if write.subresource == Subresource::Main {
             rules::validate(kind, &new, &mut faults);
             rules::validate_update(kind, &new, &old, &mut faults);
+            if kind.kind == "Event" && !kind.custom {
+                rules::event::validate(write.kind, &new, &mut faults);
+                if write.kind.group == EVENTS {
+                    rules::event::validate_strict_update(&new, &old, &mut faults);
+                }
+            }
         } else {
             rules::validate_status(kind, &new, &mut faults);
         }
@@ -131,6 +137,8 @@ fn check_identity(write: &Write, new: &Value, old: &Value, revision: u64) -> Res
 fn carry_over(write: &Write, new: &mut Value, old: &Value) {
     let old_metadata = old.get("metadata").and_then(Value::as_object);
     let metadata = metadata_mut(new);
+    // Nobody keeps account here of who set which field.
+    metadata.remove("managedFields");
     for name in ["uid", "resourceVersion", "creationTimestamp", "generation", "generateName", "selfLink"] {
         restore(metadata, old_metadata, name);
     }

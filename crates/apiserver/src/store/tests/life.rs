@@ -107,3 +107,30 @@ fn an_update_makes_what_is_not_there_only_for_some_kinds() {
     assert_eq!(world.update("ConfigMap", "m", gone.clone()).unwrap_err().code, 404);
     assert_eq!(world.merge("Lease", "m", json!({})).unwrap_err().code, 404);
 }
+
+#[test]
+fn an_event_is_where_its_object_is_and_says_enough() {
+    let mut world = World::new();
+    let mut elsewhere = event("a");
+    elsewhere["involvedObject"]["namespace"] = "other".into();
+    let status = world.create("Event", elsewhere).unwrap_err();
+    assert_eq!((status.code, status.details.causes[0].field.as_str()), (422, "involvedObject.namespace"));
+    let mut of_node = event("b");
+    of_node["involvedObject"] = json!({"kind": "Node", "name": "n"});
+    world.create("Event", of_node).unwrap();
+    let mut timed = event("c");
+    timed["eventTime"] = "2026-01-01T00:00:00.000000Z".into();
+    let fields =
+        world.create("Event", timed).unwrap_err().details.causes.iter().map(|c| c.field.clone()).collect::<Vec<_>>();
+    assert_eq!(fields, ["reportingComponent", "reportingInstance", "action"]);
+}
+
+#[test]
+fn what_others_noted_about_fields_is_dropped() {
+    let mut world = World::new();
+    let noted = json!({"metadata": {"name": "m", "managedFields": [{"manager": "me", "operation": "Update"}]}});
+    let made = world.create("ConfigMap", noted.clone()).unwrap();
+    assert!(made["metadata"].get("managedFields").is_none());
+    let updated = world.update("ConfigMap", "m", noted).unwrap();
+    assert!(updated["metadata"].get("managedFields").is_none());
+}
