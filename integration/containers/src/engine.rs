@@ -136,6 +136,12 @@ impl Engine {
         })
     }
 
+    /// Ends a container and leaves it so.
+    pub async fn kill(&self, container: &str) -> anyhow::Result<()> {
+        let none = None::<testcontainers::bollard::query_parameters::KillContainerOptions>;
+        self.docker.kill_container(container, none).await.with_context(|| format!("cannot kill {container}"))
+    }
+
     pub async fn start_again(&self, container: &str) -> anyhow::Result<()> {
         let none = None::<testcontainers::bollard::query_parameters::StartContainerOptions>;
         self.docker.start_container(container, none).await.with_context(|| format!("cannot start {container}"))

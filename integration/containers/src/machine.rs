@@ -60,7 +60,8 @@ async fn clean(engine: &Engine) -> anyhow::Result<()> {
     engine.remove_all().await
 }
 
-fn unmount_below(folder: &Path) -> anyhow::Result<()> {
+/// Unmounts everything at or below a directory.
+pub fn unmount_below(folder: &Path) -> anyhow::Result<()> {
     let table = MountTable::read().context("cannot read the mount table")?;
     let mut mounts: Vec<_> = table.under(folder).map(|mount| (mount.id, mount.target.clone())).collect();
     // Later mounts lie on top of earlier ones.

@@ -13,6 +13,7 @@ use nix::unistd::Pid;
 use rand::rngs::StdRng;
 use rand::{Rng as _, SeedableRng as _};
 use stowage_model::object::kinds;
+use stowage_mount::{Host as _, LinuxMounter};
 use testcontainers::bollard::models::{DeviceMapping, HostConfig, RestartPolicy, RestartPolicyNameEnum};
 use testcontainers::runners::AsyncRunner as _;
 use testcontainers::{ContainerAsync, GenericImage, ImageExt as _};
@@ -20,6 +21,7 @@ use tokio::time::{Instant, sleep};
 
 use crate::compose::{Compose, Spec, repository};
 use crate::engine::{Engine, LABEL, Seen};
+use crate::machine;
 use crate::node::Node;
 
 /// The nodes of `compose.yaml`; each is also the name of its volume manager.
@@ -194,6 +196,29 @@ impl Stack {
         self.engine.connect(&self.run, &self.container(service), &address, &[]).await
     }
 
+    /// Pulls a node's plug: its processes end and what they had in the kernel goes with it, until [`Stack::power_on`].
+    pub async fn power_off(&self, node: &'static str) -> anyhow::Result<()> {
+        let held: Vec<_> = self.node(node).mounts().await?.iter().map(|mount| mount.device).collect();
+        for service in parts_of(node) {
+            self.engine.kill(&self.container(&service)).await?;
+        }
+        machine::unmount_below(&self.volume(node))?;
+        for device in LinuxMounter.loops().await.context("cannot list loop devices")? {
+            if held.contains(&device.number) {
+                LinuxMounter.detach_loop(&device).await.context("cannot detach a loop device")?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Lets a node's services start again.
+    pub async fn power_on(&self, node: &str) -> anyhow::Result<()> {
+        for service in parts_of(node) {
+            self.engine.start_again(&self.container(&service)).await?;
+        }
+        Ok(())
+    }
+
     /// Stops as `docker-compose down` does: what drains first, then what depends on others before those.
     pub async fn shut_down(&self) -> anyhow::Result<()> {
         let mut stopped: Vec<String> = Vec::new();
@@ -242,6 +267,11 @@ impl Stack {
         }
         self.folder.close().context("cannot remove the run's directory")
     }
+}
+
+/// The services of a node.
+fn parts_of(node: &str) -> [String; 3] {
+    [node.to_owned(), format!("{node}-registrar"), format!("{node}-plugin")]
 }
 
 /// Looks until there is something; the clock is only a limit.

@@ -20,7 +20,8 @@ use crate::args::Certificates;
 pub fn run(options: &Certificates) -> anyhow::Result<()> {
     let folder = &options.directory;
     fs::create_dir_all(folder).with_context(|| format!("cannot create --directory {}", folder.display()))?;
-    if !folder.join("ca.crt").exists() {
+    let authority = folder.join("ca.crt");
+    if !authority.try_exists().with_context(|| format!("cannot look for {}", authority.display()))? {
         make(folder, &options.names).with_context(|| format!("cannot fill --directory {}", folder.display()))?;
     }
     let read = |name: &str| {

@@ -47,7 +47,7 @@ const CALLS: [Call; 5] = [
 async fn under_way(stack: &Stack, life: &Life<'_>, sign: &Sign) -> anyhow::Result<()> {
     let api = &stack.api;
     let claim = api.get(kinds::CLAIM, life.claim()).await?.unwrap_or_default();
-    let uid = claim["metadata"]["uid"].as_str().unwrap_or(life.claim()).to_owned();
+    let uid = claim["metadata"]["uid"].as_str().unwrap_or_else(|| life.claim()).to_owned();
     until("the call to be under way", async || {
         let seen = match sign {
             Sign::Intent => api.list(kinds::LEASE).await?.iter().any(|lease| lease.to_string().contains(&uid)),

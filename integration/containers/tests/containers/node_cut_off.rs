@@ -31,6 +31,11 @@ async fn taint(stack: &Stack, node: &str, change: impl Fn(&mut Vec<Value>)) -> a
 
 const OUT_OF_SERVICE: &str = "node.kubernetes.io/out-of-service";
 
+fn is_ready(node: &Value) -> Option<()> {
+    let conditions = node["status"]["conditions"].as_array()?;
+    conditions.iter().any(|one| one["type"] == "Ready" && one["status"] == "True").then_some(())
+}
+
 fn is_unready(node: &Value) -> Option<()> {
     let conditions = node["status"]["conditions"].as_array()?;
     conditions.iter().any(|one| one["type"] == "Ready" && one["status"] != "True").then_some(())
@@ -59,6 +64,8 @@ fn a_node_that_is_cut_off_keeps_its_volume_until_somebody_vouches_for_its_death(
         let pod = stack.api.get(kinds::POD, &life.second_pod()).await?.context("the second pod is gone")?;
         ensure!(pod["status"]["phase"] != "Running", "the second pod runs beside a writer");
 
+        // An operator pulls the plug and vouches for it.
+        stack.power_off(lost).await?;
         taint(stack, lost, |taints| {
             taints.push(json!({ "key": OUT_OF_SERVICE, "value": "nodeshutdown", "effect": "NoExecute" }));
         })
@@ -66,13 +73,11 @@ fn a_node_that_is_cut_off_keeps_its_volume_until_somebody_vouches_for_its_death(
         life.finish(Step::EndFirstPod).await.context("the pod of the dead node")?;
         life.finish(Step::SecondPod).await.with_context(|| format!("the volume on {other}"))?;
 
-        // The dead node comes back: it must let go of what it still has mounted, and take nothing of the new owner's.
+        // The dead node comes back and must take nothing of the new owner's.
         stack.mend(lost).await?;
-        until("the node that came back to unmount", async || {
-            Ok(stack.node(lost).mounts().await?.is_empty().then_some(()))
-        })
-        .await?;
+        stack.power_on(lost).await?;
         taint(stack, lost, |taints| taints.retain(|taint| taint["key"] != OUT_OF_SERVICE)).await?;
+        stack.api.until(kinds::NODE, lost, |node| is_ready(node?), "to be ready again").await?;
         life.check(&life.second_pod(), other).await?;
         checker::at_rest(stack).await?;
         life.step(Step::EndSecondPod).await?;
