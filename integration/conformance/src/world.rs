@@ -205,7 +205,7 @@ impl World {
 async fn config(kubeconfig: &std::path::Path) -> Config {
     let kubeconfig = Kubeconfig::read_from(kubeconfig).unwrap();
     let mut config = Config::from_custom_kubeconfig(kubeconfig, &KubeConfigOptions::default()).await.unwrap();
-    // What the server says is to be seen, not tried again.
+    // What the server says is to be seen, not tried again: kube-rs repeats 429, 503 and 504 fifteen times, for minutes.
     config.default_retry = false;
     config
 }
