@@ -169,6 +169,7 @@ fn intern(definition: &Value, version: &Value, kept_in: Option<(&'static str, &'
         generation: true,
         returns_deleted: false,
         unconditional_update: false,
+        create_on_update: false,
         fields: Vec::leak(fields.collect()),
         categories: words("categories"),
         kept_in,

@@ -168,21 +168,23 @@ fn load(path: &Path, database: Database, window: usize) -> Result<(Database, Sto
         let transaction = database.begin_read()?;
         let numbers = transaction.open_table(NUMBERS)?;
         let number = |name: &str| -> Result<u64, redb::Error> { Ok(numbers.get(name)?.map_or(0, |n| n.value())) };
-        let mut rows = Vec::new();
-        for row in transaction.open_table(OBJECTS)?.iter()? {
+        let (format, revision) = (number("format")?, number("revision")?);
+        // Of another format nothing is known, not even whether it can be decoded.
+        let rows = (format == FORMAT).then(|| transaction.open_table(OBJECTS)).transpose()?;
+        let rows = rows.as_ref().map(|table| table.iter()).transpose()?.into_iter().flatten();
+        let objects = rows.map(|row| {
             let (key, value) = row?;
-            rows.push((key.value().to_owned(), Bytes::copy_from_slice(value.value())));
-        }
-        Ok((number("format")?, number("revision")?, rows))
+            let key = key.value();
+            Ok(decode(key, value.value(), revision).map_err(|what| format!("{key}: {what}")))
+        });
+        let objects = objects.collect::<Result<Result<Vec<_>, String>, redb::Error>>()?;
+        Ok((format, revision, objects))
     };
-    let (format, revision, rows) = read().map_err(|e| damaged(e.to_string()))?;
+    let (format, revision, objects) = read().map_err(|e| damaged(e.to_string()))?;
     if format != FORMAT {
         return Err(OpenStore::UnknownFormat { path: path.to_owned(), found: format });
     }
-    let objects = rows
-        .into_iter()
-        .map(|(key, value)| decode(&key, &value, revision).map_err(|what| damaged(format!("{key}: {what}"))))
-        .collect::<Result<Vec<_>, _>>()?;
+    let objects = objects.map_err(damaged)?;
     let store = Store::restored(revision, objects, window).map_err(damaged)?;
     Ok((database, store))
 }
@@ -201,7 +203,7 @@ fn encode(object: &Object) -> Vec<u8> {
     value
 }
 
-fn decode(key: &str, value: &Bytes, newest: u64) -> Result<(String, Key, Object), String> {
+fn decode(key: &str, value: &[u8], newest: u64) -> Result<(String, Key, Object), String> {
     let mut parts = key.splitn(3, '/');
     let (Some(resource), Some(namespace), Some(name)) = (parts.next(), parts.next(), parts.next()) else {
         return Err("the key has not three parts".to_owned());

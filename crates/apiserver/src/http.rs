@@ -6,12 +6,12 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 
-use bytes::Bytes;
+use bytes::{Bytes, BytesMut};
 use http::header::{CONTENT_TYPE, HeaderValue};
 use http::request::Parts;
 use http::{Method, Request, Response, StatusCode};
 use http_body_util::combinators::UnsyncBoxBody;
-use http_body_util::{BodyExt, Full, Limited};
+use http_body_util::{BodyExt, Full};
 use prometheus_client::metrics::gauge::Gauge;
 use serde_json::Value;
 use tokio::sync::watch;
@@ -40,6 +40,7 @@ mod route;
 use asked::Asked;
 pub use limits::Limits;
 pub(crate) use limits::Places;
+use query::Parameters;
 use route::Route;
 
 /// Body of every answer; a watch's goes on until it is dropped.
@@ -47,6 +48,8 @@ pub type Body = UnsyncBoxBody<Bytes, Infallible>;
 
 /// No object, and so no request, may be larger than this (as upstream's limit on requests).
 const MAX_BODY: usize = 3 << 20;
+/// Who sends more than this is cut off without an answer.
+const MAX_UNREAD: usize = 64 << 20;
 
 /// Who sends the requests of a [`Service`].
 #[derive(Clone)]
@@ -111,8 +114,8 @@ impl Service {
         B: http_body::Body<Data = Bytes>,
         B::Error: std::fmt::Display + Into<Box<dyn std::error::Error + Send + Sync>>,
     {
-        if matches!(route, Ok(Route::Health)) {
-            return Ok(plain("ok"));
+        if let Ok(Route::Health { check }) = &route {
+            return Ok(healthy(check, parts.uri.query()));
         }
         let core = &self.shared.core;
         let user = impersonate::effective(core, &parts.headers, self.identify(parts)?)?;
@@ -129,7 +132,7 @@ impl Service {
             _ => Err(Status::method_not_allowed(format!("{} is not allowed on {}", parts.method, parts.uri.path()))),
         };
         match route? {
-            Route::Health => Ok(plain("ok")),
+            Route::Health { check } => Ok(healthy(&check, parts.uri.query())),
             Route::Version => only_get().map(|()| json(StatusCode::OK, discovery::version())),
             Route::Metrics => only_get().map(|()| with_type(StatusCode::OK, METRICS_TYPE, core.metrics.text())),
             Route::Discovery(document) => only_get().map(|()| document.answer(kinds, &parts.headers)),
@@ -166,14 +169,30 @@ where
     B: http_body::Body<Data = Bytes>,
     B::Error: std::fmt::Display + Into<Box<dyn std::error::Error + Send + Sync>>,
 {
-    let collected = Limited::new(body, MAX_BODY).collect().await;
-    collected.map(http_body_util::Collected::to_bytes).map_err(|error| {
-        if error.is::<http_body_util::LengthLimitError>() {
-            let message = format!("Request entity too large: limit is {MAX_BODY}");
-            return Status::new(413, "RequestEntityTooLarge", message);
+    let mut body = std::pin::pin!(body);
+    let mut whole = BytesMut::new();
+    let mut size = 0_usize;
+    while let Some(frame) = body.frame().await {
+        let frame =
+            frame.map_err(|error| Status::bad_request(format!("the body of the request cannot be read: {error}")))?;
+        let Ok(data) = frame.into_data() else { continue };
+        size += data.len();
+        if size > MAX_UNREAD {
+            break;
         }
-        Status::bad_request(format!("the body of the request cannot be read: {error}"))
-    })
+        // What is too much is still taken, and dropped: a client that is cut off while it writes never sees the answer.
+        if size <= MAX_BODY {
+            whole.extend_from_slice(&data);
+        }
+    }
+    if size > MAX_BODY {
+        return Err(Status::new(
+            413,
+            "RequestEntityTooLarge",
+            format!("Request entity too large: limit is {MAX_BODY}"),
+        ));
+    }
+    Ok(whole.freeze())
 }
 
 /// The body of a request that can only be a creation.
@@ -249,7 +268,10 @@ fn json(code: StatusCode, body: impl Into<Bytes>) -> Response<Body> {
     with_type(code, "application/json", body)
 }
 
-fn plain(body: &'static str) -> Response<Body> {
+/// A server that answers is well: it takes requests only once all its data is read.
+fn healthy(check: &str, query: Option<&str>) -> Response<Body> {
+    let verbose = !check.is_empty() && Parameters::parse(query).is_there("verbose");
+    let body = if verbose { format!("[+]ping ok\n[+]store ok\n{check} check passed\n") } else { "ok".to_owned() };
     with_type(StatusCode::OK, "text/plain; charset=utf-8", body)
 }
 

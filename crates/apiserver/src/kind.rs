@@ -34,6 +34,8 @@ pub struct Kind {
     pub returns_deleted: bool,
     /// Whether an update may leave out `metadata.resourceVersion`.
     pub unconditional_update: bool,
+    /// Whether an update of an object that is not there makes it.
+    pub create_on_update: bool,
     /// Field selectors beyond `metadata.name` and `metadata.namespace`, with where they point in the object as it is kept.
     pub fields: &'static [(&'static str, &'static str)],
     /// Groups of kinds that a command line may name together, such as `all`.
@@ -60,6 +62,7 @@ const CORE: Kind = Kind {
     generation: false,
     returns_deleted: false,
     unconditional_update: true,
+    create_on_update: false,
     fields: &[],
     categories: &[],
     kept_in: None,
@@ -71,7 +74,7 @@ const APPS: Kind =
     Kind { group: "apps", namespaced: true, status: true, generation: true, categories: &["all"], ..CORE };
 
 const STORAGE: Kind = Kind { group: "storage.k8s.io", returns_deleted: true, ..CORE };
-const RBAC: Kind = Kind { group: "rbac.authorization.k8s.io", ..CORE };
+const RBAC: Kind = Kind { group: "rbac.authorization.k8s.io", create_on_update: true, ..CORE };
 
 /// What list options are called in messages about them.
 pub(crate) const LIST_OPTIONS: Kind = Kind { group: "meta.k8s.io", kind: "ListOptions", ..CORE };
@@ -172,6 +175,7 @@ pub static KINDS: &[Kind] = &[
         status: true,
         categories: &["all"],
         fields: &[("spec.clusterIP", "/spec/clusterIP"), ("spec.type", "/spec/type")],
+        create_on_update: true,
         ..CORE
     },
     Kind {
@@ -193,6 +197,7 @@ pub static KINDS: &[Kind] = &[
             ("source", "/source/component"),
             ("type", "/type"),
         ],
+        create_on_update: true,
         ..CORE
     },
     Kind {
@@ -214,6 +219,7 @@ pub static KINDS: &[Kind] = &[
             ("reportingController", "/reportingComponent"),
             ("type", "/type"),
         ],
+        create_on_update: true,
         kept_in: Some(("", "v1")),
         renamed: &[
             ("regarding", "involvedObject"),
@@ -237,6 +243,7 @@ pub static KINDS: &[Kind] = &[
         kind: "Lease",
         namespaced: true,
         unconditional_update: false,
+        create_on_update: true,
         ..CORE
     },
     Kind {
@@ -262,13 +269,21 @@ pub static KINDS: &[Kind] = &[
         unconditional_update: false,
         ..STORAGE
     },
-    Kind { plural: "csidrivers", singular: "csidriver", kind: "CSIDriver", generation: true, ..STORAGE },
+    Kind {
+        plural: "csidrivers",
+        singular: "csidriver",
+        kind: "CSIDriver",
+        generation: true,
+        unconditional_update: false,
+        ..STORAGE
+    },
     Kind { plural: "csinodes", singular: "csinode", kind: "CSINode", unconditional_update: false, ..STORAGE },
     Kind {
         plural: "csistoragecapacities",
         singular: "csistoragecapacity",
         kind: "CSIStorageCapacity",
         namespaced: true,
+        unconditional_update: false,
         ..STORAGE
     },
     Kind {

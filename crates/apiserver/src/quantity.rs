@@ -1,7 +1,46 @@
-//! Kubernetes quantities, as far as checking and comparing them needs.
+//! Kubernetes quantities, as far as checking, comparing and spelling them needs.
 
 /// The value of a quantity in thousandths, or nothing if it is not one.
 pub(crate) fn parse(text: &str) -> Option<i128> {
+    scaled(text, 1000).map(|(thousandths, _)| thousandths)
+}
+
+/// The one spelling of a quantity that is kept: no fraction, the largest unit that loses nothing, of the same family.
+pub(crate) fn canonical(text: &str) -> Option<String> {
+    let (nano, suffix) = scaled(text, NANO)?;
+    if nano == 0 {
+        return Some("0".to_owned());
+    }
+    let binary = suffix.ends_with('i') && nano % NANO == 0 && (nano / NANO).abs() >= 1024;
+    if binary {
+        let mut number = nano / NANO;
+        let mut power = 0;
+        while number % 1024 == 0 && power + 1 < BINARY.len() {
+            number /= 1024;
+            power += 1;
+        }
+        return Some(format!("{number}{}", BINARY[power]));
+    }
+    let (mut number, mut power) = (nano, 0);
+    while number % 1000 == 0 && power + 1 < DECIMAL.len() {
+        number /= 1000;
+        power += 1;
+    }
+    let exponent = 3 * i32::try_from(power).ok()? - 9;
+    let is_exponent = suffix.len() > 1 && suffix.starts_with(['e', 'E']) && !suffix.ends_with('i');
+    Some(match exponent {
+        0 => number.to_string(),
+        exponent if is_exponent => format!("{number}e{exponent}"),
+        _ => format!("{number}{}", DECIMAL[power]),
+    })
+}
+
+const NANO: i128 = 1_000_000_000;
+const BINARY: [&str; 7] = ["", "Ki", "Mi", "Gi", "Ti", "Pi", "Ei"];
+const DECIMAL: [&str; 10] = ["n", "u", "m", "", "k", "M", "G", "T", "P", "E"];
+
+/// The value times `parts`, rounded away from zero as upstream rounds what is finer than it keeps, and the suffix.
+fn scaled(text: &str, parts: i128) -> Option<(i128, &str)> {
     let (sign, text) = match text.strip_prefix('-') {
         Some(rest) => (-1, rest),
         None => (1, text.strip_prefix('+').unwrap_or(text)),
@@ -16,10 +55,9 @@ pub(crate) fn parse(text: &str) -> Option<i128> {
     let mantissa: i128 = format!("0{whole}{fraction}").parse().ok()?;
     let scale = 10_i128.checked_pow(u32::try_from(fraction.len()).ok()?)?;
     let (numerator, denominator) = unit(suffix)?;
-    let thousandths = mantissa.checked_mul(numerator)?.checked_mul(1000)?;
-    // Rounded up, as upstream does with what is finer than it keeps.
+    let value = mantissa.checked_mul(numerator)?.checked_mul(parts)?;
     let divisor = scale.checked_mul(denominator)?;
-    Some(sign * ((thousandths + divisor - 1) / divisor))
+    Some((sign * (value.checked_add(divisor - 1)? / divisor), suffix))
 }
 
 fn unit(suffix: &str) -> Option<(i128, i128)> {
@@ -52,7 +90,7 @@ fn unit(suffix: &str) -> Option<(i128, i128)> {
 
 #[cfg(test)]
 mod tests {
-    use super::parse;
+    use super::{canonical, parse};
 
     #[test]
     fn quantities_are_read_with_every_suffix() {
@@ -63,6 +101,30 @@ mod tests {
         assert_eq!(parse("1E"), Some(1_000_000_000_000_000_000_000));
         assert_eq!(parse("-1Ki"), Some(-1_024_000));
         assert_eq!(parse("1n"), Some(1));
+    }
+
+    #[test]
+    fn quantities_are_spelled_in_the_largest_unit_that_loses_nothing() {
+        for (written, kept) in [
+            ("1024Mi", "1Gi"),
+            ("1.5Gi", "1536Mi"),
+            ("0.5Gi", "512Mi"),
+            ("512", "512"),
+            ("0.5Ki", "512"),
+            ("1000", "1k"),
+            ("1500m", "1500m"),
+            ("1000m", "1"),
+            ("0.5", "500m"),
+            ("1e3", "1e3"),
+            ("12e5", "1200e3"),
+            ("0Gi", "0"),
+            ("2E", "2E"),
+            ("1Ei", "1Ei"),
+            ("-2048Ki", "-2Mi"),
+        ] {
+            assert_eq!(canonical(written).as_deref(), Some(kept), "{written}");
+        }
+        assert_eq!(canonical("1GB"), None);
     }
 
     #[test]

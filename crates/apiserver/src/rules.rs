@@ -3,15 +3,16 @@
 //! The rules of each kind are those of upstream's strategies and admission plugins, as far as storage depends on them.
 
 use jiff::Timestamp;
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use crate::crd;
 use crate::kind::Kind;
-use crate::object::{default, member_mut, metadata_mut, text};
+use crate::object::{default, member_mut, metadata_mut, restore, text};
 use crate::status::{Faults, Status};
 use crate::store::{Store, Subresource};
 
 pub(crate) mod claim;
+pub(crate) mod event;
 pub(crate) mod metadata;
 pub(crate) mod pod;
 mod rbac;
@@ -21,7 +22,25 @@ mod storage;
 mod volume;
 mod workload;
 
-/// Defaults and admission of a new object.
+/// What an object's author may leave out, in a new object and in one that replaces another.
+pub(crate) fn complete(kind: &Kind, tree: &mut Value) {
+    if kind.custom {
+        return;
+    }
+    match kind.kind {
+        "PersistentVolumeClaim" => claim::complete(tree),
+        "PersistentVolume" => volume::complete(tree),
+        "Pod" => pod::default_spec(member_mut(tree, "spec")),
+        "Deployment" | "StatefulSet" | "DaemonSet" | "ReplicaSet" => workload::complete(kind, tree),
+        "Service" => default(member_mut(tree, "spec"), "type", "ClusterIP"),
+        "StorageClass" | "CSIDriver" => storage::complete(kind, tree),
+        "Secret" => default_at_root(tree, "type", "Opaque"),
+        "RoleBinding" | "ClusterRoleBinding" => rbac::default_binding(tree),
+        _ => {}
+    }
+}
+
+/// Admission of a new object, and its first status.
 pub(crate) fn create(store: &Store, kind: &Kind, tree: &mut Value, now: Timestamp) -> Result<(), Status> {
     if kind.custom {
         return Ok(());
@@ -37,16 +56,12 @@ pub(crate) fn create(store: &Store, kind: &Kind, tree: &mut Value, now: Timestam
                 labels.insert("kubernetes.io/metadata.name".to_owned(), name.into());
             }
             default(member_mut(tree, "status"), "phase", "Active");
+            default(member_mut(tree, "spec"), "finalizers", json!(["kubernetes"]));
         }
         "PersistentVolumeClaim" => claim::create(store, tree),
         "PersistentVolume" => volume::create(tree, now),
         "Pod" => pod::create(tree),
-        "Deployment" | "StatefulSet" | "DaemonSet" | "ReplicaSet" => workload::create(kind, tree),
-        "Service" => default(member_mut(tree, "spec"), "type", "ClusterIP"),
-        "StorageClass" | "CSIDriver" => storage::create(kind, tree),
-        "Secret" => default_at_root(tree, "type", "Opaque"),
         "CustomResourceDefinition" => crd::create(store, tree, now),
-        "RoleBinding" | "ClusterRoleBinding" => rbac::default_binding(tree),
         _ => {}
     }
     Ok(())
@@ -65,6 +80,11 @@ pub(crate) fn update(
         return Ok(());
     }
     match (kind.kind, part) {
+        // Only what ends a namespace takes these away.
+        ("Namespace", Subresource::Main) => {
+            let before = old.get("spec").and_then(Value::as_object);
+            restore(member_mut(new, "spec"), before, "finalizers");
+        }
         ("CustomResourceDefinition", Subresource::Main) => crd::update(store, new, now),
         ("PersistentVolume", Subresource::Status) => volume::stamp_phase(new, old, now),
         ("PersistentVolumeClaim", Subresource::Main) => return claim::admit_update(store, new, old),

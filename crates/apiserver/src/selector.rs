@@ -6,6 +6,7 @@ use serde_json::Value;
 
 use crate::kind::Kind;
 use crate::object::{Key, Object};
+use crate::rules::metadata::{is_label_value, is_qualified_name};
 use crate::status::Status;
 
 /// Which objects of a kind a list, watch or deletion is about.
@@ -27,6 +28,8 @@ enum Test {
     NotIn(BTreeSet<String>),
     Exists,
     Absent,
+    Greater(i64),
+    Less(i64),
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -105,7 +108,21 @@ fn as_text(pointer: &str, value: Option<&Value>) -> String {
 
 impl Requirement {
     fn parse(term: &str) -> Result<Self, String> {
-        let term = term.trim();
+        let requirement = Self::read(term.trim())?;
+        if !is_qualified_name(&requirement.label) {
+            return Err(format!("{:?} is not a label's name", requirement.label));
+        }
+        let values = match &requirement.test {
+            Test::In(values) | Test::NotIn(values) => values,
+            _ => return Ok(requirement),
+        };
+        match values.iter().find(|value| !is_label_value(value)) {
+            Some(value) => Err(format!("{value:?} is not a label's value")),
+            None => Ok(requirement),
+        }
+    }
+
+    fn read(term: &str) -> Result<Self, String> {
         if let Some(label) = term.strip_prefix('!') {
             return Ok(Self { label: label.trim().to_owned(), test: Test::Absent });
         }
@@ -116,10 +133,12 @@ impl Requirement {
                 return Ok(Self { label: label.trim().to_owned(), test });
             }
         }
+        if let Some((label, value)) = term.split_once(['<', '>']) {
+            let number = value.trim().parse().map_err(|_| format!("{value:?} is not a whole number"))?;
+            let test = if term.contains('>') { Test::Greater(number) } else { Test::Less(number) };
+            return Ok(Self { label: label.trim().to_owned(), test });
+        }
         let Some((label, rest)) = term.split_once(char::is_whitespace) else {
-            if term.is_empty() || term.contains(['<', '>', '(', ')']) {
-                return Err(format!("{term:?} is not a requirement"));
-            }
             return Ok(Self { label: term.to_owned(), test: Test::Exists });
         };
         let (operator, set) = rest.split_once('(').ok_or_else(|| format!("{term:?} has no set of values"))?;
@@ -136,7 +155,9 @@ impl Requirement {
     fn matches(&self, value: Option<&str>) -> bool {
         match (&self.test, value) {
             (Test::In(set), Some(v)) => set.contains(v),
-            (Test::In(_), None) | (Test::Absent, Some(_)) | (Test::Exists, None) => false,
+            (Test::Greater(than), Some(v)) => v.parse::<i64>().is_ok_and(|v| v > *than),
+            (Test::Less(than), Some(v)) => v.parse::<i64>().is_ok_and(|v| v < *than),
+            (Test::In(_) | Test::Exists | Test::Greater(_) | Test::Less(_), None) | (Test::Absent, Some(_)) => false,
             (Test::NotIn(set), Some(v)) => !set.contains(v),
             (Test::NotIn(_) | Test::Absent, None) | (Test::Exists, Some(_)) => true,
         }
@@ -199,8 +220,18 @@ mod tests {
         for matching in ["app=web", "app==web", "app!=x", "app in (web, db),tier", "app notin (db)", "!x", "x!=1", ""] {
             assert!(selects(matching, ""), "{matching}");
         }
-        for other in ["app=db", "app!=web", "app in (a,b)", "!app", "x", "app=web,tier=back"] {
+        for other in ["app>1", "app=db", "app!=web", "app in (a,b)", "!app", "x", "app=web,tier=back"] {
             assert!(!selects(other, ""), "{other}");
+        }
+    }
+
+    #[test]
+    fn labels_are_compared_as_numbers() {
+        let node = Kind::named("Node");
+        let object = Object::encode(json!({"metadata": {"name": "a", "labels": {"gpus": "4"}}}), 1);
+        for (selector, expected) in [("gpus>3", true), ("gpus > 4", false), ("gpus<5", true), ("cpus<5", false)] {
+            let matches = Selector::parse(node, selector, "").unwrap().matches(&Key::new("", "a"), &object);
+            assert_eq!(matches, expected, "{selector}");
         }
     }
 
@@ -223,6 +254,8 @@ mod tests {
     fn an_unknown_field_and_a_broken_set_are_refused() {
         let pod = Kind::named("Pod");
         assert_eq!(Selector::parse(pod, "", "spec.volumes=x").unwrap_err().code, 400);
-        assert_eq!(Selector::parse(pod, "app in web", "").unwrap_err().code, 400);
+        for broken in ["app in web", "a b", "app=x y", "=web", "app>many", "(app)"] {
+            assert_eq!(Selector::parse(pod, broken, "").unwrap_err().code, 400, "{broken}");
+        }
     }
 }

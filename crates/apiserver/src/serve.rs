@@ -26,6 +26,9 @@ const DRAIN: Duration = Duration::from_secs(10);
 /// The pause after the system refused a connection for want of descriptors: asking again at once would spin.
 const REFUSED: Duration = Duration::from_millis(100);
 
+/// How often a quiet server looks for events whose time is over.
+const EXPIRY: Duration = Duration::from_secs(60);
+
 /// What is between the listener and the API: certificates, tokens, limits.
 #[derive(Debug)]
 pub struct Front {
@@ -51,10 +54,12 @@ impl Server {
         let (close, closing) = watch::channel(false);
         let mut connections = JoinSet::new();
         let mut shutdown = std::pin::pin!(shutdown);
+        let mut expiry = tokio::time::interval(EXPIRY);
         loop {
             tokio::select! {
                 biased;
                 () = &mut shutdown => break,
+                _ = expiry.tick() => self.shared.expire_events(),
                 Some(_ended) = connections.join_next() => {}
                 accepted = listener.accept() => match accepted {
                     Ok((stream, peer)) => {

@@ -5,7 +5,7 @@ use std::path::Path;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use jiff::Timestamp;
+use jiff::{SignedDuration, Timestamp};
 use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
 use serde_json::{Value, json};
@@ -156,13 +156,18 @@ impl Server {
     /// Without it everyone who is known may do everything.
     pub async fn enable_rbac(&self) -> Result<(), Status> {
         let core = &self.shared.core;
+        let mut last = 0;
         for (kind, body) in rbac::bootstrap::objects() {
             let kind = Kind::named(kind);
             if core.read(|store| store.newest(kind, "", text(&body, "/metadata/name")).is_some()) {
                 continue;
             }
             let write = own_write(kind, "", Action::Create(body), core.next_id());
-            self.shared.write_as(write, &User::in_process()).await?;
+            last = self.shared.submit(write, &User::in_process())?.revision;
+        }
+        // Waited for once: they share a commit or two.
+        if self.shared.journal.is_some() {
+            core.wait_for(last).await?;
         }
         core.access.let_roles_decide();
         Ok(())
@@ -171,6 +176,14 @@ impl Server {
     /// Signs service-account tokens with `key`, so that they outlive this process; the first key stays.
     pub fn use_token_key(&self, key: TokenKey) {
         self.shared.core.access.use_token_key(key);
+    }
+
+    /// How long an event stays after it was last written; an hour unless told otherwise.
+    ///
+    /// Events go with the next write after their time, and while the server is served, within a minute.
+    pub fn keep_events_for(&self, duration: Duration) {
+        let duration = SignedDuration::try_from(duration).unwrap_or(SignedDuration::MAX);
+        self.shared.core.lock().store.keep_events_for(duration);
     }
 
     /// How many commits the data file has seen, and how many changes were made durable by them.
@@ -217,10 +230,35 @@ fn bootstrap(store: &mut Store, options: &mut Options) -> Vec<Arc<Event>> {
         let applied = store.apply(write, (options.clock)()).expect("the name is valid and free");
         events.extend(applied.events);
     }
+    events.extend(store.complete_namespaces((options.clock)()));
     events
 }
 
 impl Shared {
+    /// Takes out the events whose time is over.
+    pub fn expire_events(&self) {
+        let now = self.core.now();
+        let mut state = self.core.lock();
+        let events = state.store.expire(now);
+        if !events.is_empty() {
+            self.settle(state, &events);
+        }
+    }
+
+    /// Makes what was just done durable and visible: at once, or when the journal has it.
+    fn settle(&self, mut state: MutexGuard<'_, State>, events: &[Arc<Event>]) {
+        match &self.journal {
+            None => {
+                let last = state.store.head();
+                state.store.publish(last);
+                drop(state);
+                self.core.announce(events);
+            }
+            // Queued under the store's lock: the journal's order is the revisions' order.
+            Some(journal) => journal.enqueue(events),
+        }
+    }
+
     /// Does a write for `user` and waits until its answer may be told; with it come the warnings for the writer.
     pub async fn write_as(&self, write: Write, user: &User) -> Result<(Answer, Vec<String>), Status> {
         if let Some(journal) = &self.journal {
@@ -248,16 +286,7 @@ impl Shared {
         if *kind == *Kind::named("ClusterRole") && !dry_run {
             applied.events.extend(aggregate(&mut state.store, now));
         }
-        match &self.journal {
-            None => {
-                let last = state.store.head();
-                state.store.publish(applied.revision.max(last));
-                drop(state);
-                core.announce(&applied.events);
-            }
-            // Queued under the store's lock: the journal's order is the revisions' order.
-            Some(journal) => journal.enqueue(&applied.events),
-        }
+        self.settle(state, &applied.events);
         Ok(applied)
     }
 }

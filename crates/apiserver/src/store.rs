@@ -22,15 +22,17 @@ mod cascade;
 mod create;
 mod definition;
 mod delete;
+mod expiry;
 mod namespace;
 mod owners;
-pub(crate) use namespace::PERMANENT as PERMANENT_NAMESPACES;
+pub(crate) use namespace::{DEFAULT_ACCOUNT, PERMANENT as PERMANENT_NAMESPACES};
 mod rollback;
 mod table;
 #[cfg(test)]
 mod tests;
 mod update;
 
+use expiry::Expiry;
 use owners::Dependents;
 use table::Table;
 pub use table::{Event, EventType};
@@ -98,7 +100,7 @@ pub struct Write {
     pub subresource: Subresource,
     /// What to do.
     pub action: Action,
-    /// Source of the new object's uid and generated name.
+    /// Source of the new object's uid and generated name; 0 in an update that must not make what is not there.
     pub id: u128,
     /// Whether to answer as if done, without doing it.
     pub dry_run: bool,
@@ -189,6 +191,9 @@ pub struct Query {
     pub at: Option<u64>,
 }
 
+/// The newer of the two groups that have events, with stricter rules.
+const EVENTS: &str = "events.k8s.io";
+
 /// Group and plural.
 type Resource = (&'static str, &'static str);
 
@@ -199,6 +204,7 @@ pub struct Store {
     kinds: Arc<Kinds>,
     definitions: BTreeMap<Resource, Definition>,
     dependents: Dependents,
+    expiry: Expiry,
     head: u64,
     published: u64,
     window: usize,
@@ -214,6 +220,7 @@ impl Store {
             kinds,
             definitions: BTreeMap::new(),
             dependents: Dependents::default(),
+            expiry: Expiry::default(),
             head: 0,
             published: 0,
             window,
@@ -236,12 +243,14 @@ impl Store {
             store.restore_one(definitions, key, object);
         }
         store.read_definitions();
+        let kinds: BTreeMap<String, &'static Kind> =
+            store.kinds.kept().map(|kind| (kind.group_resource(), kind)).collect();
         for (resource, key, object) in others {
-            let kind = store.kinds.kept().find(|k| k.group_resource() == resource);
-            let kind =
-                kind.ok_or_else(|| format!("{resource}/{}/{}: the resource is unknown", key.namespace, key.name))?;
+            let unknown = || format!("{resource}/{}/{}: the resource is unknown", key.namespace, key.name);
+            let kind = *kinds.get(&resource).ok_or_else(unknown)?;
             store.restore_one(kind, key, object);
         }
+        store.read_expiry();
         Ok(store)
     }
 

@@ -64,6 +64,10 @@ impl Column {
         }
     }
 
+    fn of_type(self, column_type: &str) -> Self {
+        Self { column_type: column_type.to_owned(), ..self }
+    }
+
     fn found(column: &PrinterColumn) -> Self {
         Self {
             name: column.name.clone(),
@@ -84,9 +88,9 @@ impl Column {
 }
 
 impl Cell {
-    fn show(&self, tree: &Value, now: Timestamp) -> Value {
+    fn show(&self, column_type: &str, tree: &Value, now: Timestamp) -> Value {
         match self {
-            Self::Made(make) => make(tree, now).into(),
+            Self::Made(make) => typed(make(tree, now), column_type),
             Self::Found(column) => match (column.path.first(tree), column.column_type.as_str()) {
                 (None | Some(Value::Null), _) => Value::Null,
                 (Some(found), "date") => age(found.as_str().unwrap_or_default(), now).into(),
@@ -100,6 +104,15 @@ impl Cell {
     }
 }
 
+/// A cell in the type of its column.
+fn typed(shown: String, column_type: &str) -> Value {
+    match column_type {
+        "integer" => shown.parse::<i64>().map_or(Value::String(shown), Value::from),
+        "boolean" => shown.parse::<bool>().map_or(Value::String(shown), Value::from),
+        _ => shown.into(),
+    }
+}
+
 /// A table of `trees`, with `metadata` of the list it stands for.
 pub(crate) fn table(
     columns: &[Column],
@@ -110,7 +123,8 @@ pub(crate) fn table(
 ) -> Bytes {
     let definitions: Vec<Value> = columns.iter().map(Column::definition).collect();
     let row = |tree: Value| {
-        let cells: Vec<Value> = columns.iter().map(|column| column.cell.show(&tree, now)).collect();
+        let cells: Vec<Value> =
+            columns.iter().map(|column| column.cell.show(&column.column_type, &tree, now)).collect();
         let object = match include {
             Include::None => Value::Null,
             Include::Metadata => partial(&tree),

@@ -229,7 +229,7 @@ async fn what_is_not_there_is_refused_with_a_sentence() {
         (Method::POST, "/api/v1/configmaps", "application/json", map("b"), 405),
         (Method::PUT, MAPS, "application/json", map("b"), 405),
         (Method::GET, "/apis/batch/v1/jobs", "", Value::Null, 404),
-        (Method::GET, "/api/v1/namespaces/default/pods/p/log", "", Value::Null, 404),
+        (Method::GET, "/api/v1/namespaces/default/pods/p/log", "", Value::Null, 501),
     ] {
         let response = send(&server, method, path, content_type, &body).await;
         let found = response.status();

@@ -8,7 +8,7 @@ use crate::access_mode::AccessModes;
 use crate::annotations;
 use crate::condition::Condition;
 use crate::names;
-use crate::object::{Kind, Meta, Projection, kinds, or_default};
+use crate::object::{Kind, Meta, Projection, exact, kinds, or_default};
 use crate::phase::{ClaimPhase, VolumeMode};
 use crate::pod::Pod;
 use crate::quantity::Quantity;
@@ -24,24 +24,6 @@ projection! {
         pub spec: ClaimSpec,
         /// What was given.
         pub status: ClaimStatus,
-    }
-
-    /// What a claim was given.
-    pub struct ClaimStatus {
-        /// Where it is in its life.
-        pub phase: ClaimPhase,
-        /// The bound volume's modes.
-        pub access_modes: AccessModes,
-        /// The bound volume's size.
-        pub capacity: Storage,
-        /// The size a resize in progress aims at.
-        pub allocated_resources: Storage,
-        /// Conditions.
-        pub conditions: Vec<Condition>,
-        /// The VolumeAttributesClass in effect.
-        pub current_volume_attributes_class_name: Option<String>,
-        /// A change of the VolumeAttributesClass under way.
-        pub modify_volume_status: ModifyVolumeStatus,
     }
 
     /// A change of the VolumeAttributesClass under way.
@@ -90,11 +72,37 @@ pub struct ClaimSpec {
     /// Which volumes' labels suit it.
     pub selector: Option<LabelSelector>,
     /// What to fill a new volume from (older field).
-    pub data_source: Option<DataSource>,
+    pub data_source: Option<Box<DataSource>>,
     /// What to fill a new volume from (newer field, mirrors the older for known kinds).
-    pub data_source_ref: Option<DataSource>,
+    pub data_source_ref: Option<Box<DataSource>>,
     /// The VolumeAttributesClass it wants.
     pub volume_attributes_class_name: Option<String>,
+}
+
+/// What a claim was given.
+#[derive(Debug, Clone, Default, PartialEq, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct ClaimStatus {
+    /// Where it is in its life.
+    #[serde(deserialize_with = "or_default")]
+    pub phase: ClaimPhase,
+    /// The bound volume's modes.
+    #[serde(deserialize_with = "or_default")]
+    pub access_modes: AccessModes,
+    /// The bound volume's size.
+    #[serde(deserialize_with = "or_default")]
+    pub capacity: Storage,
+    /// The size a resize in progress aims at.
+    #[serde(deserialize_with = "or_default")]
+    pub allocated_resources: Storage,
+    /// Conditions.
+    #[serde(deserialize_with = "exact")]
+    pub conditions: Vec<Condition>,
+    /// The VolumeAttributesClass in effect.
+    pub current_volume_attributes_class_name: Option<String>,
+    /// A change of the VolumeAttributesClass under way.
+    #[serde(deserialize_with = "or_default")]
+    pub modify_volume_status: ModifyVolumeStatus,
 }
 
 fn storage_request<'de, D: serde::Deserializer<'de>>(deserializer: D) -> Result<Option<Quantity>, D::Error> {
@@ -181,7 +189,7 @@ impl Claim {
 
     /// What to fill its volume from, if anything.
     pub fn data_source(&self) -> Option<&DataSource> {
-        self.spec.data_source_ref.as_ref().or(self.spec.data_source.as_ref())
+        self.spec.data_source_ref.as_deref().or(self.spec.data_source.as_deref())
     }
 
     /// The name of the volume made for it.

@@ -9,6 +9,7 @@
 mod macros;
 
 pub mod access_mode;
+pub mod annotation_map;
 pub mod annotations;
 pub mod attachment;
 pub mod attributes_class;
@@ -17,6 +18,7 @@ pub mod class;
 pub mod condition;
 pub mod csi_driver;
 pub mod csi_node;
+pub mod event;
 pub mod finalizers;
 pub mod labels;
 pub mod lease;
@@ -35,6 +37,7 @@ pub mod topology;
 pub mod volume;
 
 pub use crate::access_mode::{AccessMode, AccessModes};
+pub use crate::annotation_map::Annotations;
 pub use crate::attachment::VolumeAttachment;
 pub use crate::attributes_class::AttributesClass;
 pub use crate::claim::Claim;
@@ -42,6 +45,7 @@ pub use crate::class::StorageClass;
 pub use crate::condition::Condition;
 pub use crate::csi_driver::CsiDriver;
 pub use crate::csi_node::CsiNode;
+pub use crate::event::Event;
 pub use crate::lease::Lease;
 pub use crate::node::Node;
 pub use crate::object::{Key, Kind, Meta, ObjectId, ObjectRef, Projection};

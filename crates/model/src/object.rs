@@ -7,6 +7,8 @@ use jiff::Timestamp;
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
 
+use crate::annotation_map::Annotations;
+
 /// Where a kind lives in the Kubernetes API.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Kind {
@@ -157,16 +159,16 @@ pub struct Meta {
     /// How long the deletion may take, in seconds; set together with the deletion timestamp.
     pub deletion_grace_period_seconds: Option<i64>,
     /// Who must agree before the object goes.
-    #[serde(deserialize_with = "or_default")]
+    #[serde(deserialize_with = "exact")]
     pub finalizers: Vec<String>,
     /// Annotations, except the bulky `last-applied-configuration`.
-    #[serde(deserialize_with = "annotations")]
-    pub annotations: BTreeMap<String, String>,
+    #[serde(deserialize_with = "or_default")]
+    pub annotations: Annotations,
     /// Labels.
     #[serde(deserialize_with = "or_default")]
     pub labels: BTreeMap<String, String>,
     /// Owners.
-    #[serde(deserialize_with = "or_default")]
+    #[serde(deserialize_with = "exact")]
     pub owner_references: Vec<OwnerReference>,
 }
 
@@ -211,7 +213,7 @@ impl Meta {
 
     /// An annotation's value; absent and empty are different.
     pub fn annotation(&self, key: &str) -> Option<&str> {
-        self.annotations.get(key).map(String::as_str)
+        self.annotations.get(key)
     }
 }
 
@@ -247,10 +249,15 @@ fn revision<'de, D: serde::Deserializer<'de>>(deserializer: D) -> Result<u64, D:
     text.parse().map_err(|_| serde::de::Error::custom(format!("resourceVersion {text:?} is not a decimal number")))
 }
 
-fn annotations<'de, D: serde::Deserializer<'de>>(deserializer: D) -> Result<BTreeMap<String, String>, D::Error> {
-    let mut map = Option::<BTreeMap<String, String>>::deserialize(deserializer)?.unwrap_or_default();
-    map.remove("kubectl.kubernetes.io/last-applied-configuration");
-    Ok(map)
+/// A list without room for more: most objects have one entry, and a growing list has room for four.
+pub fn exact<'de, D, T>(deserializer: D) -> Result<Vec<T>, D::Error>
+where
+    D: serde::Deserializer<'de>,
+    T: Deserialize<'de>,
+{
+    let mut list = or_default::<D, Vec<T>>(deserializer)?;
+    list.shrink_to_fit();
+    Ok(list)
 }
 
 /// Reads `null` as the default value, as Go does.

@@ -10,7 +10,7 @@ use crate::access_mode::AccessModes;
 use crate::annotations;
 use crate::claim::{Claim, Storage};
 use crate::names;
-use crate::object::{Key, Kind, Meta, Projection, kinds, or_default};
+use crate::object::{Key, Kind, Meta, Projection, exact, kinds, or_default};
 use crate::phase::{ReclaimPolicy, VolumeMode, VolumePhase};
 use crate::quantity::Quantity;
 use crate::selector::NodeSelector;
@@ -47,12 +47,6 @@ projection! {
         pub name: String,
         /// Uid of the claim; empty while the user only reserved the volume by name.
         pub uid: String,
-        /// Version of the claim when the reference was made.
-        pub resource_version: String,
-        /// `v1`, if given.
-        pub api_version: String,
-        /// `PersistentVolumeClaim`, if given.
-        pub kind: String,
     }
 
     /// Where a volume can be used from.
@@ -74,15 +68,15 @@ projection! {
         /// What the driver said about it, given back to it at each use.
         pub volume_attributes: BTreeMap<String, String>,
         /// Secret for attaching and detaching.
-        pub controller_publish_secret_ref: Option<SecretRef>,
+        pub controller_publish_secret_ref: Option<Box<SecretRef>>,
         /// Secret for staging.
-        pub node_stage_secret_ref: Option<SecretRef>,
+        pub node_stage_secret_ref: Option<Box<SecretRef>>,
         /// Secret for publishing on the node.
-        pub node_publish_secret_ref: Option<SecretRef>,
+        pub node_publish_secret_ref: Option<Box<SecretRef>>,
         /// Secret for growing in the controller.
-        pub controller_expand_secret_ref: Option<SecretRef>,
+        pub controller_expand_secret_ref: Option<Box<SecretRef>>,
         /// Secret for growing on the node.
-        pub node_expand_secret_ref: Option<SecretRef>,
+        pub node_expand_secret_ref: Option<Box<SecretRef>>,
     }
 
     /// Where a secret is.
@@ -138,7 +132,7 @@ macro_rules! wire {
             storage_class_name: String,
             #[serde(deserialize_with = "or_default")]
             volume_mode: VolumeMode,
-            #[serde(deserialize_with = "or_default")]
+            #[serde(deserialize_with = "exact")]
             mount_options: Vec<String>,
             node_affinity: Option<VolumeNodeAffinity>,
             csi: Option<CsiSource>,

@@ -89,6 +89,11 @@ impl Error {
         matches!(self, Error::RemoveMounted { .. }) || self.os_error() == Some(nix::libc::EBUSY)
     }
 
+    /// Whether this process may not do that.
+    pub fn is_forbidden(&self) -> bool {
+        matches!(self.os_error(), Some(nix::libc::EACCES | nix::libc::EPERM))
+    }
+
     /// Whether nobody knows if the change was made: the call got no answer.
     pub fn is_uncertain(&self) -> bool {
         matches!(self, Error::FinishCall { .. } | Error::Stopped { .. })

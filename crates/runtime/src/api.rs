@@ -99,8 +99,8 @@ impl Api {
     pub async fn refresh<T: Projection>(&self, cache: &Cache<T>, key: &Key) -> Result<Option<Arc<T>>, Error> {
         match self.get::<T>(key).await? {
             Some(object) => {
-                let fresh = Arc::new(object.clone());
-                cache.observe(object);
+                let fresh = Arc::new(object);
+                cache.observe_shared(Arc::clone(&fresh));
                 Ok(Some(fresh))
             }
             None => {
@@ -115,8 +115,8 @@ impl Api {
         let key = key_of(&body);
         match self.create_raw(T::KIND, body).await.and_then(|answer| decode::<T>("create", &id::<T>(&key), answer)) {
             Ok(object) => {
-                let fresh = Arc::new(object.clone());
-                cache.observe(object);
+                let fresh = Arc::new(object);
+                cache.observe_shared(Arc::clone(&fresh));
                 Ok(fresh)
             }
             Err(error) => self.after_failed_write(cache, &key, error).await,
@@ -153,9 +153,8 @@ impl Api {
         };
         match result {
             Ok(object) => {
-                let object: T = object;
-                let fresh = Arc::new(object.clone());
-                cache.observe(object);
+                let fresh = Arc::new(object);
+                cache.observe_shared(Arc::clone(&fresh));
                 Ok(fresh)
             }
             Err(error) => self.after_failed_write(cache, &target.key, error).await,
@@ -187,8 +186,8 @@ impl Api {
         edit(&mut object);
         match self.send::<T>(Method::PUT, &id, part.suffix(), Some(&object), JSON).await {
             Ok(object) => {
-                let fresh = Arc::new(object.clone());
-                cache.observe(object);
+                let fresh = Arc::new(object);
+                cache.observe_shared(Arc::clone(&fresh));
                 Ok(fresh)
             }
             Err(error) => self.after_failed_write(cache, &target.key, error).await,

@@ -4,6 +4,7 @@
 //! a write without an answer makes the object unknown until one fresh read, and no wait can hang.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Bound;
 use std::sync::{Arc, Mutex, MutexGuard};
 
 use tokio::sync::{Notify, watch};
@@ -46,7 +47,7 @@ impl<T> Clone for Cache<T> {
 
 struct Inner<T> {
     state: Mutex<State<T>>,
-    subscribers: Mutex<Vec<Arc<Subscriber<T>>>>,
+    subscribers: Mutex<Arc<Vec<Arc<Subscriber<T>>>>>,
     /// Announces `State::reached` to those who wait for it.
     progress: watch::Sender<u64>,
     /// Announces a key in `State::unread`.
@@ -71,25 +72,39 @@ struct State<T> {
 struct Index<T> {
     name: &'static str,
     values: IndexFn<T>,
-    keys: BTreeMap<String, BTreeSet<Key>>,
+    /// Value, namespace and name in one text each: most values belong to one object, and a set of keys for each of them
+    /// would take more memory than the objects.
+    entries: BTreeSet<Box<str>>,
+}
+
+/// Between the parts of an index entry; no name and no value contains it.
+const PART: char = '\0';
+
+fn entry(value: &str, key: &Key) -> Box<str> {
+    format!("{value}{PART}{}{PART}{}", key.namespace, key.name).into_boxed_str()
 }
 
 impl<T> Index<T> {
-    fn insert(&mut self, key: &Key, object: &T) {
-        for value in (self.values)(object) {
-            self.keys.entry(value).or_default().insert(key.clone());
+    fn change(&mut self, key: &Key, before: Option<&T>, after: Option<&T>) {
+        let values = |object: Option<&T>| object.map(self.values).unwrap_or_default();
+        let (before, after) = (values(before), values(after));
+        if before == after {
+            return;
+        }
+        for value in before {
+            self.entries.remove(&entry(&value, key));
+        }
+        for value in after {
+            self.entries.insert(entry(&value, key));
         }
     }
 
-    fn remove(&mut self, key: &Key, object: &T) {
-        for value in (self.values)(object) {
-            if let Some(keys) = self.keys.get_mut(&value) {
-                keys.remove(key);
-                if keys.is_empty() {
-                    self.keys.remove(&value);
-                }
-            }
-        }
+    /// The keys of the objects with the value, in order.
+    fn with(&self, value: &str) -> Vec<Key> {
+        let first = format!("{value}{PART}").into_boxed_str();
+        let found = self.entries.range::<str, _>((Bound::Included(&*first), Bound::Unbounded));
+        let keys = found.map_while(|entry| entry.strip_prefix(&*first)).filter_map(|key| key.split_once(PART));
+        keys.map(|(namespace, name)| Key::namespaced(namespace, name)).collect()
     }
 }
 
@@ -102,7 +117,7 @@ impl<T: Projection> Cache<T> {
     /// An empty cache that also finds objects by computed values.
     pub fn indexed(indexes: &[(&'static str, IndexFn<T>)]) -> Self {
         let indexes =
-            indexes.iter().map(|(name, values)| Index { name, values: *values, keys: BTreeMap::new() }).collect();
+            indexes.iter().map(|(name, values)| Index { name, values: *values, entries: BTreeSet::new() }).collect();
         Self(Arc::new(Inner {
             state: Mutex::new(State {
                 objects: BTreeMap::new(),
@@ -113,7 +128,7 @@ impl<T: Projection> Cache<T> {
                 reached: 0,
                 indexes,
             }),
-            subscribers: Mutex::new(Vec::new()),
+            subscribers: Mutex::default(),
             progress: watch::Sender::new(0),
             unread: Notify::new(),
         }))
@@ -121,7 +136,8 @@ impl<T: Projection> Cache<T> {
 
     /// Calls `f` after every change of the view; it must not block.
     pub fn on_change(&self, f: impl Fn(&Change<'_, T>) + Send + Sync + 'static) {
-        self.0.subscribers.lock().expect("subscribers do not panic").push(Arc::new(Box::new(f)));
+        let mut subscribers = self.0.subscribers.lock().expect("subscribers do not panic");
+        Arc::make_mut(&mut subscribers).push(Arc::new(Box::new(f)));
     }
 
     /// The newest version seen, even if unknown by now.
@@ -153,8 +169,8 @@ impl<T: Projection> Cache<T> {
     pub fn by_index(&self, index: &'static str, value: &str) -> Vec<Arc<T>> {
         let state = self.lock();
         let declared = state.indexes.iter().find(|candidate| candidate.name == index);
-        let keys = declared.and_then(|index| index.keys.get(value));
-        keys.into_iter().flatten().filter_map(|key| state.objects.get(key).cloned()).collect()
+        let keys = declared.into_iter().flat_map(|index| index.with(value));
+        keys.filter_map(|key| state.objects.get(&key).cloned()).collect()
     }
 
     /// How many objects there are.
@@ -172,6 +188,11 @@ impl<T: Projection> Cache<T> {
     /// An object that the watch, which is already past that version, does not show was deleted meanwhile: its late
     /// answer does not bring it back.
     pub fn observe(&self, object: T) -> bool {
+        self.observe_shared(Arc::new(object))
+    }
+
+    /// The same, for an answer that others hold too.
+    pub fn observe_shared(&self, object: Arc<T>) -> bool {
         let key = object.key();
         let mut state = self.lock();
         let was_unknown = state.unknown.remove(&key);
@@ -195,8 +216,7 @@ impl<T: Projection> Cache<T> {
         }
     }
 
-    fn take(&self, mut state: MutexGuard<'_, State<T>>, key: Key, object: T) -> bool {
-        let object = Arc::new(object);
+    fn take(&self, mut state: MutexGuard<'_, State<T>>, key: Key, object: Arc<T>) -> bool {
         let meta = object.meta();
         if state.gone.get(&key) == Some(&meta.uid) {
             return false;
@@ -297,7 +317,7 @@ impl<T: Projection> Cache<T> {
     pub fn watched(&self, object: T) {
         let mut state = self.lock();
         state.reached = state.reached.max(object.meta().revision);
-        self.take(state, object.key(), object);
+        self.take(state, object.key(), Arc::new(object));
         self.announce();
     }
 
@@ -319,12 +339,12 @@ impl<T: Projection> Cache<T> {
     /// Objects missing from it are gone unless an answer newer than the list made them. A list older than what the
     /// watch had reached means the server was restored from a backup: then the list alone is true.
     pub fn relist(&self, objects: Vec<T>, revision: u64) {
-        self.relist_with(objects, BTreeSet::new(), revision);
+        self.relist_with(objects.into_iter().map(Arc::new).collect(), BTreeSet::new(), revision);
     }
 
     /// The same, where some objects of the list cannot be read: they exist, but are not known.
-    pub fn relist_with(&self, objects: Vec<T>, unreadable: BTreeSet<Key>, revision: u64) {
-        let listed: BTreeMap<Key, T> = objects.into_iter().map(|object| (object.key(), object)).collect();
+    pub fn relist_with(&self, objects: Vec<Arc<T>>, unreadable: BTreeSet<Key>, revision: u64) {
+        let listed: BTreeMap<Key, Arc<T>> = objects.into_iter().map(|object| (object.key(), object)).collect();
         let (restored, missing) = {
             let mut state = self.lock();
             let restored = revision < state.reached;
@@ -391,8 +411,8 @@ impl<T: Projection> Cache<T> {
     }
 
     fn publish(&self, change: &Change<'_, T>) {
-        let subscribers = self.0.subscribers.lock().expect("subscribers do not panic").clone();
-        for subscriber in subscribers {
+        let subscribers = Arc::clone(&self.0.subscribers.lock().expect("subscribers do not panic"));
+        for subscriber in subscribers.iter() {
             subscriber(change);
         }
     }
@@ -414,9 +434,9 @@ impl<T> State<T> {
     }
 
     fn insert(&mut self, key: Key, object: Arc<T>) {
-        self.remove(&key);
+        let before = self.objects.get(&key).map(AsRef::as_ref);
         for index in &mut self.indexes {
-            index.insert(&key, &object);
+            index.change(&key, before, Some(&object));
         }
         self.objects.insert(key, object);
     }
@@ -424,7 +444,7 @@ impl<T> State<T> {
     fn remove(&mut self, key: &Key) -> Option<Arc<T>> {
         let removed = self.objects.remove(key)?;
         for index in &mut self.indexes {
-            index.remove(key, &removed);
+            index.change(key, Some(&removed), None);
         }
         Some(removed)
     }

@@ -12,7 +12,7 @@ use std::time::Duration;
 use futures::stream::{FuturesUnordered, StreamExt};
 use jiff::Timestamp;
 
-use stowage_model::object::ObjectId;
+use stowage_model::object::{Kind, ObjectId};
 
 use crate::api;
 use crate::context::{Context, Stop};
@@ -60,21 +60,42 @@ impl<A, W> Decision<A, W> {
 
 /// Objects with a pending action; nobody else may decide on them.
 #[derive(Debug, Clone, Default)]
-pub struct Reserved(BTreeSet<ObjectId>);
+pub struct Reserved(BTreeMap<Kind, BTreeMap<String, BTreeSet<String>>>);
 
 impl Reserved {
     /// These objects, for deciding outside the engine.
     pub fn of(ids: impl IntoIterator<Item = ObjectId>) -> Self {
-        Self(ids.into_iter().collect())
+        let mut reserved = Self::default();
+        ids.into_iter().for_each(|id| reserved.insert(id));
+        reserved
     }
 
     /// Whether an action on this object is under way.
     pub fn contains(&self, id: &ObjectId) -> bool {
-        self.0.contains(id)
+        self.has(id.kind, &id.key.namespace, &id.key.name)
+    }
+
+    /// The same, where the object's key is at hand in parts.
+    pub fn has(&self, kind: Kind, namespace: &str, name: &str) -> bool {
+        let names = self.0.get(&kind).and_then(|namespaces| namespaces.get(namespace));
+        names.is_some_and(|names| names.contains(name))
+    }
+
+    fn insert(&mut self, id: ObjectId) {
+        self.0.entry(id.kind).or_default().entry(id.key.namespace).or_default().insert(id.key.name);
+    }
+
+    fn remove(&mut self, id: &ObjectId) {
+        let Some(namespaces) = self.0.get_mut(&id.kind) else { return };
+        let Some(names) = namespaces.get_mut(&id.key.namespace) else { return };
+        names.remove(&id.key.name);
+        if names.is_empty() {
+            namespaces.remove(&id.key.namespace);
+        }
     }
 
     fn overlaps(&self, ids: &[ObjectId]) -> Option<ObjectId> {
-        ids.iter().find(|id| self.0.contains(id)).cloned()
+        ids.iter().find(|id| self.contains(id)).cloned()
     }
 }
 
@@ -130,6 +151,17 @@ pub trait Controller: Send + Sync + 'static {
         Vec::new()
     }
 
+    /// The object that the key stands for, if it is one: while another key's action on it is under way, it is not
+    /// decided on.
+    fn subject(_key: &Self::Key) -> Option<ObjectId> {
+        None
+    }
+
+    /// The name of the work queue that the original has for such a key, for its metrics.
+    fn queue_name(_key: &Self::Key) -> &'static str {
+        Self::NAME
+    }
+
     /// Every key there is, for the resync.
     fn keys(&self) -> Vec<Self::Key>;
 }
@@ -149,6 +181,7 @@ pub async fn run<C: Controller>(
 ) -> Result<(), Stop> {
     let decisions = context.metrics.decisions(C::NAME);
     let missed = context.metrics.missed_wakeups(C::NAME);
+    queue.measure(&context.metrics, C::queue_name);
     let mut reserved = Reserved::default();
     let mut parked: BTreeMap<ObjectId, BTreeSet<C::Key>> = BTreeMap::new();
     let mut stale: BTreeMap<C::Key, u32> = BTreeMap::new();
@@ -160,15 +193,19 @@ pub async fn run<C: Controller>(
             () = context.shutdown.requested() => break,
             Some(round) = rounds.next() => {
                 let Round { key, touched, result }: Round<C::Key, C::Error> = round;
-                for id in &touched {
-                    reserved.0.remove(id);
-                    for waiting in parked.remove(id).into_iter().flatten() {
-                        queue.add(waiting);
-                    }
-                }
+                touched.iter().for_each(|id| reserved.remove(id));
+                // Before those that waited for its objects: what is begun is finished first.
                 settle(&queue, &mut stale, key, result)?;
+                for id in &touched {
+                    parked.remove(id).into_iter().flatten().for_each(|waiting| queue.add(waiting));
+                }
             }
             key = queue.next(), if rounds.len() < parallel => {
+                if let Some(busy) = C::subject(&key).filter(|subject| reserved.contains(subject)) {
+                    parked.entry(busy).or_default().insert(key.clone());
+                    queue.done(&key);
+                    continue;
+                }
                 decisions.inc();
                 let now = context.clock.now();
                 let decision = controller.decide(&key, now, &reserved);
@@ -189,7 +226,7 @@ pub async fn run<C: Controller>(
                     queue.done(&key);
                     continue;
                 }
-                reserved.0.extend(touched.iter().cloned());
+                touched.iter().for_each(|id| reserved.insert(id.clone()));
                 let controller = Arc::clone(&controller);
                 rounds.push(async move {
                     let mut result = Ok(());
@@ -230,8 +267,8 @@ fn settle<K: Ord + Clone + Debug, E: Retryable>(
     match result {
         Ok(()) => {
             stale.remove(&key);
-            // Deciding again proves that the actions did what they should; normally it yields nothing.
-            queue.add(key.clone());
+            // Deciding again gives the next step, or proves that the last one did what it should.
+            queue.go_on(key.clone());
         }
         Err(error) => match error.retry() {
             Retry::Stop => return Err(Stop::Unable { reason: error.to_string() }),

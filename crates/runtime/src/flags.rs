@@ -12,8 +12,10 @@ use std::ffi::{OsStr, OsString};
 
 use clap::{Arg, ArgAction, Command};
 
-/// Parses this process's arguments as the Go originals would, or exits with clap's message.
+/// Parses this process's arguments as the Go originals would, or exits with clap's message. A process that was started as
+/// `SERVICE healthcheck ADDRESS` ends here with its answer.
 pub fn parse<P: clap::Parser>() -> P {
+    crate::healthcheck::end_if_asked();
     try_parse_from(std::env::args_os()).unwrap_or_else(|error| error.exit())
 }
 

@@ -16,6 +16,7 @@ pub mod duration;
 pub mod engine;
 pub mod events;
 pub mod flags;
+pub mod healthcheck;
 pub mod launch;
 pub mod lease;
 pub mod log;

@@ -22,6 +22,9 @@ const CSI_BUCKETS: [f64; 13] = [0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 15.0, 25.0,
 /// A gauge of seconds.
 pub type SecondsGauge = Gauge<f64, AtomicU64>;
 
+/// Sets gauges that are only known by looking; false when there is nothing left to look at.
+type Looker = Box<dyn FnMut() -> bool + Send>;
+
 type HistogramFamily<L> = Family<L, Histogram, fn() -> Histogram>;
 
 /// The label of families that count per service.
@@ -63,6 +66,7 @@ pub struct CsiLabels {
 pub struct Metrics {
     registry: Arc<Mutex<Registry>>,
     own: Arc<Mutex<BTreeMap<TypeId, Box<dyn Any + Send>>>>,
+    lookers: Arc<Mutex<Vec<Looker>>>,
     /// When this process began, in seconds since 1970.
     pub process_start_time_seconds: SecondsGauge,
     /// Driver calls by driver, method and code.
@@ -117,6 +121,7 @@ impl Default for Metrics {
         let metrics = Self {
             registry: Arc::default(),
             own: Arc::default(),
+            lookers: Arc::default(),
             process_start_time_seconds: SecondsGauge::default(),
             csi_operations_seconds: HistogramFamily::new_with_constructor(|| Histogram::new(CSI_BUCKETS)),
             workqueue_depth: Family::default(),
@@ -160,8 +165,14 @@ impl Metrics {
         families
     }
 
+    /// Has `look` set gauges whenever somebody asks for the text, until it says that it has nothing left to look at.
+    pub fn before_encoding(&self, look: impl FnMut() -> bool + Send + 'static) {
+        self.lookers.lock().expect("no code panics while looking").push(Box::new(look));
+    }
+
     /// Everything in the OpenMetrics text format.
     pub fn encode(&self) -> String {
+        self.lookers.lock().expect("no code panics while looking").retain_mut(|look| look());
         let registry = self.registry.lock().expect("no code panics while holding the registry");
         let mut body = String::new();
         text::encode(&mut body, &registry).expect("writing to a String cannot fail");

@@ -1,5 +1,7 @@
 //! A keyed work queue: one entry per key, delays, per-key backoff, and never two workers on one key.
 
+mod meter;
+
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::fmt::Debug;
 use std::sync::{Arc, Mutex, MutexGuard};
@@ -9,6 +11,9 @@ use tokio::sync::Notify;
 use tokio::time::Instant;
 
 use crate::backoff::Backoff;
+use crate::metrics::Metrics;
+
+use meter::Meter;
 
 /// A clonable handle to one queue.
 pub struct Queue<K>(Arc<Inner<K>>);
@@ -25,16 +30,26 @@ struct Inner<K> {
     backoff: Backoff,
 }
 
+/// What is begun goes first, but of this many keys one is new: else a few that never come to rest would stop all others.
+const FAIRNESS: u32 = 8;
+
 struct State<K> {
     ready: VecDeque<K>,
-    queued: BTreeSet<K>,
-    running: BTreeSet<K>,
-    /// Added again while running: to be run once more when done.
-    dirty: BTreeSet<K>,
+    /// Ready as well, and begun already.
+    begun: VecDeque<K>,
+    /// How many of the begun were taken since the last new one.
+    taken_begun: u32,
+    /// What is ready, since when.
+    queued: BTreeMap<K, Instant>,
+    /// What is worked on, since when.
+    running: BTreeMap<K, Instant>,
+    /// Added again while running, since when and whether as begun: to be run once more when done.
+    dirty: BTreeMap<K, (Instant, bool)>,
     delayed: BTreeSet<(Instant, K)>,
     due: BTreeMap<K, Instant>,
     failures: BTreeMap<K, u32>,
     added: u64,
+    meter: Option<Meter<K>>,
 }
 
 impl<K: Ord + Clone + Debug> Queue<K> {
@@ -43,13 +58,16 @@ impl<K: Ord + Clone + Debug> Queue<K> {
         Self(Arc::new(Inner {
             state: Mutex::new(State {
                 ready: VecDeque::new(),
-                queued: BTreeSet::new(),
-                running: BTreeSet::new(),
-                dirty: BTreeSet::new(),
+                begun: VecDeque::new(),
+                taken_begun: 0,
+                queued: BTreeMap::new(),
+                running: BTreeMap::new(),
+                dirty: BTreeMap::new(),
                 delayed: BTreeSet::new(),
                 due: BTreeMap::new(),
                 failures: BTreeMap::new(),
                 added: 0,
+                meter: None,
             }),
             changed: Notify::new(),
             backoff,
@@ -58,9 +76,18 @@ impl<K: Ord + Clone + Debug> Queue<K> {
 
     /// Asks for the key to be worked on as soon as possible.
     pub fn add(&self, key: K) {
+        self.enqueue(key, false);
+    }
+
+    /// The same for a key that is worked on and has more to do: it goes before those that are new.
+    pub fn go_on(&self, key: K) {
+        self.enqueue(key, true);
+    }
+
+    fn enqueue(&self, key: K, begun: bool) {
         let mut state = self.lock();
         state.added += 1;
-        if state.enqueue(key) {
+        if state.enqueue(key, Instant::now(), begun) {
             drop(state);
             self.0.changed.notify_one();
         }
@@ -68,11 +95,15 @@ impl<K: Ord + Clone + Debug> Queue<K> {
 
     /// Asks for the key to be worked on after a delay; an earlier wish stands.
     pub fn add_after(&self, key: K, delay: Duration) {
-        if delay.is_zero() {
-            return self.add(key);
-        }
         let at = Instant::now() + delay;
         let mut state = self.lock();
+        if let Some(meter) = &mut state.meter {
+            meter.delayed(&key);
+        }
+        if delay.is_zero() {
+            drop(state);
+            return self.add(key);
+        }
         match state.due.get(&key) {
             Some(earlier) if *earlier <= at => return,
             Some(later) => {
@@ -92,10 +123,14 @@ impl<K: Ord + Clone + Debug> Queue<K> {
         loop {
             let wake = {
                 let mut state = self.lock();
-                state.promote(Instant::now());
-                if let Some(key) = state.ready.pop_front() {
-                    state.queued.remove(&key);
-                    state.running.insert(key.clone());
+                let now = Instant::now();
+                state.promote(now);
+                if let Some(key) = state.pop() {
+                    let since = state.queued.remove(&key).unwrap_or(now);
+                    if let Some(meter) = &mut state.meter {
+                        meter.taken(&key, now - since);
+                    }
+                    state.running.insert(key.clone(), now);
                     return key;
                 }
                 state.delayed.first().map(|(at, _)| *at)
@@ -116,9 +151,14 @@ impl<K: Ord + Clone + Debug> Queue<K> {
     /// Ends the work on a key; it runs again at once if it was added meanwhile.
     pub fn done(&self, key: &K) {
         let mut state = self.lock();
-        state.running.remove(key);
-        if state.dirty.remove(key) {
-            state.enqueue(key.clone());
+        let since = state.running.remove(key);
+        if let (Some(since), Some(meter)) = (since, &mut state.meter) {
+            meter.done(key, since.elapsed());
+        }
+        if let Some((since, begun)) = state.dirty.remove(key) {
+            // It was counted when it was added.
+            state.queued.insert(key.clone(), since);
+            state.push(key.clone(), begun);
             drop(state);
             self.0.changed.notify_one();
         }
@@ -145,7 +185,7 @@ impl<K: Ord + Clone + Debug> Queue<K> {
     /// Keys waiting, delayed and running.
     pub fn len(&self) -> usize {
         let state = self.lock();
-        state.ready.len() + state.delayed.len() + state.running.len()
+        state.queued.len() + state.delayed.len() + state.running.len()
     }
 
     /// Whether nothing waits, is delayed or runs.
@@ -156,12 +196,41 @@ impl<K: Ord + Clone + Debug> Queue<K> {
     /// Whether nobody asked for this key, now or later.
     pub fn is_idle(&self, key: &K) -> bool {
         let state = self.lock();
-        !state.queued.contains(key) && !state.running.contains(key) && !state.due.contains_key(key)
+        !state.queued.contains_key(key) && !state.running.contains_key(key) && !state.due.contains_key(key)
     }
 
     /// How many adds there were so far.
     pub fn adds(&self) -> u64 {
         self.lock().added
+    }
+
+    /// Shows the queue's numbers from now on, under the name each key has; what waits already counts as added.
+    pub fn measure(&self, metrics: &Metrics, name: fn(&K) -> &'static str)
+    where
+        K: Send + Sync + 'static,
+    {
+        let mut meter = Meter::new(metrics.clone(), name);
+        let mut state = self.lock();
+        for key in state.queued.keys().chain(state.dirty.keys()) {
+            meter.added(key);
+        }
+        state.meter = Some(meter);
+        drop(state);
+        let inner = Arc::downgrade(&self.0);
+        let mut shown = BTreeMap::new();
+        metrics.before_encoding(move || {
+            let Some(inner) = inner.upgrade() else {
+                meter::show(&shown, [].into_iter(), [].into_iter());
+                return false;
+            };
+            let state = inner.state.lock().expect("no code panics while holding the queue");
+            if let Some(meter) = &state.meter {
+                shown.clone_from(&meter.by_name);
+            }
+            let ready = state.queued.keys().map(name);
+            meter::show(&shown, ready, state.running.iter().map(|(key, since)| (name(key), since.elapsed())));
+            true
+        });
     }
 
     fn lock(&self) -> MutexGuard<'_, State<K>> {
@@ -170,18 +239,50 @@ impl<K: Ord + Clone + Debug> Queue<K> {
 }
 
 impl<K: Ord + Clone> State<K> {
-    fn enqueue(&mut self, key: K) -> bool {
-        if let Some(at) = self.due.remove(&key) {
+    fn push(&mut self, key: K, begun: bool) {
+        if begun { self.begun.push_back(key) } else { self.ready.push_back(key) }
+    }
+
+    fn pop(&mut self) -> Option<K> {
+        if (self.taken_begun < FAIRNESS || self.ready.is_empty())
+            && let Some(key) = self.begun.pop_front()
+        {
+            self.taken_begun = self.taken_begun.saturating_add(1);
+            return Some(key);
+        }
+        self.taken_begun = 0;
+        self.ready.pop_front()
+    }
+
+    fn enqueue(&mut self, key: K, now: Instant, begun: bool) -> bool {
+        if !self.due.is_empty()
+            && let Some(at) = self.due.remove(&key)
+        {
             self.delayed.remove(&(at, key.clone()));
         }
-        if self.running.contains(&key) {
-            self.dirty.insert(key);
+        let is_running = self.running.contains_key(&key);
+        let waits = match (is_running, self.dirty.get_mut(&key)) {
+            (true, Some((_, was_begun))) => {
+                *was_begun |= begun;
+                true
+            }
+            (true, None) => {
+                self.dirty.insert(key.clone(), (now, begun));
+                false
+            }
+            (false, _) => self.queued.contains_key(&key),
+        };
+        if waits {
             return false;
         }
-        if !self.queued.insert(key.clone()) {
+        if let Some(meter) = &mut self.meter {
+            meter.added(&key);
+        }
+        if is_running {
             return false;
         }
-        self.ready.push_back(key);
+        self.queued.insert(key.clone(), now);
+        self.push(key, begun);
         true
     }
 
@@ -192,7 +293,7 @@ impl<K: Ord + Clone> State<K> {
             }
             if let Some((_, key)) = self.delayed.pop_first() {
                 self.due.remove(&key);
-                self.enqueue(key);
+                self.enqueue(key, now, false);
             }
         }
     }
@@ -252,6 +353,26 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
+    async fn what_is_begun_goes_before_what_is_new_but_not_for_ever() {
+        let queue = queue();
+        queue.add("begun");
+        assert_eq!(queue.next().await, "begun");
+        queue.add("new");
+        for _ in 0..FAIRNESS {
+            queue.go_on("begun");
+            queue.done(&"begun");
+            assert_eq!(queue.next().await, "begun");
+        }
+        queue.go_on("begun");
+        queue.done(&"begun");
+        assert_eq!(queue.next().await, "new");
+        queue.done(&"new");
+        assert_eq!(queue.next().await, "begun");
+        queue.done(&"begun");
+        assert!(queue.is_empty());
+    }
+
+    #[tokio::test(start_paused = true)]
     async fn an_immediate_add_replaces_a_delayed_one() {
         let queue = queue();
         queue.add_after("a", Duration::from_secs(60));
@@ -259,5 +380,44 @@ mod tests {
         assert_eq!(queue.next().await, "a");
         queue.done(&"a");
         assert!(queue.is_empty());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn the_numbers_are_those_of_client_go() {
+        let (metrics, queue) = (Metrics::default(), queue());
+        queue.add("early");
+        queue.measure(&metrics, |key| if *key == "other" { "volumes" } else { "claims" });
+        let line = |wanted: &str| {
+            let text = metrics.encode();
+            assert!(text.lines().any(|line| line == wanted), "no line {wanted:?} in\n{text}");
+        };
+        queue.add("early");
+        queue.add("late");
+        queue.add("other");
+        line("workqueue_depth{name=\"claims\"} 2");
+        line("workqueue_depth{name=\"volumes\"} 1");
+        line("workqueue_adds_total{name=\"claims\"} 2");
+        tokio::time::advance(Duration::from_secs(3)).await;
+        assert_eq!(queue.next().await, "early");
+        queue.add("early");
+        queue.add("early");
+        tokio::time::advance(Duration::from_secs(2)).await;
+        assert_eq!(queue.next().await, "late");
+        tokio::time::advance(Duration::from_secs(1)).await;
+        line("workqueue_adds_total{name=\"claims\"} 3");
+        line("workqueue_depth{name=\"claims\"} 0");
+        line("workqueue_queue_duration_seconds_sum{name=\"claims\"} 8.0");
+        line("workqueue_unfinished_work_seconds{name=\"claims\"} 4.0");
+        line("workqueue_longest_running_processor_seconds{name=\"claims\"} 3.0");
+        queue.retry(&"late");
+        queue.done(&"late");
+        queue.done(&"early");
+        line("workqueue_work_duration_seconds_sum{name=\"claims\"} 4.0");
+        line("workqueue_work_duration_seconds_count{name=\"claims\"} 2");
+        line("workqueue_retries_total{name=\"claims\"} 1");
+        line("workqueue_depth{name=\"claims\"} 1");
+        drop(queue);
+        line("workqueue_depth{name=\"claims\"} 0");
+        line("workqueue_unfinished_work_seconds{name=\"claims\"} 0.0");
     }
 }

@@ -1,6 +1,7 @@
 //! Keeps a cache true: list, then watch, resuming by revision and listing again only when the server forgot it.
 
 use std::collections::BTreeSet;
+use std::sync::Arc;
 use std::time::Duration;
 
 use futures::{AsyncBufReadExt, TryStreamExt};
@@ -186,7 +187,7 @@ async fn list<T: Projection>(api: &Api, cache: &Cache<T>, scope: &Scope) -> Resu
         };
         for raw in page.items.unwrap_or_default() {
             match read::<T>(raw.get()) {
-                Ok(object) => objects.push(object),
+                Ok(object) => objects.push(Arc::new(object)),
                 Err(Some(meta)) => _ = unreadable.insert(meta.key()),
                 Err(None) => {}
             }

@@ -52,8 +52,7 @@ impl Answer {
 pub async fn rule<F: Future<Output = ()>>(check: impl FnOnce(Arc<World>) -> F) {
     let world = Arc::new(World::new().await);
     let outcome = AssertUnwindSafe(check(world.clone())).catch_unwind().await;
-    let path = format!("/api/v1/namespaces/{}", world.namespace);
-    world.call("DELETE", &path, Value::Null).await;
+    world.leave().await;
     if let Some(world) = Arc::into_inner(world) {
         drop(world.client);
         if let Some(embedded) = world.embedded {
@@ -85,6 +84,22 @@ impl World {
         assert_eq!(made.code, 201, "{:?}", made.bytes);
         world.namespace = made.json()["metadata"]["name"].as_str().unwrap().to_owned();
         world
+    }
+
+    /// Gives back the namespace; where nobody releases protected claims, they would hold it for ever.
+    async fn leave(&self) {
+        self.call("DELETE", "/api/v1/namespaces/{ns}", Value::Null).await;
+        let claims = "/api/v1/namespaces/{ns}/persistentvolumeclaims";
+        let left = self.call("GET", claims, Value::Null).await.json();
+        for claim in left["items"].as_array().into_iter().flatten() {
+            let name = claim["metadata"]["name"].as_str().unwrap_or_default();
+            self.patch("merge", &format!("{claims}/{name}"), json!({"metadata": {"finalizers": null}})).await;
+        }
+    }
+
+    /// Whether the server is the embedded one, started for this rule.
+    pub fn is_embedded(&self) -> bool {
+        self.embedded.is_some()
     }
 
     /// A client that acts as somebody else.

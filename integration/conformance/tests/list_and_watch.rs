@@ -197,3 +197,83 @@ async fn kube_rs_lists_and_watches_without_a_gap() {
     })
     .await;
 }
+
+#[tokio::test]
+async fn a_page_of_a_named_revision_is_of_exactly_that_revision() {
+    rule(async |world| {
+        world.map("a").await;
+        let version = world.map("b").await["metadata"]["resourceVersion"].as_str().unwrap().to_owned();
+        world.map("c").await;
+        let page = format!("{MAPS}?labelSelector=name&limit=10&resourceVersion={version}");
+        let list = world.works("GET", &page, Value::Null).await;
+        assert_eq!(
+            (names(&list), &list["metadata"]["resourceVersion"]),
+            (vec!["a".into(), "b".into()], &json!(version))
+        );
+        let exact = format!("{MAPS}?labelSelector=name&resourceVersionMatch=Exact&resourceVersion={version}");
+        assert_eq!(names(&world.works("GET", &exact, Value::Null).await), ["a", "b"]);
+        let newer = format!("{MAPS}?labelSelector=name&resourceVersionMatch=NotOlderThan&resourceVersion={version}");
+        assert_eq!(names(&world.works("GET", &newer, Value::Null).await), ["a", "b", "c"]);
+        world.refused(422, "GET", &format!("{MAPS}?resourceVersionMatch=Exact"), Value::Null).await;
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn what_is_left_of_a_list_is_counted_unless_it_is_selected() {
+    rule(async |world| {
+        for name in ["a", "b", "c"] {
+            world.map(name).await;
+        }
+        let list = world.works("GET", &format!("{MAPS}?limit=1"), Value::Null).await;
+        assert!(list["metadata"]["remainingItemCount"].as_u64().unwrap() >= 2, "{list}");
+        let list = world.works("GET", &format!("{MAPS}?limit=1&labelSelector=name"), Value::Null).await;
+        assert!(list["metadata"]["remainingItemCount"].is_null() && list["metadata"]["continue"].is_string(), "{list}");
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn labels_are_compared_as_numbers() {
+    rule(async |world| {
+        for (name, rank) in [("low", "3"), ("high", "30"), ("none", "x")] {
+            world.works("POST", MAPS, json!({"metadata": {"name": name, "labels": {"rank": rank}}})).await;
+        }
+        for (selector, expected) in [("rank%3E3", "high"), ("rank%3C30", "low")] {
+            let list = world.works("GET", &format!("{MAPS}?labelSelector={selector}"), Value::Null).await;
+            assert_eq!(names(&list), [expected], "{selector}");
+        }
+        for broken in ["a%20b", "name%3D-x-", "rank%3Emany"] {
+            world.refused(400, "GET", &format!("{MAPS}?labelSelector={broken}"), Value::Null).await;
+        }
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn a_watch_of_one_name_sees_only_that_one() {
+    rule(async |world| {
+        let version = world.map("a").await["metadata"]["resourceVersion"].as_str().unwrap().to_owned();
+        world.map("b").await;
+        world.works("DELETE", &format!("{MAPS}/a"), Value::Null).await;
+        let one = format!("{MAPS}?watch=1&resourceVersion={version}&fieldSelector=metadata.name%3Da");
+        let gone = world.watch(&one).await.expect("DELETED").await;
+        assert_eq!(gone["metadata"]["name"], "a");
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn a_table_row_comes_with_as_much_of_its_object_as_asked_for() {
+    rule(async |world| {
+        world.map("a").await;
+        let accept = [("accept", "application/json;as=Table;v=v1;g=meta.k8s.io,application/json")];
+        for (include, kind) in [("", "PartialObjectMetadata"), ("Object", "ConfigMap")] {
+            let path = format!("{MAPS}?labelSelector=name&includeObject={include}");
+            let table = world.send("GET", &path, &accept, "").await.json();
+            assert_eq!((&table["kind"], table["rows"].as_array().unwrap().len()), (&json!("Table"), 1), "{table}");
+            assert_eq!(table["rows"][0]["object"]["kind"], kind, "{table}");
+        }
+    })
+    .await;
+}

@@ -232,3 +232,85 @@ async fn status_is_written_through_its_own_path_only() {
     })
     .await;
 }
+
+#[tokio::test]
+async fn an_update_makes_a_lease_that_is_not_there_but_no_configmap() {
+    rule(async |world| {
+        let path = "/apis/coordination.k8s.io/v1/namespaces/{ns}/leases/l";
+        let lease = json!({
+            "apiVersion": "coordination.k8s.io/v1", "kind": "Lease", "metadata": {"name": "l"},
+            "spec": {"holderIdentity": "me"},
+        });
+        let made = world.call("PUT", path, lease.clone()).await;
+        assert_eq!(made.code, 201, "{:?}", made.bytes);
+        world.refused(422, "PUT", path, lease).await;
+        let made = made.json();
+        world.works("PUT", path, made).await;
+        let map = json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "m"}});
+        world.refused(404, "PUT", &format!("{MAPS}/m"), map).await;
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn a_strategic_merge_patch_obeys_its_directives() {
+    rule(async |world| {
+        let mut pod = pod("p");
+        pod["spec"]["volumes"] = json!([{"name": "a", "emptyDir": {}}, {"name": "b", "emptyDir": {}}]);
+        let template = json!({
+            "apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": "d"},
+            "spec": {
+                "replicas": 0, "selector": {"matchLabels": {"a": "b"}},
+                "template": {"metadata": {"labels": {"a": "b"}}, "spec": pod["spec"]},
+            },
+        });
+        let path = "/apis/apps/v1/namespaces/{ns}/deployments";
+        world.works("POST", path, template).await;
+        let path = format!("{path}/d");
+        let volumes = async |patch: Value| {
+            let patch = json!({"spec": {"template": {"spec": patch}}});
+            let patched = world.patch("strategic-merge", &path, patch).await;
+            assert_eq!(patched.code, 200, "{:?}", patched.bytes);
+            let volumes = patched.json()["spec"]["template"]["spec"]["volumes"].clone();
+            volumes.as_array().into_iter().flatten().map(|v| v["name"].clone()).collect::<Vec<_>>()
+        };
+        let added = json!({"volumes": [{"name": "c", "emptyDir": {}}],
+            "$setElementOrder/volumes": [{"name": "c"}, {"name": "a"}, {"name": "b"}]});
+        assert_eq!(volumes(added).await, ["c", "a", "b"]);
+        assert_eq!(volumes(json!({"volumes": [{"name": "a", "$patch": "delete"}]})).await, ["c", "b"]);
+        let replaced = json!({"volumes": [{"$patch": "replace"}, {"name": "z", "emptyDir": {}}]});
+        assert_eq!(volumes(replaced).await, ["z"]);
+        let moved =
+            json!({"volumes": [{"name": "z", "$retainKeys": ["name", "hostPath"], "hostPath": {"path": "/z"}}]});
+        assert_eq!(volumes(moved).await, ["z"]);
+        let strategy = json!({"spec": {"strategy": {"$retainKeys": ["type"], "type": "Recreate"}}});
+        let patched = world.patch("strategic-merge", &path, strategy).await.json();
+        assert_eq!(patched["spec"]["strategy"], json!({"type": "Recreate"}));
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn a_write_that_changes_nothing_makes_no_revision() {
+    rule(async |world| {
+        let made = world.map("a").await;
+        let path = format!("{MAPS}/a");
+        assert_eq!(world.works("PUT", &path, made.clone()).await, made);
+        assert_eq!(world.patch("merge", &path, json!({"data": {"a": "b"}})).await.json(), made);
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn the_name_and_namespace_of_a_body_are_those_of_its_path() {
+    rule(async |world| {
+        world.map("a").await;
+        world.refused(400, "PUT", &format!("{MAPS}/a"), json!({"metadata": {"name": "b"}})).await;
+        world.refused(400, "POST", MAPS, json!({"metadata": {"name": "c", "namespace": "default"}})).await;
+        world
+            .refused(400, "POST", MAPS, json!({"kind": "Secret", "apiVersion": "v1", "metadata": {"name": "c"}}))
+            .await;
+        world.refused(405, "POST", "/api/v1/configmaps", json!({"metadata": {"name": "c"}})).await;
+    })
+    .await;
+}

@@ -51,7 +51,7 @@ pub async fn of_volumes(root: &Path) -> anyhow::Result<Vec<String>> {
     }
     let mut folders = vec![root.join("pool/volumes")];
     for node in entries(&root.join("nodes"))? {
-        folders.push(node.join("plugins"));
+        folders.extend([node.join("plugins"), node.join("pool/volumes")]);
         let pods = entries(&node.join("pods"))?;
         found.extend(pods.iter().map(|pod| format!("pod directory {}", pod.display())));
     }

@@ -2,12 +2,19 @@
 
 use serde_json::{Value, json};
 
-/// The name of our driver.
+/// The driver whose pool all nodes see.
 pub const DRIVER: &str = "shared.csi.stowage.dev";
+/// The driver whose pools belong to one node each.
+pub const LOCAL_DRIVER: &str = "local.csi.stowage.dev";
 /// A class whose volumes are made at once.
 pub const IMMEDIATE: &str = "immediate";
 /// A class whose volumes are made when a pod needs them.
 pub const WAITING: &str = "waiting";
+
+/// A class of the local driver whose volumes are made at once, by any node.
+pub const LOCAL_IMMEDIATE: &str = "local-immediate";
+/// A class of the local driver whose volumes are made on the node of their pod.
+pub const LOCAL_WAITING: &str = "local-waiting";
 
 /// What the cluster knows about a driver.
 pub fn csi_driver(name: &str, attach_required: bool) -> Value {

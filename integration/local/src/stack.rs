@@ -19,7 +19,7 @@ use tokio::time::{Instant, sleep};
 
 use crate::api::{Api, PATIENCE};
 use crate::binaries;
-use crate::objects::{self, DRIVER, IMMEDIATE, WAITING};
+use crate::objects::{self, DRIVER, IMMEDIATE, LOCAL_DRIVER, LOCAL_IMMEDIATE, LOCAL_WAITING, WAITING};
 use crate::process::Process;
 
 /// The nodes of a stack.
@@ -55,6 +55,8 @@ pub enum Service {
     Attacher,
     Scheduler,
     NodeDriver(&'static str),
+    LocalDriver(&'static str),
+    LocalProvisioner(&'static str),
     Registrar(&'static str),
     VolumeManager(&'static str),
 }
@@ -82,12 +84,22 @@ impl Service {
         vec![Self::Apiserver, Self::Driver, Self::PvController, Self::Provisioner]
     }
 
+    /// The local driver on every node, each with a provisioner of its own.
+    pub fn local() -> Vec<Self> {
+        let mut all = vec![Self::Apiserver, Self::PvController, Self::AttachDetachController, Self::Scheduler];
+        for node in NODES {
+            all.extend([Self::LocalDriver(node), Self::LocalProvisioner(node)]);
+            all.extend([Self::Registrar(node), Self::VolumeManager(node)]);
+        }
+        all
+    }
+
     fn binary(self) -> &'static str {
         match self {
             Self::Apiserver => "apiserver",
-            Self::Driver | Self::NodeDriver(_) => "node-plugin",
+            Self::Driver | Self::NodeDriver(_) | Self::LocalDriver(_) => "node-plugin",
             Self::PvController => "pv-controller",
-            Self::Provisioner => "provisioner",
+            Self::Provisioner | Self::LocalProvisioner(_) => "provisioner",
             Self::AttachDetachController => "attach-detach-controller",
             Self::Attacher => "attacher",
             Self::Scheduler => "scheduler",
@@ -123,6 +135,21 @@ impl Service {
                 "--mode=node".to_owned(),
                 format!("--target-root={}", place.node(node).display()),
             ],
+            Self::LocalDriver(node) => vec![
+                format!("--endpoint=unix://{}", place.node_socket(node).display()),
+                format!("--nodeid={node}"),
+                format!("--pool=default={}", place.node_pool(node).display()),
+                "--driver=local".to_owned(),
+                format!("--target-root={}", place.node(node).display()),
+            ],
+            Self::LocalProvisioner(node) => vec![
+                kubeconfig,
+                format!("--csi-address={}", place.node_socket(node).display()),
+                "--node-deployment".to_owned(),
+                format!("--node-name={node}"),
+                // Nobody waits 20 seconds in a test for a claim that binds at once.
+                "--node-deployment-base-delay=100ms".to_owned(),
+            ],
             Self::Registrar(node) => vec![
                 format!("--csi-address={}", place.node_socket(node).display()),
                 format!("--kubelet-registration-path={}", place.node_socket(node).display()),
@@ -139,9 +166,11 @@ impl fmt::Display for Service {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Driver => f.write_str("node-plugin-controller"),
-            Self::NodeDriver(node) | Self::Registrar(node) | Self::VolumeManager(node) => {
-                write!(f, "{}-{node}", self.binary())
-            }
+            Self::NodeDriver(node)
+            | Self::LocalDriver(node)
+            | Self::LocalProvisioner(node)
+            | Self::Registrar(node)
+            | Self::VolumeManager(node) => write!(f, "{}-{node}", self.binary()),
             _ => f.write_str(self.binary()),
         }
     }
@@ -162,6 +191,7 @@ impl Place {
         let place = Self { root: root.to_owned(), port: free_port()? };
         let mut folders = vec![place.logs(), place.pool()];
         folders.extend(NODES.map(|node| place.registry(node)));
+        folders.extend(NODES.map(|node| place.node_pool(node)));
         for folder in folders {
             fs::create_dir_all(&folder).with_context(|| format!("cannot create {}", folder.display()))?;
         }
@@ -188,6 +218,11 @@ impl Place {
     /// What a kubelet would call its root directory.
     pub fn node(&self, node: &str) -> PathBuf {
         self.root.join("nodes").join(node)
+    }
+
+    /// The pool that only this node sees.
+    pub fn node_pool(&self, node: &str) -> PathBuf {
+        self.node(node).join("pool")
     }
 
     fn node_socket(&self, node: &str) -> PathBuf {
@@ -217,6 +252,9 @@ impl Stack {
         api.create(kinds::CSI_DRIVER, objects::csi_driver(DRIVER, true)).await?;
         api.create(kinds::STORAGE_CLASS, objects::class(IMMEDIATE, DRIVER, "Immediate")).await?;
         api.create(kinds::STORAGE_CLASS, objects::class(WAITING, DRIVER, "WaitForFirstConsumer")).await?;
+        api.create(kinds::CSI_DRIVER, objects::csi_driver(LOCAL_DRIVER, false)).await?;
+        api.create(kinds::STORAGE_CLASS, objects::class(LOCAL_IMMEDIATE, LOCAL_DRIVER, "Immediate")).await?;
+        api.create(kinds::STORAGE_CLASS, objects::class(LOCAL_WAITING, LOCAL_DRIVER, "WaitForFirstConsumer")).await?;
         let mut stack = Self { place, api, processes };
         for service in services.iter().filter(|service| **service != Service::Apiserver) {
             stack.launch(*service)?;
@@ -224,7 +262,7 @@ impl Stack {
         for service in services {
             if let Service::VolumeManager(node) = service {
                 stack.api.until(kinds::NODE, node, |node| is_ready(node?), "to be ready").await?;
-                stack.api.until(kinds::CSI_NODE, node, |node| has_driver(node?), "to know the driver").await?;
+                stack.api.until(kinds::CSI_NODE, node, |node| has_driver(node?), "to know a driver").await?;
             }
         }
         Ok(stack)
@@ -331,5 +369,5 @@ fn is_ready(node: &Value) -> Option<()> {
 }
 
 fn has_driver(node: &Value) -> Option<()> {
-    node["spec"]["drivers"].as_array()?.iter().any(|driver| driver["name"] == DRIVER).then_some(())
+    (!node["spec"]["drivers"].as_array()?.is_empty()).then_some(())
 }

@@ -12,6 +12,7 @@ use std::time::{Duration, Instant};
 use futures::FutureExt;
 use futures::future::BoxFuture;
 use pv_controller::disk::Disk;
+use pv_controller::nfs::Export;
 use pv_controller::options::{Eraser, Recycling};
 use serde_json::{Value, json};
 
@@ -42,19 +43,22 @@ enum Kind {
     ReleasedDelete,
     /// A volume that the service erases.
     RecyclePlugin,
+    /// A volume of another machine that the service erases.
+    RecycleNfs,
     /// A volume that a pod erases.
     RecyclePod,
     /// A claim made for a pod.
     Ephemeral,
 }
 
-const LIVES: [Kind; 8] = [
+const LIVES: [Kind; 9] = [
     Kind::Static,
     Kind::PreBound,
     Kind::Named,
     Kind::Dynamic,
     Kind::ReleasedDelete,
     Kind::RecyclePlugin,
+    Kind::RecycleNfs,
     Kind::RecyclePod,
     Kind::Ephemeral,
 ];
@@ -73,6 +77,11 @@ impl Disk for Files {
 
     fn remove<'a>(&'a self, directory: &'a Path) -> BoxFuture<'a, io::Result<()>> {
         self.remove_each(directory).boxed()
+    }
+
+    fn erase_export<'a>(&'a self, export: &'a Export) -> BoxFuture<'a, io::Result<()>> {
+        assert_eq!((export.volume.as_str(), export.server.as_str()), ("v", "server.example"));
+        self.remove_each(&export.path).boxed()
     }
 }
 
@@ -95,7 +104,7 @@ impl Files {
 fn volume(kind: Kind) -> Value {
     let policy = match kind {
         Kind::ReleasedDelete => "Delete",
-        Kind::RecyclePlugin | Kind::RecyclePod => "Recycle",
+        Kind::RecyclePlugin | Kind::RecycleNfs | Kind::RecyclePod => "Recycle",
         _ => "Retain",
     };
     let mut volume = json!({
@@ -107,6 +116,10 @@ fn volume(kind: Kind) -> Value {
             "hostPath": { "path": PATH },
         },
     });
+    if kind == Kind::RecycleNfs {
+        volume["spec"]["hostPath"] = Value::Null;
+        volume["spec"]["nfs"] = json!({ "server": "server.example", "path": PATH });
+    }
     if kind == Kind::PreBound {
         volume["spec"]["claimRef"] = json!({ "namespace": "default", "name": "c" });
     }
@@ -288,7 +301,7 @@ async fn story(world: &World, kind: Kind, fault: Option<Fault>, wrong: &mut Vec<
     let over = || match kind {
         Kind::Static | Kind::PreBound | Kind::Named | Kind::Ephemeral => phase() == Some(VolumePhase::Released),
         Kind::Dynamic | Kind::ReleasedDelete => admin.list_raw(kinds::VOLUME).is_empty(),
-        Kind::RecyclePlugin | Kind::RecyclePod => {
+        Kind::RecyclePlugin | Kind::RecycleNfs | Kind::RecyclePod => {
             let volume: Option<Volume> = admin.get(&Key::cluster(volume_name));
             let pods = admin.list_raw(kinds::POD);
             phase() == Some(VolumePhase::Available)
@@ -298,7 +311,7 @@ async fn story(world: &World, kind: Kind, fault: Option<Fault>, wrong: &mut Vec<
     };
     until("the end of the life", &mut || gone() && over()).await?;
     world.settle().await;
-    let erased = matches!(kind, Kind::ReleasedDelete | Kind::RecyclePlugin);
+    let erased = matches!(kind, Kind::ReleasedDelete | Kind::RecyclePlugin | Kind::RecycleNfs);
     let left = files.lock().unwrap().len();
     if erased != (left == 0) {
         wrong.push(format!("{left} files are left"));

@@ -1,5 +1,6 @@
 use std::net::SocketAddr;
 use std::path::PathBuf;
+use std::time::Duration;
 
 use anyhow::Context as _;
 use clap::Parser;
@@ -38,6 +39,9 @@ pub struct Args {
     /// Most requests that change something, at a time; more are answered with 429.
     #[arg(long, default_value_t = Limits::default().mutating)]
     pub max_mutating_requests_inflight: usize,
+    /// How long an event stays after it was last written, such as 1h0m0s.
+    #[arg(long, default_value = "1h0m0s", value_name = "DURATION", value_parser = duration)]
+    pub event_ttl: Duration,
     /// What to log: error, warn, info, debug, trace, or a filter such as stowage_apiserver=debug.
     #[arg(long, default_value = "info")]
     pub log: String,
@@ -63,9 +67,15 @@ impl Args {
             client_ca_file: self.client_ca_file,
             authorization: self.authorization_mode,
             limits,
+            event_ttl: Some(self.event_ttl),
         };
         let Self { listen, data_dir, kubeconfig_out, .. } = self;
         bind_with(Options { listen, data_dir, kubeconfig_out }, access).await?.run(stop).await?;
         Ok(())
     }
+}
+
+fn duration(text: &str) -> Result<Duration, String> {
+    let parsed = text.parse::<jiff::SignedDuration>().map_err(|error| error.to_string())?;
+    Duration::try_from(parsed).map_err(|_| "a duration before its own beginning".to_owned())
 }

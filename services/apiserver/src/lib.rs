@@ -6,7 +6,9 @@
 #![forbid(unsafe_code)]
 
 mod args;
+mod health;
 mod run;
 
 pub use args::Args;
+pub use health::Healthcheck;
 pub use run::{Access, Authorization, Bound, Error, Options, bind, bind_with, run};

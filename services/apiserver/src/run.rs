@@ -2,6 +2,7 @@ use std::future::Future;
 use std::io;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use tokio::net::TcpListener;
 
@@ -22,6 +23,8 @@ pub struct Access {
     pub client_ca_file: Option<PathBuf>,
     pub authorization: Authorization,
     pub limits: Limits,
+    /// How long an event stays after it was last written; an hour where nothing is said.
+    pub event_ttl: Option<Duration>,
 }
 
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, clap::ValueEnum)]
@@ -79,6 +82,9 @@ pub async fn bind_with(options: Options, access: Access) -> Result<Bound, Error>
         Some(directory) => Server::open(directory, settings)?,
         None => Server::in_memory(settings),
     };
+    if let Some(duration) = access.event_ttl {
+        server.keep_events_for(duration);
+    }
     let addresses = [options.listen.ip()];
     let mut identity = match &options.data_dir {
         Some(directory) => Identity::load_or_create(directory, &addresses)?,

@@ -54,7 +54,7 @@ impl Case {
             Source::Inline(spec) => spec,
             _ => return None,
         };
-        spec.csi.as_ref()?.controller_publish_secret_ref.clone()
+        spec.csi.as_ref()?.controller_publish_secret_ref.as_deref().cloned()
     }
 
     /// The call that attaches, without its secrets.

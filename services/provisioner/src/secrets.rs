@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use stowage_model::Annotations;
 use stowage_model::claim::Claim;
 
 use crate::intent::{SecretRef, SecretRefs};
@@ -76,7 +77,7 @@ pub struct Subject<'a> {
     pub volume: &'a str,
     pub claim: &'a str,
     pub namespace: &'a str,
-    pub annotations: &'a BTreeMap<String, String>,
+    pub annotations: &'a Annotations,
 }
 
 impl<'a> Subject<'a> {
@@ -145,7 +146,7 @@ fn expand_name(key: &'static str, template: &str, subject: Subject<'_>) -> Resul
         "pvc.namespace" => Some(subject.namespace.to_owned()),
         _ => {
             let annotation = token.strip_prefix("pvc.annotations['")?.strip_suffix("']")?;
-            subject.annotations.get(annotation).cloned()
+            subject.annotations.get(annotation).map(str::to_owned)
         }
     })?;
     let valid = value.len() <= 253 && value.split('.').all(is_label);
@@ -193,7 +194,7 @@ mod tests {
     use super::*;
 
     fn resolved(parameters: &[(&str, &str)]) -> Result<SecretRefs, Error> {
-        let annotations = BTreeMap::from([("team/secret".to_owned(), "blue".to_owned())]);
+        let annotations = Annotations::from_iter([("team/secret".to_owned(), "blue".to_owned())]);
         let subject = Subject { volume: "pvc-u1", claim: "db", namespace: "shop", annotations: &annotations };
         let parameters = parameters.iter().map(|(key, value)| ((*key).into(), (*value).into())).collect();
         resolve(&parameters, subject)

@@ -2,7 +2,7 @@
 
 use futures::future::join_all;
 use serde_json::{Value, json};
-use tokio::sync::oneshot;
+use tokio_util::task::AbortOnDropHandle;
 
 use stowage_model::object::{Key, ObjectId, Projection, kinds};
 use stowage_model::{Claim, Pod, Volume};
@@ -55,9 +55,6 @@ impl Binder {
                     self.metrics.retroactive_class_errors.inc();
                 }
             }
-            (ClaimAction::AskProvisioner { provisioner, .. }, None) => {
-                self.metrics.start(key, provisioner, "provision", now);
-            }
             (ClaimAction::Make { .. }, Some(Error::Write(error))) if !error.is_stale() => {
                 self.metrics.fail(&key);
                 let note = Note::warning("ProvisioningFailed", format!("cannot save the volume: {error}"));
@@ -102,9 +99,6 @@ impl Binder {
         let deletes = work.policy == stowage_model::phase::ReclaimPolicy::Delete;
         let (clock, metrics) = (self.context.clock.clone(), self.metrics.clone());
         let begin = clock.now();
-        if deletes {
-            metrics.start(volume.meta.name.clone(), plugin, "delete", begin);
-        }
         let reclaim = self.reclaimer.clone().reclaim(work.clone());
         self.operations.start(work.clone(), async move {
             let ended = reclaim.await;
@@ -210,17 +204,17 @@ impl Binder {
     /// Sends writes side by side and waits for all: the first failure is told after the others were answered.
     async fn send(&self, writes: Vec<Write>) -> Result<(), Error> {
         let answers = join_all(writes.into_iter().map(|write| {
-            // On a task of its own, so that encoding and decoding use all cores and not only the engine's.
-            let (sender, receiver) = oneshot::channel();
+            // On a task of its own, so that encoding and decoding use all cores and not only the engine's; it ends with
+            // whoever waits for it.
             let (api, caches) = (self.context.api.clone(), self.caches.clone());
-            self.spawner.spawn(async move {
-                // Nobody listens any more only when the service stops.
-                let _ = sender.send(send(&api, &caches, write).await);
-            });
-            receiver
+            AbortOnDropHandle::new(tokio::spawn(async move { send(&api, &caches, write).await }))
         }));
         for answer in answers.await {
-            answer.map_err(|_| Error::Stopped)??;
+            match answer {
+                Ok(answer) => answer?,
+                Err(ended) if ended.is_panic() => std::panic::resume_unwind(ended.into_panic()),
+                Err(_) => return Err(Error::Stopped),
+            }
         }
         Ok(())
     }

@@ -67,7 +67,7 @@ pub struct Args {
 #[derive(Debug, clap::Args)]
 #[command(next_help_heading = "Recycling")]
 struct RecyclerArgs {
-    /// Who erases volumes: a pod, or this process for hostPath volumes of this machine
+    /// Who erases volumes: a pod, or this process (hostPath of this machine, NFS that it can mount)
     #[arg(long, value_enum, default_value_t)]
     pv_recycler: Eraser,
     /// Least seconds an NFS recycler pod gets

@@ -1,6 +1,6 @@
 //! The loop: what changed, which subjects that concerns, and the engine that decides and applies.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -8,7 +8,8 @@ use jiff::Timestamp;
 use tokio::sync::{Semaphore, watch as signal};
 
 use stowage_model::object::{Key, ObjectId, ObjectRef, Projection, kinds};
-use stowage_model::{AttributesClass, Claim, Pod, StorageClass, Volume};
+use stowage_model::phase::ReclaimPolicy;
+use stowage_model::{AttributesClass, Claim, Pod, StorageClass, Volume, migration};
 use stowage_runtime::backoff::Backoff;
 use stowage_runtime::cache::{Cache, Change};
 use stowage_runtime::engine::{self, Controller, Reserved};
@@ -19,7 +20,7 @@ use stowage_runtime::tasks::{Spawner, Tasks};
 use stowage_runtime::watch::{self, Scope};
 use stowage_runtime::{Context, Stop};
 
-use crate::decide::{Action, ClaimAction, Decision, Source, Subject, VolumeAction, Why};
+use crate::decide::{self, Action, ClaimAction, Decision, Source, Subject, VolumeAction, Waiting, Why};
 use crate::disk::{Disk, LocalDisk};
 use crate::error::Error;
 use crate::metrics::Metrics;
@@ -39,7 +40,6 @@ pub struct Binder {
     pub(crate) metrics: Arc<Metrics>,
     pub(crate) operations: Operations<Work, ()>,
     pub(crate) reclaimer: Reclaimer,
-    pub(crate) spawner: Spawner,
     pub(crate) ephemeral_turns: Option<Semaphore>,
     queue: Queue<Subject>,
     memory: Memory,
@@ -47,6 +47,40 @@ pub struct Binder {
 }
 
 impl Binder {
+    /// Provisioning and deleting are timed from the first decision in favour of them, whoever does the work.
+    fn note_start(&self, subject: &Subject, why: &Why, now: Timestamp) {
+        match (subject, why) {
+            (Subject::Claim(key), Why::Provision | Why::Waiting(Waiting::Provisioner)) => {
+                let claim = self.caches.claims.get(key);
+                let class = claim.map(|claim| claim.class_name().to_owned()).unwrap_or_default();
+                self.metrics.start(key.to_string(), &self.plugin_of_class(&class), "provision", now);
+            }
+            (Subject::Volume(key), Why::ClaimGone | Why::ClaimElsewhere | Why::Reclaim) => {
+                let volume = self.caches.volumes.get(key);
+                let deleted = |volume: &Arc<Volume>| {
+                    volume.spec.reclaim_policy == ReclaimPolicy::Delete && decide::reclaim::is_released(volume)
+                };
+                if let Some(volume) = volume.filter(deleted) {
+                    let plugin = match migration::plugin_of_source(&volume) {
+                        Some(plugin) if plugin == migration::HOST_PATH => plugin.to_owned(),
+                        _ => self.plugin_of_class(volume.class_name()),
+                    };
+                    self.metrics.start(key.name.clone(), &plugin, "delete", now);
+                }
+            }
+            _ => {}
+        }
+    }
+
+    /// The class's provisioner, under the name of the driver that stands for it; never a volume's annotation, which
+    /// could be anything.
+    fn plugin_of_class(&self, class: &str) -> String {
+        let class = self.caches.classes.get(&Key::cluster(class));
+        class
+            .map(|class| migration::driver_of(&class.provisioner).unwrap_or(&class.provisioner).to_owned())
+            .unwrap_or_default()
+    }
+
     pub(crate) fn tell(&self, source: Source, subject: Subject, about: &ObjectRef, note: &Note) {
         self.recorders[&source].record(about, note.clone());
         self.memory.note(subject, source, note.clone());
@@ -65,8 +99,7 @@ pub async fn run_with(context: Context, options: Options, disk: Arc<dyn Disk>) -
     let queue: Queue<Subject> = Queue::new(Backoff::QUEUE);
     let caches = Caches::default();
     let memory = Memory::default();
-    let metrics = Arc::new(Metrics::default());
-    context.metrics.register(|registry| metrics.register(registry, &caches));
+    let metrics = Metrics::of(&context.metrics, &caches);
     let operations = Operations::new(spawner.clone(), Arc::clone(&context.clock), RECLAIM, {
         let queue = queue.clone();
         move |work: &Work| queue.add(Subject::Volume(work.volume.clone()))
@@ -92,15 +125,19 @@ pub async fn run_with(context: Context, options: Options, disk: Arc<dyn Disk>) -
     }
     let ready = context.readiness.handle("pv-controller caches");
     let sources = [Source::Binder, Source::Expander, Source::Ephemeral];
+    let recorders: BTreeMap<Source, Recorder> =
+        sources.map(|source| (source, context.recorder(source.component(), &spawner))).into();
     let binder = Arc::new(Binder {
-        recorders: sources.map(|source| (source, context.recorder(source.component(), &spawner))).into(),
         reclaimer: Reclaimer {
             api: context.api.clone(),
             caches: caches.clone(),
             recycling: options.recycling.clone(),
             disk,
             pods_moved,
+            recorder: recorders[&Source::Binder].clone(),
+            random: context.random.clone(),
         },
+        recorders,
         context: context.clone(),
         caches: caches.clone(),
         ephemeral_turns: options.ephemeral_parallel.map(|turns| Semaphore::new(turns.max(1))),
@@ -108,7 +145,6 @@ pub async fn run_with(context: Context, options: Options, disk: Arc<dyn Disk>) -
         queue: queue.clone(),
         metrics,
         operations,
-        spawner,
         memory,
     });
     let work = async {
@@ -152,6 +188,16 @@ fn subjects(caches: &Caches) -> Vec<Subject> {
 
 fn concerns(pod: &Pod) -> bool {
     pod.ephemeral_volumes().next().is_some() || recycler::task(pod).is_some()
+}
+
+/// Whether two versions of a claim mean the same to the volumes that it names or that refer to it.
+fn is_same_for_volumes(before: &Arc<Claim>, after: &Arc<Claim>) -> bool {
+    // A claim told again because it was unknown for a while is one of the same version.
+    !Arc::ptr_eq(before, after)
+        && before.meta.uid == after.meta.uid
+        && before.meta.is_deleting() == after.meta.is_deleting()
+        && before.spec.volume_name == after.spec.volume_name
+        && before.spec.volume_mode == after.spec.volume_mode
 }
 
 /// Everything that can change a decision adds its subject to the queue; a hang starts with a line missing here.
@@ -230,12 +276,12 @@ impl Wakes {
             self.wake(self.caches.matchmaker.forget(change.key));
         }
         self.queue.add(subject);
-        let versions = || [change.before, change.after].into_iter().flatten();
-        for claim in versions().filter(|claim| claim.names_volume()) {
-            self.queue.add(Subject::Volume(Key::cluster(claim.spec.volume_name.clone())));
-        }
-        for volume in self.caches.matchmaker.claimed_by(change.key) {
-            self.queue.add(Subject::Volume(volume));
+        if !change.before.zip(change.after).is_some_and(|(before, after)| is_same_for_volumes(before, after)) {
+            let versions = [change.before, change.after].into_iter().flatten();
+            let named = versions.filter(|claim| claim.names_volume());
+            let named = named.map(|claim| Key::cluster(claim.spec.volume_name.clone()));
+            let concerned: BTreeSet<Key> = named.chain(self.caches.matchmaker.claimed_by(change.key)).collect();
+            concerned.into_iter().for_each(|volume| self.queue.add(Subject::Volume(volume)));
         }
         if change.before.is_none() || change.after.is_none() {
             for pod in self.caches.pods.by_index(BY_USED_CLAIM, &change.key.to_string()) {
@@ -305,6 +351,7 @@ impl Controller for Binder {
         if let Some(claim) = thought.wake {
             self.queue.add(Subject::Claim(claim));
         }
+        self.note_start(subject, &thought.decision.why, now);
         thought.decision
     }
 
@@ -320,14 +367,18 @@ impl Controller for Binder {
         }
     }
 
-    fn touches(&self, subject: &Subject, actions: &[Action]) -> Vec<ObjectId> {
+    fn subject(subject: &Subject) -> Option<ObjectId> {
         let (kind, key) = match subject {
             Subject::Claim(key) => (kinds::CLAIM, key),
             Subject::Volume(key) => (kinds::VOLUME, key),
             Subject::Pod(key) => (kinds::POD, key),
             Subject::AttributesClass(key) => (kinds::ATTRIBUTES_CLASS, key),
         };
-        let mut touched = vec![ObjectId { kind, key: key.clone() }];
+        Some(ObjectId { kind, key: key.clone() })
+    }
+
+    fn touches(&self, subject: &Subject, actions: &[Action]) -> Vec<ObjectId> {
+        let mut touched: Vec<ObjectId> = Self::subject(subject).into_iter().collect();
         let volume = |name: &str| ObjectId { kind: kinds::VOLUME, key: Key::cluster(name) };
         for action in actions {
             match action {
@@ -338,6 +389,15 @@ impl Controller for Binder {
             }
         }
         touched
+    }
+
+    fn queue_name(subject: &Subject) -> &'static str {
+        match subject {
+            Subject::Claim(_) => "claims",
+            Subject::Volume(_) => "volumes",
+            Subject::Pod(_) => "ephemeral_volume",
+            Subject::AttributesClass(_) => "vacprotection",
+        }
     }
 
     fn keys(&self) -> Vec<Subject> {

@@ -1,4 +1,4 @@
-//! The files of this machine, for hostPath volumes that are erased or deleted without a pod.
+//! The files of this machine, and those it can mount, for volumes that are erased or deleted without a pod.
 
 use std::fs;
 use std::io;
@@ -7,6 +7,8 @@ use std::path::{Component, Path, PathBuf};
 use futures::FutureExt;
 use futures::future::BoxFuture;
 
+use crate::nfs::{Export, Exports};
+
 /// Where files are erased; a port, so that a test can stop it anywhere.
 pub trait Disk: Send + Sync + 'static {
     /// Removes everything in the directory, not the directory.
@@ -14,6 +16,9 @@ pub trait Disk: Send + Sync + 'static {
 
     /// Removes the directory with everything in it; one that is not there is success.
     fn remove<'a>(&'a self, directory: &'a Path) -> BoxFuture<'a, io::Result<()>>;
+
+    /// Removes everything in a directory that is exported over NFS, not the directory.
+    fn erase_export<'a>(&'a self, export: &'a Export) -> BoxFuture<'a, io::Result<()>>;
 }
 
 /// The real disk.
@@ -45,9 +50,13 @@ impl Disk for LocalDisk {
         }
         .boxed()
     }
+
+    fn erase_export<'a>(&'a self, export: &'a Export) -> BoxFuture<'a, io::Result<()>> {
+        async move { Exports::default().erase(export).await }.boxed()
+    }
 }
 
-async fn run(work: impl FnOnce() -> io::Result<()> + Send + 'static) -> io::Result<()> {
+pub(crate) async fn run(work: impl FnOnce() -> io::Result<()> + Send + 'static) -> io::Result<()> {
     tokio::task::spawn_blocking(work).await.map_err(io::Error::other)?
 }
 
@@ -55,7 +64,7 @@ fn refuse(path: &Path, why: &str) -> io::Error {
     io::Error::new(io::ErrorKind::InvalidInput, format!("{}: {why}", path.display()))
 }
 
-fn checked(path: &Path) -> io::Result<PathBuf> {
+pub(crate) fn checked(path: &Path) -> io::Result<PathBuf> {
     let plain = path.components().all(|part| matches!(part, Component::RootDir | Component::Normal(_)));
     if !path.is_absolute() || !plain || path.parent().is_none() {
         return Err(refuse(path, "a volume's path must be absolute, without dots, and not the root"));
@@ -69,7 +78,7 @@ fn is_plain_directory(path: &Path) -> io::Result<()> {
 }
 
 /// Links are removed, never followed. Begun again after a crash it removes what is left.
-fn erase(directory: &Path) -> io::Result<()> {
+pub(crate) fn erase(directory: &Path) -> io::Result<()> {
     is_plain_directory(directory)?;
     for entry in fs::read_dir(directory)? {
         let entry = entry?;

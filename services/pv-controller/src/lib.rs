@@ -16,6 +16,7 @@ pub mod error;
 pub mod matchmaker;
 pub mod metrics;
 pub mod mind;
+pub mod nfs;
 pub mod options;
 pub mod recycler;
 pub mod snapshot;

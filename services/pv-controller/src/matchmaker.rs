@@ -63,11 +63,18 @@ impl Matchmaker {
         state.offer(&key.name, None)
     }
 
-    /// What the claim can choose from.
-    pub fn choice(&self, claim: &Claim, place: Place<'_>, may_take: impl Fn(&Volume) -> bool) -> Choice {
+    /// What the claim can choose from, and if that is nothing and somebody wants to know, why.
+    pub fn choice(
+        &self,
+        claim: &Claim,
+        place: Place<'_>,
+        explained: bool,
+        may_take: impl Fn(&Volume) -> bool,
+    ) -> Choice {
         let state = self.lock();
         let candidates = state.index.candidates(claim, place, may_take);
-        let misfits = if candidates.is_empty() { state.index.explain(claim, place) } else { Misfits::default() };
+        let misfits =
+            if explained && candidates.is_empty() { state.index.explain(claim, place) } else { Misfits::default() };
         Choice { candidates, misfits, version: state.version }
     }
 

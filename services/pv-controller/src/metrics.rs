@@ -1,7 +1,7 @@
 //! Numbers under upstream's names and labels.
 
 use std::collections::BTreeMap;
-use std::sync::Mutex;
+use std::sync::{Arc, Mutex};
 
 use jiff::Timestamp;
 use prometheus_client::collector::Collector;
@@ -47,6 +47,8 @@ pub struct Metrics {
     pub ephemeral_failures: Counter,
     /// When the first attempt at an operation was made: claims by namespace and name, volumes by name.
     started: Mutex<BTreeMap<String, (Operation, Timestamp)>>,
+    /// What is counted when somebody asks; a service that is started again has new ones.
+    counted: Arc<Mutex<Option<Caches>>>,
 }
 
 fn histogram() -> Histogram {
@@ -65,12 +67,20 @@ impl Default for Metrics {
             ephemeral_created: Counter::default(),
             ephemeral_failures: Counter::default(),
             started: Mutex::default(),
+            counted: Arc::default(),
         }
     }
 }
 
 impl Metrics {
-    pub fn register(&self, registry: &mut Registry, caches: &Caches) {
+    /// The numbers of this process, registered once however often the service is started in it.
+    pub fn of(all: &stowage_runtime::metrics::Metrics, caches: &Caches) -> Arc<Self> {
+        let metrics: Arc<Self> = all.own(|metrics: &Arc<Self>, registry| metrics.register(registry));
+        *metrics.counted.lock().expect("no code panics while holding the caches") = Some(caches.clone());
+        metrics
+    }
+
+    fn register(&self, registry: &mut Registry) {
         registry.register(
             "volume_operation_total_seconds",
             "Time from the first attempt at provisioning or deleting a volume to its end",
@@ -99,7 +109,7 @@ impl Metrics {
             "Failed attempts to create claims for pods",
             self.ephemeral_failures.clone(),
         );
-        registry.register_collector(Box::new(Counts(caches.clone())));
+        registry.register_collector(Box::new(Counts(Arc::clone(&self.counted))));
     }
 
     fn started(&self) -> std::sync::MutexGuard<'_, BTreeMap<String, (Operation, Timestamp)>> {
@@ -149,7 +159,7 @@ impl Metrics {
 
 /// How many volumes and claims there are, counted when asked.
 #[derive(Clone)]
-struct Counts(Caches);
+struct Counts(Arc<Mutex<Option<Caches>>>);
 
 impl std::fmt::Debug for Counts {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
@@ -162,8 +172,10 @@ type Labels = Vec<(&'static str, String)>;
 impl Counts {
     fn count(&self) -> BTreeMap<(&'static str, Labels), i64> {
         let mut counts: BTreeMap<(&'static str, Labels), i64> = BTreeMap::new();
+        let caches = self.0.lock().expect("no code panics while holding the caches").clone();
+        let Some(caches) = caches else { return counts };
         let mut add = |name, labels| *counts.entry((name, labels)).or_default() += 1;
-        for volume in self.0.volumes.list() {
+        for volume in caches.volumes.list() {
             let plugin = match (&volume.spec.csi, migration::plugin_of_source(&volume)) {
                 (Some(csi), _) => format!("kubernetes.io/csi:{}", csi.driver),
                 (None, plugin) => plugin.unwrap_or("N/A").to_owned(),
@@ -174,7 +186,7 @@ impl Counts {
             let name = if bound { "pv_collector_bound_pv_count" } else { "pv_collector_unbound_pv_count" };
             add(name, vec![("storage_class", volume.spec.storage_class_name.clone())]);
         }
-        for claim in self.0.claims.list() {
+        for claim in caches.claims.list() {
             let bound = claim.status.phase == ClaimPhase::Bound;
             let name = if bound { "pv_collector_bound_pvc_count" } else { "pv_collector_unbound_pvc_count" };
             add(
@@ -238,9 +250,9 @@ mod tests {
             }))
             .unwrap(),
         );
-        let metrics = Metrics::default();
         let all = stowage_runtime::metrics::Metrics::default();
-        all.register(|registry| metrics.register(registry, &caches));
+        Metrics::of(&all, &Caches::default());
+        let metrics = Metrics::of(&all, &caches);
         let at = |second| Timestamp::from_second(second).unwrap();
         metrics.start("n/c".into(), "d", "provision", at(0));
         metrics.start("n/c".into(), "d", "provision", at(5));
@@ -263,5 +275,10 @@ mod tests {
         ] {
             assert!(text.lines().any(|found| found == line), "no line {line:?} in\n{text}");
         }
+        assert_eq!(
+            text.matches("# TYPE retroactive_storageclass ").count(),
+            1,
+            "started twice, registered once\n{text}"
+        );
     }
 }

@@ -78,7 +78,7 @@ pub enum Eraser {
     /// A pod, on any node: as upstream does it.
     #[default]
     Pod,
-    /// This process, for hostPath volumes of this machine.
+    /// This process: hostPath volumes of this machine, NFS exports that it can mount.
     Plugin,
 }
 

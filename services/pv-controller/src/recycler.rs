@@ -4,17 +4,22 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use serde_json::{Value, json};
-use tokio::sync::watch;
+use tokio::sync::watch as signal;
 
-use stowage_model::object::{Key, ObjectId, kinds};
+use stowage_model::event::EventType;
+use stowage_model::object::{Key, ObjectId, Projection, kinds};
 use stowage_model::phase::{PodPhase, ReclaimPolicy};
-use stowage_model::{Pod, Volume, names};
+use stowage_model::{Event, Pod, Volume, names};
 use stowage_runtime::api::{self, Api, Deletion, Target};
 use stowage_runtime::cache::Cache;
+use stowage_runtime::events::{Note, Recorder, Severity};
 use stowage_runtime::operation::{Ended, Failure};
+use stowage_runtime::random::Random;
+use stowage_runtime::watch::{self, Scope};
 
 use crate::decide::volume::has_lost_its_claim;
 use crate::disk::Disk;
+use crate::nfs::Export;
 use crate::options::{Eraser, Recipe, Recycling};
 use crate::snapshot::{Caches, Work};
 
@@ -38,7 +43,10 @@ pub struct Reclaimer {
     pub recycling: Recycling,
     pub disk: Arc<dyn Disk>,
     /// Moves whenever a recycler pod does.
-    pub pods_moved: watch::Receiver<u64>,
+    pub pods_moved: signal::Receiver<u64>,
+    /// Tells people about the volume what is told about its recycler pod.
+    pub recorder: Recorder,
+    pub random: Random,
 }
 
 #[derive(Debug, thiserror::Error)]
@@ -49,7 +57,7 @@ enum Error {
     Erase(#[from] std::io::Error),
     #[error("the volume is not released any more")]
     NotReleased,
-    #[error("volume {0} has no spec.{1}.path")]
+    #[error("volume {0} has no spec.{1}")]
     FindPath(String, &'static str),
     #[error("recycler pod {pod} ended as {phase}: {reason}")]
     Pod { pod: Key, phase: PodPhase, reason: String },
@@ -81,6 +89,9 @@ impl Reclaimer {
             (_, Eraser::Plugin) if volume.spec.other_source == Some("hostPath") => {
                 Ok(self.disk.erase(&host_path(&raw, work)?).await?)
             }
+            (_, Eraser::Plugin) if volume.spec.other_source == Some("nfs") => {
+                Ok(self.disk.erase_export(&export(&raw, work)?).await?)
+            }
             (_, Eraser::Plugin) => Err(Error::NeedsPod(volume.spec.other_source.unwrap_or_default())),
             (_, Eraser::Pod) => self.run_pod(&raw, &volume, work).await,
         }
@@ -93,7 +104,7 @@ impl Reclaimer {
         let text = |field: &str| body["metadata"][field].as_str().unwrap_or_default().to_owned();
         let key = Key::namespaced(text("namespace"), text("name"));
         let pods = self.caches.pods.clone();
-        loop {
+        let uid = loop {
             let found = match self.api.create(&pods, body.clone()).await {
                 Ok(made) => made,
                 Err(error) if error.is_already_exists() => match pods.get(&key) {
@@ -104,13 +115,19 @@ impl Reclaimer {
             };
             let ours = task(&found) == Some((work.volume.name.as_str(), work.claim.as_str()));
             if ours && !found.meta.is_deleting() {
-                break;
+                break found.meta.uid.clone();
             }
             // Of an earlier time: it must be gone before another can have the name.
             self.api.delete(&pods, &Target::any_version(&found.meta), Deletion::default()).await?;
             self.until(&pods, &key, |pod| pod.is_none_or(|pod| pod.meta.uid != found.meta.uid)).await;
+        };
+        let relay = Relay::new(self, &key, &uid, volume);
+        tokio::select! {
+            biased;
+            () = self.until(&pods, &key, |pod| pod.is_none_or(|pod| pod.is_terminal() || pod.meta.is_deleting())) => {}
+            () = relay.follow() => {}
         }
-        self.until(&pods, &key, |pod| pod.is_none_or(|pod| pod.is_terminal() || pod.meta.is_deleting())).await;
+        relay.finish().await;
         let ended = pods.get(&key);
         if let Some(ended) = &ended {
             self.api.delete(&pods, &Target::any_version(&ended.meta), Deletion::default()).await?;
@@ -135,9 +152,68 @@ impl Reclaimer {
     }
 }
 
+/// Passes on what is told about the recycler pod, which nobody looks for, to the volume that it erases.
+struct Relay {
+    api: Api,
+    random: Random,
+    namespace: String,
+    selector: String,
+    events: Cache<Event>,
+}
+
+impl Relay {
+    fn new(reclaimer: &Reclaimer, pod: &Key, uid: &str, volume: &Volume) -> Self {
+        let events = Cache::new();
+        let (recorder, about) = (reclaimer.recorder.clone(), volume.reference());
+        events.on_change(move |change: &stowage_runtime::cache::Change<'_, Event>| {
+            let Some(event) = change.after else { return };
+            let severity = match event.event_type {
+                EventType::Warning => Severity::Warning,
+                EventType::Normal | EventType::Unknown => Severity::Normal,
+            };
+            let message = format!("Recycler pod: {}", event.message);
+            recorder.record(&about, Note { severity, reason: "RecyclerPod", message });
+        });
+        Self {
+            api: reclaimer.api.clone(),
+            random: reclaimer.random.clone(),
+            namespace: pod.namespace.clone(),
+            selector: format!("involvedObject.name={},involvedObject.uid={uid}", pod.name),
+            events,
+        }
+    }
+
+    async fn follow(&self) {
+        let scope = Scope { namespace: self.namespace.clone(), field_selector: self.selector.clone(), ..Scope::all() };
+        watch::feed(self.api.clone(), self.events.clone(), scope, self.random.clone()).await;
+    }
+
+    /// What was told just before the pod ended may not have reached us yet.
+    async fn finish(&self) {
+        let query = format!("fieldSelector={}", self.selector.replace('=', "%3D").replace(',', "%2C"));
+        match self.api.list::<Event>(&self.namespace, &query).await {
+            Ok(events) => events.into_iter().for_each(|event| _ = self.events.observe(event)),
+            Err(error) => tracing::debug!(%error, "events of the recycler pod cannot be read"),
+        }
+    }
+}
+
 fn host_path(raw: &Value, work: &Work) -> Result<PathBuf, Error> {
     let path = raw["spec"]["hostPath"]["path"].as_str();
-    path.map(PathBuf::from).ok_or_else(|| Error::FindPath(work.volume.name.clone(), "hostPath"))
+    path.map(PathBuf::from).ok_or_else(|| Error::FindPath(work.volume.name.clone(), "hostPath.path"))
+}
+
+fn export(raw: &Value, work: &Work) -> Result<Export, Error> {
+    let source = &raw["spec"]["nfs"];
+    let text = |field: &str, name: &'static str| {
+        let found = source[field].as_str().filter(|text| !text.is_empty());
+        found.ok_or_else(|| Error::FindPath(work.volume.name.clone(), name))
+    };
+    Ok(Export {
+        volume: work.volume.name.clone(),
+        server: text("server", "nfs.server")?.to_owned(),
+        path: text("path", "nfs.path")?.into(),
+    })
 }
 
 /// The recycler pod: the template, with the volume to erase in it.

@@ -11,6 +11,7 @@ use stowage_runtime::engine::Reserved;
 use stowage_runtime::events::Note;
 use stowage_runtime::operation::{Record, State};
 
+use crate::decide::provision::provisioner_of;
 use crate::matchmaker::{Choice, Matchmaker};
 use crate::options::Rules;
 use crate::recycler;
@@ -172,8 +173,11 @@ impl Caches {
         } else {
             let delayed = delays_binding(&claim, class.as_deref()).unwrap_or(true);
             let place = if delayed { Place::Undecided } else { Place::Anywhere };
-            self.matchmaker.choice(&claim, place, |volume| {
-                !reserved.contains(&volume.id()) && matches!(self.volumes.view(&volume.key()), View::Known(_))
+            // Where somebody makes volumes, none has to fit, and nobody asks why.
+            let explained = class.as_ref().is_none_or(|class| provisioner_of(class).is_none());
+            self.matchmaker.choice(&claim, place, explained, |volume| {
+                !reserved.has(Volume::KIND, "", &volume.meta.name)
+                    && matches!(self.volumes.view(&volume.key()), View::Known(_))
             })
         };
         let default_class = if claim.has_class() {

@@ -69,8 +69,10 @@ impl Args {
         let address = self.address()?;
         let options = self.options()?;
         // The context asks for a client, but nothing here talks to an API server: this one leads nowhere.
-        let nowhere = kube::Client::try_from(kube::Config::new(http::Uri::from_static("http://127.0.0.1:1")))?;
-        let context = Context::real(nowhere, Arc::new(UnixConnector), "registrar");
+        let mut nowhere = kube::Config::new(http::Uri::from_static("http://127.0.0.1:1"));
+        // Those of the system are looked for otherwise, and an image from scratch has none.
+        nowhere.root_cert = Some(Vec::new());
+        let context = Context::real(kube::Client::try_from(nowhere)?, Arc::new(UnixConnector), "registrar");
         context.metrics.started(context.clock.now());
         let check = options.health.check(Arc::clone(&context.csi), options.timeout);
         let admin = async {

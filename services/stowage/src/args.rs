@@ -5,9 +5,10 @@ use std::process::ExitCode;
 use clap::{Parser, Subcommand};
 
 use stowage_csi::Endpoint;
-use stowage_runtime::args::LogArgs;
+use stowage_runtime::args::{ClientArgs, LogArgs};
+use stowage_runtime::duration::GoDuration;
 
-use crate::{check, clean, demo, up};
+use crate::{certificates, check, clean, demo, drain, setup, up};
 
 /// The Kubernetes storage control plane on one machine
 #[derive(Debug, Parser)]
@@ -27,6 +28,12 @@ enum Command {
     Check,
     /// Remove the mounts, loop devices and sockets that a killed run left
     Clean(Clean),
+    /// Delete the pods of nodes and wait until nothing is mounted there
+    Drain(Drain),
+    /// Wait for an API server, create a driver's objects and hand out the kubeconfig
+    Setup(Setup),
+    /// Make the certificates, keys and token that a kube-apiserver needs, and a kubeconfig for it
+    Certificates(Certificates),
 }
 
 /// Options of `stowage up`.
@@ -72,6 +79,65 @@ pub struct Clean {
     pub root: PathBuf,
 }
 
+/// Options of `stowage drain`.
+#[derive(Debug, clap::Args)]
+pub struct Drain {
+    /// Names of the nodes; all of them if none is named
+    #[arg(value_name = "NODE")]
+    pub nodes: Vec<String>,
+    /// Wait for SIGTERM first: for a container that a stack stops before all others
+    #[arg(long)]
+    pub at_shutdown: bool,
+    /// How long the nodes may take
+    #[arg(long, value_name = "DURATION", default_value = "1m")]
+    pub timeout: GoDuration,
+    #[command(flatten)]
+    pub client: ClientArgs,
+    #[command(flatten)]
+    pub log: LogArgs,
+}
+
+/// Options of `stowage setup`.
+#[derive(Debug, clap::Args)]
+pub struct Setup {
+    /// Files with CSIDriver and StorageClass objects; those that exist are left as they are
+    #[arg(long = "filename", short = 'f', value_name = "FILE")]
+    pub filenames: Vec<PathBuf>,
+    /// Copy the kubeconfig here, readable by its owner only
+    #[arg(long, value_name = "FILE")]
+    pub hand_out: Option<PathBuf>,
+    /// Give the copy to the owner of this file or directory
+    #[arg(long, value_name = "PATH", requires = "hand_out")]
+    pub like: Option<PathBuf>,
+    /// How long the API server may take to answer
+    #[arg(long, value_name = "DURATION", default_value = "1m")]
+    pub timeout: GoDuration,
+    #[command(flatten)]
+    pub client: ClientArgs,
+    #[command(flatten)]
+    pub log: LogArgs,
+}
+
+/// Options of `stowage certificates`.
+#[derive(Debug, clap::Args)]
+pub struct Certificates {
+    /// Where the files go; if an authority is there already, everything is kept
+    #[arg(long, value_name = "DIR")]
+    pub directory: PathBuf,
+    /// The server's address in the kubeconfig
+    #[arg(long, value_name = "URL")]
+    pub server: String,
+    /// A further name of the server, for its certificate; may be repeated
+    #[arg(long = "name", value_name = "NAME")]
+    pub names: Vec<String>,
+    /// Where to write the administrator's kubeconfig
+    #[arg(long, value_name = "FILE")]
+    pub kubeconfig_out: PathBuf,
+    /// User and group the kubeconfig is given to
+    #[arg(long, value_name = "ID")]
+    pub owner: Option<u32>,
+}
+
 impl Args {
     pub async fn run(self) -> anyhow::Result<ExitCode> {
         match self.command {
@@ -79,6 +145,9 @@ impl Args {
             Command::Demo(options) => demo::run(options).await,
             Command::Check => Ok(check::run()),
             Command::Clean(options) => clean::run(&options.root).await.map(|()| ExitCode::SUCCESS),
+            Command::Drain(options) => drain::run(options).await.map(|()| ExitCode::SUCCESS),
+            Command::Certificates(options) => certificates::run(&options).map(|()| ExitCode::SUCCESS),
+            Command::Setup(options) => setup::run(options).await.map(|()| ExitCode::SUCCESS),
         }
     }
 }

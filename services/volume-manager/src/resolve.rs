@@ -94,8 +94,8 @@ fn usage(pod: &Pod, volume: &PodVolume, claim: &Claim, pv: &Volume, node: Option
         access_modes: pv.spec.access_modes,
         read_only,
         fs_group: pod.spec.security_context.fs_group,
-        stage_secret: csi.node_stage_secret_ref.as_ref().map(secret_key),
-        publish_secret: csi.node_publish_secret_ref.as_ref().map(secret_key),
+        stage_secret: csi.node_stage_secret_ref.as_deref().map(secret_key),
+        publish_secret: csi.node_publish_secret_ref.as_deref().map(secret_key),
     })
 }
 

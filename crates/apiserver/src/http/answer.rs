@@ -49,16 +49,24 @@ pub(super) fn written(
     }
 }
 
-pub(super) fn list(view: &View, page: &Page, next: Option<String>, now: Timestamp) -> Response<Body> {
+/// Where a list goes on, and how many objects are left, where that is told.
+pub(super) struct Next {
+    pub token: String,
+    pub left: Option<usize>,
+}
+
+pub(super) fn list(view: &View, page: &Page, next: Option<Next>, now: Timestamp) -> Response<Body> {
     let objects = page.items.iter().map(|item| &**item);
     json_response(StatusCode::OK, view.list(objects, list_metadata(page, next), now))
 }
 
-fn list_metadata(page: &Page, next: Option<String>) -> Value {
+fn list_metadata(page: &Page, next: Option<Next>) -> Value {
     let mut metadata = json!({"resourceVersion": page.revision.to_string()});
-    if let (Some(next), Some((_, left))) = (next, &page.rest) {
-        metadata["continue"] = next.into();
-        metadata["remainingItemCount"] = (*left).into();
+    if let Some(next) = next {
+        metadata["continue"] = next.token.into();
+        if let Some(left) = next.left {
+            metadata["remainingItemCount"] = left.into();
+        }
     }
     metadata
 }

@@ -19,6 +19,7 @@ use crate::store::{Query, Store};
 use crate::view::{Form, View};
 use crate::watch::{self, Start};
 
+use super::answer::Next;
 use super::query::Parameters;
 use super::route::Target;
 use super::{Body, answer as answers};
@@ -90,12 +91,22 @@ pub(super) fn list(
         return Err(Status::bad_request("specifying resource version is not allowed when using continue"));
     }
     check_reached(shared, version)?;
-    let at = version.filter(|_| parameters.text("resourceVersionMatch") == "Exact");
+    // As upstream: a page of a named revision is of exactly that revision, unless told otherwise.
+    let exact = match parameters.text("resourceVersionMatch") {
+        "Exact" => true,
+        "" => limit.is_some(),
+        _ => false,
+    };
+    let at = version.filter(|version| exact && *version != 0);
     let query =
         Query { namespace: target.namespace.clone(), selector: selector(target, parameters)?, limit, after, at };
     let (page, view) = shared.core.read(|store| (store.list(target.kind, &query), View::new(store, target.kind, form)));
     let page = page?;
-    let next = page.rest.as_ref().map(|(last, _)| encode_continue(page.revision, last));
+    let next = page.rest.as_ref().map(|(last, left)| Next {
+        token: encode_continue(page.revision, last),
+        // As upstream: what a selector leaves is not counted.
+        left: query.selector.is_everything().then_some(*left),
+    });
     Ok(answers::list(&view, &page, next, shared.core.now()))
 }
 

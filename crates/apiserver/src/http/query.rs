@@ -23,6 +23,11 @@ impl Parameters {
         self.0.get(name).map_or("", String::as_str)
     }
 
+    /// Whether the parameter is there, with a value or without.
+    pub fn is_there(&self, name: &str) -> bool {
+        self.0.contains_key(name)
+    }
+
     /// Whether the parameter is there with a value.
     pub fn has(&self, name: &str) -> bool {
         !self.text(name).is_empty()

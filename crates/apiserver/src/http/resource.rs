@@ -10,6 +10,7 @@ use serde_json::{Value, json};
 use crate::auth::User;
 use crate::object::text;
 use crate::patch::Patch;
+use crate::rbac::Request;
 use crate::server::Shared;
 use crate::status::Status;
 use crate::store::{Action, DeleteOptions, Propagation, Store, Subresource, Write};
@@ -140,19 +141,34 @@ async fn write(
     manner: Manner,
     mut warnings: Vec<String>,
 ) -> Result<Response<Body>, Status> {
-    let id = if matches!(action, Action::Create(_)) { shared.core.next_id() } else { 0 };
     let Target { kind, namespace, name, subresource } = target;
+    let creation = Request::Resource {
+        verb: "create",
+        group: kind.group,
+        resource: kind.plural,
+        subresource: "",
+        namespace: &namespace,
+        name: &name,
+    };
+    // An update that makes an object needs the right to create it as well.
+    let by_update = matches!(action, Action::Update(_)) && kind.create_on_update && subresource == Subresource::Main;
+    let may_create = by_update.then(|| shared.core.authorize(user, &creation));
+    let makes = matches!(action, Action::Create(_)) || matches!(may_create, Some(Ok(())));
+    let id = if makes { shared.core.next_id() } else { 0 };
     let write = Write {
         kind,
-        namespace,
         name: name.clone(),
+        namespace: namespace.clone(),
         subresource,
         action,
         id,
         dry_run: manner.dry_run,
         strict: manner.fields == FieldValidation::Strict,
     };
-    let (answer, unknown) = shared.write_as(write, user).await?;
+    let (answer, unknown) = shared.write_as(write, user).await.map_err(|status| match may_create {
+        Some(Err(forbidden)) if status.code == 404 => forbidden,
+        _ => status,
+    })?;
     let (revision, view) = shared.core.read(|store| (Store::published(store), View::new(store, kind, manner.form)));
     let mut response = answers::written(kind, &view, &name, answer, revision, shared.core.now());
     if manner.fields != FieldValidation::Ignore {

@@ -12,7 +12,10 @@ use super::query::decode;
 /// What a path leads to.
 #[derive(Debug)]
 pub(super) enum Route {
-    Health,
+    /// Which of the endpoints; empty for a single check of one.
+    Health {
+        check: String,
+    },
     Version,
     Discovery(Discovery),
     OpenApi(OpenApi),
@@ -43,7 +46,9 @@ impl Route {
         let parts: Vec<String> = path.split('/').filter(|part| !part.is_empty()).map(decode).collect();
         let parts: Vec<&str> = parts.iter().map(String::as_str).collect();
         match parts.as_slice() {
-            ["healthz" | "readyz" | "livez", ..] => Ok(Self::Health),
+            [check @ ("healthz" | "readyz" | "livez")] => Ok(Self::Health { check: (*check).to_owned() }),
+            // Any of the single checks that upstream has: here all of them are one.
+            ["healthz" | "readyz" | "livez", ..] => Ok(Self::Health { check: String::new() }),
             ["version"] => Ok(Self::Version),
             ["metrics"] => Ok(Self::Metrics),
             ["api"] => Ok(Self::Discovery(Discovery::Core)),
@@ -76,7 +81,7 @@ impl Route {
 }
 
 fn target(kinds: &Kinds, group: &str, version: &str, rest: &[&str], path: &str) -> Result<Target, Status> {
-    let kind = |plural: &str| kinds.find(group, version, plural).ok_or_else(|| no_such_path(path));
+    let kind = |plural: &str| kinds.find(group, version, plural).ok_or_else(|| no_such_kind(group, plural, path));
     let (kind, namespace, name, subresource) = match *rest {
         // A namespace's own parts look like the resources inside it.
         ["namespaces", name, "status"] if group.is_empty() => (kind("namespaces")?, "", name, "status"),
@@ -95,7 +100,17 @@ fn target(kinds: &Kinds, group: &str, version: &str, rest: &[&str], path: &str) 
         "" => Subresource::Main,
         "status" if kind.status => Subresource::Status,
         "binding" if *kind == *Kind::named("Pod") => Subresource::Binding,
-        "scale" | "eviction" | "ephemeralcontainers" | "resize" | "finalize" | "approval" => {
+        "scale"
+        | "eviction"
+        | "ephemeralcontainers"
+        | "resize"
+        | "finalize"
+        | "approval"
+        | "log"
+        | "exec"
+        | "attach"
+        | "portforward"
+        | "proxy" => {
             return Err(Status::not_implemented(format!(
                 "the subresource {subresource} of {} is not part of this API server",
                 kind.plural
@@ -104,6 +119,22 @@ fn target(kinds: &Kinds, group: &str, version: &str, rest: &[&str], path: &str) 
         _ => return Err(no_such_path(path)),
     };
     Ok(Target { kind, namespace: namespace.to_owned(), name: name.to_owned(), subresource })
+}
+
+/// Kinds that people expect of a Kubernetes API, and whose absence must not look like a mistake in the path.
+fn no_such_kind(group: &str, plural: &str, path: &str) -> Status {
+    let missing = match (group, plural) {
+        ("", "resourcequotas" | "limitranges") => "quotas and limits are not part of this API server",
+        ("", "replicationcontrollers" | "podtemplates" | "endpoints" | "bindings" | "componentstatuses") => {
+            "this kind is not part of this API server"
+        }
+        ("batch" | "autoscaling" | "policy" | "networking.k8s.io" | "discovery.k8s.io" | "scheduling.k8s.io", _)
+        | ("admissionregistration.k8s.io" | "certificates.k8s.io" | "node.k8s.io" | "resource.k8s.io", _) => {
+            "this API group is not part of this API server"
+        }
+        _ => return no_such_path(path),
+    };
+    Status::new(404, "NotFound", format!("the server could not find the requested resource ({path}): {missing}"))
 }
 
 fn no_such_path(path: &str) -> Status {

@@ -14,7 +14,14 @@ const CLASS: &str = "/spec/volumeAttributesClassName";
 const STORAGE_REQUEST: &str = "/spec/resources/requests/storage";
 pub(crate) const ACCESS_MODES: [&str; 4] = ["ReadWriteOnce", "ReadOnlyMany", "ReadWriteMany", "ReadWriteOncePod"];
 
-/// Admission (default class, in-use protection) and defaults.
+/// What a claim's author may leave out.
+pub(super) fn complete(tree: &mut Value) {
+    let spec = member_mut(tree, "spec");
+    default(spec, "volumeMode", "Filesystem");
+    normalize_sources(spec);
+}
+
+/// Admission: default class, in-use protection.
 pub(crate) fn create(store: &Store, tree: &mut Value) {
     let has_class = tree.pointer("/spec/storageClassName").is_some_and(|v| !v.is_null());
     if !has_class
@@ -24,8 +31,6 @@ pub(crate) fn create(store: &Store, tree: &mut Value) {
         member_mut(tree, "spec").insert("storageClassName".to_owned(), class.into());
     }
     add_finalizer(tree, "kubernetes.io/pvc-protection");
-    default(member_mut(tree, "spec"), "volumeMode", "Filesystem");
-    normalize_sources(member_mut(tree, "spec"));
     default(member_mut(tree, "status"), "phase", "Pending");
 }
 

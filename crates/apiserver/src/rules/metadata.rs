@@ -6,12 +6,21 @@ use crate::kind::Kind;
 use crate::object::{filled, finalizers, is_deleting, metadata_mut, text};
 use crate::status::{Faults, Status};
 
-pub(crate) const LABEL: &str = "a lowercase RFC 1123 label must consist of lower case alphanumeric characters or '-', must start and end with an \
-     alphanumeric character, and be at most 63 characters long";
-pub(crate) const SUBDOMAIN: &str = "a lowercase RFC 1123 subdomain must consist of lower case alphanumeric characters, '-' or '.', must start and end \
-     with an alphanumeric character, and be at most 253 characters long";
-pub(crate) const QUALIFIED: &str = "name part must consist of alphanumeric characters, '-', '_' or '.', and must start and end with an alphanumeric \
-     character, with an optional DNS subdomain prefix and '/'";
+// The sentences of upstream's validation, which people search for.
+pub(crate) const LABEL: &str = "a lowercase RFC 1123 label must consist of lower case alphanumeric characters or '-', \
+     and must start and end with an alphanumeric character (e.g. 'my-name',  or '123-abc', regex used for validation is \
+     '[a-z0-9]([-a-z0-9]*[a-z0-9])?')";
+pub(crate) const SUBDOMAIN: &str = "a lowercase RFC 1123 subdomain must consist of lower case alphanumeric characters, \
+     '-' or '.', and must start and end with an alphanumeric character (e.g. 'example.com', regex used for validation is \
+     '[a-z0-9]([-a-z0-9]*[a-z0-9])?(\\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*')";
+pub(crate) const QUALIFIED: &str = "name part must consist of alphanumeric characters, '-', '_' or '.', and must start \
+     and end with an alphanumeric character (e.g. 'MyName',  or 'my.name',  or '123-abc', regex used for validation is \
+     '([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9]')";
+const LABEL_VALUE: &str = "a valid label must be an empty string or consist of alphanumeric characters, '-', '_' or '.', \
+     and must start and end with an alphanumeric character (e.g. 'MyValue',  or 'my_value',  or '12345', regex used for \
+     validation is '(([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9])?')";
+const LONG_LABEL: &str = "must be no more than 63 characters";
+const LONG_SUBDOMAIN: &str = "must be no more than 253 characters";
 
 /// Checks that the body is of the kind and namespace of the request, and fills both in.
 pub(crate) fn identify(kind: &Kind, namespace: &str, tree: &mut Value) -> Result<(), Status> {
@@ -58,34 +67,28 @@ pub(crate) fn validate(kind: &Kind, tree: &Value, faults: &mut Faults) {
     let name = text(tree, "/metadata/name");
     let is_label = kind.kind == "Namespace";
     if is_label && !is_dns_label(name) {
-        faults.invalid("metadata.name", format!("{name:?}"), LABEL);
+        faults.invalid("metadata.name", format!("{name:?}"), if name.len() > 63 { LONG_LABEL } else { LABEL });
     } else if kind.group == "rbac.authorization.k8s.io" {
         // Names such as `system:masters` are usual there.
         if matches!(name, "." | "..") || name.contains(['/', '%']) {
             faults.invalid("metadata.name", format!("{name:?}"), "may not be '.' or '..' nor contain '/' or '%'");
         }
     } else if !is_dns_subdomain(name) {
-        faults.invalid("metadata.name", format!("{name:?}"), SUBDOMAIN);
+        let why = if name.len() > 253 { LONG_SUBDOMAIN } else { SUBDOMAIN };
+        faults.invalid("metadata.name", format!("{name:?}"), why);
     }
     for (key, value) in members(tree, "/metadata/labels") {
         if !is_qualified_name(key) {
-            faults.invalid(
-                "metadata.labels",
-                format!("{key:?}"),
-                "a label key is an optional DNS prefix, a slash, and a name of at most 63 characters",
-            );
+            faults.invalid("metadata.labels", format!("{key:?}"), QUALIFIED);
         }
         if !value.as_str().is_some_and(is_label_value) {
-            faults.invalid("metadata.labels", value, "a label value has at most 63 letters, digits, '-', '_' or '.', and begins and ends with a letter or digit");
+            let long = value.as_str().is_some_and(|value| value.len() > 63);
+            faults.invalid("metadata.labels", value, if long { LONG_LABEL } else { LABEL_VALUE });
         }
     }
     for (key, value) in members(tree, "/metadata/annotations") {
         if !is_qualified_name(&key.to_lowercase()) {
-            faults.invalid(
-                "metadata.annotations",
-                format!("{key:?}"),
-                "an annotation key is an optional DNS prefix, a slash, and a name of at most 63 characters",
-            );
+            faults.invalid("metadata.annotations", format!("{key:?}"), QUALIFIED);
         }
         if !value.is_string() {
             faults.invalid("metadata.annotations", value, "an annotation value is a string");
@@ -147,7 +150,7 @@ pub(crate) fn is_qualified_name(name: &str) -> bool {
     prefix.is_none_or(is_dns_subdomain) && !name.is_empty() && is_label_value(name)
 }
 
-fn is_label_value(value: &str) -> bool {
+pub(crate) fn is_label_value(value: &str) -> bool {
     value.len() <= 63
         && value.bytes().all(|b| b.is_ascii_alphanumeric() || matches!(b, b'-' | b'_' | b'.'))
         && value.bytes().next().is_none_or(|b| b.is_ascii_alphanumeric())

@@ -6,6 +6,7 @@ use serde_json::{Map, Value, json};
 use super::one_of;
 use crate::object::{default, filled, member_mut, restore, text, timestamp};
 use crate::status::Faults;
+use crate::store::DEFAULT_ACCOUNT;
 
 mod mounts;
 mod volumes;
@@ -14,8 +15,36 @@ mod volumes;
 const MUTABLE: [&str; 4] = ["activeDeadlineSeconds", "terminationGracePeriodSeconds", "tolerations", "schedulingGates"];
 
 pub(super) fn create(tree: &mut Value) {
-    default_spec(member_mut(tree, "spec"));
+    let spec = member_mut(tree, "spec");
+    // Two names of one field; the older one wins only where it stands alone.
+    let older = spec.get("serviceAccount").and_then(Value::as_str).unwrap_or(DEFAULT_ACCOUNT).to_owned();
+    default(spec, "serviceAccountName", older);
+    let account = spec.get("serviceAccountName").cloned().unwrap_or_default();
+    spec.insert("serviceAccount".to_owned(), account);
+    let qos = quality(tree);
+    default(member_mut(tree, "status"), "qosClass", qos);
     default(member_mut(tree, "status"), "phase", "Pending");
+}
+
+/// How firmly the pod's resources are promised to it.
+fn quality(tree: &Value) -> &'static str {
+    let containers = ["containers", "initContainers"]
+        .into_iter()
+        .flat_map(|list| tree.pointer(&format!("/spec/{list}")).and_then(Value::as_array).into_iter().flatten());
+    let (mut any, mut all) = (false, true);
+    for container in containers {
+        for resource in ["cpu", "memory"] {
+            let amount = |list: &str| filled(container, &format!("/resources/{list}/{resource}"));
+            let (request, limit) = (amount("requests"), amount("limits"));
+            any |= request.is_some() || limit.is_some();
+            all &= limit.is_some() && request.is_none_or(|request| Some(request) == limit);
+        }
+    }
+    match (any, all) {
+        (false, _) => "BestEffort",
+        (true, true) => "Guaranteed",
+        (true, false) => "Burstable",
+    }
 }
 
 /// Fills in what the author of a pod, or of a template for pods, left out.

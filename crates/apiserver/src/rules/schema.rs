@@ -7,10 +7,8 @@ use serde::de::DeserializeOwned;
 use serde_json::Value;
 
 use crate::kind::Kind;
+use crate::quantity;
 use crate::status::Status;
-
-/// Members that hold quantities by name.
-const QUANTITIES: [&str; 5] = ["requests", "limits", "capacity", "allocatable", "allocatedResources"];
 
 /// The paths of fields that the kind does not have, or 400 if a field has the wrong type.
 pub(crate) fn unknown_fields(kind: &Kind, tree: &Value) -> Result<Vec<String>, Status> {
@@ -86,7 +84,7 @@ fn compare(tree: &Value, known: &Value, path: &str, unknown: &mut Vec<String>) {
 }
 
 /// Brings an object of a built-in kind into the one form in which it is kept: a null member is the same as none, and
-/// quantities are text.
+/// quantities have one spelling.
 pub(crate) fn tidy(kind: &Kind, tree: &mut Value) {
     if !kind.custom && kind.kind != "CustomResourceDefinition" {
         drop_nulls(tree);
@@ -106,28 +104,66 @@ fn drop_nulls(tree: &mut Value) {
 }
 
 fn spell_quantities(kind: &Kind, tree: &mut Value) {
-    // Its `allocatable` counts volumes, and what the members of custom kinds hold only their schema knows.
-    if kind.kind != "CSINode" && !kind.custom && kind.kind != "CustomResourceDefinition" {
-        spell(tree);
+    if kind.custom {
+        return;
+    }
+    let claim: &[&str] = &["spec/resources/*/*", "status/capacity/*", "status/allocatedResources/*"];
+    match kind.kind {
+        "PersistentVolumeClaim" => spell_at(tree, claim),
+        "PersistentVolume" => spell_at(tree, &["spec/capacity/*"]),
+        "Node" => spell_at(tree, &["status/capacity/*", "status/allocatable/*"]),
+        "CSIStorageCapacity" => spell_at(tree, &["capacity", "maximumVolumeSize"]),
+        "Pod" => tree.get_mut("spec").into_iter().for_each(|spec| spell_at(spec, POD_QUANTITIES)),
+        "Deployment" | "DaemonSet" | "ReplicaSet" | "StatefulSet" => {
+            tree.pointer_mut("/spec/template/spec").into_iter().for_each(|spec| spell_at(spec, POD_QUANTITIES));
+            let claims = tree.pointer_mut("/spec/volumeClaimTemplates").and_then(Value::as_array_mut);
+            claims.into_iter().flatten().for_each(|template| spell_at(template, claim));
+        }
+        _ => {}
     }
 }
 
-fn spell(tree: &mut Value) {
-    match tree {
-        Value::Object(members) => {
-            for (name, value) in members.iter_mut() {
-                if matches!(name.as_str(), "sizeLimit" | "maximumVolumeSize" | "capacity") && value.is_number() {
-                    *value = value.to_string().into();
-                } else if let (true, Value::Object(amounts)) = (QUANTITIES.contains(&name.as_str()), &mut *value) {
-                    for amount in amounts.values_mut().filter(|a| a.is_number()) {
-                        *amount = amount.to_string().into();
-                    }
-                } else {
-                    spell(value);
-                }
+/// Where the spec of a pod has quantities.
+const POD_QUANTITIES: &[&str] = &[
+    "containers/*/resources/*/*",
+    "containers/*/env/*/valueFrom/resourceFieldRef/divisor",
+    "initContainers/*/resources/*/*",
+    "initContainers/*/env/*/valueFrom/resourceFieldRef/divisor",
+    "resources/*/*",
+    "overhead/*",
+    "volumes/*/emptyDir/sizeLimit",
+    "volumes/*/ephemeral/volumeClaimTemplate/spec/resources/*/*",
+    "volumes/*/downwardAPI/items/*/resourceFieldRef/divisor",
+];
+
+fn spell_at(tree: &mut Value, paths: &[&str]) {
+    for path in paths {
+        let parts: Vec<&str> = path.split('/').collect();
+        spell_below(tree, &parts);
+    }
+}
+
+/// `*` stands for every member or element.
+fn spell_below(tree: &mut Value, path: &[&str]) {
+    match (path, tree) {
+        ([], amount) => spell_amount(amount),
+        (["*", rest @ ..], Value::Object(members)) => members.values_mut().for_each(|v| spell_below(v, rest)),
+        (["*", rest @ ..], Value::Array(elements)) => elements.iter_mut().for_each(|v| spell_below(v, rest)),
+        ([name, rest @ ..], Value::Object(members)) => {
+            if let Some(member) = members.get_mut(*name) {
+                spell_below(member, rest);
             }
         }
-        Value::Array(elements) => elements.iter_mut().for_each(spell),
         _ => {}
     }
+}
+
+/// What is no quantity stays, for the checks to refuse.
+fn spell_amount(amount: &mut Value) {
+    let written = match &*amount {
+        Value::String(text) => text.clone(),
+        Value::Number(number) => number.to_string(),
+        _ => return,
+    };
+    *amount = quantity::canonical(&written).unwrap_or(written).into();
 }

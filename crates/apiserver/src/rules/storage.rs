@@ -10,7 +10,7 @@ use crate::kind::Kind;
 use crate::object::{default, member_mut, text};
 use crate::status::Faults;
 
-pub(super) fn create(kind: &Kind, tree: &mut Value) {
+pub(super) fn complete(kind: &Kind, tree: &mut Value) {
     match kind.kind {
         "StorageClass" => {
             if let Some(class) = tree.as_object_mut() {

@@ -23,14 +23,19 @@ const NOT_SOURCES: [&str; 9] = [
 
 const PHASE_TIME: &str = "lastPhaseTransitionTime";
 
-pub(super) fn create(tree: &mut Value, now: Timestamp) {
-    add_finalizer(tree, "kubernetes.io/pv-protection");
+/// What a volume's author may leave out.
+pub(super) fn complete(tree: &mut Value) {
     let spec = member_mut(tree, "spec");
     default(spec, "persistentVolumeReclaimPolicy", "Retain");
     default(spec, "volumeMode", "Filesystem");
     if let Some(host) = spec.get_mut("hostPath").and_then(Value::as_object_mut) {
         host.entry("type").or_insert_with(|| "".into());
     }
+}
+
+/// Admission, and the status every new volume has.
+pub(super) fn create(tree: &mut Value, now: Timestamp) {
+    add_finalizer(tree, "kubernetes.io/pv-protection");
     let status = member_mut(tree, "status");
     status.insert("phase".to_owned(), "Pending".into());
     status.insert(PHASE_TIME.to_owned(), timestamp(now).into());

@@ -18,7 +18,7 @@ const MUTABLE_STATEFUL: [&str; 7] = [
     "minReadySeconds",
 ];
 
-pub(super) fn create(kind: &Kind, tree: &mut Value) {
+pub(super) fn complete(kind: &Kind, tree: &mut Value) {
     let spec = member_mut(tree, "spec");
     match kind.kind {
         "Deployment" => {

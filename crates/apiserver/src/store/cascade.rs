@@ -34,6 +34,8 @@ impl Store {
         let mut next = 0;
         while let Some(event) = events.get(next).cloned() {
             next += 1;
+            self.complete_namespace(&event, events, now);
+            self.note_expiry(&event, now);
             if event.event_type == EventType::Deleted {
                 self.collect_dependents_of(&event, events, now);
                 self.finish_namespace(&event.key.namespace, events);
@@ -45,6 +47,8 @@ impl Store {
                 self.release_owners(&event.key, &previous.tree(), events);
             }
         }
+        // Nobody owns or is owned by an expired event: nothing follows from its end.
+        events.extend(self.expire(now));
     }
 
     fn collect_dependents_of(&mut self, event: &Event, events: &mut Vec<Arc<Event>>, now: Timestamp) {

@@ -3,7 +3,7 @@
 use jiff::Timestamp;
 use serde_json::{Value, json};
 
-use super::{Answer, Applied, Store, Write};
+use super::{Answer, Applied, EVENTS, Store, Write};
 use crate::kind::Kind;
 use crate::object::{
     Key, Object, drop_empty, is_deleting, member_mut, metadata_mut, name_suffix, text, timestamp, uid,
@@ -35,7 +35,9 @@ impl Store {
             return Err(Status::already_exists(kind, &name));
         }
         let metadata = metadata_mut(&mut tree);
-        for server_owned in ["deletionTimestamp", "deletionGracePeriodSeconds", "selfLink", "generation"] {
+        for server_owned in
+            ["deletionTimestamp", "deletionGracePeriodSeconds", "selfLink", "generation", "managedFields"]
+        {
             metadata.remove(server_owned);
         }
         drop_empty(metadata);
@@ -48,10 +50,17 @@ impl Store {
         if kind.status && !kind.status_on_create {
             tree.as_object_mut().map(|o| o.remove("status"));
         }
+        rules::complete(kind, &mut tree);
         rules::create(self, kind, &mut tree, now)?;
         let mut faults = Faults::default();
         rules::metadata::validate(kind, &tree, &mut faults);
         rules::validate(kind, &tree, &mut faults);
+        if kind.kind == "Event" && !kind.custom {
+            rules::event::validate(write.kind, &tree, &mut faults);
+            if write.kind.group == EVENTS {
+                rules::event::validate_strict(&tree, &mut faults);
+            }
+        }
         if let Some(definition) = self.definition(kind) {
             definition.validate(write.kind, &tree, &mut faults);
         }

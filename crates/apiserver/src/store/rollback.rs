@@ -27,6 +27,7 @@ impl Store {
             }
         }
         self.read_definitions();
+        self.read_expiry();
         Some(lost)
     }
 }

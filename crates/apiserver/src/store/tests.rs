@@ -4,6 +4,7 @@ use super::*;
 use crate::object::text;
 
 mod definitions;
+mod life;
 mod owners;
 mod rules;
 

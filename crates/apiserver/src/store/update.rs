@@ -5,7 +5,7 @@ use std::sync::Arc;
 use jiff::Timestamp;
 use serde_json::{Map, Value};
 
-use super::{Answer, Applied, Store, Subresource, Write};
+use super::{Answer, Applied, EVENTS, Store, Subresource, Write};
 use crate::object::{Key, Object, drop_empty, metadata_mut, restore, text};
 use crate::patch::Patch;
 use crate::rules;
@@ -37,8 +37,9 @@ impl Store {
                 "the name of the object ({named}) does not match the name on the URL ({name})"
             )));
         }
-        let current =
-            self.newest(kind, &write.namespace, name).ok_or_else(|| Status::not_found(write.kind, name))?.clone();
+        let Some(current) = self.newest(kind, &write.namespace, name).cloned() else {
+            return self.create_by_update(write, new, now);
+        };
         let old = current.tree();
         check_identity(write, &new, &old, current.revision)?;
         rules::schema::tidy(kind, &mut new);
@@ -47,6 +48,9 @@ impl Store {
             warnings.extend(write.judge_unknown(definition.shape(write.kind, &mut new))?);
         }
         let mut new = write.kind.kept(new);
+        if write.subresource == Subresource::Main {
+            rules::complete(kind, &mut new);
+        }
         carry_over(write, &mut new, &old);
         rules::update(self, write.subresource, kind, &mut new, &old, now)?;
         let mut faults = Faults::default();
@@ -55,6 +59,12 @@ impl Store {
         if write.subresource == Subresource::Main {
             rules::validate(kind, &new, &mut faults);
             rules::validate_update(kind, &new, &old, &mut faults);
+            if kind.kind == "Event" && !kind.custom {
+                rules::event::validate(write.kind, &new, &mut faults);
+                if write.kind.group == EVENTS {
+                    rules::event::validate_strict_update(&new, &old, &mut faults);
+                }
+            }
         } else {
             rules::validate_status(kind, &new, &mut faults);
         }
@@ -73,6 +83,21 @@ impl Store {
         // The last finalizer has gone: the object goes with it, and watchers see only the deletion.
         let event = if self.may_end(kind, &key, &new) { self.remove(kind, key, new) } else { self.put(kind, key, new) };
         Ok(Applied { answer: Answer::Object(event.object.clone()), revision: self.head, events: vec![event], warnings })
+    }
+
+    /// Some kinds are made by an update where there is nothing to update; a uid still names an object that must be there.
+    fn create_by_update(&mut self, write: &Write, mut new: Value, now: Timestamp) -> Result<Applied, Status> {
+        let allowed = write.kind.create_on_update && write.subresource == Subresource::Main && write.id != 0;
+        if !allowed || write.is_patch() {
+            return Err(Status::not_found(write.kind, &write.name));
+        }
+        let asked = text(&new, "/metadata/uid");
+        if !asked.is_empty() {
+            let why = format!("Precondition failed: UID in precondition: {asked}, UID in object meta: ");
+            return Err(Status::conflict(write.kind, &write.name, why));
+        }
+        metadata_mut(&mut new).remove("resourceVersion");
+        self.create(write, new, now)
     }
 }
 
@@ -112,6 +137,8 @@ fn check_identity(write: &Write, new: &Value, old: &Value, revision: u64) -> Res
 fn carry_over(write: &Write, new: &mut Value, old: &Value) {
     let old_metadata = old.get("metadata").and_then(Value::as_object);
     let metadata = metadata_mut(new);
+    // Nobody keeps account here of who set which field.
+    metadata.remove("managedFields");
     for name in ["uid", "resourceVersion", "creationTimestamp", "generation", "generateName", "selfLink"] {
         restore(metadata, old_metadata, name);
     }

@@ -1,10 +1,13 @@
 //! Volumes kept so that a claim finds its match without looking at all of them.
 
+use std::borrow::{Borrow, Cow};
+use std::cmp::Ordering;
 use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Bound;
 use std::sync::Arc;
 
 use crate::access_mode::AccessModes;
-use crate::claim::Claim;
+use crate::claim::{Claim, ClaimSpec};
 use crate::matching::misfit::Misfits;
 use crate::matching::{Error, Place, check_selector, fits, smallest_fit};
 use crate::object::Key;
@@ -20,12 +23,88 @@ type BySize = BTreeSet<(Quantity, String)>;
 pub struct Index {
     volumes: BTreeMap<String, Arc<Volume>>,
     free: BTreeMap<String, BTreeMap<(AccessModes, VolumeMode), BySize>>,
-    claimed: BTreeMap<Key, BTreeSet<String>>,
+    claimed: BTreeSet<Claimed>,
     /// How many volumes there are of each profile, so that a summary need not look at each of them.
-    profiles: BTreeMap<Profile, usize>,
+    profiles: BTreeMap<Profile, Sizes>,
 }
 
-/// Everything about a volume that decides why it does not fit, except its labels and whose claim it is.
+/// A volume in the order of the claim it refers to. Neither name is stored again.
+#[derive(Debug, Clone)]
+struct Claimed(Arc<Volume>);
+
+/// Namespace and name of the claim, and name of the volume.
+trait ClaimOrder {
+    fn order(&self) -> (&str, &str, &str);
+}
+
+impl ClaimOrder for Claimed {
+    fn order(&self) -> (&str, &str, &str) {
+        let (namespace, name) = self.0.spec.claim_ref.as_ref().map_or(("", ""), |held| (&held.namespace, &held.name));
+        (namespace, name, &self.0.meta.name)
+    }
+}
+
+/// Before all volumes of a claim.
+impl ClaimOrder for Key {
+    fn order(&self) -> (&str, &str, &str) {
+        (&self.namespace, &self.name, "")
+    }
+}
+
+impl PartialEq for dyn ClaimOrder + '_ {
+    fn eq(&self, other: &Self) -> bool {
+        self.order() == other.order()
+    }
+}
+
+impl Eq for dyn ClaimOrder + '_ {}
+
+impl PartialOrd for dyn ClaimOrder + '_ {
+    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
+impl Ord for dyn ClaimOrder + '_ {
+    fn cmp(&self, other: &Self) -> Ordering {
+        self.order().cmp(&other.order())
+    }
+}
+
+impl PartialEq for Claimed {
+    fn eq(&self, other: &Self) -> bool {
+        self.order() == other.order()
+    }
+}
+
+impl Eq for Claimed {}
+
+impl PartialOrd for Claimed {
+    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
+impl Ord for Claimed {
+    fn cmp(&self, other: &Self) -> Ordering {
+        self.order().cmp(&other.order())
+    }
+}
+
+impl<'a> Borrow<dyn ClaimOrder + 'a> for Claimed {
+    fn borrow(&self) -> &(dyn ClaimOrder + 'a) {
+        self
+    }
+}
+
+/// How many volumes there are of each size.
+#[derive(Debug, Clone, Default, PartialEq)]
+struct Sizes {
+    total: usize,
+    counts: BTreeMap<Quantity, usize>,
+}
+
+/// Everything about a volume that decides why it does not fit, except its size, its labels and whose claim it is.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 struct Profile {
     class: String,
@@ -35,7 +114,6 @@ struct Profile {
     phase: VolumePhase,
     claimed: bool,
     deleting: bool,
-    size: Quantity,
 }
 
 impl Profile {
@@ -48,7 +126,6 @@ impl Profile {
             phase: volume.status.phase,
             claimed: volume.spec.claim_ref.is_some(),
             deleting: volume.meta.is_deleting(),
-            size: volume.capacity(),
         }
     }
 
@@ -56,14 +133,14 @@ impl Profile {
         !self.claimed && !self.deleting && self.phase == VolumePhase::Available
     }
 
-    /// A volume that stands for all of the profile.
-    fn example(&self) -> Volume {
+    /// A volume that stands for all of the profile and size.
+    fn example(&self, size: Quantity) -> Volume {
         let mut volume = Volume::default();
         volume.spec.storage_class_name.clone_from(&self.class);
         volume.spec.access_modes = self.modes;
         volume.spec.volume_mode = self.volume_mode;
         volume.spec.volume_attributes_class_name = Some(self.attributes_class.clone());
-        volume.spec.capacity = Some(self.size);
+        volume.spec.capacity = Some(size);
         volume.spec.claim_ref = self.claimed.then(ClaimRef::default);
         volume.status.phase = self.phase;
         volume.meta.deletion_timestamp = self.deleting.then_some(jiff::Timestamp::UNIX_EPOCH);
@@ -77,14 +154,16 @@ impl Index {
         let name = volume.meta.name.clone();
         self.remove(&name);
         let profile = Profile::of(&volume);
-        if let Some(claim) = &volume.spec.claim_ref {
-            self.claimed.entry(claim.key()).or_default().insert(name.clone());
+        if volume.spec.claim_ref.is_some() {
+            self.claimed.insert(Claimed(Arc::clone(&volume)));
         } else if profile.is_free() {
             let groups = self.free.entry(profile.class.clone()).or_default();
             let group = groups.entry((profile.modes, profile.volume_mode)).or_default();
-            group.insert((profile.size, name.clone()));
+            group.insert((volume.capacity(), name.clone()));
         }
-        *self.profiles.entry(profile).or_default() += 1;
+        let sizes = self.profiles.entry(profile).or_default();
+        sizes.total += 1;
+        *sizes.counts.entry(volume.capacity()).or_default() += 1;
         self.volumes.insert(name, volume);
     }
 
@@ -92,31 +171,31 @@ impl Index {
     pub fn remove(&mut self, name: &str) -> Option<Arc<Volume>> {
         let volume = self.volumes.remove(name)?;
         let profile = Profile::of(&volume);
-        if let Some(claim) = &volume.spec.claim_ref {
-            let claim = claim.key();
-            if let Some(names) = self.claimed.get_mut(&claim) {
-                names.remove(name);
-                if names.is_empty() {
-                    self.claimed.remove(&claim);
+        if volume.spec.claim_ref.is_some() {
+            self.claimed.remove(&Claimed(Arc::clone(&volume)));
+        } else if profile.is_free() {
+            self.take_off_shelf(&profile, volume.capacity(), name);
+        }
+        if let Some(sizes) = self.profiles.get_mut(&profile) {
+            sizes.total -= 1;
+            if let Some(count) = sizes.counts.get_mut(&volume.capacity()) {
+                *count -= 1;
+                if *count == 0 {
+                    sizes.counts.remove(&volume.capacity());
                 }
             }
-        } else if profile.is_free() {
-            self.take_off_shelf(&profile, name);
-        }
-        if let Some(count) = self.profiles.get_mut(&profile) {
-            *count -= 1;
-            if *count == 0 {
+            if sizes.total == 0 {
                 self.profiles.remove(&profile);
             }
         }
         Some(volume)
     }
 
-    fn take_off_shelf(&mut self, profile: &Profile, name: &str) {
+    fn take_off_shelf(&mut self, profile: &Profile, size: Quantity, name: &str) {
         let Some(groups) = self.free.get_mut(&profile.class) else { return };
         let at = (profile.modes, profile.volume_mode);
         if let Some(group) = groups.get_mut(&at) {
-            group.remove(&(profile.size, name.to_owned()));
+            group.remove(&(size, name.to_owned()));
             if group.is_empty() {
                 groups.remove(&at);
             }
@@ -142,7 +221,12 @@ impl Index {
     }
 
     fn claimed_handles<'a>(&'a self, claim: &Key) -> impl Iterator<Item = &'a Arc<Volume>> + use<'a> {
-        self.claimed.get(claim).into_iter().flatten().filter_map(|name| self.volumes.get(name))
+        let first: &dyn ClaimOrder = claim;
+        let from = self.claimed.range::<dyn ClaimOrder, _>((Bound::Included(first), Bound::Unbounded));
+        let claim = claim.clone();
+        let of_claim = move |held: &ClaimRef| held.namespace == claim.namespace && held.name == claim.name;
+        from.map(|Claimed(volume)| volume)
+            .take_while(move |volume| volume.spec.claim_ref.as_ref().is_some_and(&of_claim))
     }
 
     /// A few volumes among which the claim's best match is, if there is one: those that refer to it, and of each group
@@ -174,29 +258,40 @@ impl Index {
     /// The same summary as [`explain`](super::explain) over all volumes away from nodes, from counts.
     pub fn explain(&self, claim: &Claim, place: Place<'_>) -> Misfits {
         let mut misfits = Misfits::default();
-        let mut apart: BTreeMap<Profile, usize> = BTreeMap::new();
+        let mut apart: BTreeMap<(Profile, bool), usize> = BTreeMap::new();
+        let wanted = claim.requested();
         for volume in self.claimed_by(&claim.meta.key()) {
-            *apart.entry(Profile::of(volume)).or_default() += 1;
+            *apart.entry((Profile::of(volume), volume.capacity() < wanted)).or_default() += 1;
             misfits.add(fits(volume, claim, place), 1);
         }
-        let unlabelled =
-            Claim { spec: crate::claim::ClaimSpec { selector: None, ..claim.spec.clone() }, ..claim.clone() };
-        for (profile, count) in &self.profiles {
-            let count = count - apart.get(profile).copied().unwrap_or_default();
-            let first = fits(&profile.example(), &unlabelled, place);
+        let apart = |profile: &Profile, small| apart.get(&(profile.clone(), small)).copied().unwrap_or_default();
+        let without_selector = match &claim.spec.selector {
+            None => Cow::Borrowed(claim),
+            Some(_) => {
+                let spec = ClaimSpec { selector: None, ..claim.spec.clone() };
+                Cow::Owned(Claim { spec, ..claim.clone() })
+            }
+        };
+        for (profile, sizes) in &self.profiles {
+            let small: usize = sizes.counts.range(..wanted).map(|(_, count)| count).sum();
+            if let Some((smallest, _)) = sizes.counts.range(..wanted).next() {
+                let first = fits(&profile.example(*smallest), &without_selector, place);
+                misfits.add(first, small - apart(profile, true));
+            }
+            let first = fits(&profile.example(wanted), &without_selector, place);
             // Only the selector asks for labels, and only of volumes that pass everything before it.
             let asks_labels = claim.spec.selector.is_some()
                 && matches!(first, Ok(_) | Err(super::Misfit::OtherClass | super::Misfit::NodeAffinity));
             if asks_labels {
                 let shelf = self.free.get(&profile.class).and_then(|g| g.get(&(profile.modes, profile.volume_mode)));
-                let names = shelf.into_iter().flatten().filter(|(size, _)| *size == profile.size);
+                let names = shelf.into_iter().flat_map(|shelf| shelf.range((wanted, String::new())..));
                 for volume in names.filter_map(|(_, name)| self.volumes.get(name)) {
                     if volume.attributes_class() == profile.attributes_class {
                         misfits.add(fits(volume, claim, place), 1);
                     }
                 }
             } else {
-                misfits.add(first, count);
+                misfits.add(first, sizes.total - small - apart(profile, false));
             }
         }
         misfits

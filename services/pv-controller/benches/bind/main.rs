@@ -1,152 +1,180 @@
 //! How fast claims are bound, beside how fast the server writes.
 //!
-//! `cargo bench -p pv-controller --bench bind -- [--full] [--plot FILE]`. Without KUBECONFIG the server is the embedded
-//! one in this process. The server's own rate of conditional writes is measured beside it: same objects, same mix of
-//! spec and status, same watches open, 64 in flight; the two alternate, and the median of their runs is compared.
+//! `cargo bench -p pv-controller --bench bind -- [SECTION...] [--sizes 100,1000] [--rounds 3] [--https] [--results FILE]`
+//!
+//! Sections: `static`, `prebound`, `dynamic`, `growth`, `background`, `memory`, and `page`, which turns the results
+//! gathered in FILE into a table and a plot beside it. Without a section, all but the last at small sizes. The server is
+//! the embedded one, in this process or with `--https` behind a port, unless $KUBECONFIG names another.
+//!
+//! The server's own rate of conditional writes is measured beside: same objects, same mix of spec and status, same
+//! watches open, 64 in flight; the two alternate, and the medians of their runs are compared.
 #![allow(clippy::unwrap_used, clippy::panic)]
 
+mod bound;
+mod counting;
 mod plot;
+mod raw;
+mod results;
+mod run;
 mod world;
 
 use std::time::Duration;
 
-use world::{Shape, World};
+use results::{Line, Results};
+use world::{Server, Shape, World};
 
 /// Writes and decisions in flight, in both.
 pub const IN_FLIGHT: usize = 64;
 
-/// Raw and bound runs alternate this often.
-const ROUNDS: usize = 3;
-
-struct Line {
-    shape: Shape,
-    pairs: usize,
-    binds: f64,
-    spread: f64,
-    raw: f64,
-    writes: f64,
-    conflicts: u64,
-    p50: Duration,
-    p99: Duration,
-}
-
-impl Line {
-    fn ratio(&self) -> f64 {
-        self.binds / (self.raw / self.writes)
-    }
-}
-
+/// The median and the distance between the extremes, as a part of it.
 fn median(mut values: Vec<f64>) -> (f64, f64) {
     values.sort_by(f64::total_cmp);
     let middle = values[values.len() / 2];
     (middle, (values[values.len() - 1] - values[0]) / middle)
 }
 
-async fn measure(shape: Shape, pairs: usize) -> Line {
-    let (mut raw, mut bound) = (Vec::new(), Vec::new());
-    let (mut writes, mut conflicts) = (0, 0);
-    for _ in 0..ROUNDS {
-        raw.push(World::start().await.raw_rate(pairs).await);
-        let world = World::start().await;
-        let run = world.bind_waiting(shape, pairs).await;
-        bound.push(run.rate);
+fn at(latencies: &[Duration], part: f64) -> Duration {
+    latencies[((latencies.len() - 1) as f64 * part) as usize]
+}
+
+async fn raw(server: Server, shape: Shape, pairs: usize) -> f64 {
+    let world = World::start(server).await;
+    let rate = world.raw_rate(shape, pairs).await;
+    world.end().await;
+    rate
+}
+
+async fn waiting(server: Server, shape: Shape, pairs: usize) -> run::Run {
+    let world = World::start(server).await;
+    let run = world.bind_waiting(shape, pairs).await;
+    world.end().await;
+    run
+}
+
+async fn measure(server: Server, shape: Shape, pairs: usize, rounds: usize) -> Line {
+    let (mut raws, mut binds) = (Vec::new(), Vec::new());
+    let (mut writes, mut conflicts, mut decisions) = (0, 0, 0);
+    for _ in 0..rounds {
+        raws.push(raw(server, shape, pairs).await);
+        let run = waiting(server, shape, pairs).await;
+        binds.push(run.rate);
         writes = run.writes;
+        decisions = run.decisions;
         conflicts += run.conflicts;
     }
-    let (binds, spread) = median(bound);
-    let world = World::start().await;
-    let latencies = world.bind_arriving(shape, pairs, pairs.min(1000)).await.latencies;
-    let at = |part: f64| latencies[((latencies.len() - 1) as f64 * part) as usize];
+    let world = World::start(server).await;
+    let burst = world.bind_arriving(shape, pairs, pairs.min(1000)).await.latencies;
+    world.end().await;
+    let world = World::start(server).await;
+    let alone = world.bind_one_by_one(shape, pairs.min(200)).await;
+    world.end().await;
+    let ((binds, spread), (raw, raw_spread)) = (median(binds), median(raws));
     Line {
-        shape,
+        server: server.name().into(),
+        shape: shape.name().into(),
         pairs,
         binds,
         spread,
-        raw: median(raw).0,
+        raw,
+        raw_spread,
         writes: writes as f64 / pairs as f64,
+        decisions: decisions as f64 / pairs as f64,
         conflicts,
-        p50: at(0.5),
-        p99: at(0.99),
+        alone: [at(&alone, 0.5), at(&alone, 0.99)],
+        burst: [at(&burst, 0.5), at(&burst, 0.99)],
     }
+}
+
+/// How much longer twice the pairs take.
+async fn growth(server: Server, small: usize, rounds: usize) {
+    let mut ratios = Vec::new();
+    for _ in 0..rounds {
+        let time = async |pairs: usize| pairs as f64 / waiting(server, Shape::Static, pairs).await.rate;
+        let one = time(small).await;
+        ratios.push(time(2 * small).await / one);
+    }
+    let (ratio, spread) = median(ratios);
+    println!(
+        "growth: {} over {small} pairs takes {ratio:.2}x the time, spread {:.0}% (limit 2.30)",
+        2 * small,
+        spread * 100.0
+    );
+}
+
+/// What Released volumes and claims that nothing fits cost those that can be bound.
+async fn background(server: Server, count: usize, pairs: usize, rounds: usize) {
+    let (mut alone, mut crowded) = (Vec::new(), Vec::new());
+    for _ in 0..rounds {
+        let world = World::start(server).await;
+        alone.push(world.bind_arriving(Shape::Static, pairs, pairs).await.rate);
+        world.end().await;
+        let world = World::start(server).await;
+        world.fill_background(count).await;
+        crowded.push(world.bind_arriving(Shape::Static, pairs, pairs).await.rate);
+        world.end().await;
+    }
+    let ((alone, a), (crowded, b)) = (median(alone), median(crowded));
+    println!(
+        "background: {count} Released volumes and {count} unmatchable claims: {crowded:.0} of {alone:.0} binds/s, cost \
+         {:.1}% (limit 10%; spread {:.0}% and {:.0}%)",
+        (1.0 - crowded / alone) * 100.0,
+        b * 100.0,
+        a * 100.0
+    );
+}
+
+async fn memory(server: Server, objects: usize) {
+    let mut world = World::start(server).await;
+    let found = world.memory(objects).await;
+    world.end().await;
+    println!(
+        "memory: {objects} volumes bound to {objects} claims: {:.1} MB resident, {:.1} MB at most, {:.1} MB with nothing \
+         to do (limit for 10000: 60)",
+        found.resident, found.peak, found.empty
+    );
+}
+
+fn value<'a>(words: &'a [String], flag: &str) -> Option<&'a str> {
+    words.iter().position(|word| word == flag).and_then(|at| words.get(at + 1)).map(String::as_str)
 }
 
 #[tokio::main]
 async fn main() {
-    let words: Vec<String> = std::env::args().collect();
-    let full = words.iter().any(|word| word == "--full");
-    let plot = words.iter().position(|word| word == "--plot").and_then(|at| words.get(at + 1)).cloned();
-    let sizes: &[usize] = if full { &[100, 1_000, 10_000, 20_000, 50_000] } else { &[100, 1_000] };
+    let words: Vec<String> = std::env::args().skip(1).collect();
+    let sizes: Vec<usize> =
+        value(&words, "--sizes").unwrap_or("100,1000").split(',').map(|size| size.parse().unwrap()).collect();
+    let rounds: usize = value(&words, "--rounds").unwrap_or("3").parse().unwrap();
+    let server = match std::env::var("KUBECONFIG") {
+        Ok(_) => Server::Kubeconfig,
+        Err(_) if words.iter().any(|word| word == "--https") => Server::Https,
+        Err(_) => Server::Embedded,
+    };
+    let sections = ["static", "prebound", "dynamic", "growth", "background", "memory", "page"];
+    let named: Vec<&str> = sections.into_iter().filter(|section| words.iter().any(|word| word == section)).collect();
+    let chosen = |section: &str| if named.is_empty() { section != "page" } else { named.contains(&section) };
+    let mut results = Results::open(value(&words, "--results"));
+    let largest = sizes.iter().copied().max().unwrap_or(1000);
 
-    let objects = if full { 10_000 } else { 1_000 };
-    if let Some(megabytes) = World::start().await.memory(objects).await {
-        println!(
-            "memory: with {objects} volumes bound to {objects} claims the process has {megabytes:.1} MB (limit for 10000: 60)"
-        );
+    if Shape::ALL.iter().any(|shape| chosen(shape.name())) {
+        println!("{}", Line::HEAD);
     }
-    println!(
-        "{:>8} {:>6} {:>9} {:>7} {:>10} {:>11} {:>9} {:>6} {:>9} {:>9}",
-        "life", "pairs", "binds/s", "spread", "raw wr/s", "writes/bind", "conflicts", "ratio", "p50", "p99"
-    );
-    let mut lines = Vec::new();
-    for shape in Shape::ALL {
-        for &pairs in sizes {
-            let line = measure(shape, pairs).await;
-            println!(
-                "{:>8} {:>6} {:>9.0} {:>6.0}% {:>10.0} {:>11.2} {:>9} {:>6.2} {:>9.1?} {:>9.1?}",
-                shape.name(),
-                pairs,
-                line.binds,
-                line.spread * 100.0,
-                line.raw,
-                line.writes,
-                line.conflicts,
-                line.ratio(),
-                line.p50,
-                line.p99,
-            );
-            lines.push(line);
+    for shape in Shape::ALL.into_iter().filter(|shape| chosen(shape.name())) {
+        for &pairs in &sizes {
+            let line = measure(server, shape, pairs, rounds).await;
+            println!("{line}");
+            results.add(line);
         }
     }
-    println!("goals: ratio >= 0.80; writes/bind 4 static, 5 dynamic");
-    for shape in Shape::ALL {
-        let time = |pairs| {
-            let line = lines.iter().find(|line| line.shape == shape && line.pairs == pairs)?;
-            Some(pairs as f64 / line.binds)
-        };
-        let (small, large) = if full { (10_000, 20_000) } else { (100, 1_000) };
-        if let (Some(a), Some(b)) = (time(small), time(large)) {
-            let limit = large as f64 / small as f64 * 1.15;
-            println!(
-                "growth {}: {large} over {small} pairs takes {:.2}x the time (limit {limit:.2})",
-                shape.name(),
-                b / a
-            );
-        }
+    if chosen("growth") {
+        growth(server, largest, rounds).await;
     }
-    let background = if full { 10_000 } else { 1_000 };
-    let pairs = 1_000;
-    let mut cost = Vec::new();
-    for _ in 0..ROUNDS {
-        let alone = World::start().await.bind_arriving(Shape::Static, pairs, pairs).await.rate;
-        let world = World::start().await;
-        world.fill_background(background).await;
-        let crowded = world.bind_arriving(Shape::Static, pairs, pairs).await.rate;
-        cost.push(1.0 - crowded / alone);
+    if chosen("background") {
+        background(server, largest, largest.min(2000), rounds).await;
     }
-    let (cost, _) = median(cost);
-    println!(
-        "background: {background} Released volumes and {background} unmatchable claims cost {:.1}% (limit 10%)",
-        cost * 100.0
-    );
-    if let Some(file) = plot {
-        let of = |shape: Shape| {
-            lines.iter().filter(move |line| line.shape == shape).map(|line| (line.pairs as f64, line.binds)).collect()
-        };
-        let raw =
-            lines.iter().filter(|line| line.shape == Shape::Static).map(|line| (line.pairs as f64, line.raw / 4.0));
-        let mut curves: Vec<(&str, Vec<(f64, f64)>)> = Shape::ALL.map(|shape| (shape.name(), of(shape))).to_vec();
-        curves.push(("server's raw writes / 4", raw.collect()));
-        std::fs::write(&file, plot::svg("Claims bound per second", "pairs", "binds/s", &curves)).unwrap();
-        println!("plot: {file}");
+    if chosen("memory") {
+        memory(server, largest).await;
+    }
+    if chosen("page") {
+        results.page();
     }
 }

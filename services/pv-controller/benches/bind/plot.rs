@@ -8,10 +8,10 @@ const LEFT: f64 = 70.0;
 const BOTTOM: f64 = 50.0;
 const TOP: f64 = 40.0;
 const RIGHT: f64 = 190.0;
-const COLOURS: [&str; 5] = ["#1b6ca8", "#d1495b", "#3a7d44", "#7a7a7a", "#c58b00"];
+const COLOURS: [&str; 6] = ["#1b6ca8", "#d1495b", "#3a7d44", "#7a7a7a", "#c58b00", "#6a4c93"];
 
 /// The curves as SVG.
-pub fn svg(title: &str, x_name: &str, y_name: &str, curves: &[(&str, Vec<(f64, f64)>)]) -> String {
+pub fn svg(title: &str, x_name: &str, y_name: &str, curves: &[(String, Vec<(f64, f64)>)]) -> String {
     let points = || curves.iter().flat_map(|(_, points)| points);
     let (low, high) = points().fold((f64::MAX, f64::MIN), |(low, high), (x, _)| (low.min(*x), high.max(*x)));
     let top = points().fold(1.0_f64, |top, (_, y)| top.max(*y)) * 1.1;

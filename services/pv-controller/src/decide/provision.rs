@@ -25,20 +25,19 @@ pub fn provision(s: &ClaimSnapshot, now: Timestamp) -> Decision<ClaimAction> {
     let Some(class) = &s.class else {
         let name = claim.class_name();
         let text = format!(
-            "storageclass.storage.k8s.io {name:?} not found: create it, or name another in spec.storageClassName"
+            "storageclass.storage.k8s.io {name:?} not found: create it, or name another in spec.storageClassName ({})",
+            s.misfits
         );
         return fail(s, text, Unbound::ClassNotFound, now);
     };
-    let plugin = class.provisioner.as_str();
-    let driver = migration::driver_of(plugin);
-    if driver.is_none() && (plugin.is_empty() || plugin.starts_with(migration::IN_TREE)) {
-        return if plugin == migration::HOST_PATH && s.rules.host_path_provisioner {
+    let Some(provisioner) = provisioner_of(class) else {
+        return if class.provisioner == migration::HOST_PATH && s.rules.host_path_provisioner {
             in_tree(s, class, now)
         } else {
             fail(s, no_provisioner(s, class), Unbound::NoProvisioner, now)
         };
-    }
-    let provisioner = driver.unwrap_or(plugin);
+    };
+    let driver = migration::driver_of(&class.provisioner);
     if claim.meta.annotation(annotations::STORAGE_PROVISIONER) != Some(provisioner) {
         return ask(provisioner, driver);
     }
@@ -50,6 +49,13 @@ pub fn provision(s: &ClaimSnapshot, now: Timestamp) -> Decision<ClaimAction> {
     let note = Note::normal("ExternalProvisioning", text);
     // A claim that only waits keeps its status; one that once could not be bound loses that reason.
     pending(s, Some(note), None, Waiting::Provisioner, now)
+}
+
+/// The external provisioner of the class, a driver in place of an in-tree plugin included.
+pub fn provisioner_of(class: &StorageClass) -> Option<&str> {
+    let plugin = class.provisioner.as_str();
+    let external = !plugin.is_empty() && !plugin.starts_with(migration::IN_TREE);
+    migration::driver_of(plugin).or_else(|| external.then_some(plugin))
 }
 
 fn ask(provisioner: &str, migrated_to: Option<&'static str>) -> Decision<ClaimAction> {

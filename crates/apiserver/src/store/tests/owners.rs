@@ -136,5 +136,5 @@ fn a_namespace_that_goes_takes_owners_and_dependents_with_it() {
     let applied = world.delete("Namespace", "team").unwrap();
     let gone: Vec<String> =
         applied.events.iter().filter(|e| e.event_type == EventType::Deleted).map(|e| e.key.name.to_string()).collect();
-    assert_eq!(gone, ["a", "b", "team"]);
+    assert_eq!(gone, ["a", "b", "default", "team"]);
 }

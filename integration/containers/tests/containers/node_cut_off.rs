@@ -1,0 +1,87 @@
+use anyhow::{Context as _, ensure};
+use http::Request;
+use serde_json::{Value, json};
+use stowage_model::object::kinds;
+
+use container_suite::checker::{self, Observation};
+use container_suite::life::{Life, Step};
+use container_suite::machine::with_stack;
+use container_suite::stack::{NODES, Stack, until};
+
+/// Sets the taints of a node.
+async fn taint(stack: &Stack, node: &str, change: impl Fn(&mut Vec<Value>)) -> anyhow::Result<()> {
+    until("the node to take its taints", async || {
+        let object = stack.api.get(kinds::NODE, node).await?.context("the node is gone")?;
+        let mut taints = object["spec"]["taints"].as_array().cloned().unwrap_or_default();
+        change(&mut taints);
+        let version = &object["metadata"]["resourceVersion"];
+        let body = json!({ "metadata": { "resourceVersion": version }, "spec": { "taints": taints } });
+        let request = Request::patch(format!("/api/v1/nodes/{node}"))
+            .header("content-type", "application/merge-patch+json")
+            .body(serde_json::to_vec(&body)?)?;
+        match stack.client.request::<Value>(request).await {
+            Ok(_) => Ok(Some(())),
+            // Somebody else was faster.
+            Err(kube::Error::Api(status)) if status.code == 409 => Ok(None),
+            Err(error) => Err(error.into()),
+        }
+    })
+    .await
+}
+
+const OUT_OF_SERVICE: &str = "node.kubernetes.io/out-of-service";
+
+fn is_ready(node: &Value) -> Option<()> {
+    let conditions = node["status"]["conditions"].as_array()?;
+    conditions.iter().any(|one| one["type"] == "Ready" && one["status"] == "True").then_some(())
+}
+
+fn is_unready(node: &Value) -> Option<()> {
+    let conditions = node["status"]["conditions"].as_array()?;
+    conditions.iter().any(|one| one["type"] == "Ready" && one["status"] != "True").then_some(())
+}
+
+/// The stack's attach-detach controller runs with --disable-force-detach-on-timeout.
+#[test]
+fn a_node_that_is_cut_off_keeps_its_volume_until_somebody_vouches_for_its_death() -> anyhow::Result<()> {
+    with_stack(async |stack| {
+        let [lost, other] = NODES;
+        let life = Life::new(stack, "held");
+        life.up_to(Step::EndFirstPod).await?;
+        stack.cut_off(lost).await?;
+        life.begin(Step::EndFirstPod).await?;
+        life.begin(Step::SecondPod).await?;
+        stack.api.until(kinds::NODE, lost, |node| is_unready(node?), "to be marked unready").await?;
+        let message = stack.api.event(&life.second_pod(), "FailedAttachVolume").await?;
+        ensure!(message.contains("Multi-Attach"), "the waiting pod is told {message:?}");
+
+        // No proof, no second attachment: the node may still write, and here it does.
+        let seen = Observation::of(stack).await?;
+        ensure!(seen.violations().is_empty(), "{:?}", seen.violations());
+        let attachments = stack.api.list(kinds::VOLUME_ATTACHMENT).await?;
+        let nodes: Vec<&str> = attachments.iter().filter_map(|one| one["spec"]["nodeName"].as_str()).collect();
+        ensure!(nodes == [lost], "attached to {nodes:?}");
+        let pod = stack.api.get(kinds::POD, &life.second_pod()).await?.context("the second pod is gone")?;
+        ensure!(pod["status"]["phase"] != "Running", "the second pod runs beside a writer");
+
+        // An operator pulls the plug and vouches for it.
+        stack.power_off(lost).await?;
+        taint(stack, lost, |taints| {
+            taints.push(json!({ "key": OUT_OF_SERVICE, "value": "nodeshutdown", "effect": "NoExecute" }));
+        })
+        .await?;
+        life.finish(Step::EndFirstPod).await.context("the pod of the dead node")?;
+        life.finish(Step::SecondPod).await.with_context(|| format!("the volume on {other}"))?;
+
+        // The dead node comes back and must take nothing of the new owner's.
+        stack.mend(lost).await?;
+        stack.power_on(lost).await?;
+        taint(stack, lost, |taints| taints.retain(|taint| taint["key"] != OUT_OF_SERVICE)).await?;
+        stack.api.until(kinds::NODE, lost, |node| is_ready(node?), "to be ready again").await?;
+        life.check(&life.second_pod(), other).await?;
+        checker::at_rest(stack).await?;
+        life.step(Step::EndSecondPod).await?;
+        life.step(Step::EndClaim).await?;
+        checker::nothing_left(stack).await
+    })
+}

@@ -1,0 +1,52 @@
+//! Every image that is shipped with a manifest has a Dockerfile, and the tag of this version.
+
+use manifest_suite::{KUSTOMIZATIONS, containers, documents, pods, repository, service_of, shipped};
+
+const VERSION: &str = env!("CARGO_PKG_VERSION");
+
+fn has_dockerfile(service: &str) -> bool {
+    repository().join(format!("deploy/images/{service}.Dockerfile")).is_file()
+}
+
+#[test]
+fn images_in_kubernetes_manifests_are_built_here_with_this_version() {
+    for name in KUSTOMIZATIONS {
+        for (workload, pod) in pods(&shipped(name).unwrap()) {
+            for container in containers(pod) {
+                let image = container["image"].as_str().unwrap();
+                let service = service_of(image).unwrap();
+                assert!(has_dockerfile(service), "{workload}: {image}");
+                assert!(image.ends_with(&format!(":{VERSION}")), "{workload}: {image}");
+            }
+        }
+    }
+}
+
+#[test]
+fn images_in_compose_are_built_here_with_this_version() {
+    for compose in documents(&repository().join("compose.yaml")).unwrap() {
+        for (name, service) in compose["services"].as_object().unwrap() {
+            let image = service["image"].as_str().unwrap();
+            let rest = image.strip_prefix("${STOWAGE_PREFIX:-stowage}/").unwrap();
+            let (service, tag) = rest.split_once(':').unwrap();
+            assert!(has_dockerfile(service), "{name}: {image}");
+            assert_eq!(tag, format!("${{STOWAGE_VERSION:-{VERSION}}}"), "{name}");
+        }
+    }
+}
+
+#[test]
+fn every_service_has_a_dockerfile_with_labels_that_starts_it() {
+    for entry in std::fs::read_dir(repository().join("services")).unwrap() {
+        let service = entry.unwrap().file_name().into_string().unwrap();
+        let file = repository().join(format!("deploy/images/{service}.Dockerfile"));
+        let text = std::fs::read_to_string(&file).unwrap_or_else(|error| panic!("{}: {error}", file.display()));
+        assert!(text.contains(&format!("ENTRYPOINT [\"/{service}\"]")), "{service}");
+        assert!(text.contains("org.opencontainers.image.title"), "{service}");
+        let on_debian = matches!(service.as_str(), "node-plugin" | "volume-manager");
+        assert_eq!(text.contains("FROM scratch"), !on_debian, "{service}");
+        // What stands beside other people's drivers runs as their sidecars do; a node mounts.
+        let root = on_debian || matches!(service.as_str(), "provisioner" | "attacher" | "registrar");
+        assert_eq!(text.contains("USER 65532:65532"), !root, "{service}");
+    }
+}

@@ -1,0 +1,80 @@
+//! One container is privileged, because Bidirectional mounts demand it; every other is restricted.
+
+use manifest_suite::{KUSTOMIZATIONS, containers, pods, shipped};
+use serde_json::{Value, json};
+
+fn is_restricted(container: &Value) -> bool {
+    let context = &container["securityContext"];
+    context["allowPrivilegeEscalation"] == false
+        && context["capabilities"] == json!({ "drop": ["ALL"] })
+        && context["runAsNonRoot"] == true
+        && context["seccompProfile"] == json!({ "type": "RuntimeDefault" })
+        && context["readOnlyRootFilesystem"] == true
+        && context["privileged"].is_null()
+}
+
+#[test]
+fn every_container_but_the_node_plugin_of_a_node_is_restricted() {
+    for name in KUSTOMIZATIONS {
+        let mut privileged = Vec::new();
+        for (workload, pod) in pods(&shipped(name).unwrap()) {
+            for field in ["hostNetwork", "hostPID", "hostIPC"] {
+                assert!(pod[field].is_null(), "{workload}: {field}");
+            }
+            for container in containers(pod) {
+                if container["securityContext"]["privileged"] == true {
+                    privileged.push(format!("{workload}/{}", container["name"].as_str().unwrap()));
+                } else {
+                    assert!(is_restricted(container), "{workload}: {}", container["name"]);
+                }
+            }
+        }
+        let expected: &[&str] = match name {
+            "shared" => &["shared-node/node-plugin"],
+            "local" => &["local-node/node-plugin"],
+            _ => &[],
+        };
+        assert_eq!(privileged, expected, "{name}");
+    }
+}
+
+#[test]
+fn only_the_privileged_container_mounts_bidirectionally() {
+    for name in KUSTOMIZATIONS {
+        for (workload, pod) in pods(&shipped(name).unwrap()) {
+            for container in containers(pod) {
+                let mounts = container["volumeMounts"].as_array().into_iter().flatten();
+                let both_ways = mounts.filter(|mount| mount["mountPropagation"] == "Bidirectional").count();
+                let privileged = container["securityContext"]["privileged"] == true;
+                assert_eq!(both_ways == 1, privileged, "{workload}: {}", container["name"]);
+            }
+        }
+    }
+}
+
+#[test]
+fn every_container_has_probes_and_resources_and_mounts_only_what_its_pod_has() {
+    for name in KUSTOMIZATIONS {
+        let objects = shipped(name).unwrap();
+        for (workload, pod) in pods(&objects) {
+            let volumes: Vec<&Value> =
+                pod["volumes"].as_array().into_iter().flatten().map(|volume| &volume["name"]).collect();
+            for claim in pod["volumes"].as_array().into_iter().flatten().map(|volume| &volume["persistentVolumeClaim"])
+            {
+                let shipped = |object: &Value| {
+                    object["kind"] == "PersistentVolumeClaim" && object["metadata"]["name"] == claim["claimName"]
+                };
+                assert!(claim.is_null() || objects.iter().any(shipped), "{workload}: {claim}");
+            }
+            for container in containers(pod) {
+                let who = format!("{workload}: {}", container["name"]);
+                assert!(container["livenessProbe"].is_object(), "{who}");
+                assert!(container["resources"]["requests"]["memory"].is_string(), "{who}");
+                assert!(container["resources"]["limits"]["memory"].is_string(), "{who}");
+                for mount in container["volumeMounts"].as_array().into_iter().flatten() {
+                    assert!(volumes.contains(&&mount["name"]), "{who}: {mount}");
+                }
+            }
+        }
+    }
+}

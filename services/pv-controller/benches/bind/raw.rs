@@ -1,0 +1,105 @@
+//! The server's own rate of conditional writes: those of a binding, on the same objects, with the same watches open.
+
+use std::time::Instant;
+
+use futures::StreamExt;
+use serde_json::{Value, json};
+
+use stowage_model::object::{Key, kinds};
+use stowage_model::{Claim, Pod, StorageClass, Volume};
+use stowage_runtime::api::{Api, Part, Patch, Target};
+use stowage_runtime::cache::Cache;
+
+use crate::IN_FLIGHT;
+use crate::world::{NAMESPACE, Shape, World};
+
+/// One pair's writes, in the order in which a binding needs them.
+struct Pair {
+    api: Api,
+    claims: Cache<Claim>,
+    volumes: Cache<Volume>,
+    claim: Key,
+    volume: Key,
+    class: String,
+}
+
+impl World {
+    /// Writes per second.
+    pub async fn raw_rate(&self, shape: Shape, pairs: usize) -> f64 {
+        self.class(shape).await;
+        if shape != Shape::Dynamic {
+            self.available_volumes(pairs, shape).await;
+        }
+        self.create_all(pairs, |n| (kinds::CLAIM, self.claim(n))).await;
+        let (claims, _a) = self.watch::<Claim>().await;
+        let (volumes, _b) = self.watch::<Volume>().await;
+        let (_classes, _c) = self.watch::<StorageClass>().await;
+        let (_pods, _d) = self.watch::<Pod>().await;
+        // The benchmark's own watch of claims is open in the other run too.
+        let (_seen, _e) = self.watch::<Claim>().await;
+        let begin = Instant::now();
+        let tasks = futures::stream::iter(0..pairs).map(|n| {
+            let pair = Pair {
+                api: Api::new(self.controller.clone()),
+                claims: claims.clone(),
+                volumes: volumes.clone(),
+                claim: Key::namespaced(NAMESPACE, format!("{}-c{n}", self.prefix)),
+                volume: Key::cluster(format!("{}-v{n}", self.prefix)),
+                class: self.prefix.clone(),
+            };
+            async move { tokio::spawn(pair.write(shape)).await.unwrap() }
+        });
+        let writes: Vec<usize> = tasks.buffer_unordered(IN_FLIGHT).collect().await;
+        writes.into_iter().sum::<usize>() as f64 / begin.elapsed().as_secs_f64()
+    }
+}
+
+impl Pair {
+    async fn write(self, shape: Shape) -> usize {
+        let mut claim = self.claims.get(&self.claim).unwrap();
+        let (volume, reserved) = if shape == Shape::Dynamic {
+            let body = json!({ "metadata": { "annotations": {
+                "volume.kubernetes.io/storage-provisioner": "driver.example",
+                "volume.beta.kubernetes.io/storage-provisioner": "driver.example",
+            } } });
+            claim = self.patch_claim(&claim, Part::Main, body).await;
+            (self.api.create(&self.volumes, World::provisioned(&claim, &self.class)).await.unwrap(), 2)
+        } else {
+            let volume = self.volumes.get(&self.volume).unwrap();
+            let body = json!({
+                "metadata": { "annotations": { "pv.kubernetes.io/bound-by-controller": "yes" } },
+                "spec": { "claimRef": {
+                    "apiVersion": "v1", "kind": "PersistentVolumeClaim", "namespace": NAMESPACE,
+                    "name": claim.meta.name, "uid": claim.meta.uid, "resourceVersion": claim.meta.revision.to_string(),
+                } },
+            });
+            (self.patch_volume(&volume, Part::Main, body).await, 1)
+        };
+        let phase =
+            self.patch_volume(&volume, Part::Status, json!({ "status": { "phase": "Bound", "message": null } }));
+        let claim_writes = async {
+            let body = json!({
+                "metadata": { "annotations": {
+                    "pv.kubernetes.io/bind-completed": "yes", "pv.kubernetes.io/bound-by-controller": "yes",
+                } },
+                "spec": { "volumeName": volume.meta.name },
+            });
+            let claim = self.patch_claim(&claim, Part::Main, body).await;
+            let body = json!({ "status": {
+                "phase": "Bound", "accessModes": ["ReadWriteOnce"], "capacity": { "storage": "1Gi" },
+                "conditions": [{ "type": "Unused", "status": "True", "reason": "NoPodsUsingPVC" }],
+            } });
+            self.patch_claim(&claim, Part::Status, body).await;
+        };
+        tokio::join!(phase, claim_writes);
+        reserved + 3
+    }
+
+    async fn patch_claim(&self, claim: &Claim, part: Part, body: Value) -> std::sync::Arc<Claim> {
+        self.api.patch(&self.claims, &Target::exact(&claim.meta), part, Patch::Merge(body)).await.unwrap()
+    }
+
+    async fn patch_volume(&self, volume: &Volume, part: Part, body: Value) -> std::sync::Arc<Volume> {
+        self.api.patch(&self.volumes, &Target::exact(&volume.meta), part, Patch::Merge(body)).await.unwrap()
+    }
+}

@@ -1,0 +1,86 @@
+//! The service over the embedded server, and the eyes to watch it with.
+
+use std::sync::Arc;
+
+use serde_json::Value;
+use tokio::task::JoinHandle;
+
+use stowage_model::object::{ObjectId, Projection, kinds};
+use stowage_model::{Claim, Event, Pod, Volume};
+use stowage_runtime::Context;
+use stowage_runtime::api::Api;
+use stowage_runtime::cache::Cache;
+use stowage_runtime::metrics::Metrics;
+use stowage_runtime::random::Random;
+use stowage_runtime::watch::{self, Scope};
+
+pub struct World {
+    pub api: Api,
+    pub claims: Cache<Claim>,
+    pub volumes: Cache<Volume>,
+    pub pods: Cache<Pod>,
+    pub events: Cache<Event>,
+    pub metrics: Metrics,
+    running: JoinHandle<()>,
+}
+
+impl Drop for World {
+    fn drop(&mut self) {
+        self.running.abort();
+    }
+}
+
+fn feed<T: Projection>(api: &Api) -> Cache<T> {
+    let cache = Cache::new();
+    tokio::spawn(watch::feed(api.clone(), cache.clone(), Scope::all(), Random::from_os()));
+    cache
+}
+
+/// The first object that is as wanted, now or later.
+pub async fn until<T: Projection>(cache: &Cache<T>, wanted: impl Fn(&T) -> bool + Send + Sync + 'static) -> Arc<T> {
+    let (sender, mut receiver) = tokio::sync::watch::channel(None);
+    cache.on_change(move |change| {
+        if let Some(object) = change.after.filter(|object| wanted(object)) {
+            sender.send_replace(Some(Arc::clone(object)));
+        }
+    });
+    cache.replay();
+    let found = receiver.wait_for(Option::is_some).await.unwrap();
+    found.clone().unwrap()
+}
+
+/// Until there is no object of that name.
+pub async fn until_gone<T: Projection>(cache: &Cache<T>, name: &'static str) {
+    let (sender, mut gone) = tokio::sync::watch::channel(false);
+    cache.on_change(move |change| {
+        if change.key.name == name {
+            sender.send_replace(change.after.is_none());
+        }
+    });
+    if cache.keys().iter().all(|key| key.name != name) {
+        return;
+    }
+    gone.wait_for(|gone| *gone).await.unwrap();
+}
+
+impl World {
+    pub fn start() -> Self {
+        let server = stowage_apiserver::Server::in_memory(stowage_apiserver::Options::system());
+        let client = kube::Client::new(server.service(), "default");
+        let api = Api::new(client.clone());
+        let context = Context::real(client, Arc::new(stowage_csi::UnixConnector), "test");
+        let metrics = context.metrics.clone();
+        let running =
+            tokio::spawn(async { pv_controller::run(context, pv_controller::Options::default()).await.unwrap() });
+        Self { claims: feed(&api), volumes: feed(&api), pods: feed(&api), events: feed(&api), metrics, api, running }
+    }
+
+    pub async fn raw_events(&self) -> Vec<Value> {
+        let mut found = Vec::new();
+        for key in self.events.keys() {
+            let id = ObjectId { kind: kinds::EVENT, key };
+            found.extend(self.api.get_raw(&id).await.unwrap());
+        }
+        found
+    }
+}

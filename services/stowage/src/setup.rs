@@ -1,0 +1,134 @@
+//! `stowage setup`: what a new stack needs once, before its services: an API server that answers, the driver's objects,
+//! and the administrator's kubeconfig where a person finds it.
+
+use std::fs;
+use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _, chown};
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyhow::{Context as _, bail};
+use serde::Deserialize as _;
+use serde_json::Value;
+use tokio::time::{Instant, sleep};
+
+use stowage_csi::UnixConnector;
+use stowage_model::Kind;
+use stowage_model::object::kinds;
+use stowage_runtime::Context;
+use stowage_runtime::api::{self, Api};
+use stowage_runtime::launch::host_name;
+
+use crate::args::Setup;
+
+/// Between two looks at a server that does not answer yet.
+const LOOK: Duration = Duration::from_millis(200);
+
+/// What a driver brings along.
+const KINDS: [Kind; 2] = [kinds::CSI_DRIVER, kinds::STORAGE_CLASS];
+
+/// Waits, creates, hands out.
+pub async fn run(options: Setup) -> anyhow::Result<()> {
+    stowage_runtime::log::init(&options.log)?;
+    let objects = read(&options.filenames)?;
+    let client = options.client.client().await?;
+    let context = Context::real(client, Arc::new(UnixConnector), host_name());
+    until_it_answers(&context.api, options.timeout.into()).await?;
+    for (kind, object) in objects {
+        let name = format!("{} {}", kind.kind, object["metadata"]["name"].as_str().unwrap_or_default());
+        match context.api.create_raw(kind, object).await {
+            Ok(_) => println!("{name} created"),
+            Err(error) if api::Error::is_already_exists(&error) => println!("{name} is there already"),
+            Err(error) => return Err(error).with_context(|| format!("cannot create {name}")),
+        }
+    }
+    match (&options.hand_out, &options.client.kubeconfig) {
+        (Some(to), Some(from)) => hand_out(Path::new(from), to, options.like.as_deref()),
+        (Some(_), None) => bail!("--hand-out copies the file given with --kubeconfig; give both"),
+        (None, _) => Ok(()),
+    }
+}
+
+fn read(files: &[std::path::PathBuf]) -> anyhow::Result<Vec<(Kind, Value)>> {
+    let mut objects = Vec::new();
+    for file in files {
+        let unreadable = || format!("cannot read --filename {}", file.display());
+        let text = fs::read_to_string(file).with_context(unreadable)?;
+        for document in serde_yaml_ng::Deserializer::from_str(&text) {
+            let object = Value::deserialize(document).with_context(unreadable)?;
+            let known = KINDS
+                .iter()
+                .find(|kind| object["kind"] == kind.kind && object["apiVersion"].as_str() == Some(&kind.api_version()));
+            match known {
+                Some(kind) => objects.push((*kind, object)),
+                None if object.is_null() => {}
+                None => bail!(
+                    "--filename {}: {} {} is not something a driver brings; only CSIDriver and StorageClass are created",
+                    file.display(),
+                    object["apiVersion"],
+                    object["kind"]
+                ),
+            }
+        }
+    }
+    Ok(objects)
+}
+
+async fn until_it_answers(api: &Api, timeout: Duration) -> anyhow::Result<()> {
+    let deadline = Instant::now() + timeout;
+    loop {
+        let request = http::Request::get("/readyz").body(Vec::new()).context("cannot make a request")?;
+        match api.client().request_text(request).await {
+            Ok(_) => return Ok(()),
+            Err(error) if Instant::now() > deadline => {
+                return Err(error).with_context(|| format!("the API server is not ready after {timeout:?}"));
+            }
+            Err(_) => sleep(LOOK).await,
+        }
+    }
+}
+
+/// Copies a secret, to the owner of `like` and nobody else.
+fn hand_out(from: &Path, to: &Path, like: Option<&Path>) -> anyhow::Result<()> {
+    let failed = || format!("cannot hand out {} to {}", from.display(), to.display());
+    let content = fs::read(from).with_context(failed)?;
+    let unfinished = to.with_extension("new");
+    fs::write(&unfinished, content).with_context(failed)?;
+    fs::set_permissions(&unfinished, fs::Permissions::from_mode(0o600)).with_context(failed)?;
+    if let Some(like) = like {
+        let owner = fs::metadata(like).with_context(|| format!("cannot look at --like {}", like.display()))?;
+        chown(&unfinished, Some(owner.uid()), Some(owner.gid())).with_context(failed)?;
+        if let Some(folder) = to.parent() {
+            chown(folder, Some(owner.uid()), Some(owner.gid())).with_context(failed)?;
+        }
+    }
+    fs::rename(&unfinished, to).with_context(failed)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn objects_of_a_driver_are_read_and_others_are_refused_by_name() {
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("objects.yaml");
+        let driver = "apiVersion: storage.k8s.io/v1\nkind: CSIDriver\nmetadata: {name: a}\n";
+        fs::write(&file, format!("---\n{driver}---\n{driver}")).unwrap();
+        assert_eq!(read(std::slice::from_ref(&file)).unwrap().len(), 2);
+        fs::write(&file, "apiVersion: v1\nkind: Pod\n").unwrap();
+        let error = read(&[file]).unwrap_err().to_string();
+        assert!(error.contains("\"Pod\"") && error.contains("only CSIDriver and StorageClass"), "{error}");
+    }
+
+    #[test]
+    fn a_kubeconfig_is_handed_out_whole_and_private() {
+        let folder = tempfile::tempdir().unwrap();
+        let (from, to) = (folder.path().join("from"), folder.path().join("kubeconfig"));
+        fs::write(&from, "secret").unwrap();
+        hand_out(&from, &to, Some(folder.path())).unwrap();
+        assert_eq!(fs::read_to_string(&to).unwrap(), "secret");
+        assert_eq!(fs::metadata(&to).unwrap().permissions().mode() & 0o777, 0o600);
+        assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 2, "nothing unfinished is left");
+    }
+}

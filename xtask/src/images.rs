@@ -1,0 +1,253 @@
+//! `cargo xtask images`: one cargo build, then one image per service.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use anyhow::{Context as _, bail, ensure};
+
+use crate::tools::{answers, apt_install, is_installed, is_root, output, run};
+
+/// `FROM scratch`, and the most each should weigh, in MB; the command people type has no limit.
+const SMALL: [(&str, Option<f64>); 8] = [
+    ("apiserver", Some(15.0)),
+    ("attach-detach-controller", Some(15.0)),
+    ("attacher", Some(15.0)),
+    ("provisioner", Some(15.0)),
+    ("pv-controller", Some(15.0)),
+    ("registrar", Some(15.0)),
+    ("scheduler", Some(15.0)),
+    ("stowage", None),
+];
+/// On a slim Debian with the programs that make file systems.
+const NODE: [&str; 2] = ["node-plugin", "volume-manager"];
+/// What the node images stand on.
+const BASE: &str = "node-base";
+/// What that stands on.
+const DEBIAN: &str = "debian:12-slim";
+const SUITE: &str = "bookworm";
+const MIRROR: &str = "http://deb.debian.org/debian";
+const FILE_SYSTEM_PROGRAMS: &str = "e2fsprogs,xfsprogs,btrfs-progs";
+/// What Debian's own slim images leave out too.
+const NOT_SLIM: [&str; 7] = [
+    "usr/share/doc",
+    "usr/share/man",
+    "usr/share/info",
+    "usr/share/locale",
+    "usr/share/lintian",
+    "var/cache/apt",
+    "var/lib/apt/lists",
+];
+
+/// An architecture, as the engine, rustc and Debian's cross compilers call it.
+struct Arch {
+    engine: &'static str,
+    target: &'static str,
+    linker: &'static str,
+}
+
+const ARCHS: [Arch; 2] = [
+    Arch { engine: "amd64", target: "x86_64-unknown-linux-gnu", linker: "x86_64-linux-gnu-gcc" },
+    Arch { engine: "arm64", target: "aarch64-unknown-linux-gnu", linker: "aarch64-linux-gnu-gcc" },
+];
+
+impl Arch {
+    fn is_foreign(&self) -> bool {
+        self.target.split('-').next() != Some(std::env::consts::ARCH)
+    }
+
+    fn strip(&self) -> &'static str {
+        match (self.is_foreign(), self.engine) {
+            (false, _) => "strip",
+            (true, "arm64") => "aarch64-linux-gnu-strip",
+            (true, _) => "x86_64-linux-gnu-strip",
+        }
+    }
+}
+
+/// What the user asked for.
+pub struct Options {
+    arch: &'static Arch,
+    prefix: String,
+    tag: String,
+}
+
+impl Options {
+    /// Reads `--arch amd64|arm64`, `--prefix NAME` and `--tag TAG`.
+    pub fn read(mut words: impl Iterator<Item = String>) -> anyhow::Result<Self> {
+        let host = if cfg!(target_arch = "aarch64") { &ARCHS[1] } else { &ARCHS[0] };
+        let mut options = Self { arch: host, prefix: "stowage".to_owned(), tag: env!("CARGO_PKG_VERSION").to_owned() };
+        while let Some(word) = words.next() {
+            let mut value = || words.next().with_context(|| format!("{word} needs a value"));
+            match word.as_str() {
+                "--arch" => {
+                    let name = value()?;
+                    let known = ARCHS.iter().find(|arch| arch.engine == name);
+                    options.arch = known.with_context(|| format!("--arch {name:?}: there are amd64 and arm64"))?;
+                }
+                "--prefix" => options.prefix = value()?,
+                "--tag" => options.tag = value()?,
+                other => bail!("images {other:?}: the options are --arch amd64|arm64, --prefix NAME and --tag TAG"),
+            }
+        }
+        Ok(options)
+    }
+
+    fn name(&self, service: &str) -> String {
+        format!("{}/{service}:{}", self.prefix, self.tag)
+    }
+}
+
+/// Builds everything, or says in one line why it cannot.
+pub fn build(options: &Options) -> anyhow::Result<()> {
+    if !answers("docker", &["info"]) {
+        println!("no images: no container engine answers (docker info)");
+        return Ok(());
+    }
+    let Some(binaries) = compile(options.arch)? else { return Ok(()) };
+    let staging = Path::new("target/images").join(options.arch.engine);
+    for (service, _) in SMALL {
+        build_image(options, &staging, &binaries, service, &[])?;
+    }
+    if prepare_base(options, &staging)? {
+        let base = format!("BASE={}", options.name(BASE));
+        for service in NODE {
+            build_image(options, &staging, &binaries, service, &["--build-arg", &base])?;
+        }
+    }
+    report(options)
+}
+
+/// One static build of all services; `None` where a toolchain for it is missing.
+fn compile(arch: &Arch) -> anyhow::Result<Option<PathBuf>> {
+    let foreign = arch.is_foreign();
+    let library = output(Command::new("rustc").args(["--print", "target-libdir", "--target", arch.target]))?;
+    if !Path::new(library.trim()).is_dir() {
+        println!("no {} images: rustup target add {}", arch.engine, arch.target);
+        return Ok(None);
+    }
+    if foreign && !is_installed(arch.linker) {
+        println!("no {} images: no linker {} in PATH", arch.engine, arch.linker);
+        return Ok(None);
+    }
+    let mut build = Command::new(env!("CARGO"));
+    // One setting for all release builds, or everything is built twice; static binaries need an explicit target.
+    build.env("RUSTFLAGS", "-C target-feature=+crt-static");
+    build.args(["build", "--release", "--target", arch.target, "--bins"]);
+    for service in SMALL.iter().map(|(service, _)| service).chain(&NODE) {
+        build.args(["-p", service]);
+    }
+    if foreign {
+        let variable = format!("CARGO_TARGET_{}_LINKER", arch.target.to_uppercase().replace('-', "_"));
+        build.env(variable, arch.linker);
+    }
+    run(&mut build)?;
+    let target = std::env::var("CARGO_TARGET_DIR").unwrap_or_else(|_| "target".to_owned());
+    Ok(Some(Path::new(&target).join(arch.target).join("release")))
+}
+
+/// A directory with the binary, an empty folder and nothing else is all the engine gets to see.
+fn build_image(
+    options: &Options,
+    staging: &Path,
+    binaries: &Path,
+    service: &str,
+    arguments: &[&str],
+) -> anyhow::Result<()> {
+    let folder = staging.join(service);
+    fs::create_dir_all(folder.join("empty")).with_context(|| format!("cannot create {}", folder.display()))?;
+    let (from, to) = (binaries.join(service), folder.join(service));
+    // The release profile keeps symbols, for people who profile it; an image has no use for them.
+    let strip = options.arch.strip();
+    if is_installed(strip) {
+        output(Command::new(strip).arg("--strip-all").arg("-o").arg(&to).arg(&from))?;
+    } else {
+        fs::copy(&from, &to).with_context(|| format!("cannot copy {} to {}", from.display(), to.display()))?;
+    }
+    engine_build(options, &folder, service, arguments)
+}
+
+fn engine_build(options: &Options, folder: &Path, service: &str, arguments: &[&str]) -> anyhow::Result<()> {
+    let revision = output(Command::new("git").args(["rev-parse", "HEAD"])).unwrap_or_default();
+    let mut build = Command::new("docker");
+    build.args(["build", "--quiet", "--platform", &format!("linux/{}", options.arch.engine)]);
+    build.args(["--tag", &options.name(service), "--file", &format!("deploy/images/{service}.Dockerfile")]);
+    build.args(["--label", &format!("org.opencontainers.image.version={}", options.tag)]);
+    build.args(["--label", &format!("org.opencontainers.image.revision={}", revision.trim())]);
+    build.args(arguments).arg(folder);
+    output(&mut build).map(drop)
+}
+
+/// Makes the image that node images stand on; `false` if that cannot be done for this architecture.
+fn prepare_base(options: &Options, staging: &Path) -> anyhow::Result<bool> {
+    let platform = format!("linux/{}", options.arch.engine);
+    let there = Command::new("docker").args(["image", "inspect", "--format", "{{.Architecture}}", DEBIAN]).output();
+    let there = there.is_ok_and(|output| String::from_utf8_lossy(&output.stdout).trim() == options.arch.engine);
+    if !there && !answers("docker", &["pull", "--quiet", "--platform", &platform, DEBIAN]) {
+        if options.arch.is_foreign() {
+            println!("no {} node images: {DEBIAN} cannot be pulled for it", options.arch.engine);
+            return Ok(false);
+        }
+        bootstrap(staging)?;
+    }
+    let folder = staging.join(BASE);
+    fs::create_dir_all(&folder).with_context(|| format!("cannot create {}", folder.display()))?;
+    engine_build(options, &folder, BASE, &[])?;
+    Ok(true)
+}
+
+/// Debian from its packages, imported under the tag it would have been pulled by.
+fn bootstrap(staging: &Path) -> anyhow::Result<()> {
+    ensure!(
+        is_root(),
+        "{DEBIAN} cannot be pulled, and making it with debootstrap needs root; run this as root, or load the image"
+    );
+    if !is_installed("debootstrap") {
+        apt_install(&["debootstrap"])?;
+    }
+    println!("{DEBIAN} cannot be pulled: making it with debootstrap");
+    let root = staging.join("debian");
+    remove(&root)?;
+    let include = format!("--include={FILE_SYSTEM_PROGRAMS}");
+    output(Command::new("debootstrap").args(["--variant=minbase", &include, SUITE]).arg(&root).arg(MIRROR))?;
+    for folder in NOT_SLIM {
+        let folder = root.join(folder);
+        remove(&folder)?;
+        fs::create_dir_all(&folder).with_context(|| format!("cannot create {}", folder.display()))?;
+    }
+    let archive = staging.join("debian.tar");
+    run(Command::new("tar").args(["--numeric-owner", "-cf"]).arg(&archive).arg("-C").arg(&root).arg("."))?;
+    output(Command::new("docker").args(["import", "--change", "CMD [\"bash\"]"]).arg(&archive).arg(DEBIAN))?;
+    fs::remove_file(&archive).with_context(|| format!("cannot remove {}", archive.display()))?;
+    remove(&root)
+}
+
+fn remove(folder: &Path) -> anyhow::Result<()> {
+    match fs::remove_dir_all(folder) {
+        Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
+            Err(error).with_context(|| format!("cannot remove {}", folder.display()))
+        }
+        _ => Ok(()),
+    }
+}
+
+/// Prints what was built, and which are heavier than they should be.
+fn report(options: &Options) -> anyhow::Result<()> {
+    println!("image                                       MB");
+    let limits = SMALL.into_iter().chain(NODE.map(|service| (service, None)));
+    let mut heavy = Vec::new();
+    for (service, limit) in limits {
+        let name = options.name(service);
+        let inspected = output(Command::new("docker").args(["image", "inspect", "--format", "{{.Size}}", &name]));
+        let Ok(bytes) = inspected else { continue };
+        let size = bytes.trim().parse::<f64>().with_context(|| format!("size of {name}: {bytes:?}"))? / 1e6;
+        println!("{name:<40} {size:>5.1}");
+        if limit.is_some_and(|limit| size > limit) {
+            heavy.push(name);
+        }
+    }
+    if !heavy.is_empty() {
+        println!("heavier than they should be: {}", heavy.join(", "));
+    }
+    Ok(())
+}
