@@ -11,7 +11,7 @@ use stowage_csi::v1::identity_client::IdentityClient;
 use stowage_csi::v1::node_client::NodeClient;
 use stowage_csi::v1::volume_capability::access_mode::Mode as AccessMode;
 use stowage_csi::v1::volume_capability::{self, AccessType, MountVolume};
-use stowage_csi::v1::{CreateVolumeRequest, NodeGetInfoRequest, ProbeRequest, VolumeCapability};
+use stowage_csi::v1::{CapacityRange, CreateVolumeRequest, NodeGetInfoRequest, ProbeRequest, VolumeCapability};
 use stowage_csi::{Channel, Endpoint};
 use stowage_mount::LinuxMounter;
 use tokio::sync::oneshot;
@@ -37,7 +37,14 @@ fn request(name: &str) -> CreateVolumeRequest {
         access_mode: Some(volume_capability::AccessMode { mode: AccessMode::SingleNodeWriter.into() }),
         access_type: Some(AccessType::Mount(MountVolume::default())),
     };
-    CreateVolumeRequest { name: name.into(), volume_capabilities: vec![capability], ..Default::default() }
+    // Small, so that a nearly full machine can promise it too.
+    let capacity_range = Some(CapacityRange { required_bytes: 16 << 20, limit_bytes: 0 });
+    CreateVolumeRequest {
+        name: name.into(),
+        capacity_range,
+        volume_capabilities: vec![capability],
+        ..Default::default()
+    }
 }
 
 #[tokio::test]
