@@ -1,5 +1,7 @@
 //! Carries out one action: the fresh read an irreversible step needs, then its writes, side by side.
 
+use std::sync::Arc;
+
 use futures::future::join_all;
 use serde_json::{Value, json};
 use tokio_util::task::AbortOnDropHandle;
@@ -7,9 +9,11 @@ use tokio_util::task::AbortOnDropHandle;
 use stowage_model::object::{Key, ObjectId, Projection, kinds};
 use stowage_model::{Claim, Pod, Volume};
 use stowage_runtime::api::{Deletion, Target};
+use stowage_runtime::cache::View;
 use stowage_runtime::events::Note;
 
 use crate::controller::Binder;
+use crate::decide::bind::bind;
 use crate::decide::volume::has_lost_its_claim;
 use crate::decide::{AttributesClassAction, ClaimAction, PodAction, Source, Subject, VolumeAction, status};
 use crate::error::Error;
@@ -38,7 +42,29 @@ impl Binder {
         };
         let result = self.send(write::of_claim(&action, &claim, volume.as_deref())).await;
         self.count_claim_write(&claim, &action, result.as_ref().err());
-        result
+        result?;
+        match (&action, volume) {
+            (ClaimAction::Reserve { .. } | ClaimAction::Bind(_), Some(volume)) => {
+                self.finish_binding(key, &volume).await
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// Takes the steps that follow a reservation without going back to the engine for each. Only choosing competes with
+    /// other claims: the rest is decided on the pair alone, which stays reserved meanwhile.
+    async fn finish_binding(&self, key: &Key, reserved: &Volume) -> Result<(), Error> {
+        // Two steps follow; whoever finds more to do decides in turn with all others.
+        for _ in 0..2 {
+            let Some(s) = self.caches.pair(key, reserved, &self.rules) else { return Ok(()) };
+            let View::Known(volume) = &s.named else { return Ok(()) };
+            let decision = bind(&s, volume, self.context.clock.now());
+            let Some(action @ ClaimAction::Bind(_)) = decision.actions.into_iter().next() else { return Ok(()) };
+            let result = self.send(write::of_claim(&action, &s.claim, Some(volume))).await;
+            self.count_claim_write(&s.claim, &action, result.as_ref().err());
+            result?;
+        }
+        Ok(())
     }
 
     fn known_volume(&self, name: &str) -> Result<std::sync::Arc<Volume>, Error> {
@@ -206,8 +232,11 @@ impl Binder {
         let answers = join_all(writes.into_iter().map(|write| {
             // On a task of its own, so that encoding and decoding use all cores and not only the engine's; it ends with
             // whoever waits for it.
-            let (api, caches) = (self.context.api.clone(), self.caches.clone());
-            AbortOnDropHandle::new(tokio::spawn(async move { send(&api, &caches, write).await }))
+            let (api, caches, turns) = (self.context.api.clone(), self.caches.clone(), Arc::clone(&self.writes));
+            AbortOnDropHandle::new(tokio::spawn(async move {
+                let _turn = turns.acquire().await.map_err(|_| Error::Stopped)?;
+                send(&api, &caches, write).await
+            }))
         }));
         for answer in answers.await {
             match answer {

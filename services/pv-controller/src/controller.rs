@@ -41,9 +41,11 @@ pub struct Binder {
     pub(crate) operations: Operations<Work, ()>,
     pub(crate) reclaimer: Reclaimer,
     pub(crate) ephemeral_turns: Option<Semaphore>,
+    /// As many as decisions are applied at once: each write in flight is a connection, with its buffers.
+    pub(crate) writes: Arc<Semaphore>,
     queue: Queue<Subject>,
     memory: Memory,
-    rules: Rules,
+    pub(crate) rules: Rules,
 }
 
 impl Binder {
@@ -140,6 +142,7 @@ pub async fn run_with(context: Context, options: Options, disk: Arc<dyn Disk>) -
         recorders,
         context: context.clone(),
         caches: caches.clone(),
+        writes: Arc::new(Semaphore::new(options.parallel)),
         ephemeral_turns: options.ephemeral_parallel.map(|turns| Semaphore::new(turns.max(1))),
         rules: options.rules(),
         queue: queue.clone(),
@@ -383,7 +386,7 @@ impl Controller for Binder {
         for action in actions {
             match action {
                 Action::Claim(ClaimAction::Reserve { volume: name, .. }) => touched.push(volume(name)),
-                Action::Claim(ClaimAction::Bind(step)) if step.phase => touched.push(volume(&step.volume)),
+                Action::Claim(ClaimAction::Bind(step)) => touched.push(volume(&step.volume)),
                 Action::Volume(VolumeAction::TellClaim(_)) | Action::Claim(_) | Action::Volume(_) => {}
                 Action::Pod(_) | Action::AttributesClass(_) => {}
             }

@@ -202,6 +202,31 @@ impl Caches {
         })
     }
 
+    /// What the steps after a reservation are decided on; none once the pair is no pair any more.
+    pub fn pair(&self, key: &Key, reserved: &Volume, rules: &Rules) -> Option<ClaimSnapshot> {
+        let View::Known(claim) = self.claims.view(key) else { return None };
+        let View::Known(volume) = self.volumes.view(&reserved.key()) else { return None };
+        let held = volume.spec.claim_ref.as_ref()?;
+        let is_pair = volume.meta.uid == reserved.meta.uid
+            && held.uid == claim.meta.uid
+            && held.key() == *key
+            && !claim.meta.is_deleting()
+            && (!claim.names_volume() || claim.spec.volume_name == volume.meta.name);
+        is_pair.then(|| ClaimSnapshot {
+            class: None,
+            default_class: None,
+            named: View::Known(volume),
+            candidates: vec![],
+            misfits: Misfits::default(),
+            version: 0,
+            pods: self.pods.by_index(BY_USED_CLAIM, &key.to_string()),
+            owner: Owner::Nobody,
+            told: Told::default(),
+            rules: rules.clone(),
+            claim,
+        })
+    }
+
     fn owner(&self, claim: &Claim) -> Owner {
         let Some(owner) = claim.meta.controller().filter(|owner| owner.kind == "Pod") else { return Owner::Nobody };
         match self.pods.view(&Key::namespaced(claim.meta.namespace.clone(), owner.name.clone())) {
