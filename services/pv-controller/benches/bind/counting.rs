@@ -13,11 +13,17 @@ use tower::{Layer, Service};
 /// Writes to claims and volumes that passed, and conflicts among them; events are apart.
 #[derive(Default)]
 pub struct Counts {
+    all: AtomicU64,
     writes: AtomicU64,
     conflicts: AtomicU64,
 }
 
 impl Counts {
+    /// Every write, events among them.
+    pub fn all(&self) -> u64 {
+        self.all.load(Ordering::Relaxed)
+    }
+
     pub fn writes(&self) -> u64 {
         self.writes.load(Ordering::Relaxed)
     }
@@ -60,11 +66,13 @@ where
     }
 
     fn call(&mut self, request: Request<Body>) -> Self::Future {
-        let counted = request.method() != Method::GET && request.uri().path().contains("persistentvolume");
+        let write = request.method() != Method::GET;
+        let counted = write && request.uri().path().contains("persistentvolume");
         let counts = Arc::clone(&self.counts);
         let answer = self.inner.call(request);
         Box::pin(async move {
             let answer = answer.await?;
+            counts.all.fetch_add(u64::from(write), Ordering::Relaxed);
             if counted {
                 counts.writes.fetch_add(1, Ordering::Relaxed);
                 if answer.status() == StatusCode::CONFLICT {

@@ -286,11 +286,11 @@ impl World {
         (cache, running)
     }
 
-    /// Until the controller has written nothing for a while: the one place where a benchmark has to wait by the clock.
+    /// Until the controller has written nothing, events included, for a while: the one place where a benchmark has to wait by the clock.
     pub async fn quiet(&self) {
         let mut last = u64::MAX;
         loop {
-            let now = self.counts.writes();
+            let now = self.counts.all();
             if now == last {
                 return;
             }
