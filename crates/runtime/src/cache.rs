@@ -202,13 +202,12 @@ impl<T: Projection> Cache<T> {
             return false;
         }
         let changed = self.take(state, key.clone(), object);
-        if !changed {
-            self.known_again(&key, was_unknown);
-        }
+        self.known_again(&key, was_unknown);
         changed
     }
 
-    /// Whoever rested because the object was unknown must decide again, even if nothing changed.
+    /// Whoever rested because the object was unknown must decide again, even if nothing changed, or nothing that would
+    /// concern them otherwise.
     fn known_again(&self, key: &Key, was_unknown: bool) {
         if was_unknown {
             let object = self.get(key);

@@ -94,6 +94,26 @@ fn whoever_rested_on_an_unknown_object_is_woken_when_it_is_known_again() {
 }
 
 #[test]
+fn a_fresh_read_that_brings_a_newer_version_also_says_that_the_object_is_known_again() {
+    let cache = Cache::new();
+    cache.watched(thing("a", "1", 1, "red"));
+    let confirmed = Arc::new(AtomicUsize::new(0));
+    cache.on_change({
+        let confirmed = Arc::clone(&confirmed);
+        move |change: &Change<'_, Thing>| {
+            if change.before.map(|thing| thing.meta.revision) == change.after.map(|thing| thing.meta.revision) {
+                confirmed.fetch_add(1, Ordering::Relaxed);
+            }
+        }
+    });
+    cache.observe(thing("a", "1", 2, "green"));
+    assert_eq!(confirmed.load(Ordering::Relaxed), 0);
+    cache.mark_unknown(&key("a"));
+    cache.observe(thing("a", "1", 3, "green"));
+    assert_eq!(confirmed.load(Ordering::Relaxed), 1, "those who rested are not woken by what changed");
+}
+
+#[test]
 fn an_object_that_cannot_be_read_is_unknown_not_absent() {
     let cache = Cache::new();
     cache.relist(vec![thing("a", "1", 5, "red")], 5);
