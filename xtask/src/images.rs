@@ -55,14 +55,6 @@ impl Arch {
     fn is_foreign(&self) -> bool {
         self.target.split('-').next() != Some(std::env::consts::ARCH)
     }
-
-    fn strip(&self) -> &'static str {
-        match (self.is_foreign(), self.engine) {
-            (false, _) => "strip",
-            (true, "arm64") => "aarch64-linux-gnu-strip",
-            (true, _) => "x86_64-linux-gnu-strip",
-        }
-    }
 }
 
 /// What the user asked for.
@@ -157,13 +149,7 @@ fn build_image(
     let folder = staging.join(service);
     fs::create_dir_all(folder.join("empty")).with_context(|| format!("cannot create {}", folder.display()))?;
     let (from, to) = (binaries.join(service), folder.join(service));
-    // The release profile keeps symbols, for people who profile it; an image has no use for them.
-    let strip = options.arch.strip();
-    if is_installed(strip) {
-        output(Command::new(strip).arg("--strip-all").arg("-o").arg(&to).arg(&from))?;
-    } else {
-        fs::copy(&from, &to).with_context(|| format!("cannot copy {} to {}", from.display(), to.display()))?;
-    }
+    fs::copy(&from, &to).with_context(|| format!("cannot copy {} to {}", from.display(), to.display()))?;
     engine_build(options, &folder, service, arguments)
 }
 
@@ -231,7 +217,7 @@ fn remove(folder: &Path) -> anyhow::Result<()> {
     }
 }
 
-/// Prints what was built, and which are heavier than they should be.
+/// Prints what was built; one that is heavier than it may be is an error.
 fn report(options: &Options) -> anyhow::Result<()> {
     println!("image                                       MB");
     let limits = SMALL.into_iter().chain(NODE.map(|service| (service, None)));
@@ -246,8 +232,6 @@ fn report(options: &Options) -> anyhow::Result<()> {
             heavy.push(name);
         }
     }
-    if !heavy.is_empty() {
-        println!("heavier than they should be: {}", heavy.join(", "));
-    }
+    ensure!(heavy.is_empty(), "over their limit: {}; what grew them must be found", heavy.join(", "));
     Ok(())
 }
