@@ -2,7 +2,8 @@
 //! and the administrator's kubeconfig where a person finds it.
 
 use std::fs;
-use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _, chown};
+use std::io::Write as _;
+use std::os::unix::fs::{MetadataExt as _, OpenOptionsExt as _, chown};
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
@@ -93,8 +94,13 @@ fn hand_out(from: &Path, to: &Path, like: Option<&Path>) -> anyhow::Result<()> {
     let failed = || format!("cannot hand out {} to {}", from.display(), to.display());
     let content = fs::read(from).with_context(failed)?;
     let unfinished = to.with_extension("new");
-    fs::write(&unfinished, content).with_context(failed)?;
-    fs::set_permissions(&unfinished, fs::Permissions::from_mode(0o600)).with_context(failed)?;
+    // What a killed run left may be readable by others; a new file never is, not even for a moment.
+    match fs::remove_file(&unfinished) {
+        Err(error) if error.kind() != std::io::ErrorKind::NotFound => return Err(error).with_context(failed),
+        _ => {}
+    }
+    let file = fs::File::options().write(true).create_new(true).mode(0o600).open(&unfinished);
+    file.and_then(|mut file| file.write_all(&content)).with_context(failed)?;
     if let Some(like) = like {
         let owner = fs::metadata(like).with_context(|| format!("cannot look at --like {}", like.display()))?;
         chown(&unfinished, Some(owner.uid()), Some(owner.gid())).with_context(failed)?;
@@ -107,6 +113,8 @@ fn hand_out(from: &Path, to: &Path, like: Option<&Path>) -> anyhow::Result<()> {
 
 #[cfg(test)]
 mod tests {
+    use std::os::unix::fs::PermissionsExt as _;
+
     use super::*;
 
     #[test]
@@ -126,6 +134,8 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let (from, to) = (folder.path().join("from"), folder.path().join("kubeconfig"));
         fs::write(&from, "secret").unwrap();
+        // As a run that was killed leaves it.
+        fs::write(to.with_extension("new"), "sec").unwrap();
         hand_out(&from, &to, Some(folder.path())).unwrap();
         assert_eq!(fs::read_to_string(&to).unwrap(), "secret");
         assert_eq!(fs::metadata(&to).unwrap().permissions().mode() & 0o777, 0o600);
