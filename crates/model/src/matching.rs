@@ -71,6 +71,8 @@ pub fn fits(volume: &Volume, claim: &Claim, place: Place<'_>) -> Result<Fit, Mis
 
     let reserved = volume.is_bound_to(claim);
     refuse(volume.spec.claim_ref.is_some() && !reserved, Misfit::OtherClaim)?;
+    // Asked early, for it is what people look at first, and volumes of other classes need not be told apart by size.
+    refuse(!reserved && volume.class_name() != claim.class_name(), Misfit::OtherClass)?;
     refuse(volume.capacity() < claim.requested(), Misfit::TooSmall)?;
     refuse(volume.spec.volume_mode != claim.spec.volume_mode, Misfit::VolumeMode)?;
     refuse(volume.attributes_class() != claim.attributes_class(), Misfit::AttributesClass)?;
@@ -88,7 +90,6 @@ pub fn fits(volume: &Volume, claim: &Claim, place: Place<'_>) -> Result<Fit, Mis
     refuse(volume.status.phase != VolumePhase::Available, Misfit::NotAvailable)?;
     let selected = claim.spec.selector.as_ref().is_none_or(|s| s.matches(&volume.meta.labels).unwrap_or(false));
     refuse(!selected, Misfit::Selector)?;
-    refuse(volume.class_name() != claim.class_name(), Misfit::OtherClass)?;
     refuse(!reachable, Misfit::NodeAffinity)?;
     refuse(!offers_modes, Misfit::AccessModes)?;
     Ok(Fit::Free)

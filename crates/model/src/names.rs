@@ -24,9 +24,16 @@ fn sha256_hex(parts: &[&str]) -> String {
     })
 }
 
+const RECYCLER: &str = "recycler-for-";
+
 /// The pod that erases a volume.
 pub fn recycler_pod(volume: &str) -> String {
-    format!("recycler-for-{volume}")
+    format!("{RECYCLER}{volume}")
+}
+
+/// Whether a pod of that name erases a volume, whoever made it.
+pub fn is_recycler_pod(name: &str) -> bool {
+    name.starts_with(RECYCLER)
 }
 
 /// The name of the VolumeAttachment of a CSI volume to a node.

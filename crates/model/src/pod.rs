@@ -82,6 +82,8 @@ projection! {
         pub container_statuses: Vec<ContainerStatus>,
         /// Its init containers.
         pub init_container_statuses: Vec<ContainerStatus>,
+        /// Its debug containers.
+        pub ephemeral_container_statuses: Vec<ContainerStatus>,
         /// When the node first saw it.
         pub start_time: Option<Timestamp>,
     }
@@ -246,8 +248,9 @@ impl Pod {
 
     /// Whether a container may still use the volumes.
     pub fn has_running_containers(&self) -> bool {
-        let all = self.status.container_statuses.iter().chain(&self.status.init_container_statuses);
-        all.into_iter().any(|status| status.state == ContainerState::Running)
+        let status = &self.status;
+        let all = status.container_statuses.iter().chain(&status.init_container_statuses);
+        all.chain(&status.ephemeral_container_statuses).any(|status| status.state == ContainerState::Running)
     }
 
     /// Whether it can use nothing any more: ended, or being deleted with no container running.

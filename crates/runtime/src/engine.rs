@@ -31,6 +31,8 @@ pub struct Decision<A, W> {
     pub actions: Vec<A>,
     /// When to decide again even if nothing happens.
     pub wake_at: Option<Timestamp>,
+    /// An object with a pending action whose end must be known first: the key is decided on again after it.
+    pub after: Option<ObjectId>,
     /// The reason, as a type.
     pub why: W,
 }
@@ -38,23 +40,28 @@ pub struct Decision<A, W> {
 impl<A, W> Decision<A, W> {
     /// Nothing to do.
     pub fn rest(why: W) -> Self {
-        Self { actions: Vec::new(), wake_at: None, why }
+        Self { actions: Vec::new(), wake_at: None, after: None, why }
     }
 
     /// Nothing to do until a moment.
     pub fn wait_until(at: Timestamp, why: W) -> Self {
-        Self { actions: Vec::new(), wake_at: Some(at), why }
+        Self { actions: Vec::new(), wake_at: Some(at), after: None, why }
+    }
+
+    /// Nothing to do before the action under way on this object has ended.
+    pub fn wait_for(busy: ObjectId, why: W) -> Self {
+        Self { actions: Vec::new(), wake_at: None, after: Some(busy), why }
     }
 
     /// The same decision in terms of a wider action type.
     pub fn map<B>(self, f: impl FnMut(A) -> B) -> Decision<B, W> {
-        let Self { actions, wake_at, why } = self;
-        Decision { actions: actions.into_iter().map(f).collect(), wake_at, why }
+        let Self { actions, wake_at, after, why } = self;
+        Decision { actions: actions.into_iter().map(f).collect(), wake_at, after, why }
     }
 
     /// Do these, in order.
     pub fn act(actions: impl Into<Vec<A>>, why: W) -> Self {
-        Self { actions: actions.into(), wake_at: None, why }
+        Self { actions: actions.into(), wake_at: None, after: None, why }
     }
 }
 
@@ -213,6 +220,9 @@ pub async fn run<C: Controller>(
                 if let Some(at) = decision.wake_at {
                     let delay = at.duration_since(now).max(jiff::SignedDuration::ZERO);
                     queue.add_after(key.clone(), delay.unsigned_abs().max(Duration::from_millis(1)));
+                }
+                if let Some(busy) = decision.after.filter(|busy| reserved.contains(busy)) {
+                    parked.entry(busy).or_default().insert(key.clone());
                 }
                 if decision.actions.is_empty() {
                     queue.forget(&key);

@@ -14,8 +14,12 @@ use crate::clock::Clock;
 use crate::random::Random;
 use crate::tasks::Spawner;
 
-/// Events waiting to be written; more are dropped, because events are a courtesy and the work is not.
-const WAITING: usize = 1024;
+/// Events waiting to be written; more are refused, because events are a courtesy and the work is not. Enough for
+/// something to tell about each object of a large cluster at once.
+const WAITING: usize = 1 << 16;
+
+/// Events taken from the waiting at once, to count repetitions among them.
+const BATCH: usize = 1024;
 
 /// Series remembered for counting repetitions.
 const SERIES: usize = 4096;
@@ -81,23 +85,29 @@ impl Recorder {
     ) -> Self {
         let (sender, receiver) = mpsc::channel(WAITING);
         let source = json!({ "component": component.into(), "host": host.into() });
-        spawner.spawn(Writer { api, clock, random, source, known: BTreeMap::new() }.run(receiver));
+        spawner.spawn(
+            Writer { api, clock, random, source, known: BTreeMap::new(), ages: BTreeMap::new(), begun: 0 }
+                .run(receiver),
+        );
         Self { sender }
     }
 
-    /// Tells something about an object; never waits.
-    pub fn record(&self, about: &ObjectRef, note: Note) {
+    /// Tells something about an object; never waits. Says whether it will be written: not while too many wait.
+    pub fn record(&self, about: &ObjectRef, note: Note) -> bool {
         tracing::debug!(object = %about.key, reason = note.reason, message = note.message, "event");
-        if self.sender.try_send((about.clone(), note)).is_err() {
+        let taken = self.sender.try_send((about.clone(), note)).is_ok();
+        if !taken {
             tracing::debug!(object = %about.key, "too many events, one was dropped");
         }
+        taken
     }
 }
 
 struct Known {
     id: ObjectId,
     count: u64,
-    first: Timestamp,
+    /// Its place in `Writer::ages`.
+    age: u64,
 }
 
 struct Writer {
@@ -105,14 +115,17 @@ struct Writer {
     clock: Arc<dyn Clock>,
     random: Random,
     source: Value,
-    known: BTreeMap<Series, Known>,
+    known: BTreeMap<Arc<Series>, Known>,
+    /// The same series, the oldest first.
+    ages: BTreeMap<u64, Arc<Series>>,
+    begun: u64,
 }
 
 impl Writer {
     async fn run(mut self, mut receiver: mpsc::Receiver<(ObjectRef, Note)>) {
         let mut gathered = Vec::new();
         // A batch is what gathered while the previous write was in flight.
-        while receiver.recv_many(&mut gathered, WAITING).await > 0 {
+        while receiver.recv_many(&mut gathered, BATCH).await > 0 {
             let mut counted: BTreeMap<(ObjectRef, Note), u64> = BTreeMap::new();
             let mut order = Vec::new();
             for entry in gathered.drain(..) {
@@ -147,7 +160,7 @@ impl Writer {
             None => self.create(about, note, times, now, series.clone()).await,
         };
         if let Err(error) = result {
-            self.known.remove(&series);
+            self.forget(&series);
             tracing::debug!(%error, "event not written");
         }
     }
@@ -183,13 +196,24 @@ impl Writer {
             "count": times,
         });
         self.api.create_raw(kinds::EVENT, body).await?;
-        if self.known.len() >= SERIES {
-            let oldest = self.known.iter().min_by_key(|(_, known)| known.first).map(|(series, _)| series.clone());
-            oldest.map(|series| self.known.remove(&series));
+        self.forget(&series);
+        if self.known.len() >= SERIES
+            && let Some((_, oldest)) = self.ages.pop_first()
+        {
+            self.known.remove(&oldest);
         }
         let id = ObjectId { kind: kinds::EVENT, key: Key::namespaced(namespace, name) };
-        self.known.insert(series, Known { id, count: times, first: now });
+        let series = Arc::new(series);
+        self.ages.insert(self.begun, Arc::clone(&series));
+        self.known.insert(series, Known { id, count: times, age: self.begun });
+        self.begun += 1;
         Ok(())
+    }
+
+    fn forget(&mut self, series: &Series) {
+        if let Some(known) = self.known.remove(series) {
+            self.ages.remove(&known.age);
+        }
     }
 }
 

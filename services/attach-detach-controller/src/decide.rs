@@ -110,7 +110,7 @@ pub fn decide(snapshot: &Snapshot, policy: Policy, now: Timestamp) -> Decision {
         why.0.push((name.clone(), reason));
     }
     let actions = if steps.is_empty() { Vec::new() } else { vec![Steps(steps)] };
-    Decision { actions, wake_at, why }
+    Decision { wake_at, ..Decision::act(actions, why) }
 }
 
 /// One node's part of the decision.

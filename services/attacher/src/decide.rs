@@ -105,7 +105,7 @@ pub fn decide(snapshot: &Snapshot, facts: &Facts, now: Timestamp) -> Decision {
     writes.extend(snapshot.volumes.iter().filter_map(|volume| release(volume, facts)));
     let (call, wake_at) = choose(snapshot, calls, now);
     // The call starts before the writes: it takes longest.
-    Decision { actions: call.into_iter().chain(writes).collect(), wake_at, why }
+    Decision { wake_at, ..Decision::act(call.into_iter().chain(writes).collect::<Vec<_>>(), why) }
 }
 
 /// A driver call that may start at a moment.

@@ -7,10 +7,11 @@ use serde_json::{Value, json};
 use tokio_util::task::AbortOnDropHandle;
 
 use stowage_model::object::{Key, ObjectId, Projection, kinds};
-use stowage_model::{Claim, Pod, Volume};
+use stowage_model::{AttributesClass, Claim, Pod, Volume, migration};
 use stowage_runtime::api::{Deletion, Target};
 use stowage_runtime::cache::View;
 use stowage_runtime::events::Note;
+use stowage_runtime::operation::Ended;
 
 use crate::controller::Binder;
 use crate::decide::bind::bind;
@@ -40,7 +41,12 @@ impl Binder {
             ClaimAction::Bind(step) => Some(self.known_volume(&step.volume)?),
             _ => None,
         };
+        let begin = self.context.clock.now();
         let result = self.send(write::of_claim(&action, &claim, volume.as_deref())).await;
+        if matches!(action, ClaimAction::Make { .. }) {
+            let took = self.context.clock.now().duration_since(begin).as_secs_f64();
+            self.metrics.called(migration::HOST_PATH, "volume_provision", result.is_ok(), took);
+        }
         self.count_claim_write(&claim, &action, result.as_ref().err());
         result?;
         match (&action, volume) {
@@ -77,9 +83,13 @@ impl Binder {
         match (action, error) {
             (ClaimAction::AssignClass { .. }, error) => {
                 self.metrics.retroactive_classes.inc();
-                if error.is_some() {
+                if error.is_some_and(|error| !error.is_stale()) {
                     self.metrics.retroactive_class_errors.inc();
                 }
+            }
+            (ClaimAction::NameResizer { .. }, Some(Error::Write(error))) if !error.is_stale() => {
+                let note = Note::warning("ExternalExpanding", format!("cannot name the resizer: {error}"));
+                self.tell(Source::Expander, Subject::Claim(claim.key()), &claim.reference(), &note);
             }
             (ClaimAction::Make { .. }, Some(Error::Write(error))) if !error.is_stale() => {
                 self.metrics.fail(&key);
@@ -103,7 +113,7 @@ impl Binder {
             VolumeAction::TellClaim(note) => {
                 let claim = volume.spec.claim_ref.as_ref().and_then(|held| self.caches.claims.get(&held.key()));
                 if let Some(claim) = claim {
-                    self.recorders[&Source::Binder].record(&claim.reference(), note.clone());
+                    self.recorders.get(Source::Binder).record(&claim.reference(), note.clone());
                 }
             }
             VolumeAction::Recycle | VolumeAction::DeleteData => self.start_reclaiming(&volume),
@@ -121,15 +131,16 @@ impl Binder {
 
     fn start_reclaiming(&self, volume: &Volume) {
         let work = Work::of(volume);
-        let plugin = stowage_model::migration::plugin_of_source(volume).unwrap_or("N/A");
+        let plugin = migration::plugin_of_source(volume).unwrap_or("N/A");
         let deletes = work.policy == stowage_model::phase::ReclaimPolicy::Delete;
         let (clock, metrics) = (self.context.clock.clone(), self.metrics.clone());
         let begin = clock.now();
         let reclaim = self.reclaimer.clone().reclaim(work.clone());
         self.operations.start(work.clone(), async move {
             let ended = reclaim.await;
-            let ok = matches!(ended, stowage_runtime::operation::Ended::Done(()));
-            if deletes {
+            let ok = matches!(ended, Ended::Done(()));
+            // What was called off was never tried.
+            if deletes && !matches!(ended, Ended::Uncertain(_)) {
                 metrics.called(plugin, "volume_delete", ok, clock.now().duration_since(begin).as_secs_f64());
                 if !ok {
                     metrics.fail(&work.volume.name);
@@ -157,10 +168,6 @@ impl Binder {
 
     /// The template is read with the pod: no claim is made for a pod that is gone, and no template is kept in memory.
     async fn create_claim(&self, pod: &Pod, volume: &str, claim: &Key) -> Result<(), Error> {
-        let _turn = match &self.ephemeral_turns {
-            Some(turns) => Some(turns.acquire().await.map_err(|_| Error::Stopped)?),
-            None => None,
-        };
         let id = ObjectId { kind: kinds::POD, key: pod.key() };
         let raw = self.context.api.get_raw(&id).await.map_err(Error::Read)?;
         let Some(raw) = raw.filter(|raw| raw["metadata"]["uid"] == pod.meta.uid.as_str()) else {
@@ -193,7 +200,21 @@ impl Binder {
         action: AttributesClassAction,
     ) -> Result<(), Error> {
         let class = self.caches.attributes_classes.get(key).ok_or(Error::Stale("the class is gone"))?;
+        if action == AttributesClassAction::Unprotect {
+            self.look_for_users(&class).await?;
+        }
         self.send(vec![write::of_attributes_class(action, &class)]).await
+    }
+
+    async fn look_for_users(&self, class: &AttributesClass) -> Result<(), Error> {
+        let name = class.meta.name.as_str();
+        let claims = self.context.api.list::<Claim>("", "").await.map_err(Error::Read)?;
+        let volumes = self.context.api.list::<Volume>("", "").await.map_err(Error::Read)?;
+        let is_used = claims.iter().any(|claim| claim.attributes_classes().contains(&name))
+            || volumes.iter().any(|volume| volume.attributes_class() == name);
+        claims.into_iter().for_each(|claim| _ = self.caches.claims.observe(claim));
+        volumes.into_iter().for_each(|volume| _ = self.caches.volumes.observe(volume));
+        if is_used { Err(Error::Stale("the class is used after all")) } else { Ok(()) }
     }
 
     /// Releasing starts reclaiming, so the claim is looked up once more where it cannot be out of date.

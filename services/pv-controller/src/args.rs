@@ -35,7 +35,7 @@ pub struct Args {
     /// Make volumes for claims that name a class and fit none
     #[arg(long, action = ArgAction::Set, default_value_t = true, value_name = "BOOL")]
     enable_dynamic_provisioning: bool,
-    /// Make and delete hostPath volumes of this machine, for tests only
+    /// Make hostPath volumes of this machine, for tests only
     #[arg(long, action = ArgAction::Set, default_value_t = false, num_args = 0..=1, default_missing_value = "true", value_name = "BOOL")]
     enable_hostpath_provisioner: bool,
     /// Decide on everything again this often; unlike the original's 15s, never unless this is set

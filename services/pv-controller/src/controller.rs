@@ -1,6 +1,6 @@
 //! The loop: what changed, which subjects that concerns, and the engine that decides and applies.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -9,7 +9,7 @@ use tokio::sync::{Semaphore, watch as signal};
 
 use stowage_model::object::{Key, ObjectId, ObjectRef, Projection, kinds};
 use stowage_model::phase::ReclaimPolicy;
-use stowage_model::{AttributesClass, Claim, Pod, StorageClass, Volume, migration};
+use stowage_model::{AttributesClass, Claim, Pod, StorageClass, Volume, migration, names};
 use stowage_runtime::backoff::Backoff;
 use stowage_runtime::cache::{Cache, Change};
 use stowage_runtime::engine::{self, Controller, Reserved};
@@ -20,7 +20,7 @@ use stowage_runtime::tasks::{Spawner, Tasks};
 use stowage_runtime::watch::{self, Scope};
 use stowage_runtime::{Context, Stop};
 
-use crate::decide::{self, Action, ClaimAction, Decision, Source, Subject, VolumeAction, Waiting, Why};
+use crate::decide::{self, Action, ClaimAction, Decision, PodAction, Source, Subject, VolumeAction, Waiting, Why};
 use crate::disk::{Disk, LocalDisk};
 use crate::error::Error;
 use crate::metrics::Metrics;
@@ -32,15 +32,37 @@ use crate::snapshot::{BY_USED_CLAIM, BY_VOLUME, Caches, WAITING, Work};
 /// Between attempts to reclaim a volume, as upstream has it.
 const RECLAIM: Backoff = Backoff { base: Duration::from_millis(500), max: Duration::from_secs(122) };
 
+/// One writer of events for each of upstream's components.
+pub(crate) struct Recorders {
+    binder: Recorder,
+    expander: Recorder,
+    ephemeral: Recorder,
+}
+
+impl Recorders {
+    fn start(context: &Context, spawner: &Spawner) -> Self {
+        let of = |source: Source| context.recorder(source.component(), spawner);
+        Self { binder: of(Source::Binder), expander: of(Source::Expander), ephemeral: of(Source::Ephemeral) }
+    }
+
+    pub(crate) fn get(&self, source: Source) -> &Recorder {
+        match source {
+            Source::Binder => &self.binder,
+            Source::Expander => &self.expander,
+            Source::Ephemeral => &self.ephemeral,
+        }
+    }
+}
+
 /// The controller's state: caches, what people were last told, operations under way.
 pub struct Binder {
     pub(crate) context: Context,
     pub(crate) caches: Caches,
-    pub(crate) recorders: BTreeMap<Source, Recorder>,
+    pub(crate) recorders: Recorders,
     pub(crate) metrics: Arc<Metrics>,
     pub(crate) operations: Operations<Work, ()>,
     pub(crate) reclaimer: Reclaimer,
-    pub(crate) ephemeral_turns: Option<Semaphore>,
+    ephemeral_parallel: Option<usize>,
     /// As many as decisions are applied at once: each write in flight is a connection, with its buffers.
     pub(crate) writes: Arc<Semaphore>,
     queue: Queue<Subject>,
@@ -83,9 +105,22 @@ impl Binder {
             .unwrap_or_default()
     }
 
+    /// Where only so many claims may be made at once, each takes one of that many turns as if it were an object: whoever
+    /// finds it taken waits outside, and keeps nobody else from being worked on.
+    fn ephemeral_turn(&self, subject: &Subject) -> Option<ObjectId> {
+        let Subject::Pod(pod) = subject else { return None };
+        let turns = self.ephemeral_parallel?.max(1);
+        let sum = pod
+            .namespace
+            .bytes()
+            .chain(pod.name.bytes())
+            .fold(0_usize, |sum, byte| sum.wrapping_mul(31).wrapping_add(usize::from(byte)));
+        Some(ObjectId { kind: kinds::POD, key: Key::cluster(format!("turn {}", sum % turns)) })
+    }
+
     pub(crate) fn tell(&self, source: Source, subject: Subject, about: &ObjectRef, note: &Note) {
-        self.recorders[&source].record(about, note.clone());
-        self.memory.note(subject, source, note.clone());
+        let is_told = self.recorders.get(source).record(about, note.clone());
+        self.memory.note(subject, source, note.clone(), is_told, self.context.clock.now());
     }
 }
 
@@ -116,7 +151,7 @@ pub async fn run_with(context: Context, options: Options, disk: Arc<dyn Disk>) -
     if options.controllers.attributes_class_protection {
         spawner.spawn(feed_attributes_classes(context.clone(), caches.attributes_classes.clone()));
     }
-    if let Some(period) = options.sync_period {
+    if let Some(period) = options.sync_period.filter(|period| !period.is_zero()) {
         let (queue, caches) = (queue.clone(), caches.clone());
         spawner.spawn(async move {
             loop {
@@ -126,9 +161,7 @@ pub async fn run_with(context: Context, options: Options, disk: Arc<dyn Disk>) -
         });
     }
     let ready = context.readiness.handle("pv-controller caches");
-    let sources = [Source::Binder, Source::Expander, Source::Ephemeral];
-    let recorders: BTreeMap<Source, Recorder> =
-        sources.map(|source| (source, context.recorder(source.component(), &spawner))).into();
+    let recorders = Recorders::start(&context, &spawner);
     let binder = Arc::new(Binder {
         reclaimer: Reclaimer {
             api: context.api.clone(),
@@ -136,14 +169,14 @@ pub async fn run_with(context: Context, options: Options, disk: Arc<dyn Disk>) -
             recycling: options.recycling.clone(),
             disk,
             pods_moved,
-            recorder: recorders[&Source::Binder].clone(),
+            recorder: recorders.binder.clone(),
             random: context.random.clone(),
         },
         recorders,
         context: context.clone(),
         caches: caches.clone(),
         writes: Arc::new(Semaphore::new(options.parallel)),
-        ephemeral_turns: options.ephemeral_parallel.map(|turns| Semaphore::new(turns.max(1))),
+        ephemeral_parallel: options.ephemeral_parallel,
         rules: options.rules(),
         queue: queue.clone(),
         metrics,
@@ -324,7 +357,8 @@ impl Wakes {
             self.memory.forget(&subject);
         }
         for pod in [change.before, change.after].into_iter().flatten() {
-            if recycler::task(pod).is_some() {
+            // One of that name that somebody else made keeps ours from being made.
+            if names::is_recycler_pod(&pod.meta.name) {
                 moved.send_modify(|count| *count += 1);
             }
             if concerns(pod) {
@@ -355,6 +389,12 @@ impl Controller for Binder {
             self.queue.add(Subject::Claim(claim));
         }
         self.note_start(subject, &thought.decision.why, now);
+        if let (Subject::Volume(key), Why::Gone) = (subject, &thought.decision.why) {
+            // What was still running when the volume went leaves a record that nobody asks for.
+            let first = Work::first_of(key.clone());
+            let of_volume = self.operations.records_from(&first, |work| work.volume == *key);
+            of_volume.iter().for_each(|(work, _)| self.operations.forget(work));
+        }
         thought.decision
     }
 
@@ -388,6 +428,7 @@ impl Controller for Binder {
                 Action::Claim(ClaimAction::Reserve { volume: name, .. }) => touched.push(volume(name)),
                 Action::Claim(ClaimAction::Bind(step)) => touched.push(volume(&step.volume)),
                 Action::Volume(VolumeAction::TellClaim(_)) | Action::Claim(_) | Action::Volume(_) => {}
+                Action::Pod(PodAction::CreateClaim { .. }) => touched.extend(self.ephemeral_turn(subject)),
                 Action::Pod(_) | Action::AttributesClass(_) => {}
             }
         }
@@ -407,3 +448,6 @@ impl Controller for Binder {
         subjects(&self.caches)
     }
 }
+
+#[cfg(test)]
+mod tests;

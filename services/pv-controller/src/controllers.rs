@@ -13,12 +13,12 @@ pub struct Controllers {
     pub expander: bool,
 }
 
-/// Canonical name, alias of old.
+/// Canonical name, alias of old: the same where there never was another.
 const NAMES: [(&str, &str); 6] = [
     ("persistentvolume-binder-controller", "persistentvolume-binder"),
     ("persistentvolumeclaim-protection-controller", "pvc-protection"),
     ("persistentvolume-protection-controller", "pv-protection"),
-    ("volumeattributesclass-protection-controller", "vac-protection"),
+    ("volumeattributesclass-protection-controller", "volumeattributesclass-protection-controller"),
     ("ephemeral-volume-controller", "ephemeral-volume"),
     ("persistentvolume-expander-controller", "persistentvolume-expander"),
 ];

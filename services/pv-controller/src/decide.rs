@@ -34,6 +34,8 @@ pub enum Source {
 }
 
 impl Source {
+    pub const ALL: [Self; 3] = [Self::Binder, Self::Expander, Self::Ephemeral];
+
     /// The component as events name it.
     pub fn component(self) -> &'static str {
         match self {
@@ -66,8 +68,6 @@ pub enum ClaimAction {
     AskProvisioner { provisioner: String, migrated_to: Option<&'static str> },
     /// Makes the object of a volume whose storage appears when it is first used.
     Make { volume: Box<Value> },
-    /// Takes back the choice of a node where no volume can be made.
-    LeaveNode,
     /// Gives a claim without a class the default one.
     AssignClass { class: String },
     /// Brings annotation and finalizer in line.

@@ -73,7 +73,10 @@ pub(crate) fn checked(path: &Path) -> io::Result<PathBuf> {
 }
 
 fn is_plain_directory(path: &Path) -> io::Result<()> {
-    let kind = fs::symlink_metadata(path)?.file_type();
+    let kind = match fs::symlink_metadata(path) {
+        Ok(found) => found.file_type(),
+        Err(error) => return Err(io::Error::new(error.kind(), format!("{} on this machine: {error}", path.display()))),
+    };
     if kind.is_dir() { Ok(()) } else { Err(refuse(path, "not a directory, or a link to one")) }
 }
 

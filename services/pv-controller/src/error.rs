@@ -16,6 +16,17 @@ pub enum Error {
     Stopped,
 }
 
+impl Error {
+    /// Whether somebody else was faster: nobody failed.
+    pub fn is_stale(&self) -> bool {
+        match self {
+            Self::Write(error) | Self::Read(error) => error.is_stale(),
+            Self::Stale(_) => true,
+            Self::FindTemplate { .. } | Self::Stopped => false,
+        }
+    }
+}
+
 impl Retryable for Error {
     fn retry(&self) -> Retry {
         match self {

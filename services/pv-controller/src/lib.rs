@@ -24,4 +24,4 @@ pub mod write;
 
 pub use controller::{run, run_with};
 pub use controllers::Controllers;
-pub use options::Options;
+pub use options::{Eraser, Options, Recycling};

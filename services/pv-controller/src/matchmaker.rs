@@ -6,7 +6,7 @@
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard};
 
-use stowage_model::matching::{Index, Misfits, Place, Waiters};
+use stowage_model::matching::{Index, Misfits, Place, Waiters, fits};
 use stowage_model::object::Key;
 use stowage_model::phase::VolumePhase;
 use stowage_model::{Claim, Volume};
@@ -27,6 +27,8 @@ pub enum Outcome {
 #[derive(Debug, Clone, Default)]
 pub struct Choice {
     pub candidates: Vec<Arc<Volume>>,
+    /// Without any candidate: a fitting volume that somebody is writing to.
+    pub busy: Option<String>,
     pub misfits: Misfits,
     pub version: u64,
 }
@@ -69,13 +71,19 @@ impl Matchmaker {
         claim: &Claim,
         place: Place<'_>,
         explained: bool,
-        may_take: impl Fn(&Volume) -> bool,
+        is_known: impl Fn(&Volume) -> bool,
+        is_busy: impl Fn(&Volume) -> bool,
     ) -> Choice {
         let state = self.lock();
-        let candidates = state.index.candidates(claim, place, may_take);
-        let misfits =
-            if explained && candidates.is_empty() { state.index.explain(claim, place) } else { Misfits::default() };
-        Choice { candidates, misfits, version: state.version }
+        let version = state.version;
+        let candidates = state.index.candidates(claim, place, |volume| !is_busy(volume) && is_known(volume));
+        let suits = |volume: &Arc<Volume>| fits(volume, claim, place).is_ok();
+        if candidates.iter().any(suits) {
+            return Choice { candidates, version, ..Choice::default() };
+        }
+        let busy = state.index.candidates(claim, place, is_known).into_iter().find(suits);
+        let misfits = if explained && busy.is_none() { state.index.explain(claim, place) } else { Misfits::default() };
+        Choice { candidates, busy: busy.map(|volume| volume.meta.name.clone()), misfits, version }
     }
 
     /// The volumes bound to or reserved for a claim of that name.
@@ -91,13 +99,15 @@ impl Matchmaker {
         state.waiters.remove(&key);
         let offered = state.offers.remove(&key);
         if *outcome == Outcome::Waits {
-            state.waiters.insert(claim);
-            // A volume that came between the decision and this note found no waiter.
+            // A volume that came between the decision and this note found no waiter. The claim is decided on again, and
+            // keeps what it was offered until then.
             if state.version != version
                 && !state.index.candidates(claim, Place::Anywhere, |volume| volume.spec.claim_ref.is_none()).is_empty()
             {
+                offered.map(|volume| state.offers.insert(key.clone(), volume));
                 return Some(key);
             }
+            state.waiters.insert(claim);
         }
         match (offered, outcome) {
             (Some(volume), Outcome::Takes(taken)) if volume == *taken => None,

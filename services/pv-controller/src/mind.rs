@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard};
 
-use jiff::Timestamp;
+use jiff::{SignedDuration, Timestamp};
 
 use stowage_model::matching::delays_binding;
 use stowage_model::object::Key;
@@ -16,28 +16,61 @@ use crate::matchmaker::Outcome;
 use crate::options::Rules;
 use crate::snapshot::{Caches, ClaimSnapshot, PodSnapshot, Told, VolumeSnapshot, Work};
 
+/// API servers keep events for an hour: what still holds is told again before it is forgotten.
+const AGAIN: SignedDuration = SignedDuration::from_mins(45);
+
+/// When to try again what nobody could be told, because too many other events waited.
+const UNTOLD: SignedDuration = SignedDuration::from_mins(1);
+
+struct Telling {
+    note: Note,
+    again_at: Timestamp,
+}
+
 /// What people were last told about each subject by each component.
 #[derive(Clone, Default)]
-pub struct Memory(Arc<Mutex<BTreeMap<(Subject, Source), Note>>>);
+pub struct Memory(Arc<Mutex<BTreeMap<(Subject, Source), Telling>>>);
 
 impl Memory {
-    fn lock(&self) -> MutexGuard<'_, BTreeMap<(Subject, Source), Note>> {
+    fn lock(&self) -> MutexGuard<'_, BTreeMap<(Subject, Source), Telling>> {
         self.0.lock().expect("no code panics while holding the notes")
     }
 
-    pub fn note(&self, subject: Subject, source: Source, note: Note) {
-        self.lock().insert((subject, source), note);
+    /// Notes what is being told, or what had to be left for later.
+    pub fn note(&self, subject: Subject, source: Source, note: Note, is_told: bool, now: Timestamp) {
+        let again_at = now.saturating_add(if is_told { AGAIN } else { UNTOLD }).unwrap_or(Timestamp::MAX);
+        self.lock().insert((subject, source), Telling { note, again_at });
     }
 
     pub fn forget(&self, subject: &Subject) {
         let mut notes = self.lock();
-        for source in [Source::Binder, Source::Expander, Source::Ephemeral] {
+        if notes.is_empty() {
+            return;
+        }
+        for source in Source::ALL {
             notes.remove(&(subject.clone(), source));
         }
     }
 
-    fn told(&self, subject: &Subject, source: Source) -> Option<Note> {
-        self.lock().get(&(subject.clone(), source)).cloned()
+    fn told(&self, subject: &Subject, source: Source, now: Timestamp) -> Option<Note> {
+        let notes = self.lock();
+        let telling = notes.get(&(subject.clone(), source)).filter(|telling| now < telling.again_at);
+        telling.map(|telling| telling.note.clone())
+    }
+
+    /// When something about the subject is to be told again. What was due and was not told does not hold any more.
+    fn again_at(&self, subject: &Subject, now: Timestamp) -> Option<Timestamp> {
+        let mut notes = self.lock();
+        let mut earliest = None;
+        for source in Source::ALL {
+            let at = (subject.clone(), source);
+            match notes.get(&at).map(|telling| telling.again_at) {
+                Some(due) if due <= now => _ = notes.remove(&at),
+                Some(due) => earliest = earliest.into_iter().chain([due]).min(),
+                None => {}
+            }
+        }
+        earliest
     }
 }
 
@@ -53,7 +86,7 @@ impl Thought {
     }
 }
 
-/// Decides on one subject as the caches stand.
+/// Decides on one subject as the caches stand, and when to tell again what it waits for.
 pub fn think(
     caches: &Caches,
     rules: &Rules,
@@ -63,8 +96,28 @@ pub fn think(
     now: Timestamp,
     reserved: &Reserved,
 ) -> Thought {
+    let mut thought = ponder(caches, rules, memory, record, subject, now, reserved);
+    let decision = &mut thought.decision;
+    match (subject, &decision.why) {
+        _ if !decision.actions.is_empty() => {}
+        // A claim that has its volume waits for nothing that was ever told.
+        (Subject::Claim(_), Why::Settled) => memory.forget(subject),
+        _ => decision.wake_at = decision.wake_at.into_iter().chain(memory.again_at(subject, now)).min(),
+    }
+    thought
+}
+
+fn ponder(
+    caches: &Caches,
+    rules: &Rules,
+    memory: &Memory,
+    record: impl Fn(&Work) -> Option<Record<()>>,
+    subject: &Subject,
+    now: Timestamp,
+    reserved: &Reserved,
+) -> Thought {
     let gone = || Thought::of(Decision::rest(Why::Gone));
-    let told = |source| memory.told(subject, source);
+    let told = |source| memory.told(subject, source, now);
     match subject {
         Subject::Claim(key) => {
             let Some(snapshot) = caches.claim(key, reserved, rules) else { return gone() };

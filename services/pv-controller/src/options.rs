@@ -15,7 +15,7 @@ pub struct Options {
     pub parallel: usize,
     /// Which of upstream's controllers run.
     pub controllers: Controllers,
-    /// Whether hostPath volumes are made and deleted, for tests on one machine.
+    /// Whether hostPath volumes are made, for tests on one machine.
     pub host_path_provisioner: bool,
     /// Whether bound claims say when no pod uses them.
     pub unused_condition: bool,

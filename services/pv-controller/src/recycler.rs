@@ -51,10 +51,12 @@ pub struct Reclaimer {
 
 #[derive(Debug, thiserror::Error)]
 enum Error {
+    #[error("look at the volume and its claim: {0}")]
+    Look(api::Error),
+    #[error("run the recycler pod: {0}")]
+    Api(api::Error),
     #[error("{0}")]
-    Api(#[from] api::Error),
-    #[error("{0}")]
-    Erase(#[from] std::io::Error),
+    Erase(std::io::Error),
     #[error("the volume is not released any more")]
     NotReleased,
     #[error("volume {0} has no spec.{1}")]
@@ -65,32 +67,48 @@ enum Error {
     NeedsPod(&'static str),
 }
 
+impl Error {
+    /// Whether nothing was tried, or nobody knows what came of it: people need not be told, it is decided on again.
+    fn is_called_off(&self) -> bool {
+        match self {
+            Self::NotReleased => true,
+            Self::Api(error) => error.is_stale(),
+            Self::Look(_) => true,
+            Self::Erase(_) | Self::FindPath(..) | Self::Pod { .. } | Self::NeedsPod(_) => false,
+        }
+    }
+}
+
 impl Reclaimer {
     /// Reclaims the volume by its policy, after a fresh look at it and its claim.
     pub async fn reclaim(self, work: Work) -> Ended<()> {
         match self.try_reclaim(&work).await {
             Ok(()) => Ended::Done(()),
+            Err(error) if error.is_called_off() => {
+                tracing::info!(volume = %work.volume, %error, "reclaiming is put off");
+                Ended::Uncertain(Failure { code: "CalledOff".into(), message: error.to_string() })
+            }
             Err(error) => Ended::Failed(Failure { code: "Failed".into(), message: error.to_string() }),
         }
     }
 
     async fn try_reclaim(mut self, work: &Work) -> Result<(), Error> {
         let id = ObjectId { kind: kinds::VOLUME, key: work.volume.clone() };
-        let raw = self.api.get_raw(&id).await?.ok_or(Error::NotReleased)?;
+        let raw = self.api.get_raw(&id).await.map_err(Error::Look)?.ok_or(Error::NotReleased)?;
         let volume: Volume = serde_json::from_value(raw.clone()).map_err(|_| Error::NotReleased)?;
         self.caches.volumes.observe(volume.clone());
         let held = volume.spec.claim_ref.as_ref().ok_or(Error::NotReleased)?;
-        let claim = self.api.refresh(&self.caches.claims, &held.key()).await?;
+        let claim = self.api.refresh(&self.caches.claims, &held.key()).await.map_err(Error::Look)?;
         if Work::of(&volume) != *work || !has_lost_its_claim(&volume, claim.as_deref()) {
             return Err(Error::NotReleased);
         }
         match (work.policy, self.recycling.eraser) {
-            (ReclaimPolicy::Delete, _) => Ok(self.disk.remove(&host_path(&raw, work)?).await?),
+            (ReclaimPolicy::Delete, _) => self.disk.remove(&host_path(&raw, work)?).await.map_err(Error::Erase),
             (_, Eraser::Plugin) if volume.spec.other_source == Some("hostPath") => {
-                Ok(self.disk.erase(&host_path(&raw, work)?).await?)
+                self.disk.erase(&host_path(&raw, work)?).await.map_err(Error::Erase)
             }
             (_, Eraser::Plugin) if volume.spec.other_source == Some("nfs") => {
-                Ok(self.disk.erase_export(&export(&raw, work)?).await?)
+                self.disk.erase_export(&export(&raw, work)?).await.map_err(Error::Erase)
             }
             (_, Eraser::Plugin) => Err(Error::NeedsPod(volume.spec.other_source.unwrap_or_default())),
             (_, Eraser::Pod) => self.run_pod(&raw, &volume, work).await,
@@ -111,14 +129,15 @@ impl Reclaimer {
                     Some(found) => found,
                     None => continue,
                 },
-                Err(error) => return Err(error.into()),
+                Err(error) => return Err(Error::Api(error)),
             };
             let ours = task(&found) == Some((work.volume.name.as_str(), work.claim.as_str()));
             if ours && !found.meta.is_deleting() {
                 break found.meta.uid.clone();
             }
             // Of an earlier time: it must be gone before another can have the name.
-            self.api.delete(&pods, &Target::any_version(&found.meta), Deletion::default()).await?;
+            let gone = self.api.delete(&pods, &Target::any_version(&found.meta), Deletion::default()).await;
+            gone.map_err(Error::Api)?;
             self.until(&pods, &key, |pod| pod.is_none_or(|pod| pod.meta.uid != found.meta.uid)).await;
         };
         let relay = Relay::new(self, &key, &uid, volume);
@@ -129,8 +148,11 @@ impl Reclaimer {
         }
         relay.finish().await;
         let ended = pods.get(&key);
-        if let Some(ended) = &ended {
-            self.api.delete(&pods, &Target::any_version(&ended.meta), Deletion::default()).await?;
+        if let Some(ended) = &ended
+            && let Err(error) = self.api.delete(&pods, &Target::any_version(&ended.meta), Deletion::default()).await
+        {
+            // What it did counts; as a stray it is removed later.
+            tracing::info!(pod = %key, %error, "the recycler pod cannot be deleted yet");
         }
         match ended.map(|pod| (pod.status.phase, pod.status.reason.clone())) {
             Some((PodPhase::Succeeded, _)) => Ok(()),

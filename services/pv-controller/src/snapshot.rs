@@ -84,6 +84,8 @@ pub struct ClaimSnapshot {
     pub named: View<Volume>,
     /// The few volumes among which the claim's best match is, if there is one.
     pub candidates: Vec<Arc<Volume>>,
+    /// A volume that would be one, had it no write under way; told only if there is no other.
+    pub busy: Option<String>,
     /// Why all volumes were no candidates.
     pub misfits: Misfits,
     /// The state of the index that the candidates are from.
@@ -106,6 +108,11 @@ pub struct Work {
 }
 
 impl Work {
+    /// Before all work on the volume.
+    pub fn first_of(volume: Key) -> Self {
+        Self { volume, uid: String::new(), claim: String::new(), policy: ReclaimPolicy::Retain }
+    }
+
     pub fn of(volume: &Volume) -> Self {
         Self {
             volume: volume.key(),
@@ -175,10 +182,13 @@ impl Caches {
             let place = if delayed { Place::Undecided } else { Place::Anywhere };
             // Where somebody makes volumes, none has to fit, and nobody asks why.
             let explained = class.as_ref().is_none_or(|class| provisioner_of(class).is_none());
-            self.matchmaker.choice(&claim, place, explained, |volume| {
-                !reserved.has(Volume::KIND, "", &volume.meta.name)
-                    && matches!(self.volumes.view(&volume.key()), View::Known(_))
-            })
+            self.matchmaker.choice(
+                &claim,
+                place,
+                explained,
+                |volume| matches!(self.volumes.view(&volume.key()), View::Known(_)),
+                |volume| reserved.has(Volume::KIND, "", &volume.meta.name),
+            )
         };
         let default_class = if claim.has_class() {
             None
@@ -192,6 +202,7 @@ impl Caches {
             class,
             named,
             candidates: choice.candidates,
+            busy: choice.busy,
             misfits: choice.misfits,
             version: choice.version,
             pods: self.pods.by_index(BY_USED_CLAIM, &key.to_string()),
@@ -217,6 +228,7 @@ impl Caches {
             default_class: None,
             named: View::Known(volume),
             candidates: vec![],
+            busy: None,
             misfits: Misfits::default(),
             version: 0,
             pods: self.pods.by_index(BY_USED_CLAIM, &key.to_string()),

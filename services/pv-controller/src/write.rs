@@ -39,9 +39,6 @@ pub fn of_claim(action: &ClaimAction, claim: &Claim, volume: Option<&Volume>) ->
         ClaimAction::Status(change) => vec![patch(claim, Part::Status, status(change))],
         ClaimAction::AskProvisioner { provisioner, migrated_to } => vec![main(claim, ask(provisioner, *migrated_to))],
         ClaimAction::Make { volume } => vec![Write::Create { kind: kinds::VOLUME, body: (**volume).clone() }],
-        ClaimAction::LeaveNode => {
-            vec![main(claim, json!({ "metadata": { "annotations": { annotations::SELECTED_NODE: null } } }))]
-        }
         ClaimAction::AssignClass { class } => vec![main(claim, json!({ "spec": { "storageClassName": class } }))],
         ClaimAction::Tidy(tidy) => vec![main(claim, tidy_claim(tidy, &claim.meta))],
         ClaimAction::Unprotect => {

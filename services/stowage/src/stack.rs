@@ -227,7 +227,10 @@ impl Stack {
         let context = self.service(&self.working);
         self.workers.keep("pv-controller", self.working.clone(), {
             let context = context.clone();
-            move || pv_controller::run(context.clone(), pv_controller::Options::default())
+            // Nothing here runs the containers of a recycler pod.
+            let recycling = pv_controller::Recycling { eraser: pv_controller::Eraser::Plugin, ..Default::default() };
+            let options = pv_controller::Options { recycling, ..Default::default() };
+            move || pv_controller::run(context.clone(), options.clone())
         });
         self.workers.keep("attach-detach-controller", self.working.clone(), {
             let context = context.clone();

@@ -39,7 +39,7 @@ pub struct Manager {
 }
 
 fn explain<W>(decision: Decision<Action, W>, why: impl FnOnce(W) -> Why) -> Decision<Action, Why> {
-    Decision { actions: decision.actions, wake_at: decision.wake_at, why: why(decision.why) }
+    Decision { wake_at: decision.wake_at, ..Decision::act(decision.actions, why(decision.why)) }
 }
 
 impl Controller for Manager {

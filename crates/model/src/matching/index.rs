@@ -273,15 +273,25 @@ impl Index {
             }
         };
         for (profile, sizes) in &self.profiles {
-            let small: usize = sizes.counts.range(..wanted).map(|(_, count)| count).sum();
-            if let Some((smallest, _)) = sizes.counts.range(..wanted).next() {
-                let first = fits(&profile.example(*smallest), &without_selector, place);
-                misfits.add(first, small - apart(profile, true));
-            }
             let first = fits(&profile.example(wanted), &without_selector, place);
+            let first_of_small = match sizes.counts.first_key_value() {
+                Some((smallest, _)) if *smallest < wanted => {
+                    fits(&profile.example(*smallest), &without_selector, place)
+                }
+                _ => first,
+            };
             // Only the selector asks for labels, and only of volumes that pass everything before it.
-            let asks_labels = claim.spec.selector.is_some()
-                && matches!(first, Ok(_) | Err(super::Misfit::OtherClass | super::Misfit::NodeAffinity));
+            let asks_labels =
+                claim.spec.selector.is_some() && matches!(first, Ok(_) | Err(super::Misfit::NodeAffinity));
+            if first == first_of_small && !asks_labels {
+                misfits.add(first, sizes.total - apart(profile, true) - apart(profile, false));
+                continue;
+            }
+            // Only those of the claim's own class and modes that nobody has come this far.
+            let small: usize = sizes.counts.range(..wanted).map(|(_, count)| count).sum();
+            if small > 0 {
+                misfits.add(first_of_small, small - apart(profile, true));
+            }
             if asks_labels {
                 let shelf = self.free.get(&profile.class).and_then(|g| g.get(&(profile.modes, profile.volume_mode)));
                 let names = shelf.into_iter().flat_map(|shelf| shelf.range((wanted, String::new())..));

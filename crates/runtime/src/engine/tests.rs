@@ -144,3 +144,61 @@ async fn a_child_shutdown_does_not_stop_its_parent() {
     child.trigger();
     assert!(child.is_triggered() && !parent.is_triggered());
 }
+
+/// The leader acts once; the follower waits for that, without an event that would wake it.
+#[derive(Default)]
+struct Follower {
+    led: Mutex<bool>,
+    followed: Mutex<Vec<bool>>,
+}
+
+fn lead() -> ObjectId {
+    ObjectId { kind: kinds::CLAIM, key: Key::cluster("lead") }
+}
+
+impl Controller for Follower {
+    type Key = &'static str;
+    type Action = ();
+    type Why = ();
+    type Error = Failed;
+
+    const NAME: &'static str = "follower";
+
+    fn decide(&self, key: &&'static str, _now: Timestamp, reserved: &Reserved) -> Decision<(), ()> {
+        match *key {
+            "leader" if !*self.led.lock().unwrap() => Decision::act([()], ()),
+            "leader" => Decision::rest(()),
+            _ => {
+                self.followed.lock().unwrap().push(*self.led.lock().unwrap());
+                if reserved.contains(&lead()) { Decision::wait_for(lead(), ()) } else { Decision::rest(()) }
+            }
+        }
+    }
+
+    async fn apply(self: Arc<Self>, _key: &'static str, (): ()) -> Result<(), Failed> {
+        tokio::time::sleep(Duration::from_secs(1)).await;
+        *self.led.lock().unwrap() = true;
+        Ok(())
+    }
+
+    fn touches(&self, _key: &&'static str, _actions: &[()]) -> Vec<ObjectId> {
+        vec![lead()]
+    }
+
+    fn keys(&self) -> Vec<&'static str> {
+        vec![]
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_key_that_waits_for_an_object_is_decided_on_again_after_the_action_on_it() {
+    let (context, follower, queue) = (context(), Arc::new(Follower::default()), Queue::new(Backoff::QUEUE));
+    ["leader", "follower"].into_iter().for_each(|key| queue.add(key));
+    let end = async {
+        tokio::time::sleep(Duration::from_secs(10)).await;
+        context.shutdown.trigger();
+    };
+    let (result, ()) = tokio::join!(run(&context, Arc::clone(&follower), queue, 8), end);
+    result.unwrap();
+    assert_eq!(*follower.followed.lock().unwrap(), [false, true]);
+}

@@ -1,6 +1,7 @@
 use jiff::Timestamp;
 
 use stowage_model::matching::{self, Place};
+use stowage_model::object::{Key, ObjectId, kinds};
 use stowage_model::phase::ClaimPhase;
 use stowage_model::{Volume, finalizers, migration};
 use stowage_runtime::cache::View;
@@ -60,6 +61,11 @@ fn unbound(s: &ClaimSnapshot, now: Timestamp) -> Decision<ClaimAction> {
         Ok(Some(volume)) => return bind(s, volume, now),
         Ok(None) => {}
         Err(error) => return unmatchable(s, &error, now),
+    }
+    if let Some(volume) = &s.busy {
+        // What is being written may free it for this claim or give it to another: too early to ask or to tell.
+        let busy = ObjectId { kind: kinds::VOLUME, key: Key::cluster(volume.clone()) };
+        return Decision::wait_for(busy, Why::Waiting(Waiting::Volume));
     }
     match &s.default_class {
         Some(class) if !claim.has_class() => {
@@ -171,15 +177,27 @@ pub fn pending(
     s: &ClaimSnapshot,
     note: Option<Note>,
     unbound: Option<Unbound>,
-    waiting: Waiting,
+    waits_for: Waiting,
     now: Timestamp,
 ) -> Decision<ClaimAction> {
-    let change = status::change(s, Status::cleared(ClaimPhase::Pending), unbound, now);
+    waiting(s, Status::cleared(ClaimPhase::Pending), note, unbound, waits_for, now)
+}
+
+/// The same, for a claim whose status may be another.
+pub fn waiting(
+    s: &ClaimSnapshot,
+    status: Status,
+    note: Option<Note>,
+    unbound: Option<Unbound>,
+    waits_for: Waiting,
+    now: Timestamp,
+) -> Decision<ClaimAction> {
+    let change = status::change(s, status, unbound, now);
     let mut actions: Vec<ClaimAction> =
         change.into_iter().map(|change| ClaimAction::Status(Box::new(change))).collect();
     let note = note.filter(|note| s.told.binder.as_ref() != Some(note));
     actions.extend(note.map(|note| ClaimAction::Tell(Source::Binder, note)));
-    Decision::act(actions, Why::Waiting(waiting))
+    Decision::act(actions, Why::Waiting(waits_for))
 }
 
 pub fn tell(s: &ClaimSnapshot, note: Note, why: Why) -> Decision<ClaimAction> {

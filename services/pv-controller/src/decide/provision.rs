@@ -10,8 +10,8 @@ use stowage_runtime::events::Note;
 
 use crate::snapshot::ClaimSnapshot;
 
-use super::claim::pending;
-use super::status::Unbound;
+use super::claim::{pending, waiting};
+use super::status::{Status, Unbound};
 use super::{ClaimAction, Decision, Source, Waiting, Why};
 
 /// Where hostPath volumes are made; upstream's deleter refuses anything outside `/tmp`.
@@ -48,7 +48,7 @@ pub fn provision(s: &ClaimSnapshot, now: Timestamp) -> Decision<ClaimAction> {
     );
     let note = Note::normal("ExternalProvisioning", text);
     // A claim that only waits keeps its status; one that once could not be bound loses that reason.
-    pending(s, Some(note), None, Waiting::Provisioner, now)
+    waiting(s, Status::of(claim), Some(note), None, Waiting::Provisioner, now)
 }
 
 /// The external provisioner of the class, a driver in place of an in-tree plugin included.
@@ -98,10 +98,6 @@ fn in_tree(s: &ClaimSnapshot, class: &StorageClass, now: Timestamp) -> Decision<
         return fail(s, text, Unbound::NoProvisioner, now);
     }
     if claim.spec.volume_mode != VolumeMode::Filesystem {
-        if claim.selected_node().is_some() {
-            // The scheduler may find a node where it works.
-            return Decision::act([ClaimAction::LeaveNode], Why::Provision);
-        }
         let text = format!("plugin {:?} makes no block volumes: set spec.volumeMode to Filesystem", class.provisioner);
         return fail(s, text, Unbound::InvalidClaim, now);
     }

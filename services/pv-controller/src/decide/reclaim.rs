@@ -48,7 +48,7 @@ fn deleter(s: &VolumeSnapshot) -> Deleter {
         None => migration::plugin_of_source(volume),
     };
     match plugin {
-        Some(migration::HOST_PATH) if s.rules.host_path_provisioner => Deleter::InTree,
+        Some(migration::HOST_PATH) => Deleter::InTree,
         _ => Deleter::Nobody(format!(
             "no deleter for a {} volume: delete its data by hand, then the object, or set persistentVolumeReclaimPolicy to Retain",
             volume.spec.other_source.unwrap_or("volume without source"),
@@ -70,8 +70,10 @@ fn delete(s: &VolumeSnapshot, now: Timestamp) -> Decision<VolumeAction> {
         // Asked for before the finalizers go: nobody can add one again to an object that is being deleted.
         return Decision::act([VolumeAction::DeleteObject], Why::Reclaim);
     }
-    let ours = [finalizers::IN_TREE_DELETER, finalizers::VOLUME_PROTECTION];
-    let left: Vec<String> = meta.finalizers.iter().filter(|name| !ours.contains(&name.as_str())).cloned().collect();
+    // Where another process protects volumes, its finalizer is its own to remove.
+    let protection = s.rules.controllers.volume_protection.then_some(finalizers::VOLUME_PROTECTION);
+    let is_ours = |name: &str| name == finalizers::IN_TREE_DELETER || Some(name) == protection;
+    let left: Vec<String> = meta.finalizers.iter().filter(|name| !is_ours(name)).cloned().collect();
     if left == meta.finalizers {
         return Decision::rest(Why::Reclaim);
     }
@@ -105,7 +107,9 @@ fn operation(s: &VolumeSnapshot, start: VolumeAction, reason: &'static str, now:
     match &record.state {
         State::Running | State::Done(()) => Decision::rest(Why::Reclaim),
         State::Failed(_) | State::Uncertain(_) if record.may_start(now) => Decision::act([start], Why::Reclaim),
-        State::Failed(failure) | State::Uncertain(failure) => {
+        // Called off before anything was tried: nothing to tell.
+        State::Uncertain(_) => Decision::wait_until(record.retry_at, Why::Reclaim),
+        State::Failed(failure) => {
             let what = if start == VolumeAction::Recycle { "Recycle failed" } else { "Delete failed" };
             let decision = failed(s, reason, format!("{what}: {}", failure.message));
             Decision { wake_at: Some(record.retry_at), ..decision }

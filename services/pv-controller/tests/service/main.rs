@@ -1,6 +1,8 @@
 //! The whole service over the embedded API server, in one process.
 #![allow(clippy::unwrap_used, clippy::panic)]
 
+mod looks;
 mod metrics;
 mod recycler;
+mod wire;
 mod world;

@@ -9,12 +9,6 @@ use stowage_runtime::api::{Deletion, Target};
 use crate::world::{World, until, until_gone};
 
 impl World {
-    #[track_caller]
-    fn shows(&self, line: &str) {
-        let text = self.metrics.encode();
-        assert!(text.lines().any(|found| found == line), "no line {line:?} in\n{text}");
-    }
-
     async fn provision(&self) {
         let class =
             json!({ "metadata": { "name": "fast" }, "provisioner": "d.example", "volumeBindingMode": "Immediate" });
@@ -44,7 +38,7 @@ impl World {
 
 #[tokio::test]
 async fn provisioning_and_deleting_by_others_are_timed_and_the_queues_show_their_work() {
-    let world = World::start();
+    let world = World::start().await;
     world.provision().await;
     let volume = until(&world.volumes, |_| true).await;
     world
@@ -82,4 +76,38 @@ async fn provisioning_and_deleting_by_others_are_timed_and_the_queues_show_their
             assert!(text.lines().any(|line| line.starts_with(&start)), "no {start}\n{text}");
         }
     }
+}
+
+#[tokio::test]
+async fn claims_of_pods_are_counted_and_so_is_the_one_that_somebody_else_made_first() {
+    let world = World::start().await;
+    let pod = |name: &str| {
+        let template = json!({ "spec": {
+            "storageClassName": "", "accessModes": ["ReadWriteOnce"], "resources": { "requests": { "storage": "1Gi" } },
+        } });
+        json!({
+            "metadata": { "namespace": "default", "name": name },
+            "spec": {
+                "containers": [{ "name": "x", "image": "x" }],
+                "volumes": [{ "name": "data", "ephemeral": { "volumeClaimTemplate": template } }],
+            },
+        })
+    };
+    world.api.create_raw(kinds::POD, pod("p")).await.unwrap();
+    until(&world.claims, |claim| claim.meta.name == "p-data").await;
+    world.shows("ephemeral_volume_controller_create_total 1");
+    world.shows("ephemeral_volume_controller_create_failures_total 0");
+
+    world.wire.hold("WATCH", "/persistentvolumeclaims");
+    let foreign = json!({
+        "metadata": { "namespace": "default", "name": "q-data" },
+        "spec": {
+            "storageClassName": "", "accessModes": ["ReadWriteOnce"], "resources": { "requests": { "storage": "1Gi" } },
+        },
+    });
+    world.api.create_raw(kinds::CLAIM, foreign).await.unwrap();
+    world.api.create_raw(kinds::POD, pod("q")).await.unwrap();
+    until(&world.events, |event| event.message.contains("q-data")).await;
+    world.shows("ephemeral_volume_controller_create_total 2");
+    world.shows("ephemeral_volume_controller_create_failures_total 1");
 }

@@ -43,7 +43,7 @@ impl World {
 
 #[tokio::test]
 async fn what_is_told_about_the_recycler_pod_is_told_about_the_volume() {
-    let world = World::start();
+    let world = World::start().await;
     world.released_volume().await;
     let pod = until(&world.pods, |pod| pod.meta.name == "recycler-for-v").await;
     let raw = world.api.get_raw(&pod.id()).await.unwrap().unwrap();
@@ -77,7 +77,7 @@ async fn what_is_told_about_the_recycler_pod_is_told_about_the_volume() {
 
 #[tokio::test]
 async fn a_recycler_pod_that_fails_makes_the_volume_failed_with_its_reason() {
-    let world = World::start();
+    let world = World::start().await;
     world.released_volume().await;
     let pod = until(&world.pods, |pod| pod.meta.name == "recycler-for-v").await;
     world.end(&pod, "Failed").await;

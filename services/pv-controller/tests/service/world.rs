@@ -3,16 +3,21 @@
 use std::sync::Arc;
 
 use serde_json::Value;
+use tokio::sync::mpsc;
 use tokio::task::JoinHandle;
+use tower::Layer;
 
 use stowage_model::object::{ObjectId, Projection, kinds};
+use stowage_model::phase::VolumePhase;
 use stowage_model::{Claim, Event, Pod, Volume};
 use stowage_runtime::Context;
-use stowage_runtime::api::Api;
+use stowage_runtime::api::{Api, Deletion, Target};
 use stowage_runtime::cache::Cache;
 use stowage_runtime::metrics::Metrics;
 use stowage_runtime::random::Random;
 use stowage_runtime::watch::{self, Scope};
+
+use crate::wire::Wire;
 
 pub struct World {
     pub api: Api,
@@ -21,6 +26,7 @@ pub struct World {
     pub pods: Cache<Pod>,
     pub events: Cache<Event>,
     pub metrics: Metrics,
+    pub wire: Wire,
     running: JoinHandle<()>,
 }
 
@@ -30,7 +36,8 @@ impl Drop for World {
     }
 }
 
-fn feed<T: Projection>(api: &Api) -> Cache<T> {
+/// A view of a kind, kept true from now on.
+pub fn feed<T: Projection>(api: &Api) -> Cache<T> {
     let cache = Cache::new();
     tokio::spawn(watch::feed(api.clone(), cache.clone(), Scope::all(), Random::from_os()));
     cache
@@ -64,15 +71,48 @@ pub async fn until_gone<T: Projection>(cache: &Cache<T>, name: &'static str) {
 }
 
 impl World {
-    pub fn start() -> Self {
+    /// The service with its watches open.
+    pub async fn start() -> Self {
         let server = stowage_apiserver::Server::in_memory(stowage_apiserver::Options::system());
-        let client = kube::Client::new(server.service(), "default");
-        let api = Api::new(client.clone());
+        let api = Api::new(kube::Client::new(server.service(), "default"));
+        let wire = Wire::default();
+        let client = kube::Client::new(wire.layer(server.service()), "default");
         let context = Context::real(client, Arc::new(stowage_csi::UnixConnector), "test");
         let metrics = context.metrics.clone();
         let running =
             tokio::spawn(async { pv_controller::run(context, pv_controller::Options::default()).await.unwrap() });
-        Self { claims: feed(&api), volumes: feed(&api), pods: feed(&api), events: feed(&api), metrics, api, running }
+        for kind in ["/persistentvolumeclaims", "/persistentvolumes", "/storageclasses", "/pods"] {
+            wire.asked("WATCH", kind, 1).await;
+        }
+        let (claims, volumes, pods, events) = (feed(&api), feed(&api), feed(&api), feed(&api));
+        Self { claims, volumes, pods, events, metrics, wire, api, running }
+    }
+
+    /// Every phase that a volume has from now on.
+    pub fn phases(&self) -> mpsc::UnboundedReceiver<VolumePhase> {
+        let (sender, receiver) = mpsc::unbounded_channel();
+        self.volumes.on_change(move |change| {
+            change.after.map(|volume| sender.send(volume.status.phase));
+        });
+        receiver
+    }
+
+    #[track_caller]
+    pub fn shows(&self, line: &str) {
+        let text = self.metrics.encode();
+        assert!(text.lines().any(|found| found == line), "no line {line:?} in\n{text}");
+    }
+
+    #[track_caller]
+    pub fn shows_no(&self, part: &str) {
+        let text = self.metrics.encode();
+        assert!(!text.contains(part), "{part:?} in\n{text}");
+    }
+
+    /// Ends a pod's grace, as its node would.
+    pub async fn delete_now(&self, pod: &Pod) {
+        let now = Deletion { grace_period_seconds: Some(0) };
+        self.api.delete(&Cache::<Pod>::new(), &Target::any_version(&pod.meta), now).await.unwrap();
     }
 
     pub async fn raw_events(&self) -> Vec<Value> {

@@ -105,7 +105,7 @@ pub fn decide(s: &Snapshot, now: Timestamp) -> Decision<Action, Why> {
     }
     let (actions, why) = mount(s, driver, &mut retry, now);
     if !actions.is_empty() {
-        return Decision { actions, wake_at: retry.at, why };
+        return Decision { wake_at: retry.at, ..Decision::act(actions, why) };
     }
     if s.wanted.is_empty() && s.published.is_empty() && s.staged.is_some() {
         if s.pods_unresolved {
@@ -115,7 +115,7 @@ pub fn decide(s: &Snapshot, now: Timestamp) -> Decision<Action, Why> {
             return Decision::act([Action::Unstage { volume: s.volume.clone() }], Why::Unstage);
         }
     }
-    Decision { actions: Vec::new(), wake_at: retry.at, why: if retry.at.is_some() { Why::BackingOff } else { why } }
+    Decision { wake_at: retry.at, ..Decision::rest(if retry.at.is_some() { Why::BackingOff } else { why }) }
 }
 
 /// The earliest moment at which something that was put off may be tried again.

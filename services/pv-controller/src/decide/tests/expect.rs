@@ -7,7 +7,6 @@ pub const BC: &str = "pv.kubernetes.io/bind-completed";
 pub const MT: &str = "pv.kubernetes.io/migrated-to";
 pub const SP: &str = "volume.kubernetes.io/storage-provisioner";
 pub const BETA_SP: &str = "volume.beta.kubernetes.io/storage-provisioner";
-pub const SN: &str = "volume.kubernetes.io/selected-node";
 
 pub fn line(path: &str, body: Value) -> String {
     format!("{path} {body}")

@@ -1,15 +1,18 @@
 //! What this service does besides: conditions, exact reasons, waking, and what upstream leaves undone.
 
+use jiff::SignedDuration;
 use serde_json::{Value, json};
 
 use stowage_model::Volume;
-use stowage_model::object::{Key, kinds};
+use stowage_model::matching::Place;
+use stowage_model::object::{Key, ObjectId, kinds};
 use stowage_runtime::engine::Reserved;
 
 use super::expect::*;
 use super::scenarios;
 use super::world::{Fixture, NOW, World, claim, claim_named, class, pod, volume};
 use crate::decide::{Action, ClaimAction, Subject};
+use crate::matchmaker::Outcome;
 
 fn told(objects: impl IntoIterator<Item = Fixture>) -> World {
     World::new(objects).rules(|rules| {
@@ -77,10 +80,7 @@ scenarios! {
     waiting_for_a_provisioner_is_no_reason: settle told([claim().class("gold"), class("gold", "d")])
         => vec![pvc_asks("d"), text("Normal ExternalProvisioning pvc/c")];
     an_unbound_claim_that_is_deleted_gets_nothing: settle World::new([claim().deleting(), volume("v", "1Gi").available()])
-        => vec![text("list pods"), line("pvc/c", json!({ "metadata": { "finalizers": [] } }))];
-    a_waiting_claim_names_the_pods_that_wait_with_it:
-        settle World::new([claim().class("late"), class("late", "d").late(), pod("p").unplaced()])
-        => vec![text("Normal WaitForPodScheduled pvc/c")];
+        => vec![text("list pods n"), line("pvc/c", json!({ "metadata": { "finalizers": [] } }))];
     without_the_binder_nothing_is_bound:
         settle World::new([claim(), volume("v", "1Gi")]).rules(|rules| rules.controllers.binder = false) => vec![];
 }
@@ -125,13 +125,87 @@ fn a_claim_that_fits_nothing_says_why_in_numbers() {
 }
 
 #[test]
-fn a_volume_with_a_pending_write_is_no_candidate() {
-    let world = World::new([claim(), volume("v", "1Gi").available()]);
+fn a_claim_waits_for_the_write_to_the_only_volume_that_fits_and_says_nothing() {
+    let world = World::new([claim(), volume("v", "1Gi").available(), volume("small", "1Mi").available()]);
     let key = Key::namespaced("n", "c");
-    let candidates = |reserved: &Reserved| world.caches.claim(&key, reserved, &world.rules).unwrap().candidates.len();
-    assert_eq!(candidates(&Reserved::default()), 1);
-    let id = stowage_model::object::ObjectId { kind: kinds::VOLUME, key: Key::cluster("v") };
-    assert_eq!(candidates(&Reserved::of([id])), 0);
+    let busy = |name: &str| ObjectId { kind: kinds::VOLUME, key: Key::cluster(name) };
+    let decide = |reserved: &Reserved| {
+        let snapshot = world.caches.claim(&key, reserved, &world.rules).unwrap();
+        crate::decide::claim::decide(&snapshot, world.now)
+    };
+    let waits = decide(&Reserved::of([busy("v")]));
+    assert_eq!((waits.actions, waits.after), (vec![], Some(busy("v"))));
+    let takes = decide(&Reserved::of([busy("small")]));
+    assert_eq!(takes.actions, [ClaimAction::Reserve { volume: "v".into(), marked: true }]);
+    assert_eq!(takes.after, None);
+}
+
+#[test]
+fn what_is_offered_to_a_claim_that_is_decided_on_again_stays_on_offer() {
+    let world = World::new([claim_named("first", "f"), claim_named("second", "s")]);
+    let subjects = ["first", "second"].map(|name| Subject::Claim(Key::namespaced("n", name)));
+    subjects.iter().for_each(|subject| _ = world.decide(subject));
+    let free = |name: &str| {
+        let tree = volume(name, "1Gi").available().with("metadata.resourceVersion", "1000");
+        world.caches.volumes.observe(tree.build::<Volume>());
+        world.caches.matchmaker.file(&world.caches.volumes, &Key::cluster(name)).map(|key| key.name)
+    };
+    let claim = world.caches.claims.get(&Key::namespaced("n", "first")).unwrap();
+    let version = world.caches.matchmaker.choice(&claim, Place::Anywhere, false, |_| true, |_| false).version;
+    assert_eq!(free("v").as_deref(), Some("first"));
+    // It was being decided on before the volume came.
+    let again = world.caches.matchmaker.decided(&claim, &Outcome::Waits, version);
+    assert_eq!(again.map(|key| key.name).as_deref(), Some("first"));
+    assert_eq!(
+        world.caches.matchmaker.forget(&Key::namespaced("n", "first")).map(|key| key.name).as_deref(),
+        Some("second")
+    );
+}
+
+#[test]
+fn what_still_holds_is_told_again_before_the_api_server_forgets_it() {
+    let mut world = World::new([claim()]);
+    assert_eq!(world.settle(), [text("Normal FailedBinding pvc/c")]);
+    assert_eq!(world.settle(), Vec::<String>::new());
+    let subject = Subject::Claim(Key::namespaced("n", "c"));
+    let again = world.thought(&subject).wake_at.expect("somebody has to look again");
+    assert!(again > world.now && again < world.now + SignedDuration::from_hours(1));
+    world.now = again;
+    assert_eq!(world.settle(), [text("Normal FailedBinding pvc/c")]);
+    world.put(volume("v", "1Gi").available());
+    world.settle();
+    assert_eq!(world.thought(&subject).wake_at, None, "a bound claim waits for nothing");
+}
+
+#[test]
+fn what_nobody_could_be_told_is_tried_again_soon() {
+    let mut world = World::new([claim()]);
+    let subject = Subject::Claim(Key::namespaced("n", "c"));
+    let (actions, _) = world.decide(&subject);
+    let [Action::Claim(ClaimAction::Tell(source, note))] = &actions[..] else { panic!("{actions:?}") };
+    world.memory.note(subject.clone(), *source, note.clone(), false, world.now);
+    let again = world.thought(&subject).wake_at.unwrap();
+    assert!(again <= world.now + SignedDuration::from_mins(1));
+    world.now = again;
+    assert_eq!(world.decide(&subject).0, actions);
+}
+
+#[test]
+fn a_claim_that_lost_the_mark_of_its_binding_keeps_its_status_while_a_provisioner_is_asked() {
+    let mut world = World::new([claim().class("gold").bound("1Gi"), class("gold", "d")]);
+    assert_eq!(world.settle(), [pvc_asks("d"), text("Normal ExternalProvisioning pvc/c")]);
+}
+
+#[test]
+fn another_process_that_protects_volumes_removes_its_finalizer_itself() {
+    let mut world = World::new([volume("v", "1Gi")
+        .phase("Released")
+        .refers("c", "u")
+        .policy("Delete")
+        .finalizers(&["kubernetes.io/pv-protection", "kubernetes.io/pv-controller"])])
+    .rules(|rules| rules.controllers.volume_protection = false);
+    let steps = world.settle();
+    assert_eq!(steps[2..], [pv_finalizers("v", &["kubernetes.io/pv-protection"])], "{steps:?}");
 }
 
 #[test]
@@ -153,4 +227,12 @@ fn a_volume_that_becomes_free_wakes_the_best_waiting_claim_and_then_the_next() {
     // The claim that was woken for `v` goes; `v` is offered to nobody, for all others are awake.
     assert_eq!(world.caches.matchmaker.forget(&Key::namespaced("n", "big")), None);
     assert_eq!(world.caches.matchmaker.forget(&Key::namespaced("n", "small")), None);
+}
+
+#[test]
+fn a_waiting_claim_names_the_pods_that_wait_with_it() {
+    let mut world =
+        World::new([claim().class("late"), class("late", "d").late(), pod("p").unplaced(), pod("q").unplaced()]);
+    assert_eq!(world.settle(), [text("Normal WaitForPodScheduled pvc/c")]);
+    assert_eq!(world.said, ["persistentvolume-controller: waiting for pod p,q to be scheduled"]);
 }

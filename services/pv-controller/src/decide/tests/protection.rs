@@ -6,7 +6,8 @@ use stowage_model::object::{Key, kinds};
 
 use super::expect::*;
 use super::scenarios;
-use super::world::{Fixture, NOW, World, attributes_class, claim, claim_named, pod, volume};
+use super::world::{Fixture, NOW, REFUSED, World, attributes_class, claim, claim_named, pod, volume};
+use crate::decide::Subject;
 
 const CLAIM: &str = "kubernetes.io/pvc-protection";
 const VAC: &str = "kubernetes.io/vac-protection";
@@ -33,7 +34,27 @@ fn protect() -> String {
 }
 
 fn released() -> Vec<String> {
-    vec![text("list pods"), line("pvc/c", json!({ "metadata": { "finalizers": [] } }))]
+    vec![text("list pods n"), line("pvc/c", json!({ "metadata": { "finalizers": [] } }))]
+}
+
+/// The same lines about another claim, in another namespace.
+fn of(lines: Vec<String>, name: &str, namespace: &str) -> Vec<String> {
+    let change = |line: &String| match line.strip_prefix("list pods ") {
+        Some(_) => format!("list pods {namespace}"),
+        None => line.replace("pvc/c", &format!("pvc/{name}")),
+    };
+    lines.iter().map(change).collect()
+}
+
+/// The lines, of which the last was refused.
+fn refused(mut lines: Vec<String>) -> Vec<String> {
+    lines.last_mut().unwrap().push_str(REFUSED);
+    lines
+}
+
+/// Twice refused, then done.
+fn third_time(lines: Vec<String>) -> Vec<String> {
+    [refused(lines.clone()), refused(lines.clone()), lines].concat()
 }
 
 fn condition(holds: bool) -> Value {
@@ -57,10 +78,25 @@ fn turned(holds: bool) -> Vec<String> {
 
 scenarios! {
     a_claim_without_the_finalizer_gets_it: settle guard([bare()]) => vec![protect()];
+    two_claims_in_two_namespaces_get_it:
+        settle guard([bare(), claim_named("d", "w").finalizers(&[]).with("metadata.namespace", "m")])
+        => [of(vec![protect()], "d", "m"), vec![protect()]].concat();
+    a_claim_gets_it_at_the_third_attempt: settle guard([bare()]).refusing_writes(2) => third_time(vec![protect()]);
     a_claim_with_the_finalizer_is_left: settle guard([claim()]) => vec![];
     a_deleted_claim_goes_after_a_fresh_look: settle guard([claim().deleting()]) => released();
     two_deleted_claims_each_get_their_look: settle guard([claim().deleting(), claim_named("d", "w").deleting()])
-        => [released(), released().iter().map(|line| line.replace("pvc/c", "pvc/d")).collect()].concat();
+        => [released(), of(released(), "d", "n")].concat();
+    two_deleted_claims_in_two_namespaces_each_get_their_look:
+        settle guard([claim().deleting(), claim_named("d", "w").deleting().with("metadata.namespace", "m")])
+        => [of(released(), "d", "m"), released()].concat();
+    a_deleted_claim_goes_at_the_third_attempt: settle guard([claim().deleting()]).refusing_writes(2)
+        => third_time(released());
+    a_look_that_fails_is_taken_again_after_the_others:
+        settle guard([claim().deleting(), claim_named("d", "w").deleting()]).refusing_lists(1)
+        => [refused(vec![text("list pods n")]), of(released(), "d", "n"), released()].concat();
+    of_two_deleted_claims_the_one_that_a_pod_only_the_api_has_uses_is_kept:
+        settle guard([claim().deleting(), claim_named("d", "w").deleting()]).unseen(pod("p"))
+        => [vec![text("list pods n")], of(released(), "d", "n")].concat();
     a_claim_used_by_a_placed_pod_is_kept: settle guard([claim().deleting(), pod("p")]) => vec![];
     a_pod_of_another_claim_does_not_keep_it:
         settle guard([claim().deleting(), pod("p").with("spec.volumes", json!([
@@ -69,7 +105,7 @@ scenarios! {
         => released();
     a_pod_that_failed_keeps_it: settle guard([claim().deleting(), pod("p").phase("Failed")]) => vec![];
     a_pod_that_only_the_api_has_keeps_it: settle guard([claim().deleting()]).unseen(pod("p"))
-        => vec![text("list pods")];
+        => vec![text("list pods n")];
     an_unplaced_pod_does_not_keep_it: settle guard([claim().deleting(), pod("p").unplaced()]) => released();
 
     gate_a_bound_claim_without_pods_is_unused: settle gated([used()]) => first(true);
@@ -77,7 +113,14 @@ scenarios! {
     gate_a_claim_that_is_unused_already_says_nothing: settle gated([used().unused(true)]) => vec![];
     gate_a_running_pod_ends_it: settle gated([used().unused(true), pod("p")]) => turned(false);
     gate_a_used_claim_says_so: settle gated([used(), pod("p")]) => first(false);
-    gate_a_deleted_claim_goes_and_keeps_its_conditions: settle gated([used().deleting()]) => released();
+    gate_a_status_is_written_at_the_third_attempt: settle gated([used()]).refusing_writes(2)
+        => third_time(first(true));
+    gate_a_pod_counts_as_soon_as_the_watch_shows_it: settle {
+        let mut world = gated([used()]).unseen(pod("p"));
+        assert_eq!(world.settle(), first(true), "no list of all pods for a condition");
+        world.put(pod("p"));
+        world
+    } => turned(false);
     gate_an_unplaced_pod_counts: settle gated([used(), pod("p").unplaced()]) => first(false);
     gate_a_pod_that_succeeded_does_not_count: settle gated([used(), pod("p").phase("Succeeded")]) => first(true);
     gate_a_pod_that_failed_does_not_count: settle gated([used(), pod("p").phase("Failed")]) => first(true);
@@ -112,6 +155,11 @@ scenarios! {
         world.put(pod("p").uid("other").with("spec.volumes", json!([])));
         world
     } => released();
+    a_pod_replaced_by_a_namesake_leaves_a_claim_that_is_not_deleted: settle {
+        let mut world = guard([used(), pod("p")]);
+        world.put(pod("p").uid("other").with("spec.volumes", json!([])));
+        world
+    } => vec![];
     a_pod_replaced_by_a_namesake_that_uses_it_too_keeps_it: settle {
         let mut world = gated([used().deleting(), pod("p")]);
         world.put(pod("p").uid("other"));
@@ -128,11 +176,16 @@ scenarios! {
             claim_named("p-data", "u").deleting().owned_by("p"),
             pod("p").ephemeral().deleting().with("metadata.deletionGracePeriodSeconds", 0),
         ])
-        => released().iter().map(|line| line.replace("pvc/c", "pvc/p-data")).collect();
+        => of(released(), "p-data", "n");
 
     a_volume_without_the_finalizer_gets_it: settle
         World::new([volume("v", "1Gi").finalizers(&[])]).only(|controllers| controllers.volume_protection = true)
         => vec![pv_finalizers("v", &["kubernetes.io/pv-protection"])];
+    a_volume_gets_it_at_the_third_attempt: settle
+        World::new([volume("v", "1Gi").finalizers(&[])])
+            .only(|controllers| controllers.volume_protection = true)
+            .refusing_writes(2)
+        => third_time(vec![pv_finalizers("v", &["kubernetes.io/pv-protection"])]);
     a_volume_with_the_finalizer_is_left: settle
         World::new([volume("v", "1Gi")]).only(|controllers| controllers.volume_protection = true)
         => vec![];
@@ -149,6 +202,9 @@ scenarios! {
 
     an_attributes_class_without_the_finalizer_gets_it: settle World::new([attributes_class("gold").finalizers(&[])])
         => vec![line("vac/gold", json!({ "metadata": { "finalizers": [VAC] } }))];
+    an_attributes_class_gets_it_at_the_third_attempt: settle
+        World::new([attributes_class("gold").finalizers(&[])]).refusing_writes(2)
+        => third_time(vec![line("vac/gold", json!({ "metadata": { "finalizers": [VAC] } }))]);
     an_attributes_class_with_the_finalizer_is_left: settle World::new([attributes_class("gold")]) => vec![];
     a_deleted_attributes_class_that_nobody_names_goes: settle World::new([attributes_class("gold").deleting()])
         => vec![line("vac/gold", json!({ "metadata": { "finalizers": [] } }))];
@@ -175,6 +231,13 @@ scenarios! {
             .only(|controllers| controllers.attributes_class_protection = true);
         assert_eq!(world.settle(), Vec::<String>::new());
         world.put(claim().attributes("silver"));
+        world
+    } => vec![line("vac/gold", json!({ "metadata": { "finalizers": [] } }))];
+    a_deleted_attributes_class_goes_when_its_volume_changes: settle {
+        let mut world = World::new([attributes_class("gold").deleting(), volume("v", "1Gi").available().attributes("gold")])
+            .only(|controllers| controllers.attributes_class_protection = true);
+        assert_eq!(world.settle(), Vec::<String>::new());
+        world.put(volume("v", "1Gi").available().attributes("silver"));
         world
     } => vec![line("vac/gold", json!({ "metadata": { "finalizers": [] } }))];
     a_deleted_attributes_class_goes_with_its_last_user: settle {
@@ -213,7 +276,9 @@ scenarios! {
     a_pod_with_an_ephemeral_volume_gets_its_claim: settle ephemeral([pod("p").ephemeral()]) => posted();
     a_pod_that_is_gone_gets_none: settle {
         let mut world = ephemeral([pod("p").ephemeral()]);
+        world.lagging = true;
         world.take(kinds::POD, &Key::namespaced("n", "p"));
+        assert!(!world.decide(&Subject::Pod(Key::namespaced("n", "p"))).0.is_empty(), "the cache still has it");
         world
     } => vec![];
     a_pod_that_is_being_deleted_gets_none: settle ephemeral([pod("p").ephemeral().deleting()]) => vec![];
@@ -222,6 +287,9 @@ scenarios! {
         ephemeral([pod("p").ephemeral(), claim_named("p-data", "x").with("metadata.namespace", "elsewhere")])
         => posted();
     a_claim_of_the_name_that_belongs_to_nobody_is_told: settle ephemeral([pod("p").ephemeral(), claim_named("p-data", "x")])
+        => vec![text("Warning FailedBinding pod/p")];
+    a_foreign_claim_that_only_the_api_has_is_found_and_told: settle
+        ephemeral([pod("p").ephemeral()]).unseen(claim_named("p-data", "x"))
         => vec![text("Warning FailedBinding pod/p")];
     a_claim_that_only_the_api_has_is_found: settle
         ephemeral([pod("p").ephemeral()]).unseen(claim_named("p-data", "x").owned_by("p"))
@@ -253,4 +321,20 @@ scenarios! {
         => vec![text("Normal ExternalExpanding pvc/c")];
     expand_a_csi_volume_is_left_to_its_resizer: settle grown(volume("v", "1Gi").csi())
         => vec![text("Normal ExternalExpanding pvc/c")];
+}
+
+#[test]
+fn gate_a_deleted_claim_goes_and_its_conditions_are_left() {
+    let mut world = gated([used().deleting().finalizers(&[CLAIM, "other/finalizer"]).unused(false)]);
+    let before = world.get(kinds::CLAIM, &Key::namespaced("n", "c")).unwrap()["status"].clone();
+    let removed = line("pvc/c", json!({ "metadata": { "finalizers": ["other/finalizer"] } }));
+    assert_eq!(world.settle(), [text("list pods n"), removed]);
+    assert_eq!(world.get(kinds::CLAIM, &Key::namespaced("n", "c")).unwrap()["status"], before);
+}
+
+#[test]
+fn expansion_is_told_by_its_own_component_with_who_does_it() {
+    let mut world = grown(volume("v", "1Gi").csi());
+    world.settle();
+    assert_eq!(world.said, ["volume_expand: waiting for an external resizer of d to expand the claim to 2Gi"]);
 }

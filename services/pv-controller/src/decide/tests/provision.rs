@@ -2,11 +2,9 @@
 
 use serde_json::{Value, json};
 
-use stowage_model::object::{Key, kinds};
-
 use super::expect::*;
 use super::scenarios;
-use super::world::{Fixture, World, claim, class, volume};
+use super::world::{Fixture, REFUSED, World, claim, class, volume};
 
 const PLUGIN: &str = "kubernetes.io/host-path";
 const VENDOR: &str = "vendor.com/my-volume";
@@ -130,13 +128,9 @@ scenarios! {
     flag_provisioning_that_is_off_does_nothing:
         sync_claims World::new([claim().class("gold"), external()]).rules(|rules| rules.provisioning = false)
         => vec![];
-    integ_a_node_where_no_volume_can_be_made_is_left:
+    integ_a_chosen_node_is_kept_where_no_other_would_do:
         sync_claims World::new([claim().class("gold").mode("Block").on_node("node1"), late(gold())]).host_path()
-        => vec![
-            pvc_asks(PLUGIN),
-            line("pvc/c", json!({ "metadata": { "annotations": { SN: null } } })),
-            text("Normal WaitForFirstConsumer pvc/c"),
-        ];
+        => [vec![pvc_asks(PLUGIN)], failed()].concat();
 }
 
 #[test]
@@ -150,14 +144,24 @@ fn s11_07_and_19_a_volume_that_appeared_meanwhile_is_bound_and_not_made_again() 
 
 #[test]
 fn s11_08_to_12_a_volume_that_cannot_be_saved_leaves_nothing_behind() {
-    // Nothing is made but the object, so there is nothing to clean up, whichever attempt fails: the next one sends
+    // Nothing is made but the object, so there is nothing to clean up, however many attempts fail: the next one sends
     // the same object again.
-    let mut world = World::new([claim().class("gold").annotate(SP, PLUGIN), gold()]).host_path();
-    let subject = crate::decide::Subject::Claim(Key::namespaced("n", "c"));
-    let first = world.decide(&subject).0;
-    assert_eq!(world.decide(&subject).0, first);
-    assert!(world.step(&subject));
-    assert!(world.get(kinds::VOLUME, &Key::cluster("pvc-u")).is_some());
+    let world = World::new([claim().class("gold").annotate(SP, PLUGIN), gold()]).host_path();
+    let steps = world.refusing_writes(5).settle();
+    let [post, told] = &made()[1..] else { panic!("a POST and what is told of it") };
+    let refused = vec![format!("{post}{REFUSED}"); 5];
+    assert_eq!(steps, [refused, vec![post.clone(), told.clone()], provided("pvc-u", "1Gi")].concat());
+}
+
+#[test]
+fn s11_20_the_text_says_what_is_wrong_and_s11_01_what_was_made() {
+    let mut world = World::new([claim().class("gold"), gold().with("mountOptions", json!(["ro"]))]).host_path();
+    world.sync_claims();
+    assert!(world.said[0].starts_with("persistentvolume-controller: Mount options"), "{:?}", world.said);
+    let mut world = World::new([claim().class("gold"), gold()]).host_path();
+    world.sync_claims();
+    let text = format!("persistentvolume-controller: Successfully provisioned volume pvc-u using {PLUGIN}");
+    assert_eq!(world.said, [text]);
 }
 
 #[test]

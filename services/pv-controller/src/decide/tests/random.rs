@@ -4,7 +4,7 @@ use proptest::prelude::*;
 use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
 
-use stowage_model::object::{Key, kinds};
+use stowage_model::object::{Key, ObjectId, kinds};
 use stowage_model::phase::VolumePhase;
 use stowage_model::{Claim, Volume};
 
@@ -22,11 +22,24 @@ fn any_claim(random: &mut StdRng, n: usize) -> Fixture {
     let name = format!("c{n}");
     let mut claim = claim_named(&name, &format!("u{n}")).size(pick(random, &SIZES));
     claim = claim.class(pick(random, &CLASSES)).modes(&["ReadWriteOnce"]);
-    match random.random_range(0..10) {
+    match random.random_range(0..12) {
         0 => claim.mode("Block"),
         1 => claim.selects("tier", "fast"),
         2 => claim.names(&format!("v{}", random.random_range(0..100))),
+        3 => claim.deleting(),
         _ => claim,
+    }
+}
+
+/// A pod that uses some claim, placed or not.
+fn any_pod(random: &mut StdRng, n: usize) -> Fixture {
+    let claim = format!("c{}", random.random_range(0..80));
+    let volumes = serde_json::json!([{ "name": "data", "persistentVolumeClaim": { "claimName": claim } }]);
+    let pod = pod(&format!("p{n}")).with("spec.volumes", volumes);
+    match random.random_range(0..3) {
+        0 => pod.unplaced(),
+        1 => pod.phase("Succeeded"),
+        _ => pod,
     }
 }
 
@@ -40,6 +53,8 @@ fn any_volume(random: &mut StdRng, n: usize) -> Fixture {
         1 => volume.refers(&format!("c{}", random.random_range(0..80)), ""),
         2 => volume.refers("gone", "gone").policy("Recycle"),
         3 => volume.refers("gone", "gone").policy("Delete").csi(),
+        4 => volume.refers("gone", "gone").policy("Delete"),
+        5 => volume.deleting(),
         _ => volume,
     }
 }
@@ -51,7 +66,7 @@ fn live(seed: u64) -> World {
     world.lagging = true;
     let mut objects: Vec<Fixture> = (0..80).map(|n| any_claim(&mut random, n)).collect();
     objects.extend((0..100).map(|n| any_volume(&mut random, n)));
-    objects.extend((0..20).map(|n| pod(&format!("p{n}"))));
+    objects.extend((0..20).map(|n| any_pod(&mut random, n)));
     let kinds_of = [kinds::CLAIM, kinds::VOLUME, kinds::POD];
     for turn in 0..2500 {
         world.log.clear();
@@ -64,15 +79,26 @@ fn live(seed: u64) -> World {
                 world.deliver(kinds_of[random.random_range(0..3)].plural);
             }
             60 => {
-                // A user deletes a claim that nothing protects any more, or a free volume.
-                let name = format!("c{}", random.random_range(0..80));
-                world.take(kinds::CLAIM, &Key::namespaced("n", name));
+                // Somebody takes a claim away by force, or a pod ends.
+                if random.random_bool(0.5) {
+                    world.take(kinds::CLAIM, &Key::namespaced("n", format!("c{}", random.random_range(0..80))));
+                } else {
+                    world.take(kinds::POD, &Key::namespaced("n", format!("p{}", random.random_range(0..20))));
+                }
             }
             _ => {
+                // Writes under way keep some volumes from being chosen.
+                world.busy = (0..random.random_range(0..4))
+                    .map(|_| ObjectId {
+                        kind: kinds::VOLUME,
+                        key: Key::cluster(format!("v{}", random.random_range(0..100))),
+                    })
+                    .collect();
                 let subjects = world.subjects();
                 if !subjects.is_empty() {
                     world.step(&subjects[random.random_range(0..subjects.len())]);
                 }
+                world.busy.clear();
             }
         }
         // A double binding stays, so it is found at the next look.
@@ -100,7 +126,8 @@ fn live(seed: u64) -> World {
 /// A claim that waits although a free volume fits would wait for ever.
 fn check_maximal(world: &World) {
     let volumes = world.all::<Volume>();
-    for claim in world.all::<Claim>().iter().filter(|claim| !claim.names_volume() && claim.class_name() != "late") {
+    let waits = |claim: &&Claim| !claim.names_volume() && claim.class_name() != "late" && !claim.meta.is_deleting();
+    for claim in world.all::<Claim>().iter().filter(waits) {
         let free = volumes.iter().find(|volume| {
             volume.status.phase == VolumePhase::Available
                 && stowage_model::matching::fits(volume, claim, stowage_model::matching::Place::Anywhere).is_ok()
@@ -111,7 +138,7 @@ fn check_maximal(world: &World) {
 
 /// How many worlds are tried; `PROPTEST_CASES` says otherwise.
 fn worlds() -> u32 {
-    std::env::var("PROPTEST_CASES").ok().and_then(|text| text.parse().ok()).unwrap_or(4)
+    std::env::var("PROPTEST_CASES").ok().and_then(|text| text.parse().ok()).unwrap_or(12)
 }
 
 proptest! {

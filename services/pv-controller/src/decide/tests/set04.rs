@@ -4,7 +4,7 @@ use super::expect::*;
 use super::scenarios;
 use super::world::{World, claim, claim_named, volume};
 
-const NO_DELETER: &str = "no deleter for a hostPath volume: delete its data by hand, then the object, or set \
+const NO_DELETER: &str = "no deleter for a fc volume: delete its data by hand, then the object, or set \
                           persistentVolumeReclaimPolicy to Retain";
 
 scenarios! {
@@ -37,7 +37,7 @@ scenarios! {
         sync_volumes World::new([claim().names("v"), volume("v", "1Gi").available().refers("c", "u").policy("Delete")])
         => vec![pv_phase("v", "Bound")];
     s4_10_a_released_volume_without_a_deleter_fails:
-        sync_volumes World::new([volume("v", "1Gi").available().refers("c", "u").policy("Delete")])
+        sync_volumes World::new([volume("v", "1Gi").available().refers("c", "u").policy("Delete").source("fc")])
         => vec![pv_phase("v", "Released"), pv_failed("v", NO_DELETER), text("Warning VolumeFailedDelete pv/v")];
     s4_11_a_claim_that_only_the_api_has_keeps_its_volume:
         sync_volumes World::new([volume("v", "1Gi").phase("Pending").refers("c", "u")]).unseen(claim().names("v"))

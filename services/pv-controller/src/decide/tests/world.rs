@@ -6,7 +6,7 @@ use jiff::Timestamp;
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 
-use stowage_model::object::{Key, Kind, Projection, kinds};
+use stowage_model::object::{Key, Kind, ObjectId, Projection, kinds};
 use stowage_model::{Claim, Pod, Volume, annotations, finalizers};
 use stowage_runtime::api::{Part, Patch, Target};
 use stowage_runtime::engine::Reserved;
@@ -16,13 +16,16 @@ use stowage_runtime::operation::{Failure, Record, State};
 use crate::apply::claim_for;
 use crate::controllers::Controllers;
 use crate::decide::volume::has_lost_its_claim;
-use crate::decide::{Action, ClaimAction, PodAction, Source, Subject, VolumeAction, Why, status};
+use crate::decide::{Action, ClaimAction, Decision, PodAction, Source, Subject, VolumeAction, Why, status};
 use crate::mind::{self, Memory};
 use crate::options::{Options, Rules};
 use crate::snapshot::{Caches, Work};
 use crate::write::{self, Write};
 
 pub const NOW: &str = "2026-01-01T00:00:00Z";
+
+/// How the log marks a write or list that was refused.
+pub const REFUSED: &str = " refused";
 
 /// One object under construction.
 #[derive(Debug, Clone)]
@@ -253,9 +256,16 @@ pub struct World {
     pub plugin: Plugin,
     pub now: Timestamp,
     pub log: Vec<String>,
+    /// Everything told, with its component and its text.
+    pub said: Vec<String>,
+    /// How many of the next writes, and of the next lists, are refused.
+    pub refused_writes: u32,
+    pub refused_lists: u32,
     /// Versions that the caches have not seen, by kind; used only while `lagging`.
     pub unseen: BTreeMap<&'static str, VecDeque<(Kind, Value, bool)>>,
     pub lagging: bool,
+    /// Objects with a write under way.
+    pub busy: Vec<ObjectId>,
 }
 
 fn short(kind: Kind) -> &'static str {
@@ -282,8 +292,12 @@ impl World {
             plugin: Plugin::Works,
             now: NOW.parse().unwrap(),
             log: vec![],
+            said: vec![],
+            refused_writes: 0,
+            refused_lists: 0,
             unseen: BTreeMap::new(),
             lagging: false,
+            busy: vec![],
         };
         objects.into_iter().for_each(|object| world.put(object));
         world
@@ -307,6 +321,14 @@ impl World {
 
     pub fn plugin(self, plugin: Plugin) -> Self {
         Self { plugin, ..self }
+    }
+
+    pub fn refusing_writes(self, refused_writes: u32) -> Self {
+        Self { refused_writes, ..self }
+    }
+
+    pub fn refusing_lists(self, refused_lists: u32) -> Self {
+        Self { refused_lists, ..self }
     }
 
     /// Stores an object as a user would.
@@ -444,11 +466,15 @@ impl World {
         claims.chain(volumes).chain(pods).chain(classes).collect()
     }
 
-    pub fn decide(&self, subject: &Subject) -> (Vec<Action>, Why) {
+    pub fn thought(&self, subject: &Subject) -> Decision<Action> {
         let record = |work: &Work| self.records.get(work).cloned();
-        let reserved = Reserved::default();
-        let thought = mind::think(&self.caches, &self.rules, &self.memory, record, subject, self.now, &reserved);
-        (thought.decision.actions, thought.decision.why)
+        let reserved = Reserved::of(self.busy.iter().cloned());
+        mind::think(&self.caches, &self.rules, &self.memory, record, subject, self.now, &reserved).decision
+    }
+
+    pub fn decide(&self, subject: &Subject) -> (Vec<Action>, Why) {
+        let decision = self.thought(subject);
+        (decision.actions, decision.why)
     }
 
     /// Decides on the subjects that pass, in order and until nothing is left to do; says everything that was done.
@@ -495,13 +521,16 @@ impl World {
                 let claim = self.caches.claims.get(key).ok_or(())?;
                 let volume = match &action {
                     ClaimAction::Tell(source, note) => {
-                        self.told("pvc", &key.name, note);
-                        self.memory.note(subject.clone(), *source, note.clone());
+                        self.told(*source, "pvc", &key.name, note);
+                        self.memory.note(subject.clone(), *source, note.clone(), true, self.now);
                         return Ok(());
                     }
                     ClaimAction::Unprotect => {
-                        self.log.push("list pods".into());
+                        self.log.push(format!("list pods {}", key.namespace));
+                        self.refuse(|world| &mut world.refused_lists)?;
                         let pods = self.all::<Pod>();
+                        let pods: Vec<Pod> =
+                            pods.into_iter().filter(|pod| pod.meta.namespace == key.namespace).collect();
                         pods.iter().for_each(|pod| self.refresh(kinds::POD, &pod.key()));
                         if pods.iter().any(|pod| status::holds(pod, &claim)) {
                             return Err(());
@@ -518,12 +547,12 @@ impl World {
                 let volume = self.caches.volumes.get(key).ok_or(())?;
                 match &action {
                     VolumeAction::Tell(note) => {
-                        self.told("pv", &key.name, note);
-                        self.memory.note(subject.clone(), Source::Binder, note.clone());
+                        self.told(Source::Binder, "pv", &key.name, note);
+                        self.memory.note(subject.clone(), Source::Binder, note.clone(), true, self.now);
                     }
                     VolumeAction::TellClaim(note) => {
                         let name = volume.spec.claim_ref.as_ref().unwrap().name.clone();
-                        self.told("pvc", &name, note);
+                        self.told(Source::Binder, "pvc", &name, note);
                     }
                     VolumeAction::Release => {
                         let held = volume.spec.claim_ref.as_ref().unwrap().key();
@@ -541,8 +570,8 @@ impl World {
                 let pod = self.caches.pods.get(key).ok_or(())?;
                 match action {
                     PodAction::Tell(note) => {
-                        self.told("pod", &key.name, &note);
-                        self.memory.note(subject.clone(), Source::Ephemeral, note);
+                        self.told(Source::Ephemeral, "pod", &key.name, &note);
+                        self.memory.note(subject.clone(), Source::Ephemeral, note, true, self.now);
                         Ok(())
                     }
                     PodAction::RemoveRecycler => {
@@ -566,12 +595,35 @@ impl World {
         }
     }
 
-    fn told(&mut self, kind: &str, name: &str, note: &Note) {
+    fn told(&mut self, source: Source, kind: &str, name: &str, note: &Note) {
         let severity = if note.severity == Severity::Normal { "Normal" } else { "Warning" };
         self.log.push(format!("{severity} {} {kind}/{name}", note.reason));
+        self.said.push(format!("{}: {}", source.component(), note.message));
+    }
+
+    /// Counts down what is to be refused, and marks the last line of the log.
+    fn refuse(&mut self, left: impl Fn(&mut Self) -> &mut u32) -> Result<(), ()> {
+        let left = left(self);
+        if *left == 0 {
+            return Ok(());
+        }
+        *left -= 1;
+        if let Some(line) = self.log.last_mut() {
+            line.push_str(REFUSED);
+        }
+        Err(())
     }
 
     fn reclaim(&mut self, volume: &Volume, action: &VolumeAction) {
+        let work = Work::of(volume);
+        let retry_at = self.now + jiff::SignedDuration::from_secs(1);
+        let fresh = self.read::<Volume>(&volume.key());
+        if fresh.as_ref().map(Work::of).as_ref() != Some(&work) {
+            self.refresh(kinds::VOLUME, &volume.key());
+            let state = State::Uncertain(Failure { code: "CalledOff".into(), message: "changed".into() });
+            self.records.insert(work, Record { state, since: self.now, failures: 1, retry_at });
+            return;
+        }
         self.log.push(format!("{action:?} {}", volume.meta.name));
         let state = match &mut self.plugin {
             Plugin::Works => State::Done(()),
@@ -581,8 +633,7 @@ impl World {
                 State::Failed(Failure { code: "Failed".into(), message: "disk on fire".into() })
             }
         };
-        let retry_at = self.now + jiff::SignedDuration::from_secs(1);
-        self.records.insert(Work::of(volume), Record { state, since: self.now, failures: 1, retry_at });
+        self.records.insert(work, Record { state, since: self.now, failures: 1, retry_at });
     }
 
     /// Sends writes; all of one batch are sent even if one fails.
@@ -606,6 +657,7 @@ impl World {
                     return Err(());
                 }
                 self.note("POST", kind, &key.name, "", &body);
+                self.refuse(|world| &mut world.refused_writes)?;
                 body["metadata"]["uid"] = format!("u-{}", key.name).into();
                 body["status"] = json!({ "phase": "Pending" });
                 let protection =
@@ -622,11 +674,13 @@ impl World {
                 match patch {
                     Patch::Merge(body) => {
                         self.note("", kind, &target.key.name, suffix, &body);
+                        self.refuse(|world| &mut world.refused_writes)?;
                         json_patch::merge(&mut tree, &body);
                     }
                     Patch::Json(operations) => {
                         let operations = Value::Array(operations);
                         self.note("", kind, &target.key.name, suffix, &operations);
+                        self.refuse(|world| &mut world.refused_writes)?;
                         let patch: json_patch::Patch = serde_json::from_value(operations).unwrap();
                         json_patch::patch(&mut tree, &patch).unwrap();
                     }

@@ -1,0 +1,192 @@
+//! What is looked at once more before a step that cannot be taken back, while the caches lag behind.
+
+use http::StatusCode;
+use serde_json::{Value, json};
+
+use stowage_model::object::{Key, Projection};
+use stowage_model::phase::{ClaimPhase, VolumePhase};
+use stowage_model::{AttributesClass, Claim, Pod};
+use stowage_runtime::api::{Deletion, Part, Patch, Target};
+use stowage_runtime::cache::Cache;
+
+use crate::world::{World, feed, until, until_gone};
+
+fn claim(name: &str) -> Value {
+    json!({
+        "metadata": { "namespace": "default", "name": name, "finalizers": ["kubernetes.io/pvc-protection"] },
+        "spec": {
+            "storageClassName": "", "accessModes": ["ReadWriteOnce"], "resources": { "requests": { "storage": "1Gi" } },
+        },
+    })
+}
+
+fn volume(name: &str) -> Value {
+    json!({
+        "metadata": { "name": name },
+        "spec": {
+            "capacity": { "storage": "1Gi" }, "accessModes": ["ReadWriteOnce"],
+            "persistentVolumeReclaimPolicy": "Retain", "hostPath": { "path": "/x" },
+        },
+    })
+}
+
+fn pod(name: &str, claim: &str) -> Value {
+    json!({
+        "metadata": { "namespace": "default", "name": name },
+        "spec": {
+            "nodeName": "a", "containers": [{ "name": "x", "image": "x" }],
+            "volumes": [{ "name": "data", "persistentVolumeClaim": { "claimName": claim } }],
+        },
+    })
+}
+
+impl World {
+    async fn create<T: Projection>(&self, body: Value) -> T {
+        serde_json::from_value(self.api.create_raw(T::KIND, body).await.unwrap()).unwrap()
+    }
+
+    async fn delete<T: Projection>(&self, object: &T) {
+        let target = Target::any_version(object.meta());
+        self.api.delete(&Cache::<T>::new(), &target, Deletion::default()).await.unwrap();
+    }
+
+    async fn claim(&self, name: &str) -> Option<Claim> {
+        self.api.get(&Key::namespaced("default", name)).await.unwrap()
+    }
+}
+
+#[tokio::test]
+async fn a_claim_is_kept_for_a_pod_that_the_watch_has_not_shown() {
+    let world = World::start().await;
+    let used: Claim = world.create(claim("used")).await;
+    let unused: Claim = world.create(claim("unused")).await;
+    world.wire.hold("WATCH", "/pods");
+    let user: Pod = world.create(pod("p", "used")).await;
+    world.delete(&used).await;
+    world.wire.asked("LIST", "/pods", 2).await;
+    world.delete(&unused).await;
+    until_gone(&world.claims, "unused").await;
+    let kept = world.claim("used").await.expect("a pod uses it");
+    assert!(kept.meta.has_finalizer("kubernetes.io/pvc-protection"));
+    world.delete_now(&user).await;
+    world.wire.release("WATCH", "/pods");
+    until_gone(&world.claims, "used").await;
+}
+
+#[tokio::test]
+async fn a_volume_is_not_released_while_its_claim_only_has_not_been_seen() {
+    let world = World::start().await;
+    let mut phases = world.phases();
+    world.wire.hold("WATCH", "/persistentvolumeclaims");
+    let owner: Claim = world.create(claim("c")).await;
+    let mut body = volume("v");
+    body["spec"]["claimRef"] = json!({ "namespace": "default", "name": "c", "uid": owner.meta.uid });
+    world.create::<stowage_model::Volume>(body).await;
+    until(&world.claims, |claim| claim.status.phase == ClaimPhase::Bound).await;
+    until(&world.volumes, |volume| volume.status.phase == VolumePhase::Bound).await;
+    while let Ok(phase) = phases.try_recv() {
+        assert_ne!(phase, VolumePhase::Released);
+    }
+}
+
+#[tokio::test]
+async fn a_claim_is_not_collected_while_its_pod_only_has_not_been_seen() {
+    let world = World::start().await;
+    world.wire.hold("WATCH", "/pods");
+    let owner: Pod = world.create(pod("p", "none")).await;
+    let owned = |name: &str, uid: &str| {
+        let mut body = claim(name);
+        body["metadata"]["ownerReferences"] =
+            json!([{ "apiVersion": "v1", "kind": "Pod", "name": "p", "uid": uid, "controller": true }]);
+        body
+    };
+    world.create::<Claim>(owned("kept", &owner.meta.uid)).await;
+    world.wire.asked("GET", "/pods/p", 1).await;
+    world.create::<Claim>(owned("orphan", "of-another-pod")).await;
+    until_gone(&world.claims, "orphan").await;
+    assert!(!world.claim("kept").await.expect("its pod is there").meta.is_deleting());
+}
+
+#[tokio::test]
+async fn an_attributes_class_is_kept_for_a_claim_that_the_watch_has_not_shown() {
+    let world = World::start().await;
+    let class: AttributesClass = world
+        .create(json!({
+            "metadata": { "name": "gold", "finalizers": ["kubernetes.io/vac-protection"] },
+            "driverName": "d", "parameters": { "a": "b" },
+        }))
+        .await;
+    world.wire.hold("WATCH", "/persistentvolumeclaims");
+    let mut body = claim("c");
+    body["spec"]["volumeAttributesClassName"] = "gold".into();
+    let user: Claim = world.create(body).await;
+    let classes = feed::<AttributesClass>(&world.api);
+    let looks = world.wire.count("LIST", "/persistentvolumes");
+    world.delete(&class).await;
+    world.wire.asked("LIST", "/persistentvolumes", looks + 1).await;
+    // Work that comes later, and is done.
+    let other = json!({ "metadata": { "name": "silver" }, "driverName": "d", "parameters": { "a": "b" } });
+    world.create::<AttributesClass>(other).await;
+    until(&classes, |class| class.meta.name == "silver" && class.meta.has_finalizer("kubernetes.io/vac-protection"))
+        .await;
+    let kept: AttributesClass = world.api.get(&class.key()).await.unwrap().expect("a claim names it");
+    assert!(kept.meta.has_finalizer("kubernetes.io/vac-protection"));
+    world.delete(&user).await;
+    world.wire.release("WATCH", "/persistentvolumeclaims");
+    until_gone(&classes, "gold").await;
+}
+
+#[tokio::test]
+async fn a_claim_gets_the_volume_whose_watch_event_comes_before_its_answer() {
+    let world = World::start().await;
+    world.create::<Claim>(claim("c")).await;
+    until(&world.events, |event| event.message.contains("no volumes")).await;
+    world.wire.hold("PATCH", "/persistentvolumes/v/status");
+    world.create::<stowage_model::Volume>(volume("v")).await;
+    until(&world.volumes, |volume| volume.status.phase == VolumePhase::Available).await;
+    // The claim was woken for the volume by now: work that came later is done.
+    let mut later = claim("later");
+    later["spec"]["resources"]["requests"]["storage"] = "9Gi".into();
+    world.create::<Claim>(later).await;
+    until(&world.events, |event| event.message.contains("1 too small")).await;
+    world.wire.asked("PATCH", "/persistentvolumes/v/status", 1).await;
+    world.wire.release("PATCH", "/persistentvolumes/v/status");
+    until(&world.claims, |claim| claim.meta.name == "c" && claim.status.phase == ClaimPhase::Bound).await;
+}
+
+#[tokio::test]
+async fn a_volume_whose_look_fails_is_not_called_failed() {
+    let world = World::start().await;
+    let mut phases = world.phases();
+    let mut body = volume("v");
+    body["spec"]["persistentVolumeReclaimPolicy"] = "Delete".into();
+    body["spec"]["hostPath"]["path"] = "/tmp/stowage-no-such-volume".into();
+    body["spec"]["claimRef"] = json!({ "namespace": "default", "name": "gone", "uid": "gone" });
+    world.wire.refuse("GET", "/persistentvolumes/v", StatusCode::INTERNAL_SERVER_ERROR);
+    world.create::<stowage_model::Volume>(body).await;
+    until_gone(&world.volumes, "v").await;
+    while let Ok(phase) = phases.try_recv() {
+        assert_ne!(phase, VolumePhase::Failed);
+    }
+    world.shows_no("status=\"fail-unknown\"");
+}
+
+#[tokio::test]
+async fn a_pod_of_somebody_else_with_the_recyclers_name_is_waited_for() {
+    let world = World::start().await;
+    let mut stranger = pod("recycler-for-v", "none");
+    stranger["metadata"]["finalizers"] = json!(["test/held"]);
+    let stranger: Pod = world.create(stranger).await;
+    let mut body = volume("v");
+    body["spec"]["persistentVolumeReclaimPolicy"] = "Recycle".into();
+    body["spec"]["claimRef"] = json!({ "namespace": "default", "name": "gone", "uid": "gone" });
+    world.create::<stowage_model::Volume>(body).await;
+    until(&world.pods, |pod| pod.meta.is_deleting()).await;
+    world.api.patch_raw(&stranger.id(), json!({ "metadata": { "finalizers": null } })).await.unwrap();
+    world.delete_now(&stranger).await;
+    let (uid, name) = (stranger.meta.uid.clone(), "recycler-for-v");
+    let ours = until(&world.pods, move |pod| pod.meta.name == name && pod.meta.uid != uid).await;
+    let body = Patch::Merge(json!({ "status": { "phase": "Succeeded" } }));
+    world.api.patch(&world.pods, &Target::any_version(&ours.meta), Part::Status, body).await.unwrap();
+    until(&world.volumes, |volume| volume.status.phase == VolumePhase::Available).await;
+}
