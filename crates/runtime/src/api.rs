@@ -6,6 +6,7 @@
 
 mod error;
 mod patch;
+mod traffic;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -14,12 +15,13 @@ use http::{Method, Request};
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 
-use stowage_model::object::{Key, Kind, Meta, ObjectId, Projection};
+use stowage_model::object::{Key, Kind, Meta, ObjectId, Projection, kinds};
 
 use crate::cache::Cache;
 
 pub use error::Error;
 pub use patch::{Patch, Target};
+pub use traffic::Traffic;
 
 /// A request that is not answered by then never will be: the connection is dead.
 const REQUEST_LIMIT: Duration = Duration::from_secs(60);
@@ -50,12 +52,18 @@ pub struct Deletion {
 #[derive(Clone)]
 pub struct Api {
     client: kube::Client,
+    traffic: Arc<Traffic>,
 }
 
 impl Api {
     /// Wraps a client, real or in-memory.
     pub fn new(client: kube::Client) -> Self {
-        Self { client }
+        Self { client, traffic: Arc::default() }
+    }
+
+    /// The writes under way, events apart.
+    pub fn traffic(&self) -> &Traffic {
+        &self.traffic
     }
 
     /// The client underneath.
@@ -285,6 +293,8 @@ impl Api {
         content_type: &'static str,
     ) -> Result<T, Error> {
         let verb = verb(&method);
+        let is_work = method != Method::GET && id.kind != kinds::EVENT;
+        let _under_way = is_work.then(|| self.traffic.enter());
         let body = body.map(Value::to_string).unwrap_or_default();
         let mut tries = 0;
         loop {

@@ -68,9 +68,24 @@ impl Note {
 type Series = (Key, String, Note);
 
 /// Writes events for one component.
-#[derive(Debug, Clone)]
+#[derive(Clone)]
 pub struct Recorder {
-    sender: mpsc::Sender<(ObjectRef, Note)>,
+    sender: mpsc::Sender<Entry>,
+    clock: Arc<dyn Clock>,
+}
+
+/// What is told, about what, and when it was so.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+struct Entry {
+    about: ObjectRef,
+    note: Note,
+    at: Timestamp,
+}
+
+impl std::fmt::Debug for Recorder {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Recorder")
+    }
 }
 
 impl Recorder {
@@ -85,17 +100,15 @@ impl Recorder {
     ) -> Self {
         let (sender, receiver) = mpsc::channel(WAITING);
         let source = json!({ "component": component.into(), "host": host.into() });
-        spawner.spawn(
-            Writer { api, clock, random, source, known: BTreeMap::new(), ages: BTreeMap::new(), begun: 0 }
-                .run(receiver),
-        );
-        Self { sender }
+        let (known, ages) = (BTreeMap::new(), BTreeMap::new());
+        spawner.spawn(Writer { api, random, source, known, ages, begun: 0 }.run(receiver));
+        Self { sender, clock }
     }
 
     /// Tells something about an object; never waits. Says whether it will be written: not while too many wait.
     pub fn record(&self, about: &ObjectRef, note: Note) -> bool {
         tracing::debug!(object = %about.key, reason = note.reason, message = note.message, "event");
-        let taken = self.sender.try_send((about.clone(), note)).is_ok();
+        let taken = self.sender.try_send(Entry { about: about.clone(), note, at: self.clock.now() }).is_ok();
         if !taken {
             tracing::debug!(object = %about.key, "too many events, one was dropped");
         }
@@ -112,7 +125,6 @@ struct Known {
 
 struct Writer {
     api: Api,
-    clock: Arc<dyn Clock>,
     random: Random,
     source: Value,
     known: BTreeMap<Arc<Series>, Known>,
@@ -122,28 +134,19 @@ struct Writer {
 }
 
 impl Writer {
-    async fn run(mut self, mut receiver: mpsc::Receiver<(ObjectRef, Note)>) {
+    async fn run(mut self, mut receiver: mpsc::Receiver<Entry>) {
         let mut gathered = Vec::new();
         // A batch is what gathered while the previous write was in flight.
         while receiver.recv_many(&mut gathered, BATCH).await > 0 {
-            let mut counted: BTreeMap<(ObjectRef, Note), u64> = BTreeMap::new();
-            let mut order = Vec::new();
-            for entry in gathered.drain(..) {
-                let count = counted.entry(entry.clone()).or_insert(0);
-                if *count == 0 {
-                    order.push(entry);
-                }
-                *count += 1;
-            }
-            for entry in order {
-                let times = counted.get(&entry).copied().unwrap_or(1);
-                self.write(entry.0, entry.1, times).await;
+            for (entry, times) in counted(gathered.drain(..)) {
+                // The work goes first: a claim is better bound than told that it waits.
+                self.api.traffic().let_pass().await;
+                self.write(entry, times).await;
             }
         }
     }
 
-    async fn write(&mut self, about: ObjectRef, note: Note, times: u64) {
-        let now = self.clock.now();
+    async fn write(&mut self, Entry { about, note, at: now }: Entry, times: u64) {
         let series = (about.key.clone(), about.uid.clone(), note.clone());
         let repeated = match self.known.get_mut(&series) {
             Some(known) => {
@@ -215,6 +218,23 @@ impl Writer {
             self.ages.remove(&known.age);
         }
     }
+}
+
+/// The same told several times is one entry, as it was told last, at the place where it was told first.
+fn counted(gathered: impl Iterator<Item = Entry>) -> Vec<(Entry, u64)> {
+    let mut counted: Vec<(Entry, u64)> = Vec::new();
+    let mut places: BTreeMap<(ObjectRef, Note), usize> = BTreeMap::new();
+    for entry in gathered {
+        let place = *places.entry((entry.about.clone(), entry.note.clone())).or_insert(counted.len());
+        match counted.get_mut(place) {
+            Some((told, times)) => {
+                told.at = entry.at;
+                *times += 1;
+            }
+            None => counted.push((entry, 1)),
+        }
+    }
+    counted
 }
 
 /// Kubernetes timestamps carry whole seconds.

@@ -4,7 +4,6 @@ use std::sync::Arc;
 
 use futures::future::join_all;
 use serde_json::{Value, json};
-use tokio_util::task::AbortOnDropHandle;
 
 use stowage_model::object::{Key, ObjectId, Projection, kinds};
 use stowage_model::{AttributesClass, Claim, Pod, Volume, migration};
@@ -16,13 +15,25 @@ use stowage_runtime::operation::Ended;
 use crate::controller::Binder;
 use crate::decide::bind::bind;
 use crate::decide::volume::has_lost_its_claim;
-use crate::decide::{AttributesClassAction, ClaimAction, PodAction, Source, Subject, VolumeAction, status};
+use crate::decide::{Action, AttributesClassAction, ClaimAction, PodAction, Source, Subject, VolumeAction, status};
 use crate::error::Error;
 use crate::snapshot::{Caches, Work};
 use crate::write::{self, Write};
 
 impl Binder {
-    pub(crate) async fn carry_out_for_claim(&self, key: &Key, action: ClaimAction) -> Result<(), Error> {
+    pub(crate) async fn carry_out(&self, subject: Subject, action: Action) -> Result<(), Error> {
+        match (subject, action) {
+            (Subject::Claim(key), Action::Claim(action)) => self.carry_out_for_claim(&key, action).await,
+            (Subject::Volume(key), Action::Volume(action)) => self.carry_out_for_volume(&key, action).await,
+            (Subject::Pod(key), Action::Pod(action)) => self.carry_out_for_pod(&key, action).await,
+            (Subject::AttributesClass(key), Action::AttributesClass(action)) => {
+                self.carry_out_for_attributes_class(&key, action).await
+            }
+            _ => Err(Error::Stale("an action reached a subject of another kind")),
+        }
+    }
+
+    async fn carry_out_for_claim(&self, key: &Key, action: ClaimAction) -> Result<(), Error> {
         let claim = self.caches.claims.get(key).ok_or(Error::Stale("the claim is gone"))?;
         let volume = match &action {
             ClaimAction::Tell(source, note) => {
@@ -73,7 +84,7 @@ impl Binder {
         Ok(())
     }
 
-    fn known_volume(&self, name: &str) -> Result<std::sync::Arc<Volume>, Error> {
+    fn known_volume(&self, name: &str) -> Result<Arc<Volume>, Error> {
         self.caches.volumes.get(&Key::cluster(name)).ok_or(Error::Stale("the volume is gone"))
     }
 
@@ -104,7 +115,7 @@ impl Binder {
         }
     }
 
-    pub(crate) async fn carry_out_for_volume(&self, key: &Key, action: VolumeAction) -> Result<(), Error> {
+    async fn carry_out_for_volume(&self, key: &Key, action: VolumeAction) -> Result<(), Error> {
         let volume = self.caches.volumes.get(key).ok_or(Error::Stale("the volume is gone"))?;
         match &action {
             VolumeAction::Tell(note) => {
@@ -150,7 +161,7 @@ impl Binder {
         });
     }
 
-    pub(crate) async fn carry_out_for_pod(&self, key: &Key, action: PodAction) -> Result<(), Error> {
+    async fn carry_out_for_pod(&self, key: &Key, action: PodAction) -> Result<(), Error> {
         let pod = self.caches.pods.get(key).ok_or(Error::Stale("the pod is gone"))?;
         match action {
             PodAction::Tell(note) => {
@@ -194,11 +205,7 @@ impl Binder {
         result
     }
 
-    pub(crate) async fn carry_out_for_attributes_class(
-        &self,
-        key: &Key,
-        action: AttributesClassAction,
-    ) -> Result<(), Error> {
+    async fn carry_out_for_attributes_class(&self, key: &Key, action: AttributesClassAction) -> Result<(), Error> {
         let class = self.caches.attributes_classes.get(key).ok_or(Error::Stale("the class is gone"))?;
         if action == AttributesClassAction::Unprotect {
             self.look_for_users(&class).await?;
@@ -250,23 +257,11 @@ impl Binder {
 
     /// Sends writes side by side and waits for all: the first failure is told after the others were answered.
     async fn send(&self, writes: Vec<Write>) -> Result<(), Error> {
-        let answers = join_all(writes.into_iter().map(|write| {
-            // On a task of its own, so that encoding and decoding use all cores and not only the engine's; it ends with
-            // whoever waits for it.
-            let (api, caches, turns) = (self.context.api.clone(), self.caches.clone(), Arc::clone(&self.writes));
-            AbortOnDropHandle::new(tokio::spawn(async move {
-                let _turn = turns.acquire().await.map_err(|_| Error::Stopped)?;
-                send(&api, &caches, write).await
-            }))
+        let answers = join_all(writes.into_iter().map(async |write| {
+            let _turn = self.writes.acquire().await.map_err(|_| Error::Stopped)?;
+            send(&self.context.api, &self.caches, write).await
         }));
-        for answer in answers.await {
-            match answer {
-                Ok(answer) => answer?,
-                Err(ended) if ended.is_panic() => std::panic::resume_unwind(ended.into_panic()),
-                Err(_) => return Err(Error::Stopped),
-            }
-        }
-        Ok(())
+        answers.await.into_iter().collect()
     }
 }
 

@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use jiff::Timestamp;
 use tokio::sync::{Semaphore, watch as signal};
+use tokio_util::task::AbortOnDropHandle;
 
 use stowage_model::object::{Key, ObjectId, ObjectRef, Projection, kinds};
 use stowage_model::phase::ReclaimPolicy;
@@ -64,7 +65,7 @@ pub struct Binder {
     pub(crate) reclaimer: Reclaimer,
     ephemeral_parallel: Option<usize>,
     /// As many as decisions are applied at once: each write in flight is a connection, with its buffers.
-    pub(crate) writes: Arc<Semaphore>,
+    pub(crate) writes: Semaphore,
     queue: Queue<Subject>,
     memory: Memory,
     pub(crate) rules: Rules,
@@ -175,7 +176,7 @@ pub async fn run_with(context: Context, options: Options, disk: Arc<dyn Disk>) -
         recorders,
         context: context.clone(),
         caches: caches.clone(),
-        writes: Arc::new(Semaphore::new(options.parallel)),
+        writes: Semaphore::new(options.parallel),
         ephemeral_parallel: options.ephemeral_parallel,
         rules: options.rules(),
         queue: queue.clone(),
@@ -336,7 +337,11 @@ impl Wakes {
         if change.after.is_none() {
             self.memory.forget(&subject);
         }
-        self.queue.add(subject);
+        // A new volume after its claim: what the claim writes is mostly all that there is to do for it.
+        let is_new = change.before.is_none();
+        if !is_new {
+            self.queue.add(subject.clone());
+        }
         self.wake(self.caches.matchmaker.file(&self.caches.volumes, change.key));
         for volume in [change.before, change.after].into_iter().flatten() {
             if let Some(claim) = &volume.spec.claim_ref {
@@ -345,6 +350,9 @@ impl Wakes {
         }
         for claim in self.caches.claims.by_index(BY_VOLUME, &change.key.name) {
             self.queue.add(Subject::Claim(claim.key()));
+        }
+        if is_new {
+            self.queue.add(subject);
         }
         if let Some(class) = change.before.map(|volume| volume.attributes_class()).filter(|name| !name.is_empty()) {
             self.queue.add(Subject::AttributesClass(Key::cluster(class)));
@@ -399,14 +407,16 @@ impl Controller for Binder {
     }
 
     async fn apply(self: Arc<Self>, subject: Subject, action: Action) -> Result<(), Error> {
-        match (subject, action) {
-            (Subject::Claim(key), Action::Claim(action)) => self.carry_out_for_claim(&key, action).await,
-            (Subject::Volume(key), Action::Volume(action)) => self.carry_out_for_volume(&key, action).await,
-            (Subject::Pod(key), Action::Pod(action)) => self.carry_out_for_pod(&key, action).await,
-            (Subject::AttributesClass(key), Action::AttributesClass(action)) => {
-                self.carry_out_for_attributes_class(&key, action).await
-            }
-            _ => Err(Error::Stale("an action reached a subject of another kind")),
+        if action.is_told() {
+            return self.carry_out(subject, action).await;
+        }
+        // On a task of its own, so that encoding and decoding use all cores and not only the engine's; it ends with
+        // whoever waits for it.
+        let task = AbortOnDropHandle::new(tokio::spawn(async move { self.carry_out(subject, action).await }));
+        match task.await {
+            Ok(result) => result,
+            Err(ended) if ended.is_panic() => std::panic::resume_unwind(ended.into_panic()),
+            Err(_) => Err(Error::Stopped),
         }
     }
 

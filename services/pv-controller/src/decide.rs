@@ -55,6 +55,18 @@ pub enum Action {
     AttributesClass(AttributesClassAction),
 }
 
+impl Action {
+    /// Whether people are told something, and nothing else is done.
+    pub fn is_told(&self) -> bool {
+        matches!(
+            self,
+            Self::Claim(ClaimAction::Tell(..))
+                | Self::Volume(VolumeAction::Tell(_) | VolumeAction::TellClaim(_))
+                | Self::Pod(PodAction::Tell(_))
+        )
+    }
+}
+
 /// What a claim's decision asks for.
 #[derive(Debug, Clone, PartialEq)]
 pub enum ClaimAction {

@@ -10,8 +10,8 @@ use stowage_model::{Claim, Pod, StorageClass, Volume};
 use stowage_runtime::api::{Api, Part, Patch, Target};
 use stowage_runtime::cache::Cache;
 
-use crate::IN_FLIGHT;
 use crate::world::{NAMESPACE, Shape, World};
+use crate::{IN_FLIGHT, processor_seconds};
 
 /// One pair's writes, in the order in which a binding needs them.
 struct Pair {
@@ -24,8 +24,8 @@ struct Pair {
 }
 
 impl World {
-    /// Writes per second.
-    pub async fn raw_rate(&self, shape: Shape, pairs: usize) -> f64 {
+    /// Writes per second, and seconds of processor time each takes.
+    pub async fn raw_rate(&self, shape: Shape, pairs: usize) -> (f64, f64) {
         self.class(shape).await;
         if shape != Shape::Dynamic {
             self.available_volumes(pairs, shape).await;
@@ -37,7 +37,7 @@ impl World {
         let (_pods, _d) = self.watch::<Pod>().await;
         // The benchmark's own watch of claims is open in the other run too.
         let (_seen, _e) = self.watch::<Claim>().await;
-        let begin = Instant::now();
+        let (begin, processor) = (Instant::now(), processor_seconds());
         let tasks = futures::stream::iter(0..pairs).map(|n| {
             let pair = Pair {
                 api: Api::new(self.controller.clone()),
@@ -50,7 +50,8 @@ impl World {
             async move { tokio::spawn(pair.write(shape)).await.unwrap() }
         });
         let writes: Vec<usize> = tasks.buffer_unordered(IN_FLIGHT).collect().await;
-        writes.into_iter().sum::<usize>() as f64 / begin.elapsed().as_secs_f64()
+        let writes = writes.into_iter().sum::<usize>() as f64;
+        (writes / begin.elapsed().as_secs_f64(), (processor_seconds() - processor) / writes)
     }
 }
 

@@ -17,6 +17,11 @@ pub struct Line {
     pub spread: f64,
     pub raw: f64,
     pub raw_spread: f64,
+    /// The part of what the server can do, of each pair of runs that followed each other: the median and its spread.
+    pub ratio: f64,
+    pub ratio_spread: f64,
+    /// The same in processor time, which other users of the machine do not change.
+    pub processor_ratio: f64,
     pub writes: f64,
     pub decisions: f64,
     pub conflicts: u64,
@@ -28,18 +33,13 @@ pub struct Line {
 
 impl Line {
     pub const HEAD: &'static str = "    server     life  pairs   binds/s spread   raw wr/s spread writes/bind conflicts \
-                                    decisions  ratio  p50 alone  p99 alone  p50 burst  p99 burst";
-
-    /// The part of what the server can do.
-    pub fn ratio(&self) -> f64 {
-        self.binds / (self.raw / self.writes)
-    }
+                                    decisions  ratio spread   cpu  p50 alone  p99 alone  p50 burst  p99 burst";
 
     fn text(&self) -> String {
         let [a, b] = self.alone.map(|time| time.as_micros());
         let [c, d] = self.burst.map(|time| time.as_micros());
         format!(
-            "{}\t{}\t{}\t{:.1}\t{:.3}\t{:.1}\t{:.3}\t{:.3}\t{:.3}\t{}\t{a}\t{b}\t{c}\t{d}",
+            "{}\t{}\t{}\t{:.1}\t{:.3}\t{:.1}\t{:.3}\t{:.3}\t{:.3}\t{:.3}\t{:.3}\t{:.3}\t{}\t{a}\t{b}\t{c}\t{d}",
             self.server,
             self.shape,
             self.pairs,
@@ -47,6 +47,9 @@ impl Line {
             self.spread,
             self.raw,
             self.raw_spread,
+            self.ratio,
+            self.ratio_spread,
+            self.processor_ratio,
             self.writes,
             self.decisions,
             self.conflicts
@@ -65,11 +68,14 @@ impl Line {
             spread: number(4)?,
             raw: number(5)?,
             raw_spread: number(6)?,
-            writes: number(7)?,
-            decisions: number(8)?,
-            conflicts: number(9)? as u64,
-            alone: [time(10)?, time(11)?],
-            burst: [time(12)?, time(13)?],
+            ratio: number(7)?,
+            ratio_spread: number(8)?,
+            processor_ratio: number(9)?,
+            writes: number(10)?,
+            decisions: number(11)?,
+            conflicts: number(12)? as u64,
+            alone: [time(13)?, time(14)?],
+            burst: [time(15)?, time(16)?],
         })
     }
 }
@@ -82,7 +88,7 @@ impl fmt::Display for Line {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(
             f,
-            "{:>10} {:>8} {:>6} {:>9.0} {:>5.0}% {:>10.0} {:>5.0}% {:>11.2} {:>9} {:>9.1} {:>6.2}",
+            "{:>10} {:>8} {:>6} {:>9.0} {:>5.0}% {:>10.0} {:>5.0}% {:>11.2} {:>9} {:>9.1} {:>6.2} {:>5.0}% {:>5.2}",
             self.server,
             self.shape,
             self.pairs,
@@ -93,7 +99,9 @@ impl fmt::Display for Line {
             self.writes,
             self.conflicts,
             self.decisions,
-            self.ratio(),
+            self.ratio,
+            self.ratio_spread * 100.0,
+            self.processor_ratio,
         )?;
         self.alone.iter().chain(&self.burst).try_for_each(|time| write!(f, " {:>10}", milliseconds(*time)))
     }
@@ -132,13 +140,13 @@ impl Results {
     /// Prints the table for the page and writes the plot beside the file.
     pub fn page(&self) {
         println!(
-            "| server | life | pairs | binds/s | server's writes/s | writes per bind | conflicts | ratio | alone p50 / p99 | burst p50 / p99 |"
+            "| server | life | pairs | binds/s | server's writes/s | writes per bind | conflicts | ratio | of processor time | alone p50 / p99 | burst p50 / p99 |"
         );
-        println!("|---|---|---|---|---|---|---|---|---|---|");
+        println!("|---|---|---|---|---|---|---|---|---|---|---|");
         for line in &self.lines {
             let pair = |times: [Duration; 2]| times.map(milliseconds).join(" / ");
             println!(
-                "| {} | {} | {} | {:.0} (±{:.0} %) | {:.0} (±{:.0} %) | {:.2} | {} | {:.2} | {} | {} |",
+                "| {} | {} | {} | {:.0} (±{:.0} %) | {:.0} (±{:.0} %) | {:.2} | {} | {:.2} (±{:.0} %) | {:.2} | {} | {} |",
                 line.server,
                 line.shape,
                 line.pairs,
@@ -148,7 +156,9 @@ impl Results {
                 line.raw_spread * 50.0,
                 line.writes,
                 line.conflicts,
-                line.ratio(),
+                line.ratio,
+                line.ratio_spread * 50.0,
+                line.processor_ratio,
                 pair(line.alone),
                 pair(line.burst)
             );

@@ -12,13 +12,15 @@ use stowage_runtime::Context;
 use stowage_runtime::api::Api;
 use stowage_runtime::cache::Cache;
 
-use crate::IN_FLIGHT;
 use crate::bound::Bound;
 use crate::world::{Running, Shape, World};
+use crate::{IN_FLIGHT, processor_seconds};
 
 /// What one run of the controller did.
 pub struct Run {
     pub rate: f64,
+    /// Seconds of processor time for each binding, the server's among them where it is in this process.
+    pub processor: f64,
     pub writes: u64,
     pub conflicts: u64,
     /// From create to Bound, sorted.
@@ -85,10 +87,10 @@ impl World {
         let bound = Bound::watch(&claims, self.prefix.clone());
         let _provisioner = self.prepare(shape, pairs, &claims).await;
         self.create_all(pairs, |n| (kinds::CLAIM, self.claim(n))).await;
-        let begin = Instant::now();
+        let (begin, processor) = (Instant::now(), processor_seconds());
         let controller = self.start_controller();
         bound.wait(pairs).await;
-        let took = begin.elapsed();
+        let took = (begin.elapsed(), processor_seconds() - processor);
         // The last volume's phase may be a moment later than the last claim's.
         self.quiet().await;
         self.report(pairs, took, vec![], &controller)
@@ -102,7 +104,7 @@ impl World {
         let controller = self.start_controller();
         self.quiet().await;
         let times: Arc<Mutex<BTreeMap<String, Instant>>> = Arc::default();
-        let begin = Instant::now();
+        let (begin, processor) = (Instant::now(), processor_seconds());
         let tasks = futures::stream::iter(0..arriving).map(|n| {
             let (user, body, times) = (self.user.clone(), self.claim(n), Arc::clone(&times));
             async move {
@@ -113,7 +115,7 @@ impl World {
         });
         tasks.buffer_unordered(IN_FLIGHT).collect::<Vec<()>>().await;
         bound.wait(arriving).await;
-        let took = begin.elapsed();
+        let took = (begin.elapsed(), processor_seconds() - processor);
         let times = times.lock().unwrap();
         let ends = bound.times();
         let mut latencies: Vec<Duration> = times.iter().map(|(name, at)| ends[name] - *at).collect();
@@ -139,9 +141,16 @@ impl World {
         latencies
     }
 
-    fn report(&self, pairs: usize, took: Duration, latencies: Vec<Duration>, controller: &Controller) -> Run {
+    fn report(
+        &self,
+        pairs: usize,
+        (took, processor): (Duration, f64),
+        latencies: Vec<Duration>,
+        controller: &Controller,
+    ) -> Run {
         Run {
             rate: pairs as f64 / took.as_secs_f64(),
+            processor: processor / pairs as f64,
             writes: self.counts.writes(),
             conflicts: self.counts.conflicts(),
             latencies,

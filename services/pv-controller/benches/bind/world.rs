@@ -305,6 +305,7 @@ impl World {
             .create_all(count, |n| {
                 let mut volume = self.volume(n);
                 volume["metadata"]["name"] = format!("{}-r{n}", self.prefix).into();
+                volume["spec"]["capacity"]["storage"] = format!("{}Gi", 1 + n % 512).into();
                 volume["spec"]["claimRef"] =
                     json!({ "namespace": NAMESPACE, "name": format!("gone{n}"), "uid": "gone" });
                 (kinds::VOLUME, volume)
@@ -315,6 +316,9 @@ impl World {
             let mut claim = self.claim(n);
             claim["metadata"]["name"] = format!("{}-u{n}", self.prefix).into();
             claim["spec"]["resources"]["requests"]["storage"] = "900Ti".into();
+            if n % 100 == 0 {
+                claim["spec"]["selector"] = json!({ "matchLabels": { "tier": format!("t{n}") } });
+            }
             (kinds::CLAIM, claim)
         })
         .await;

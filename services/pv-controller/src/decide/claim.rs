@@ -132,7 +132,7 @@ fn named(s: &ClaimSnapshot, now: Timestamp) -> Decision<ClaimAction> {
     let note = Note::warning("FailedBinding", text);
     if claim.is_bound_by_controller() {
         // Somebody took the mark of a completed binding away: nothing is known about the status.
-        return tell(s, note, Why::Waiting(Waiting::NamedVolume));
+        return Decision::act(untold(s, note).into_iter().collect::<Vec<_>>(), Why::Waiting(Waiting::NamedVolume));
     }
     pending(s, Some(note), Some(Unbound::VolumeTaken), Waiting::NamedVolume, now)
 }
@@ -195,16 +195,13 @@ pub fn waiting(
     let change = status::change(s, status, unbound, now);
     let mut actions: Vec<ClaimAction> =
         change.into_iter().map(|change| ClaimAction::Status(Box::new(change))).collect();
-    let note = note.filter(|note| s.told.binder.as_ref() != Some(note));
-    actions.extend(note.map(|note| ClaimAction::Tell(Source::Binder, note)));
+    actions.extend(note.and_then(|note| untold(s, note)));
     Decision::act(actions, Why::Waiting(waits_for))
 }
 
-pub fn tell(s: &ClaimSnapshot, note: Note, why: Why) -> Decision<ClaimAction> {
-    if s.told.binder.as_ref() == Some(&note) {
-        return Decision::rest(why);
-    }
-    Decision::act([ClaimAction::Tell(Source::Binder, note)], why)
+/// Tells people, unless they were told just that.
+pub fn untold(s: &ClaimSnapshot, note: Note) -> Option<ClaimAction> {
+    (s.told.binder.as_ref() != Some(&note)).then_some(ClaimAction::Tell(Source::Binder, note))
 }
 
 /// A claim stays while a pod on a node uses it, whoever asked for its deletion. Annotations of migration ride on the

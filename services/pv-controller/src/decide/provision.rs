@@ -10,9 +10,9 @@ use stowage_runtime::events::Note;
 
 use crate::snapshot::ClaimSnapshot;
 
-use super::claim::{pending, waiting};
+use super::claim::{pending, untold, waiting};
 use super::status::{Status, Unbound};
-use super::{ClaimAction, Decision, Source, Waiting, Why};
+use super::{ClaimAction, Decision, Waiting, Why};
 
 /// Where hostPath volumes are made; upstream's deleter refuses anything outside `/tmp`.
 const HOST_PATH_ROOT: &str = "/tmp/hostpath_pv";
@@ -37,16 +37,17 @@ pub fn provision(s: &ClaimSnapshot, now: Timestamp) -> Decision<ClaimAction> {
             fail(s, no_provisioner(s, class), Unbound::NoProvisioner, now)
         };
     };
-    let driver = migration::driver_of(&class.provisioner);
-    if claim.meta.annotation(annotations::STORAGE_PROVISIONER) != Some(provisioner) {
-        return ask(provisioner, driver);
-    }
     let text = format!(
         "Waiting for a volume to be created either by the external provisioner '{provisioner}' or manually by the \
          system administrator. If volume creation is delayed, please verify that the provisioner is running and \
          correctly registered."
     );
     let note = Note::normal("ExternalProvisioning", text);
+    if claim.meta.annotation(annotations::STORAGE_PROVISIONER) != Some(provisioner) {
+        let mut decision = ask(provisioner, migration::driver_of(&class.provisioner));
+        decision.actions.extend(untold(s, note));
+        return decision;
+    }
     // A claim that only waits keeps its status; one that once could not be bound loses that reason.
     waiting(s, Status::of(claim), Some(note), None, Waiting::Provisioner, now)
 }
@@ -107,11 +108,7 @@ fn in_tree(s: &ClaimSnapshot, class: &StorageClass, now: Timestamp) -> Decision<
         format!("Successfully provisioned volume {name} using {}", class.provisioner),
     );
     let made = ClaimAction::Make { volume: Box::new(host_path_volume(claim, class)) };
-    let mut actions = vec![made];
-    if s.told.binder.as_ref() != Some(&note) {
-        actions.push(ClaimAction::Tell(Source::Binder, note));
-    }
-    Decision::act(actions, Why::Provision)
+    Decision::act([made].into_iter().chain(untold(s, note)).collect::<Vec<_>>(), Why::Provision)
 }
 
 fn host_path_volume(claim: &Claim, class: &StorageClass) -> Value {
