@@ -33,6 +33,9 @@ pub enum Error {
     /// A loop device now serves another image than the caller thinks.
     #[error("will not detach {device}: it no longer carries the tag {tag:?}")]
     DetachForeign { device: PathBuf, tag: String },
+    /// Somebody else has a loop device open or mounted, so it goes on serving its image.
+    #[error("{device} is still open or mounted somewhere else; it goes when that ends")]
+    KeepLoop { device: PathBuf },
     /// Every free loop device was taken by somebody else first.
     #[error("no free loop device after {attempts} attempts: others take them as fast as the kernel offers them")]
     FindFreeLoop { attempts: u32 },
@@ -86,7 +89,8 @@ impl Error {
 
     /// Whether somebody still uses the mount or device.
     pub fn is_busy(&self) -> bool {
-        matches!(self, Error::RemoveMounted { .. }) || self.os_error() == Some(nix::libc::EBUSY)
+        matches!(self, Error::RemoveMounted { .. } | Error::KeepLoop { .. })
+            || self.os_error() == Some(nix::libc::EBUSY)
     }
 
     /// Whether this process may not do that.

@@ -28,7 +28,7 @@ pub trait Host: Mounter + Images {
     /// Lets a loop device take the size its image has now; returns the device as it is then.
     async fn refresh_loop(&self, device: &LoopDevice) -> Result<LoopDevice>;
 
-    /// Releases a loop device that still carries the tag it was found with.
+    /// Releases a loop device that still carries the tag it was found with; fails while others have it open or mounted.
     async fn detach_loop(&self, device: &LoopDevice) -> Result<()>;
 
     /// What a device holds, by its contents.

@@ -1,6 +1,7 @@
 //! Loop devices: images served as block devices.
 
 mod control;
+mod onlookers;
 
 use std::ffi::OsString;
 use std::fs::{self, File, OpenOptions};
@@ -143,9 +144,14 @@ pub(crate) fn list() -> Result<Vec<LoopDevice>> {
 pub(crate) fn find(index: u32) -> Result<Option<LoopDevice>> {
     match open(index, false) {
         Ok(file) => status(index, &file),
-        Err(error) if matches!(error.os_error(), Some(libc::ENXIO | libc::ENODEV)) => Ok(None),
+        Err(error) if is_gone(&error) => Ok(None),
         Err(error) => Err(error),
     }
+}
+
+/// Whether a device could not be opened because it was removed, or is letting go of its image at this moment.
+fn is_gone(error: &Error) -> bool {
+    matches!(error.os_error(), Some(libc::ENXIO | libc::ENODEV))
 }
 
 pub(crate) fn attach(image: &Path, tag: &str, options: LoopOptions) -> Result<LoopDevice> {
@@ -165,7 +171,7 @@ pub(crate) fn attach(image: &Path, tag: &str, options: LoopOptions) -> Result<Lo
         let index = next(&controller, barred).map_err(|errno| failed("find a free", control)(errno.into()))?;
         let device = match open(index, true) {
             // Its last user has just removed it.
-            Err(error) if matches!(error.os_error(), Some(libc::ENXIO | libc::ENODEV)) => continue,
+            Err(error) if is_gone(&error) => continue,
             other => other?,
         };
         match control::configure(&device, &file, tag, options) {
@@ -226,27 +232,38 @@ pub(crate) fn refresh(device: &LoopDevice) -> Result<LoopDevice> {
     found.ok_or_else(|| failed("read the status of", &device.path)(io::Error::from(ErrorKind::NotFound)))
 }
 
-/// The kernel lets go when the last opener closes: at once, unless somebody just looks at the device.
+/// Lets go of the image for good. While anybody else has the device open or mounted, in whichever mount namespace, the
+/// kernel says yes and only remembers to do it later; then this fails, and is to be repeated.
 pub(crate) fn detach(device: &LoopDevice) -> Result<()> {
     let index = device.number.minor;
-    let file = open(index, false)?;
+    let is_same = |now: &LoopDevice| now.tag == device.tag && now.image == device.image;
+    let file = match open(index, false) {
+        Err(error) if is_gone(&error) => return Ok(()),
+        other => other?,
+    };
     match status(index, &file)? {
-        None => Ok(()),
-        Some(now) if now.tag != device.tag || now.image != device.image => {
-            Err(Error::DetachForeign { device: device.path.clone(), tag: device.tag.clone() })
+        None => return Ok(()),
+        Some(now) if !is_same(&now) => {
+            return Err(Error::DetachForeign { device: device.path.clone(), tag: device.tag.clone() });
         }
-        Some(_) => {
-            let barred = is_barred(index);
-            match control::clear(&file) {
-                Ok(()) | Err(nix::errno::Errno::ENXIO) => {}
-                Err(errno) => return Err(failed("detach", &device.path)(errno.into())),
-            }
-            drop(file);
-            if barred && let Ok(controller) = OpenOptions::new().read(true).write(true).open(CONTROL) {
-                // Best effort: whoever gets it next sees the bar and does the same.
-                let _ = control::remove(&controller, index);
-            }
-            Ok(())
+        Some(_) => {}
+    }
+    let barred = is_barred(index);
+    match control::clear(&file) {
+        Ok(()) | Err(nix::errno::Errno::ENXIO) => {}
+        Err(errno) => return Err(failed("detach", &device.path)(errno.into())),
+    }
+    drop(file);
+    if onlookers::is_leaving(index) {
+        let waited = onlookers::wait(index, &device.path);
+        waited.map_err(|errno| failed("wait for the users of", &device.path)(errno.into()))?;
+        if find(index)?.as_ref().is_some_and(is_same) {
+            return Err(Error::KeepLoop { device: device.path.clone() });
         }
     }
+    if barred && let Ok(controller) = OpenOptions::new().read(true).write(true).open(CONTROL) {
+        // Best effort: whoever gets it next sees the bar and does the same.
+        let _ = control::remove(&controller, index);
+    }
+    Ok(())
 }

@@ -194,6 +194,43 @@ fn a_device_that_changed_hands_is_not_detached() {
 }
 
 #[test]
+fn a_device_that_somebody_else_has_open_is_not_said_to_be_detached() {
+    in_own_namespace(async |dir| {
+        let device = attached(&dir.join("image"), &tag("held")).await;
+        let holder = fs::File::open(&device.0.path).unwrap();
+        let error = HOST.detach_loop(&device.0).await.unwrap_err();
+        assert!(error.is_busy() && error.to_string().contains("somewhere else"), "{error}");
+        let leaving = HOST.loop_device(device.0.number).await.unwrap().unwrap();
+        assert!(leaving.autoclear && leaving.tag == device.0.tag);
+        drop(holder);
+        match HOST.detach_loop(&device.0).await {
+            // Another test may have taken it by now.
+            Ok(()) | Err(Error::DetachForeign { .. }) => {}
+            Err(error) => panic!("{error}"),
+        }
+    });
+}
+
+#[test]
+fn somebody_who_only_looks_at_a_device_is_waited_for() {
+    in_own_namespace(async |dir| {
+        let device = attached(&dir.join("image"), &tag("looked-at")).await;
+        let looker = fs::File::open(&device.0.path).unwrap();
+        let name = device.0.path.file_name().unwrap().to_str().unwrap();
+        let leaving = format!("/sys/block/{name}/loop/autoclear");
+        let closing = std::thread::spawn(move || {
+            while fs::read_to_string(&leaving).unwrap().trim() != "1" {
+                std::thread::yield_now();
+            }
+            drop(looker);
+        });
+        HOST.detach_loop(&device.0).await.unwrap();
+        closing.join().unwrap();
+        assert!(!HOST.loops().await.unwrap().iter().any(|found| found.tag == device.0.tag));
+    });
+}
+
+#[test]
 fn devices_taken_at_the_same_time_are_different_ones() {
     in_own_namespace(async |dir| {
         let mut tasks = Vec::new();

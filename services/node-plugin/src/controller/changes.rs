@@ -83,7 +83,7 @@ pub async fn modify(
     record.tuning = wanted.over(record.tuning);
     pool.store(&id, &record).await?;
     let view = View::look(shared, pool, &id).await.map_err(|source| pool.failed(source))?;
-    for device in &view.ours {
+    for device in view.ours.iter().filter(|device| !device.autoclear) {
         tuning::apply(&*shared.host, device, &record).await.map_err(|source| pool.failed(source))?;
     }
     tracing::info!(volume = %id, tuning = ?record.tuning, "modified");

@@ -7,7 +7,7 @@ use stowage_csi::v1::{
     CreateVolumeRequest, CreateVolumeResponse, DeleteVolumeRequest, DeleteVolumeResponse, Topology, Volume,
     VolumeContentSource, volume_content_source,
 };
-use stowage_mount::{FileKind, FileSystem, LoopDevice, Space};
+use stowage_mount::{FileKind, FileSystem, Space};
 
 use super::source::{self, Origin};
 use super::{Error, check_name};
@@ -16,7 +16,6 @@ use crate::driver::Shared;
 use crate::parameters::Parameters;
 use crate::pool::Pool;
 use crate::size::{self, Limits};
-use crate::staging::Tag;
 use crate::tuning::Tuning;
 use crate::volume::{Backend, RECORD_VERSION, Record, SECTOR_BYTES, Source, VolumeId};
 
@@ -283,9 +282,7 @@ async fn delete_image(shared: &Shared, pool: &Pool, id: &VolumeId) -> Result<(),
             Err(error) if error.is_forbidden() => Vec::new(),
             loops => loops.map_err(|source| pool.failed(source))?,
         };
-        // One that we have detached may linger for as long as somebody looks at it.
-        let in_use = |device: &&LoopDevice| device.image == info.id && !(device.autoclear && Tag::is_ours(device));
-        if let Some(device) = loops.iter().find(in_use) {
+        if let Some(device) = loops.iter().find(|device| device.image == info.id) {
             return Err(Error::InUse { volume: id.to_string(), device: device.path.display().to_string() });
         }
         pool.forget_family(&info);

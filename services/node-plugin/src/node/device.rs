@@ -42,18 +42,30 @@ impl Volume<'_> {
         let view = self.look().await?;
         let tag = self.tag();
         let current = [tag.with_token(token), tag.for_readers(token)];
-        if view.ours.iter().all(|device| current.contains(&device.tag)) {
-            return Ok(());
-        }
+        let stale: Vec<_> = view.ours.iter().filter(|device| !current.contains(&device.tag)).collect();
         match self.load().await? {
-            Some(staging) if staging.token != token => self.take_down(&staging.path).await,
+            Some(staging) if staging.token != token && !stale.is_empty() => self.take_down(&staging.path).await,
             _ => {
-                for device in view.ours.iter().filter(|device| !current.contains(&device.tag)) {
-                    self.shared.host.detach_loop(device).await?;
-                }
-                Ok(())
+                let leaving = view.leaving().filter(|device| current.contains(&device.tag));
+                self.detach(stale.into_iter().chain(leaving)).await
             }
         }
+    }
+
+    /// A device that others still have open or mounted goes on serving the image: until it is gone, the volume is not
+    /// free.
+    async fn detach(&self, devices: impl Iterator<Item = &LoopDevice>) -> Result<(), Error> {
+        for device in devices {
+            match self.shared.host.detach_loop(device).await {
+                Err(stowage_mount::Error::KeepLoop { device }) => {
+                    return Err(Error::StillOpen { volume: self.name(), device });
+                }
+                // It went after we had looked, and somebody else has its number now.
+                Err(stowage_mount::Error::DetachForeign { .. }) if device.autoclear => {}
+                other => other?,
+            }
+        }
+        Ok(())
     }
 
     /// Refuses if the data is missing, or somebody else has the image or the path.
@@ -70,6 +82,9 @@ impl Volume<'_> {
         }
         if let Some(device) = view.foreign.first() {
             return Err(Error::TakeImage { volume: self.name(), device: device.path.display().to_string() });
+        }
+        if let Some(device) = view.leaving().next() {
+            return Err(Error::StillOpen { volume: self.name(), device: device.path.clone() });
         }
         let mount_point = wanted.mount_point();
         for path in [&wanted.path, &mount_point] {
@@ -164,9 +179,7 @@ impl Volume<'_> {
         if !self.pool.exists(&self.pool.formatting(self.id)).await? {
             return Ok(None);
         }
-        for device in &view.ours {
-            host.detach_loop(device).await?;
-        }
+        self.detach(view.ours.iter()).await?;
         view.image.iter().for_each(|image| self.pool.forget_family(image));
         let bytes = view.image.map_or(0, |image| image.size).max(record.capacity_bytes);
         let space = if record.thin { Space::Sparse } else { Space::Allocated };
@@ -250,9 +263,7 @@ impl Volume<'_> {
         if host.place(&node).await?.is_some_and(|node| node.kind == FileKind::File && !node.is_mount) {
             host.remove_file(&node).await?;
         }
-        for device in &view.ours {
-            host.detach_loop(device).await?;
-        }
+        self.detach(view.ours.iter()).await?;
         // Without its pool there is no record to remove either; the devices are what matters.
         match self.pool.open().await {
             Ok(()) => Ok(self.pool.remove(&self.pool.staged(self.id, &self.shared.node)).await?),

@@ -54,6 +54,11 @@ pub enum Error {
     ShareWriter { volume: String, path: PathBuf },
     #[error("volume {volume} is still published at {path}; unpublish it there first")]
     StillPublished { volume: String, path: PathBuf },
+    /// Not a final answer: what is written there still reaches the image.
+    #[error(
+        "volume {volume} is still mounted or open somewhere else, as {device}; end what uses it there and repeat the call"
+    )]
+    StillOpen { volume: String, device: PathBuf },
     #[error("volume {volume} should hold {wanted} but holds {found}; it is left as it is, look at it by hand")]
     TrustContent { volume: String, wanted: String, found: Content },
     #[error("volume {volume} has {has} bytes, asked for are {wanted}; call ControllerExpandVolume first")]
@@ -102,7 +107,7 @@ impl Error {
             Error::ChangeHost(error) if error.is_out_of_space() => Code::ResourceExhausted,
             Error::ChangeHost(error) if error.is_uncertain() => Code::Unavailable,
             Error::ChangeHost(_) => Code::Internal,
-            Error::Undo { .. } => Code::Unavailable,
+            Error::StillOpen { .. } | Error::Undo { .. } => Code::Unavailable,
         }
     }
 }

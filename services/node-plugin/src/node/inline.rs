@@ -72,6 +72,7 @@ pub async fn publish(shared: &Shared, request: &NodePublishVolumeRequest) -> Res
         return Err(Error::MatchPublishing { volume: request.volume_id.clone(), path, access });
     }
     let volume = Volume { shared, pool, id: &id };
+    volume.drop_stale(TOKEN).await?;
     let view = volume.look().await?;
     volume.check_free(&view, &wanted).await?;
     volume.bring_up(&view, &wanted, &record, kind).await?;

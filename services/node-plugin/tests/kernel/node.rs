@@ -1,6 +1,8 @@
 use std::collections::BTreeMap;
 use std::fs;
+use std::io::Read;
 use std::os::unix::fs::symlink;
+use std::process::{Child, Command, Stdio};
 
 use stowage_csi::v1::volume_capability::access_mode::Mode as AccessMode;
 use stowage_csi::v1::volume_capability::{AccessType, MountVolume};
@@ -263,6 +265,57 @@ fn a_volume_is_unstaged_even_when_its_pool_is_gone() {
         client.unstage(&volume).await.unwrap();
         fs::rename(away, world.pool()).unwrap();
         client.remove(&volume).await;
+    });
+}
+
+/// Another mount namespace that has copies of all mounts of this moment, as a container that was started now.
+struct Container(Child);
+
+impl Container {
+    fn start() -> Self {
+        let mut command = Command::new("unshare");
+        command.args(["--mount", "--propagation", "private", "sh", "-c", "echo ready; read line"]);
+        let mut process = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
+        let mut said = [0; 6];
+        process.stdout.as_mut().unwrap().read_exact(&mut said).unwrap();
+        assert_eq!(&said, b"ready\n");
+        Container(process)
+    }
+}
+
+impl Drop for Container {
+    fn drop(&mut self) {
+        drop(self.0.stdin.take());
+        let _ = self.0.wait();
+    }
+}
+
+#[test]
+fn a_volume_that_another_mount_namespace_still_has_mounted_is_not_said_to_be_unstaged() {
+    test(async |world| {
+        let client = world.node("a").await;
+        let (volume, context) = client.staged("v", "a").await;
+        fs::write(client.staging().join("data"), "kept").unwrap();
+        let container = Container::start();
+        for client in [&client, &world.node("a").await] {
+            assert_eq!(refused(client.unstage(&volume).await, &["somewhere else", "/dev/loop"]), Code::Unavailable);
+            assert!(world.files().iter().any(|name| name.contains(".staged.a")), "{:?}", world.files());
+        }
+        // Nobody else gets the image either: two file systems on it would destroy each other.
+        assert_eq!(refused(client.stage(&volume, &context).await, &["somewhere else"]), Code::Unavailable);
+        client.detach(&volume, "a").await.unwrap();
+        assert_eq!(refused(client.delete(&volume).await, &["in use"]), Code::FailedPrecondition);
+        let other = world.node("b").await;
+        let moved = client.attach(&volume, "b").await.unwrap();
+        assert_eq!(refused(other.stage(&volume, &moved).await, &["another node made"]), Code::FailedPrecondition);
+
+        drop(container);
+        client.unstage(&volume).await.unwrap();
+        assert_eq!(world.loops(), Vec::<std::path::PathBuf>::new());
+        other.stage(&volume, &moved).await.unwrap();
+        assert_eq!(fs::read_to_string(other.staging().join("data")).unwrap(), "kept");
+        other.remove(&volume).await;
+        assert_eq!(world.files(), Vec::<String>::new());
     });
 }
 
