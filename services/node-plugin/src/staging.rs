@@ -113,6 +113,10 @@ impl Staged {
         let Some(place) = host.place(&mount_point).await.map_err(failed)?.filter(|place| place.is_mount) else {
             return Ok(None);
         };
+        // Until a copy has an identity of its own it is only mounted to be prepared, without the class's flags.
+        if staging.form == Form::FileSystem && pool.exists(&pool.fresh(id)).await? {
+            return Ok(None);
+        }
         let tag = Tag::new(pool, id, &shared.node);
         let number = match staging.form {
             Form::Directory => {

@@ -115,7 +115,7 @@ impl Volume<'_> {
         let host = &self.shared.host;
         self.pool.store_file(&self.pool.staged(self.id, &self.shared.node), wanted).await?;
         let mount_point = wanted.mount_point();
-        let mounted = view.our_mount(&mount_point).is_some();
+        let mounted = view.our_mount(&mount_point).is_some() && !self.drop_preparation(view, wanted).await?;
         if wanted.form == Form::Directory {
             return match mounted {
                 true => Ok(()),
@@ -143,6 +143,17 @@ impl Volume<'_> {
             host.mount(&device.path.to_string_lossy(), &mount_point, kind.name(), &options).await?;
         }
         self.grow_if_allowed(&device, kind, &mount_point).await
+    }
+
+    /// A kill while a copy was prepared (see `renew_id`) leaves it mounted as no pod may see it; tells whether it did.
+    async fn drop_preparation(&self, view: &View, wanted: &Staging) -> Result<bool, Error> {
+        if wanted.form != Form::FileSystem || !self.pool.exists(&self.pool.fresh(self.id)).await? {
+            return Ok(false);
+        }
+        for mount in view.copies(&wanted.path) {
+            self.shared.host.unmount(&mount.target).await?;
+        }
+        Ok(true)
     }
 
     /// A volume that is smaller than it could be is better than none.

@@ -7,6 +7,7 @@ mod controller;
 mod copies;
 mod crash;
 mod crash_controller;
+mod crash_copies;
 mod groups;
 mod identity;
 mod local_driver;
