@@ -34,10 +34,12 @@ pub trait Images: Send + Sync {
     /// Whether files in this directory can share their blocks.
     async fn can_clone(&self, directory: &Path) -> Result<bool>;
 
-    /// Makes an image that shares its blocks with `source` as that is at one moment, and is `bytes` long.
+    /// Makes an image that shares its blocks with `source` as that is at one moment, and is `bytes` long; never
+    /// shorter than its source.
     async fn clone_image(&self, source: &Path, path: &Path, bytes: u64, space: Space) -> Result<()>;
 
-    /// Makes an image that holds what `source` holds, holes left out, and is `bytes` long.
+    /// Makes an image that holds what `source` holds, holes left out, and is `bytes` long; never shorter than its
+    /// source.
     async fn copy_image(&self, source: &Path, path: &Path, bytes: u64, space: Space) -> Result<()>;
 
     /// The parts of a file that hold data, in order; the rest reads as zeros.

@@ -66,14 +66,14 @@ pub async fn create(shared: &Shared, request: &CreateSnapshotRequest) -> Result<
     Ok(CreateSnapshotResponse { snapshot: Some(snapshot.describe(&id)) })
 }
 
-/// The volume a snapshot is to be taken of.
+/// The volume a snapshot is to be taken of, as large as it really is.
 pub async fn find_source(pool: &Pool, source: &Handle) -> Result<Record, Error> {
     let record = pool.load(source).await?.ok_or_else(|| Error::FindVolume { volume: source.to_string() })?;
     if !record.is_image() {
         return Err(Error::NeedImage { volume: source.to_string(), what: "snapshots" });
     }
     match volumes::is_made(pool, source, &record).await? {
-        true => Ok(record),
+        true => Ok(Record { capacity_bytes: pool.bytes_of(source, &record).await?, ..record }),
         false => Err(Error::FindImage { volume: source.to_string() }),
     }
 }

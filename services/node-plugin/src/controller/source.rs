@@ -76,7 +76,8 @@ pub async fn find<'a>(shared: &'a Shared, source: &Source, wanted: &Shape) -> Re
             if !volumes::is_made(pool, &id, &record).await? {
                 return Err(Error::FindImage { volume: id.to_string() });
             }
-            let (bytes, family, image) = (record.capacity_bytes, record.family.clone(), pool.image(&id));
+            let bytes = pool.bytes_of(&id, &record).await?;
+            let (family, image) = (record.family.clone(), pool.image(&id));
             let sector_bytes = record.sector_bytes;
             Ok(Origin { bytes, family, sector_bytes, image, pool, volume: Some((id, record, guard)) })
         }

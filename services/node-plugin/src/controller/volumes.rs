@@ -130,8 +130,9 @@ pub async fn create(shared: &Shared, request: &CreateVolumeRequest) -> Result<Cr
         Some(source) => Some(source::find(shared, source, &wanted.record_shape()).await?),
         None => None,
     };
-    // A kill between record and image leaves the rest to do.
-    let record = existing.map_or_else(|| wanted.record(&key, origin.as_ref()), Ok)?;
+    // A kill between record and image leaves the rest to do; the source may have grown since.
+    let fits = |record: &Record| origin.as_ref().is_none_or(|origin| origin.bytes <= record.capacity_bytes);
+    let record = existing.filter(fits).map_or_else(|| wanted.record(&key, origin.as_ref()), Ok)?;
     make(shared, pool, &id, &record, origin.as_ref(), wanted.parameters.freeze_for_copy).await?;
     tracing::info!(volume = %id, name = %request.name, bytes = record.capacity_bytes, "made");
     Ok(CreateVolumeResponse { volume: Some(describe(shared, &id, &record)) })

@@ -158,6 +158,40 @@ fn the_file_system_of_a_copy_grows_with_a_larger_volume() {
 }
 
 #[test]
+fn a_copy_of_a_volume_whose_growth_was_cut_short_holds_all_that_its_file_system_has_become() {
+    test_on("xfs", 2 * DISK, async |world| {
+        let client = world.node("a").await;
+        let source = volume(&client, "source", "xfs").await;
+        let counted = Arc::new(Counting::new(Arc::new(LinuxMounter)));
+        let probe = volume(&client, "probe", "xfs").await;
+        world.node_on("a", counted.clone()).expand(&probe, 310 * MIB).await.unwrap();
+        let growing = counted.changes().iter().position(|change| change.starts_with("grow_image")).unwrap() as u64 + 1;
+        client.delete(&probe).await.unwrap();
+        let dying = Arc::new(Counting::stopping(Arc::new(LinuxMounter), Stop::After(growing)));
+        let killed = world.node_on("a", dying).expand(&source, 500 * MIB).await;
+        assert_eq!(killed.unwrap_err().code(), Code::Unavailable);
+
+        // The caller gives up growing; staging lets the file system take all of its device.
+        let path = client.stage_beside(&source, "a").await;
+        fs::write(path.join("file"), "data").unwrap();
+        let usage = nix::sys::statvfs::statvfs(&path).unwrap();
+        assert!((usage.blocks() * usage.fragment_size()) as i64 > 400 * MIB, "it did not grow");
+        let snapshot = client.snapshot(&source, "snap").await.unwrap();
+        assert_eq!(snapshot.size_bytes, 500 * MIB);
+        for (name, origin) in [("restored", of_snapshot(&snapshot.snapshot_id)), ("clone", of_volume(&source))] {
+            let parameters = request_with("", &on("xfs").1).parameters;
+            let copy = client.create(CreateVolumeRequest { parameters, ..request_from(name, origin) }).await.unwrap();
+            assert_eq!(copy.capacity_bytes, 500 * MIB);
+            let path = client.stage_beside(&copy.volume_id, "a").await;
+            assert_eq!(fs::read_to_string(path.join("file")).unwrap(), "data", "{name}");
+            client.unstage_beside(&copy.volume_id).await;
+        }
+        assert_eq!(client.expand(&source, 400 * MIB).await.unwrap().capacity_bytes, 500 * MIB);
+        client.unstage_beside(&source).await;
+    });
+}
+
+#[test]
 fn a_bad_request_for_a_snapshot_or_a_copy_is_refused_by_field() {
     test(async |world| {
         let client = world.node("a").await;
