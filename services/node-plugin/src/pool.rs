@@ -66,7 +66,7 @@ const LEAST_BYTES: u64 = 64 << 10;
 
 /// A directory that holds volumes and their snapshots. Written by the controller:
 /// `volumes/KEY.json` the record, `volumes/KEY.img` or `volumes/KEY.dir` the data, `volumes/KEY.fresh` while a copy has
-/// the identity of its source, `volumes/KEY.frozen.NODE` while a node's file system stands still,
+/// the identity of its source, `volumes/KEY.attached.NODE.json` while a node may use it, `volumes/KEY.frozen.NODE` while a node's file system stands still,
 /// `snapshots/KEY.json` and `snapshots/KEY.img`, `groups/KEY.json`.
 /// Written by a node: `volumes/KEY.formatting` while mkfs runs, `volumes/KEY.staged.NODE.json`, `nodes/NODE.json`.
 pub struct Pool {
@@ -143,6 +143,11 @@ impl Pool {
 
     pub fn staged(&self, id: &VolumeId, node: &str) -> PathBuf {
         self.file(id.key(), &format!("staged.{node}.json"))
+    }
+
+    /// Exists while the volume is attached to this node.
+    pub fn attached(&self, id: &VolumeId, node: &str) -> PathBuf {
+        self.file(id.key(), &format!("attached.{node}.json"))
     }
 
     /// Exists while this node keeps the volume's file system from being written.

@@ -1,4 +1,5 @@
-//! ControllerPublishVolume and ControllerUnpublishVolume: who holds a volume is one field of its record.
+//! ControllerPublishVolume and ControllerUnpublishVolume: who holds a volume is one field of its record, for as long as
+//! a mark lies beside it.
 
 use std::collections::BTreeMap;
 
@@ -53,9 +54,9 @@ pub async fn publish(
         Publish::Attach => {
             check_count(shared, &request.node_id).await?;
             let token = shared.host.unique_id().await.map_err(|source| pool.failed(source))?;
-            let attachment = Attachment { node: request.node_id.clone(), token, read_only: request.readonly };
-            record.attachments.push(attachment.clone());
-            pool.store(&id, &record).await?;
+            let (node, read_only) = (request.node_id.clone(), request.readonly);
+            let attachment = Attachment { node, token, read_only, unmarked: false };
+            pool.attach(&id, &mut record, attachment.clone()).await?;
             tracing::info!(volume = %id, node = %request.node_id, "attached");
             attachment
         }
@@ -80,9 +81,9 @@ pub async fn unpublish(
     let _guard = shared.locks.try_lock(id.key()).ok_or_else(|| Error::Lock { volume: id.to_string() })?;
     pool.open().await?;
     let Some(mut record) = pool.load(&id).await? else { return Ok(done) };
-    if token::unpublish(&mut record, &request.node_id) {
-        pool.store(&id, &record).await?;
-        tracing::info!(volume = %id, node = %request.node_id, "detached");
+    for attachment in token::unpublish(&mut record, &request.node_id) {
+        pool.detach(&id, &record, &attachment).await?;
+        tracing::info!(volume = %id, node = %attachment.node, "detached");
     }
     Ok(done)
 }

@@ -156,6 +156,33 @@ fn a_node_that_gets_the_volume_back_starts_from_a_fresh_device() {
     });
 }
 
+#[test]
+fn an_attachment_that_an_older_driver_made_holds_until_it_is_taken_away() {
+    test(async |world| {
+        let (a, b) = (world.node("a").await, world.node("b").await);
+        let volume = a.create(request("v")).await.unwrap().volume_id;
+        let context = a.attach(&volume, "a").await.unwrap();
+        // As it was before there were marks.
+        let record = world.only_image().with_extension("json");
+        let text = fs::read_to_string(&record).unwrap();
+        assert!(text.contains("\"version\": 3"), "{text}");
+        fs::write(&record, text.replace("\"version\": 3", "\"version\": 2")).unwrap();
+        fs::remove_file(world.only_image().with_extension("attached.a.json")).unwrap();
+
+        assert_eq!(refused(b.attach(&volume, "b").await, &["attached to node a"]), Code::FailedPrecondition);
+        assert_eq!(a.attach(&volume, "a").await.unwrap(), context);
+        a.stage(&volume, &context).await.unwrap();
+        a.unstage(&volume).await.unwrap();
+        a.expand(&volume, 2 * crate::world::SIZE).await.unwrap();
+        assert_eq!(refused(b.delete(&volume).await, &["attached to node a"]), Code::FailedPrecondition);
+        a.detach(&volume, "a").await.unwrap();
+        b.attach(&volume, "b").await.unwrap();
+        b.detach(&volume, "b").await.unwrap();
+        b.delete(&volume).await.unwrap();
+        assert_eq!(world.files(), Vec::<String>::new());
+    });
+}
+
 async fn loop_tag(device: &Path) -> String {
     LinuxMounter.loops().await.unwrap().into_iter().find(|found| found.path == device).unwrap().tag
 }

@@ -3,11 +3,12 @@ use std::io::Write;
 use std::os::unix::fs::MetadataExt;
 
 use nix::mount::{MsFlags, mount, umount};
+use stowage_csi::v1::volume_capability::access_mode::Mode as AccessMode;
 use stowage_csi::v1::*;
 use stowage_mount::LinuxMounter;
 use tonic::Code;
 
-use crate::world::{MIB, SIZE, World, refused, request, request_with, test, test_on};
+use crate::world::{MIB, SIZE, World, capability, refused, request, request_with, test, test_on, test_on_made};
 
 fn mount_tmpfs(world: &World, options: &str) {
     mount(Some("none"), &world.pool(), Some("tmpfs"), MsFlags::empty(), Some(options)).unwrap();
@@ -67,6 +68,89 @@ fn a_volume_is_deleted_with_no_free_block_and_no_free_inode() {
         client.delete(&volume).await.unwrap();
         assert_eq!(world.files(), Vec::<String>::new());
         drop(client);
+        umount(&world.pool()).unwrap();
+    });
+}
+
+/// Leaves the pool without a block, and without an inode where those are counted or need blocks.
+fn fill_up(pool: &std::path::Path) {
+    assert_eq!(fill(&pool.join("filler")).raw_os_error(), Some(nix::libc::ENOSPC));
+    let full = |error: std::io::Error| assert_eq!(error.raw_os_error(), Some(nix::libc::ENOSPC), "{error}");
+    // What is left between the large pieces, and what only small files can still take.
+    let mut last = fs::File::create(pool.join("last"))
+        .or_else(|_| fs::File::options().append(true).open(pool.join("filler")))
+        .unwrap();
+    full((0..).find_map(|_| last.write_all(&[7; 512]).and_then(|()| last.sync_data()).err()).unwrap());
+    full(
+        (0..)
+            .find_map(|n| {
+                fs::File::create(pool.join(format!("inode{n}")))
+                    .and_then(|mut file| {
+                        file.write_all(&[7; 64])?;
+                        file.sync_all()
+                    })
+                    .err()
+            })
+            .unwrap(),
+    );
+}
+
+async fn a_full_pool_lets_go(world: World) {
+    let client = world.node("a").await;
+    world.node("b").await;
+    let volume = client.create(request("v")).await.unwrap().volume_id;
+    let directory = client.create(request_with("dir", &[("backend", "directory")])).await.unwrap().volume_id;
+    let snapshot = client.snapshot(&volume, "s").await.unwrap().snapshot_id;
+    let context = client.attach(&volume, "a").await.unwrap();
+    client.stage(&volume, &context).await.unwrap();
+    client.publish(&volume, &context, "pod").await.unwrap();
+    for node in ["a", "b"] {
+        let request = ControllerPublishVolumeRequest {
+            volume_id: directory.clone(),
+            node_id: node.into(),
+            volume_capability: Some(capability(AccessMode::MultiNodeMultiWriter)),
+            ..Default::default()
+        };
+        client.controller().controller_publish_volume(request).await.unwrap();
+    }
+    fill_up(&world.pool());
+    assert_eq!(client.create(request("w")).await.unwrap_err().code(), Code::ResourceExhausted);
+
+    client.unpublish(&volume, "pod").await.unwrap();
+    client.unstage(&volume).await.unwrap();
+    client.detach(&volume, "a").await.unwrap();
+    for node in ["b", "a"] {
+        client.detach(&directory, node).await.unwrap();
+    }
+    client.delete(&directory).await.unwrap();
+    client.delete(&volume).await.unwrap();
+    client.delete_snapshot(&snapshot).await.unwrap();
+    assert_eq!(world.files(), Vec::<String>::new());
+    drop(client);
+    fs::remove_file(world.pool().join("filler")).unwrap();
+    world.node("a").await.create(request("again")).await.unwrap();
+}
+
+#[test]
+fn a_volume_in_use_is_taken_all_the_way_back_on_a_full_ext4_without_inodes() {
+    test_on_made("ext4", &["-N", "96"], 128 * MIB, async |world| a_full_pool_lets_go(world).await);
+}
+
+#[test]
+fn a_volume_in_use_is_taken_all_the_way_back_on_a_full_xfs() {
+    test_on("xfs", 320 * MIB, async |world| a_full_pool_lets_go(world).await);
+}
+
+#[test]
+fn a_volume_in_use_is_taken_all_the_way_back_on_a_full_btrfs() {
+    test_on("btrfs", 256 * MIB, async |world| a_full_pool_lets_go(world).await);
+}
+
+#[test]
+fn a_volume_in_use_is_taken_all_the_way_back_on_a_full_tmpfs() {
+    test(async |world| {
+        mount_tmpfs(&world, "size=80m,nr_inodes=64");
+        a_full_pool_lets_go(World { root: world.root.clone() }).await;
         umount(&world.pool()).unwrap();
     });
 }
