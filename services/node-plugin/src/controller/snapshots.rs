@@ -38,7 +38,8 @@ pub async fn create(shared: &Shared, request: &CreateSnapshotRequest) -> Result<
     refuse_twin(shared, &id).await?;
     pool.open_for_writing().await?;
 
-    if let Some(existing) = pool.load_snapshot(&id).await? {
+    let existing = pool.load_snapshot(&id).await?;
+    if let Some(existing) = &existing {
         if existing.source != source.to_string() || existing.name != request.name {
             let (has, wanted) = (format!("source {}", existing.source), format!("source {source}"));
             return Err(Error::MatchExisting { volume: format!("snapshot {id}"), has, wanted });
@@ -47,23 +48,33 @@ pub async fn create(shared: &Shared, request: &CreateSnapshotRequest) -> Result<
             return Ok(CreateSnapshotResponse { snapshot: Some(existing.describe(&id)) });
         }
     }
-    let record = find_source(pool, &source).await?;
-    let shares = pool.can_clone().await?;
-    let plan = copying::plan(shared, pool, &source, &record, shares, freeze).await?;
-    let _promise = promise(shared, pool, &id, &source, plan.way).await?;
-
+    let prepared = async {
+        let record = find_source(pool, &source).await?;
+        let plan = copying::plan(shared, pool, &source, &record, pool.can_clone().await?, freeze).await?;
+        let promise = promise(shared, pool, &id, &source, plan.way).await?;
+        Ok((record, plan, promise))
+    };
+    let (record, plan, _promise) = match prepared.await {
+        Err(cause) if existing.is_some() => return Err(undo(pool, &id, cause).await),
+        prepared => prepared?,
+    };
     let mut snapshot = Snapshot::of(&source, &record, &request.name, None);
     if let Err(cause) = cut(shared, pool, &id, &source, &plan, &mut snapshot).await {
-        return Err(match pool.forget_snapshot(&id).await {
-            Ok(()) => cause,
-            Err(error) => {
-                let (cause, source) = (Box::new(cause), Box::new(error));
-                Error::Undo { volume: format!("snapshot {id}"), cause, source }
-            }
-        });
+        return Err(undo(pool, &id, cause).await);
     }
     tracing::info!(snapshot = %id, volume = %source, way = ?plan.way, frozen = plan.freeze.is_some(), "cut");
     Ok(CreateSnapshotResponse { snapshot: Some(snapshot.describe(&id)) })
+}
+
+/// As for a volume: after a final error code there is nothing, also of what a killed driver had begun.
+async fn undo(pool: &Pool, id: &Handle, cause: Error) -> Error {
+    match pool.forget_snapshot(id).await {
+        Ok(()) => cause,
+        Err(source) => {
+            let (cause, source) = (Box::new(cause), Box::new(source));
+            Error::Undo { volume: format!("snapshot {id}"), cause, source }
+        }
+    }
 }
 
 /// The volume a snapshot is to be taken of, as large as it really is.

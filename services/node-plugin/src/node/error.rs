@@ -77,7 +77,7 @@ pub enum Error {
 }
 
 impl Error {
-    fn code(&self) -> Code {
+    pub fn code(&self) -> Code {
         match self {
             Error::ReadField { .. }
             | Error::ReadPath { .. }

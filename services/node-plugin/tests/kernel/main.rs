@@ -10,6 +10,7 @@ mod crash_controller;
 mod crash_copies;
 mod groups;
 mod identity;
+mod leftovers;
 mod local_driver;
 mod metadata;
 mod node;
