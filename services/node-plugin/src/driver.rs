@@ -88,10 +88,8 @@ impl Driver {
             if let Err(error) = pool.open_for_writing().await {
                 tracing::warn!(pool = pool.name(), %error, "not ready");
             }
-            if let Err(error) = freezing::thaw_leftovers(&self.shared, pool).await {
-                tracing::error!(pool = pool.name(), %error, "a volume may still be frozen");
-            }
         }
+        self.shared.recover_all().await;
     }
 
     /// Waits for the calls in progress, also those whose callers have gone.
@@ -142,6 +140,23 @@ impl Shared {
         Handle::new(pool.name(), key, self.place.as_deref()).expect("a pool's name and digests make a handle")
     }
 
+    /// Thaws what an earlier run left frozen in a pool, once: at the start, or before the first change after it has come.
+    pub async fn recover(&self, pool: &Pool) -> Result<(), pool::Error> {
+        let thaw = async || {
+            pool.open().await?;
+            freezing::thaw_leftovers(self, pool).await
+        };
+        pool.recovered.get_or_try_init(thaw).await.copied()
+    }
+
+    async fn recover_all(&self) {
+        for pool in &self.pools {
+            if let Err(error) = self.recover(pool).await {
+                tracing::debug!(pool = pool.name(), %error, "not looked through for frozen volumes yet");
+            }
+        }
+    }
+
     /// Runs what goes on after a call was answered; the driver does not stop before its end.
     pub fn keep(&self, work: impl Future<Output = ()> + Send + 'static) {
         self.calls.spawn(work);
@@ -156,6 +171,7 @@ impl Shared {
         F: Future<Output = Result<T, E>> + Send + 'static,
     {
         // A call that waits here has changed nothing, so its caller may give up.
+        self.recover_all().await;
         let place = self.places.clone().acquire_owned().await;
         let placed = async move {
             let _place = place;

@@ -76,6 +76,8 @@ pub struct Pool {
     overcommit: f64,
     /// Set once the pool was seen whole: from then on its absence is a loss, not a beginning.
     seen: AtomicBool,
+    /// Set once what an earlier run left frozen was thawed.
+    pub recovered: OnceCell<()>,
     /// Whether files here can share blocks; asked once.
     clones: OnceCell<bool>,
     /// Sizes of volumes and snapshots that are being made, by key.
@@ -92,6 +94,7 @@ impl Pool {
             host,
             overcommit,
             seen: AtomicBool::new(false),
+            recovered: OnceCell::new(),
             clones: OnceCell::new(),
             promises: Mutex::default(),
             families: Mutex::default(),

@@ -119,6 +119,7 @@ async fn each_mode_offers_its_own_services_only() {
 async fn a_call_whose_caller_gives_up_is_finished_before_the_driver_stops() {
     let dir = tempfile::tempdir().unwrap();
     let driver = Driver::new(&options(dir.path(), Mode::All), Arc::new(LinuxMounter));
+    driver.recover().await;
     let mut client = ControllerClient::new(Channel::in_process(driver.routes()));
     tokio::select! {
         biased;

@@ -2,6 +2,8 @@ use std::fs;
 use std::os::unix::fs::MetadataExt;
 use std::sync::Arc;
 
+use node_plugin::Driver;
+use stowage_csi::Channel;
 use stowage_csi::v1::*;
 use stowage_mount::{Counting, Images, LinuxMounter, Stop};
 use tonic::Code;
@@ -292,6 +294,45 @@ fn a_volume_that_a_killed_driver_left_frozen_is_thawed_at_the_next_start() {
         let snapshot = client.snapshot(&volume, "snap").await.unwrap();
         client.delete_snapshot(&snapshot.snapshot_id).await.unwrap();
         client.remove(&volume).await;
+    });
+}
+
+#[test]
+fn what_was_left_frozen_in_a_pool_that_comes_late_is_thawed_before_the_first_change() {
+    test_on("xfs", DISK, async |world| {
+        let client = world.node("a").await;
+        let (one, two) = (volume(&client, "one", "ext4").await, volume(&client, "two", "ext4").await);
+        let paths = [client.stage_beside(&one, "a").await, client.stage_beside(&two, "a").await];
+        // As a driver that was killed leaves them.
+        for (volume, path) in [&one, &two].into_iter().zip(&paths) {
+            let mark = world.pool().join("volumes").join(volume.split('.').nth(1).unwrap()).with_extension("frozen.a");
+            let record = serde_json::json!({ "version": 3, "path": path });
+            fs::write(&mark, record.to_string()).unwrap();
+            LinuxMounter.freeze(path).await.unwrap();
+        }
+        // One that cannot be thawed comes first and keeps no other from it.
+        let obstacle = world.pool().join("volumes").join("0".repeat(32)).with_extension("frozen.a");
+        fs::create_dir(&obstacle).unwrap();
+        let (here, away) = (world.pool().join("volumes"), world.pool().join("away"));
+        fs::rename(&here, &away).unwrap();
+        fs::write(&here, "in the way of the pool").unwrap();
+        let late = Driver::new(&world.options("a"), Arc::new(LinuxMounter));
+        late.recover().await;
+        fs::remove_file(&here).unwrap();
+        fs::rename(&away, &here).unwrap();
+        assert!(LinuxMounter.freeze(&paths[0]).await.unwrap_err().is_busy(), "it is not frozen");
+
+        let late = Client { channel: Channel::in_process(late.routes()), kubelet: client.kubelet.clone() };
+        late.info().await.unwrap();
+        for path in &paths {
+            // This would hang on a frozen file system.
+            fs::write(path.join("file"), "thawed").unwrap();
+        }
+        fs::remove_dir(&obstacle).unwrap();
+        assert!(world.files().iter().all(|name| !name.contains("frozen")), "{:?}", world.files());
+        for volume in [&one, &two] {
+            late.unstage_beside(volume).await;
+        }
     });
 }
 
