@@ -102,6 +102,10 @@ impl Wanted {
         if wanted != has {
             return differ(format!("{has:?}"), format!("{wanted:?} (name, fsType, backend, block, thin, source)"));
         }
+        if self.mkfs_options != record.mkfs_options {
+            let words = |options: &[String]| format!("mkfsOptions {:?}", options.join(" "));
+            return differ(words(&record.mkfs_options), words(&self.mkfs_options));
+        }
         match self.limits.allow(record.capacity_bytes) {
             true => Ok(()),
             false => differ(format!("{} bytes", record.capacity_bytes), format!("{:?}", self.limits)),

@@ -17,8 +17,11 @@ pub enum Error {
     LeaveRoots { field: &'static str, path: PathBuf, roots: String },
     #[error(transparent)]
     ReadCapability(capability::Error),
+    /// Well said, and more than this volume can do.
     #[error(transparent)]
-    ReadFileSystem(parameters::Error),
+    ServeCapability(capability::Error),
+    #[error(transparent)]
+    ServeFileSystem(parameters::Error),
     #[error(transparent)]
     ReadSize(size::Error),
     #[error("volume_context {key:?} is {value:?}; give a size such as 1Gi")]
@@ -37,6 +40,9 @@ pub enum Error {
     CheckToken { volume: String, source: token::Error },
     #[error("volume {volume} is {has}, asked for is {wanted}; ask for the volume mode it was created with")]
     MatchAccess { volume: String, has: &'static str, wanted: &'static str },
+    /// Only the name: the value may be a secret.
+    #[error("volume {volume} is staged without mount flag {flag:?}; publish it with the flags it was staged with")]
+    ServeFlags { volume: String, flag: String },
     #[error("volume {volume} is open on this machine by {device}, which another node made; unstage it there first")]
     TakeImage { volume: String, device: String },
     /// Without the flags, which may hold secrets.
@@ -83,14 +89,16 @@ impl Error {
             | Error::ReadPath { .. }
             | Error::LeaveRoots { .. }
             | Error::ReadCapability(_)
-            | Error::ReadFileSystem(_)
             | Error::ReadInlineSize { .. }
             | Error::InlineBlock => Code::InvalidArgument,
             Error::ReadSize(_) | Error::ExpandFirst { .. } => Code::OutOfRange,
             Error::Lock { .. } => Code::Aborted,
             Error::FindVolume { .. } | Error::FindMount { .. } => Code::NotFound,
             Error::MatchStaging { .. } | Error::MatchPublishing { .. } => Code::AlreadyExists,
-            Error::FindData { .. }
+            Error::ServeCapability(_)
+            | Error::ServeFileSystem(_)
+            | Error::FindData { .. }
+            | Error::ServeFlags { .. }
             | Error::CheckToken { .. }
             | Error::MatchAccess { .. }
             | Error::TakeImage { .. }

@@ -9,7 +9,7 @@ use stowage_csi::v1::volume_capability::{AccessType, MountVolume};
 use stowage_csi::v1::*;
 use tonic::Code;
 
-use crate::world::{Client, SIZE, capability, refused, request, test, text};
+use crate::world::{Client, SIZE, capability, refused, request, request_with, test, text};
 
 #[test]
 fn a_volume_lives_from_creation_to_a_pod_and_back_and_keeps_its_data() {
@@ -204,6 +204,61 @@ fn staging_differently_is_a_conflict() {
         client.node().node_stage_volume(request).await.unwrap();
         assert!(world.mount_at(&client.staging()).unwrap().options.contains(&"noatime".into()));
         client.remove(&volume).await;
+    });
+}
+
+#[test]
+fn what_a_volume_cannot_do_is_refused_when_it_is_staged_and_when_it_is_published() {
+    test(async |world| {
+        let client = world.node("a").await;
+        let (volume, context) = client.staged("v", "a").await;
+        let mounted = |fs_type: &str, flags: &[&str]| {
+            let mount_flags = flags.iter().map(|flag| flag.to_string()).collect();
+            let mount = MountVolume { fs_type: fs_type.into(), mount_flags, ..Default::default() };
+            VolumeCapability { access_type: Some(AccessType::Mount(mount)), ..capability(AccessMode::SingleNodeWriter) }
+        };
+        for (asked_for, word) in [
+            (capability(AccessMode::MultiNodeMultiWriter), "one node at a time"),
+            (crate::world::block(), "a file system"),
+            (mounted("xfs", &[]), "xfs"),
+            (mounted("ntfs", &[]), "ntfs"),
+        ] {
+            let volume_capability = Some(asked_for);
+            let stage = client.stage_request(&volume, &context);
+            let stage = NodeStageVolumeRequest { volume_capability: volume_capability.clone(), ..stage };
+            let answer = client.node().node_stage_volume(stage).await;
+            assert_eq!(refused(answer, &[word]), Code::FailedPrecondition);
+            let publish = client.publish_request(&volume, &context, "pod");
+            let publish = NodePublishVolumeRequest { volume_capability, ..publish };
+            let answer = client.node().node_publish_volume(publish).await;
+            assert_eq!(refused(answer, &[word]), Code::FailedPrecondition);
+        }
+        let publish = NodePublishVolumeRequest {
+            volume_capability: Some(mounted("ext4", &["noatime,data=journal"])),
+            ..client.publish_request(&volume, &context, "pod")
+        };
+        let answer = client.node().node_publish_volume(publish).await;
+        assert_eq!(refused(answer, &["without mount flag \"noatime\""]), Code::FailedPrecondition);
+        assert!(!client.target("pod").try_exists().unwrap());
+        client.remove(&volume).await;
+    });
+}
+
+#[test]
+fn mkfs_options_shape_the_file_system_and_belong_to_the_volume() {
+    test(async |world| {
+        let client = world.node("a").await;
+        let few = request_with("few", &[("mkfsOptions", "-N 512")]);
+        let volume = client.create(few.clone()).await.unwrap().volume_id;
+        for options in ["-N 1024", ""] {
+            let other = client.create(request_with("few", &[("mkfsOptions", options)])).await;
+            assert_eq!(refused(other, &["mkfsOptions", "-N 512"]), Code::AlreadyExists);
+        }
+        assert_eq!(client.create(few).await.unwrap().volume_id, volume);
+        let path = client.stage_beside(&volume, "a").await;
+        assert_eq!(nix::sys::statvfs::statvfs(&path).unwrap().files(), 512);
+        client.unstage_beside(&volume).await;
+        client.delete(&volume).await.unwrap();
     });
 }
 
