@@ -14,6 +14,7 @@ use tonic::service::Routes;
 use tonic::{Code, Response, Status};
 
 use crate::args::{Kind, Mode, Options, TOPOLOGY_KEY};
+use crate::controller::arrivals::Arrivals;
 use crate::handle::Handle;
 use crate::locks::Locks;
 use crate::pool::{self, Pool};
@@ -59,6 +60,7 @@ impl Driver {
             pools,
             host,
             locks: Locks::default(),
+            arrivals: Arrivals::default(),
             calls: TaskTracker::new(),
             places: Arc::new(Semaphore::new(MOST_CALLS)),
         };
@@ -116,6 +118,7 @@ pub struct Shared {
     pub pools: Vec<Pool>,
     pub host: Arc<dyn Host>,
     pub locks: Locks,
+    pub arrivals: Arrivals,
     calls: TaskTracker,
     places: Arc<Semaphore>,
 }

@@ -117,6 +117,35 @@ fn a_node_gets_no_more_volumes_than_it_may_have() {
 }
 
 #[test]
+fn of_two_volumes_attached_at_once_only_one_gets_the_last_place() {
+    test(async |world| {
+        let client = world.introduced(Options { max_volumes: 1, ..world.options("a") }).await;
+        let one = client.create(request("one")).await.unwrap().volume_id;
+        let two = client.create(request("two")).await.unwrap().volume_id;
+        for _ in 0..20 {
+            let (first, second) = tokio::join!(client.attach(&one, "a"), client.attach(&two, "a"));
+            assert!(first.is_ok() != second.is_ok(), "{first:?} {second:?}");
+            let refusal = first.err().or_else(|| second.err()).unwrap();
+            assert_eq!(refusal.code(), Code::ResourceExhausted, "{refusal}");
+            for volume in [&one, &two] {
+                client.detach(volume, "a").await.unwrap();
+            }
+        }
+    });
+}
+
+#[test]
+fn a_damaged_record_keeps_no_other_volume_from_its_node() {
+    test(async |world| {
+        let client = world.introduced(Options { max_volumes: 2, ..world.options("a") }).await;
+        client.create(request("damaged")).await.unwrap();
+        fs::write(world.only_image().with_extension("json"), "{").unwrap();
+        let volume = client.create(request("good")).await.unwrap().volume_id;
+        client.attach(&volume, "a").await.unwrap();
+    });
+}
+
+#[test]
 fn a_node_with_an_old_token_can_neither_stage_nor_publish() {
     test(async |world| {
         let (a, b) = (world.node("a").await, world.node("b").await);
