@@ -285,8 +285,10 @@ async fn delete(
     home.open_for_writing().await?;
     let Some(group) = home.load_group(&id).await? else { return Ok(done) };
     check_members(&id, &group, &request.snapshot_ids)?;
-    for member in &group.members {
-        let Some(snapshot) = Handle::parse(&member.snapshot) else { continue };
+    let snapshots: Vec<_> = group.members.iter().filter_map(|member| Handle::parse(&member.snapshot)).collect();
+    let lock = |snapshot| snapshots::lock_to_remove(shared, snapshot);
+    let _guards = snapshots.iter().map(lock).collect::<Result<Vec<_>, _>>()?;
+    for snapshot in snapshots {
         snapshots::remove(shared, shared.pool_of(&snapshot)?, &snapshot).await?;
     }
     home.forget_group(&id).await?;

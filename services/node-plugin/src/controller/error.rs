@@ -78,6 +78,8 @@ pub enum Error {
     CopyElsewhere { volume: String, node: String, pool: String },
     #[error("volume {volume} cannot be cut together with others: {reason}; stop its pods or take its snapshot alone")]
     CutTogether { volume: String, reason: &'static str },
+    #[error("a volume is being made from snapshot {snapshot}; delete it when that is done")]
+    RestoreSnapshot { snapshot: String },
     #[error("snapshot {snapshot} belongs to group {group}; call DeleteVolumeGroupSnapshot")]
     Belong { snapshot: String, group: String },
     #[error("snapshot_ids of group {group} are {has:?}, given are {given:?}; give exactly those")]
@@ -136,6 +138,7 @@ impl Error {
             Error::FindImage { .. }
             | Error::Attached { .. }
             | Error::InUse { .. }
+            | Error::RestoreSnapshot { .. }
             | Error::CopyMounted { .. }
             | Error::CopyUnfinished { .. }
             | Error::CopyDevice { .. }

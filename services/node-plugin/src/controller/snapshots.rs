@@ -14,6 +14,7 @@ use super::{Error, check_name, volumes};
 use crate::driver::Shared;
 use crate::freezing::while_frozen;
 use crate::handle::Handle;
+use crate::locks::Guard;
 use crate::parameters;
 use crate::pool::{Pool, Promise};
 use crate::snapshot::Snapshot;
@@ -153,8 +154,7 @@ pub async fn delete(shared: &Shared, request: &DeleteSnapshotRequest) -> Result<
     }
     let Some(id) = Handle::parse(&request.snapshot_id) else { return Ok(DeleteSnapshotResponse {}) };
     let pool = shared.pool_of(&id)?;
-    let name = lock_name(&id);
-    let _guard = shared.locks.try_lock(&name).ok_or_else(|| Error::Lock { volume: name.clone() })?;
+    let _guard = lock_to_remove(shared, &id)?;
     pool.open_for_writing().await?;
     let Some(snapshot) = pool.load_snapshot(&id).await? else { return Ok(DeleteSnapshotResponse {}) };
     if let Some(group) = snapshot.group {
@@ -163,6 +163,16 @@ pub async fn delete(shared: &Shared, request: &DeleteSnapshotRequest) -> Result<
     remove(shared, pool, &id).await?;
     tracing::info!(snapshot = %id, "removed");
     Ok(DeleteSnapshotResponse {})
+}
+
+/// For one that is being restored CSI has a code of its own.
+pub fn lock_to_remove(shared: &Shared, id: &Handle) -> Result<Guard, Error> {
+    let name = lock_name(id);
+    let refuse = || match shared.locks.is_shared(&name) {
+        true => Error::RestoreSnapshot { snapshot: id.to_string() },
+        false => Error::Lock { volume: name.clone() },
+    };
+    shared.locks.try_lock(&name).ok_or_else(refuse)
 }
 
 pub async fn remove(shared: &Shared, pool: &Pool, id: &Handle) -> Result<(), Error> {

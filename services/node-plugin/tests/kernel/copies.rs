@@ -337,6 +337,29 @@ fn what_was_left_frozen_in_a_pool_that_comes_late_is_thawed_before_the_first_cha
 }
 
 #[test]
+fn a_snapshot_is_not_deleted_while_a_volume_is_made_from_it() {
+    test(async |world| {
+        let client = world.node("a").await;
+        let capacity_range = Some(CapacityRange { required_bytes: 300 * MIB, limit_bytes: 0 });
+        let source = client.create(CreateVolumeRequest { capacity_range, ..request("source") }).await.unwrap();
+        fs::write(world.only_image(), vec![7; 300 << 20]).unwrap();
+        let snapshot = client.snapshot(&source.volume_id, "snap").await.unwrap().snapshot_id;
+        let restoring = client.create(request_from("restored", of_snapshot(&snapshot)));
+        let deleting = async {
+            // Without shared blocks it takes a while, during which the image waits under another name.
+            while !world.files().iter().any(|name| name.ends_with(".img.new")) {
+                tokio::task::yield_now().await;
+            }
+            client.delete_snapshot(&snapshot).await
+        };
+        let (restored, deleted) = tokio::join!(restoring, deleting);
+        assert_eq!(refused(deleted, &["is being made from snapshot"]), Code::FailedPrecondition);
+        restored.unwrap();
+        client.delete_snapshot(&snapshot).await.unwrap();
+    });
+}
+
+#[test]
 fn a_copy_that_fails_leaves_the_volume_thawed_and_nothing_of_itself() {
     test(async |world| {
         let client = world.node("a").await;
