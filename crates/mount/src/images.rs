@@ -5,7 +5,7 @@ use std::time::SystemTime;
 use async_trait::async_trait;
 
 use crate::linux::blocking;
-use crate::{Counting, LinuxMounter, LoopDevice, Result, clone, extents, freeze, tree, tune};
+use crate::{Counting, LinuxMounter, LoopDevice, Result, clone, extents, filesystem, freeze, tree, tune};
 
 /// How an image takes its space.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -160,7 +160,7 @@ impl Images for LinuxMounter {
 
     async fn reserve_blocks(&self, device: &Path, percent: u8) -> Result<()> {
         let device = device.to_owned();
-        blocking(move || tune::reserve_blocks(&device, percent)).await
+        blocking(move || filesystem::reserve_blocks(&device, percent)).await
     }
 }
 

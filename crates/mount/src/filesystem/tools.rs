@@ -79,6 +79,12 @@ pub(crate) fn renew_id(device: &Path, kind: FileSystem) -> Result<()> {
     }
 }
 
+/// Mounted or not.
+pub(crate) fn reserve_blocks(device: &Path, percent: u8) -> Result<()> {
+    let percent = percent.to_string();
+    run("tune2fs", [OsStr::new("-m"), OsStr::new(&percent), device.as_os_str()], device, &[0])
+}
+
 fn run<'a>(tool: &'static str, words: impl IntoIterator<Item = &'a OsStr>, device: &Path, good: &[i32]) -> Result<()> {
     let mut command = Command::new(tool);
     command.args(words).stdin(Stdio::null()).env("LC_ALL", "C");
