@@ -1,6 +1,7 @@
 //! Growth of volumes in use.
 
 use std::fs;
+use std::io::{Seek, SeekFrom};
 use std::path::Path;
 use std::process::Command;
 
@@ -68,6 +69,18 @@ fn a_block_volume_grows_and_a_directory_has_no_size_to_grow() {
         assert_eq!(expand_node(&client, &volume, &client.target("pod"), GROWN).await.unwrap(), GROWN);
         let stats = client.stats_of(&volume, &client.target("pod")).await.unwrap();
         assert_eq!(stats.usage[0].total, GROWN);
+        client.give_back(&volume).await;
+
+        // Readers have a device of their own, which grows with the writers'.
+        let volume = Made::Block.used(&client, "read").await;
+        Made::Block.publish(&client, &volume, "reader", true).await.unwrap();
+        expand_controller(&client, &volume, GROWN).await.unwrap();
+        expand_node(&client, &volume, &client.target("reader"), GROWN).await.unwrap();
+        for pod in ["pod", "reader"] {
+            let mut device = fs::File::open(client.target(pod)).unwrap();
+            assert_eq!(device.seek(SeekFrom::End(0)).unwrap() as i64, GROWN, "{pod}");
+        }
+        client.unpublish(&volume, "reader").await.unwrap();
         client.give_back(&volume).await;
 
         let volume = Made::Directory.used(&client, "d").await;
