@@ -28,7 +28,7 @@ pub trait Images: Send + Sync {
     /// Makes an image of zeros, replacing one that is there.
     async fn make_image(&self, path: &Path, bytes: u64, space: Space) -> Result<()>;
 
-    /// Gives an image this size if it is smaller.
+    /// Gives an image this size if it is smaller, and what it lacks of its space if it is to have all of it.
     async fn grow_image(&self, path: &Path, bytes: u64, space: Space) -> Result<()>;
 
     /// Whether files in this directory can share their blocks.

@@ -76,6 +76,10 @@ pub enum Error {
         "volume {volume} is attached to node {node}, and pool {pool:?} cannot share blocks (reflink): detach it first, or move it to a pool on xfs or btrfs"
     )]
     CopyElsewhere { volume: String, node: String, pool: String },
+    #[error(
+        "volume {volume} is in use, and a copy with thin=false has blocks of its own: take a snapshot and make the volume from that, stop its pods, or set parameter freezeForCopy=true if it is mounted on this node"
+    )]
+    CopyThick { volume: String },
     #[error("volume {volume} cannot be cut together with others: {reason}; stop its pods or take its snapshot alone")]
     CutTogether { volume: String, reason: &'static str },
     #[error("a volume is being made from snapshot {snapshot}; delete it when that is done")]
@@ -143,6 +147,7 @@ impl Error {
             | Error::CopyUnfinished { .. }
             | Error::CopyDevice { .. }
             | Error::CopyElsewhere { .. }
+            | Error::CopyThick { .. }
             | Error::CutTogether { .. } => Code::FailedPrecondition,
             Error::UsePool(error) => error.code(),
             Error::Undo { .. } => Code::Unavailable,

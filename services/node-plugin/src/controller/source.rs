@@ -114,13 +114,25 @@ impl Origin<'_> {
         record: &Record,
         freeze_for_copy: bool,
     ) -> Result<(), Error> {
-        let shares = self.pool.name() == pool.name() && pool.can_clone().await?;
+        let could_share = self.pool.name() == pool.name() && pool.can_clone().await?;
+        // Shared blocks are not its own: the first write to each would need another one.
+        let shares = could_share && record.thin;
         let (target, space) = (pool.image(id), volumes::space(record));
         let fill = |way| copying::fill(shared, pool, way, &self.image, &target, record.capacity_bytes, space);
         let Some((source, source_record)) = &self.volume else {
             return fill(if shares { copying::Way::Share } else { copying::Way::Copy }).await;
         };
-        let plan = copying::plan(shared, self.pool, source, source_record, shares, freeze_for_copy).await?;
+        let plan = copying::plan(shared, self.pool, source, source_record, shares, freeze_for_copy).await;
+        let plan = plan.map_err(|error| match error {
+            Error::CopyMounted { volume, .. }
+            | Error::CopyDevice { volume, .. }
+            | Error::CopyElsewhere { volume, .. }
+                if could_share =>
+            {
+                Error::CopyThick { volume }
+            }
+            other => other,
+        })?;
         if let Some(device) = &plan.flush {
             shared.host.flush_device(device).await.map_err(|error| self.pool.failed(error))?;
         }

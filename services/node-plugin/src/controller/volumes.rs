@@ -86,7 +86,9 @@ impl Wanted {
             thin: self.parameters.thin,
             mkfs_options: self.mkfs_options.clone(),
             tuning: self.tuning,
-            family: origin.map_or_else(|| key.to_owned(), |origin| origin.family.clone()),
+            family: origin
+                .filter(|_| self.parameters.thin)
+                .map_or_else(|| key.to_owned(), |origin| origin.family.clone()),
             source: self.source.clone(),
             attachments: Vec::new(),
         };

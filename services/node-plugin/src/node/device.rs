@@ -131,6 +131,7 @@ impl Volume<'_> {
         if wanted.form == Form::Block {
             tuning::apply(&**host, &device, record).await?;
             if !mounted {
+                self.allocate(&device, record).await?;
                 host.create_file(&mount_point).await?;
                 host.bind(&device.path, &mount_point, Access::ReadWrite).await?;
             }
@@ -138,6 +139,7 @@ impl Volume<'_> {
         }
         if !mounted {
             self.make_or_check(&device, kind, record, &wanted.path).await?;
+            self.allocate(&device, record).await?;
             tuning::apply(&**host, &device, record).await?;
             let options = options(&wanted.mount_flags, record);
             host.mount(&device.path.to_string_lossy(), &mount_point, kind.name(), &options).await?;
@@ -220,8 +222,22 @@ impl Volume<'_> {
             }
         }
         host.write_file(&marker, kind.name().as_bytes()).await?;
-        host.make_filesystem(&device.path, kind, &record.mkfs_options).await?;
+        host.make_filesystem(&device.path, kind, &mkfs_words(kind, record)).await?;
         Ok(host.remove_file(&marker).await?)
+    }
+
+    /// A thick volume gets back what discards or zeroing have made holes of, where the kernel let them through.
+    async fn allocate(&self, device: &LoopDevice, record: &Record) -> Result<(), Error> {
+        if record.thin {
+            return Ok(());
+        }
+        match self.shared.host.grow_image(&self.pool.image(self.id), device.size, Space::Allocated).await {
+            Err(error) if error.is_out_of_space() => {
+                tracing::warn!(volume = %self.id, %error, "the volume has less space than it was promised");
+                Ok(())
+            }
+            other => Ok(other?),
+        }
     }
 
     /// A copy still has its original's identity, with which the two could not be mounted on one node. The controller
@@ -287,6 +303,13 @@ impl Volume<'_> {
     }
 }
 
+/// On a thick ext4 nothing is left to the kernel to be zeroed later: that may make holes in the image.
+fn mkfs_words(kind: FileSystem, record: &Record) -> Vec<String> {
+    let at_once = ["-E", "nodiscard,lazy_itable_init=0,lazy_journal_init=0"].map(str::to_owned);
+    let at_once = (kind == FileSystem::Ext4 && !record.thin).then_some(at_once);
+    at_once.into_iter().flatten().chain(record.mkfs_options.iter().cloned()).collect()
+}
+
 /// Freed blocks of a thin volume go back to the pool unless the class says otherwise.
 fn options(flags: &[String], record: &Record) -> MountOptions {
     let mut options = MountOptions::new(flags);
@@ -301,6 +324,18 @@ fn options(flags: &[String], record: &Record) -> MountOptions {
 mod tests {
     use super::*;
     use crate::volume::example;
+
+    #[test]
+    fn a_thick_ext4_is_zeroed_when_it_is_made_unless_its_class_says_otherwise() {
+        let words = |kind, thin| {
+            let mkfs_options = vec!["-E".to_owned(), "stride=4".to_owned()];
+            mkfs_words(kind, &Record { thin, mkfs_options, ..example() }).join(" ")
+        };
+        let thick = words(FileSystem::Ext4, false);
+        assert!(thick.contains("lazy_itable_init=0") && thick.ends_with("-E stride=4"), "{thick}");
+        assert_eq!(words(FileSystem::Ext4, true), "-E stride=4");
+        assert_eq!(words(FileSystem::Xfs, false), "-E stride=4");
+    }
 
     #[test]
     fn a_thin_volume_discards_unless_it_is_told_how() {
