@@ -51,6 +51,9 @@ pub enum Error {
     /// The kernel lets nobody grow a mounted ext4 who has not the right to exceed limits.
     #[error("growing the mounted file system on {device} needs the capability SYS_RESOURCE; give it to the driver")]
     GrowWithoutRight { device: PathBuf },
+    /// Somebody is growing the file system already.
+    #[error("the file system on {device} is being grown already; wait until that is done")]
+    GrowTwice { device: PathBuf },
     /// There is no way to make or check this file system here.
     #[error("making a file system of type {file_system} is not supported; use ext4, xfs or btrfs")]
     MakeUnsupported { file_system: FileSystem },
@@ -89,7 +92,7 @@ impl Error {
 
     /// Whether somebody still uses the mount or device.
     pub fn is_busy(&self) -> bool {
-        matches!(self, Error::RemoveMounted { .. } | Error::KeepLoop { .. })
+        matches!(self, Error::RemoveMounted { .. } | Error::KeepLoop { .. } | Error::GrowTwice { .. })
             || self.os_error() == Some(nix::libc::EBUSY)
     }
 

@@ -113,6 +113,7 @@ impl Error {
             Error::UsePool(error) => error.code(),
             Error::ChangeHost(stowage_mount::Error::GrowWithoutRight { .. }) => Code::FailedPrecondition,
             Error::ChangeHost(error) if error.is_out_of_space() => Code::ResourceExhausted,
+            Error::ChangeHost(stowage_mount::Error::GrowTwice { .. }) => Code::Unavailable,
             Error::ChangeHost(error) if error.is_uncertain() => Code::Unavailable,
             Error::ChangeHost(_) => Code::Internal,
             Error::StillOpen { .. } | Error::Undo { .. } => Code::Unavailable,
