@@ -347,15 +347,72 @@ fn a_snapshot_is_not_deleted_while_a_volume_is_made_from_it() {
         let restoring = client.create(request_from("restored", of_snapshot(&snapshot)));
         let deleting = async {
             // Without shared blocks it takes a while, during which the image waits under another name.
-            while !world.files().iter().any(|name| name.ends_with(".img.new")) {
-                tokio::task::yield_now().await;
-            }
+            copying(&world, "volumes").await;
             client.delete_snapshot(&snapshot).await
         };
         let (restored, deleted) = tokio::join!(restoring, deleting);
         assert_eq!(refused(deleted, &["is being made from snapshot"]), Code::FailedPrecondition);
         restored.unwrap();
         client.delete_snapshot(&snapshot).await.unwrap();
+    });
+}
+
+/// Waits for an image that is being filled somewhere in the pool.
+async fn copying(world: &World, folder: &str) {
+    let is_waiting =
+        |entry: std::io::Result<fs::DirEntry>| entry.unwrap().file_name().to_string_lossy().ends_with(".img.new");
+    while !fs::read_dir(world.pool().join(folder)).unwrap().any(is_waiting) {
+        tokio::task::yield_now().await;
+    }
+}
+
+#[test]
+fn every_call_for_a_volume_that_another_call_is_about_is_aborted() {
+    test(async |world| {
+        let client = world.node("a").await;
+        let capacity_range = Some(CapacityRange { required_bytes: 500 * MIB, limit_bytes: 0 });
+        let volume = CreateVolumeRequest { capacity_range, ..request("v") };
+        let id = client.create(volume.clone()).await.unwrap().volume_id;
+        let context = client.attach(&id, "a").await.unwrap();
+        fs::write(world.only_image(), vec![7; 500 << 20]).unwrap();
+        client.detach(&id, "a").await.unwrap();
+        let snapshot = client.snapshot(&id, "snap").await.unwrap().snapshot_id;
+        client.delete_snapshot(&snapshot).await.unwrap();
+
+        // Without shared blocks this takes a while.
+        let cutting = client.snapshot(&id, "snap");
+        let others = async {
+            copying(&world, "snapshots").await;
+            let node = async |path: &str| {
+                let request =
+                    NodeExpandVolumeRequest { volume_id: id.clone(), volume_path: path.into(), ..Default::default() };
+                client.node().node_expand_volume(request).await.map(drop)
+            };
+            [
+                ("CreateVolume", client.create(volume.clone()).await.map(drop)),
+                ("DeleteVolume", client.delete(&id).await),
+                ("ControllerPublishVolume", client.attach(&id, "a").await.map(drop)),
+                ("ControllerUnpublishVolume", client.detach(&id, "a").await),
+                ("ControllerExpandVolume", client.expand(&id, 600 * MIB).await.map(drop)),
+                ("ControllerModifyVolume", client.modify(&id, &[("readAheadKb", "64")]).await),
+                ("CreateSnapshot", client.snapshot(&id, "snap").await.map(drop)),
+                ("CreateSnapshot of another name", client.snapshot(&id, "other").await.map(drop)),
+                ("DeleteSnapshot", client.delete_snapshot(&snapshot).await),
+                ("CreateVolume from it", client.create(request_from("copy", of_volume(&id))).await.map(drop)),
+                ("NodeStageVolume", client.stage(&id, &context).await),
+                ("NodePublishVolume", client.publish(&id, &context, "pod").await),
+                ("NodeUnpublishVolume", client.unpublish(&id, "pod").await),
+                ("NodeUnstageVolume", client.unstage(&id).await),
+                ("NodeExpandVolume", node(&crate::world::text(&client.staging())).await),
+            ]
+        };
+        let (cut, answers) = tokio::join!(cutting, others);
+        for (call, answer) in answers {
+            assert_eq!(refused(answer, &["in progress"]), Code::Aborted, "{call}");
+        }
+        assert!(cut.unwrap().ready_to_use);
+        client.delete_snapshot(&snapshot).await.unwrap();
+        client.delete(&id).await.unwrap();
     });
 }
 
