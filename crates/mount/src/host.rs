@@ -10,9 +10,6 @@ pub trait Host: Mounter + Images {
     /// 128 bits that nobody has seen before, as text.
     async fn unique_id(&self) -> Result<String>;
 
-    /// Makes a sparse image of this size, or gives an existing one this size; durable, and never through a link.
-    async fn create_image(&self, path: &Path, bytes: u64) -> Result<()>;
-
     /// Makes the entries of a directory durable.
     async fn sync_dir(&self, path: &Path) -> Result<()>;
 

@@ -8,7 +8,8 @@ use std::process::Command;
 use nix::mount::{MsFlags, mount};
 use nix::sched::{CloneFlags, unshare};
 use stowage_mount::{
-    Access, Content, Error, FileSystem, Host, LinuxMounter, LoopDevice, LoopOptions, MountOptions, MountTable, Mounter,
+    Access, Content, Error, FileSystem, Host, Images, LinuxMounter, LoopDevice, LoopOptions, MountOptions, MountTable,
+    Mounter, Space,
 };
 
 const HOST: LinuxMounter = LinuxMounter;
@@ -45,7 +46,7 @@ impl Drop for Attached {
 }
 
 async fn attached(image: &Path, tag: &str) -> Attached {
-    HOST.create_image(image, 64 << 20).await.unwrap();
+    HOST.make_image(image, 64 << 20, Space::Sparse).await.unwrap();
     Attached(HOST.attach_loop(image, tag, LoopOptions::default()).await.unwrap())
 }
 
@@ -86,7 +87,7 @@ fn allows_discards(device: &Path) -> bool {
 fn a_device_that_allowed_no_discards_does_not_pass_that_on_to_the_next_image() {
     in_own_namespace(async |dir| {
         let image = dir.join("image");
-        HOST.create_image(&image, 4 << 20).await.unwrap();
+        HOST.make_image(&image, 4 << 20, Space::Sparse).await.unwrap();
         let kept = LoopOptions { discard: false, ..LoopOptions::default() };
         for left_by_others in [false, true] {
             let first = HOST.attach_loop(&image, &tag("kept"), kept).await.unwrap();
@@ -236,7 +237,7 @@ fn devices_taken_at_the_same_time_are_different_ones() {
         let mut tasks = Vec::new();
         for number in 0..8 {
             let image = dir.join(number.to_string());
-            HOST.create_image(&image, 1 << 20).await.unwrap();
+            HOST.make_image(&image, 1 << 20, Space::Sparse).await.unwrap();
             tasks.push(tokio::spawn(async move {
                 Attached(
                     HOST.attach_loop(&image, &tag(&format!("race{number}")), LoopOptions::default()).await.unwrap(),

@@ -22,7 +22,7 @@ use stowage_csi::v1::node_client::NodeClient;
 use stowage_csi::v1::volume_capability::{AccessMode, AccessType, MountVolume, access_mode};
 use stowage_csi::v1::*;
 use stowage_csi::{Channel, Endpoint};
-use stowage_mount::{Access, FileSystem, Host, LinuxMounter, LoopOptions, MountOptions, Mounter};
+use stowage_mount::{Access, FileSystem, Host, Images, LinuxMounter, LoopOptions, MountOptions, Mounter, Space};
 
 const MIB: usize = 1 << 20;
 
@@ -200,7 +200,7 @@ async fn steps(bench: &Bench) {
     println!("stats {stats:.1?}, unpublish and unstage {back:.1?}");
 
     let (host, image, target) = (LinuxMounter, bench.root.join("pool/steps.img"), bench.path("steps"));
-    host.create_image(&image, 1 << 30).await.unwrap();
+    host.make_image(&image, 1 << 30, Space::Sparse).await.unwrap();
     host.create_dir(&target).await.unwrap();
     let (attach, device) = timed(host.attach_loop(&image, "stowage-bench", LoopOptions::default())).await;
     let device = device.unwrap();
