@@ -7,7 +7,7 @@ use std::ffi::OsString;
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, ErrorKind, Seek, SeekFrom};
 use std::os::unix::ffi::OsStringExt;
-use std::os::unix::fs::OpenOptionsExt;
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
 use nix::libc;
@@ -21,6 +21,8 @@ pub const MAX_TAG: usize = control::NAME - 1;
 const CONTROL: &str = "/dev/loop-control";
 /// The loop driver's major number; fixed since Linux 1.
 const MAJOR: u32 = 7;
+/// The kernel's own for a new device, in KiB.
+const USUAL_READ_AHEAD: u32 = 128;
 /// Between "this one is free" and our claim another process may take it; that rarely happens twice in a row.
 const ATTEMPTS: u32 = 64;
 
@@ -187,6 +189,7 @@ pub(crate) fn attach(image: &Path, tag: &str, options: LoopOptions) -> Result<Lo
         if !options.discard {
             bar_discards(index)?;
         }
+        inherit_read_ahead(index, &file);
         let found = status(index, &device)?;
         return found.ok_or_else(|| failed("read the status of", &node(index))(io::Error::from(ErrorKind::NotFound)));
     }
@@ -215,6 +218,22 @@ fn bar_discards(index: u32) -> Result<()> {
         }
         _ => Ok(()),
     }
+}
+
+/// What suits the disk under an image suits the image. Set for every one, since a device keeps what its last user wished.
+/// Best effort: it is only slower without.
+fn inherit_read_ahead(index: u32, image: &File) {
+    let Ok(about) = image.metadata() else { return };
+    let (major, minor) = (libc::major(about.dev()), libc::minor(about.dev()));
+    // The second is of a partition's disk, the third of file systems without a disk of their own.
+    let places = [
+        format!("/sys/dev/block/{major}:{minor}/queue/read_ahead_kb"),
+        format!("/sys/dev/block/{major}:{minor}/../queue/read_ahead_kb"),
+        format!("/sys/class/bdi/{major}:{minor}/read_ahead_kb"),
+    ];
+    let kilobytes = places.iter().find_map(|place| fs::read_to_string(place).ok());
+    let kilobytes = kilobytes.and_then(|text| text.trim().parse::<u32>().ok()).unwrap_or(USUAL_READ_AHEAD);
+    let _ = fs::write(format!("/sys/block/loop{index}/queue/read_ahead_kb"), kilobytes.to_string());
 }
 
 /// Whether an earlier user has barred discards for good, though the image allows them.

@@ -107,6 +107,30 @@ fn a_device_that_allowed_no_discards_does_not_pass_that_on_to_the_next_image() {
     });
 }
 
+fn read_ahead(device: &Path) -> String {
+    let name = device.file_name().unwrap().to_str().unwrap();
+    fs::read_to_string(format!("/sys/block/{name}/queue/read_ahead_kb")).unwrap()
+}
+
+#[test]
+fn a_device_reads_ahead_as_the_disk_of_its_image_and_not_as_its_last_user_wished() {
+    in_own_namespace(async |dir| {
+        let disk = dir.join("disk");
+        let under = attached(&disk, &tag("disk")).await;
+        HOST.set_read_ahead(&under.0, 512).await.unwrap();
+        HOST.make_filesystem(&under.0.path, FileSystem::Ext4, &[]).await.unwrap();
+        let pool = dir.join("pool");
+        HOST.create_dir(&pool).await.unwrap();
+        HOST.mount(under.0.path.to_str().unwrap(), &pool, "ext4", &MountOptions::default()).await.unwrap();
+        for _ in 0..3 {
+            let above = attached(&pool.join("image"), &tag("ahead")).await;
+            assert_eq!(read_ahead(&above.0.path).trim(), "512");
+            HOST.set_read_ahead(&above.0, 64).await.unwrap();
+        }
+        HOST.unmount(&pool).await.unwrap();
+    });
+}
+
 #[test]
 fn nothing_is_mounted_through_a_link() {
     in_own_namespace(async |dir| {
