@@ -1,6 +1,7 @@
 use std::fmt::Display;
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use stowage_csi::v1::controller_server::ControllerServer;
 use stowage_csi::v1::group_controller_server::GroupControllerServer;
@@ -59,6 +60,7 @@ impl Driver {
             target_roots: options.target_roots.clone(),
             pools,
             host,
+            introduced: AtomicBool::new(false),
             locks: Locks::default(),
             arrivals: Arrivals::default(),
             calls: TaskTracker::new(),
@@ -117,6 +119,8 @@ pub struct Shared {
     pub target_roots: Vec<PathBuf>,
     pub pools: Vec<Pool>,
     pub host: Arc<dyn Host>,
+    /// Whether the cluster has asked for this node's name.
+    pub introduced: AtomicBool,
     pub locks: Locks,
     pub arrivals: Arrivals,
     calls: TaskTracker,
@@ -152,10 +156,17 @@ impl Shared {
         pool.recovered.get_or_try_init(thaw).await.copied()
     }
 
-    async fn recover_all(&self) {
+    /// Does for each pool what could not be done before it had come.
+    pub async fn recover_all(&self) {
         for pool in &self.pools {
             if let Err(error) = self.recover(pool).await {
                 tracing::debug!(pool = pool.name(), %error, "not looked through for frozen volumes yet");
+            }
+            if self.introduced.load(Ordering::Relaxed)
+                && !pool.signed.initialized()
+                && let Err(error) = node::sign(self, pool).await
+            {
+                tracing::debug!(pool = pool.name(), %error, "it does not know this node yet");
             }
         }
     }

@@ -78,6 +78,8 @@ pub struct Pool {
     seen: AtomicBool,
     /// Set once what an earlier run left frozen was thawed.
     pub recovered: OnceCell<()>,
+    /// Set once this node is known in it.
+    pub signed: OnceCell<()>,
     /// Whether files here can share blocks; asked once.
     clones: OnceCell<bool>,
     /// Sizes of volumes and snapshots that are being made, by key.
@@ -95,6 +97,7 @@ impl Pool {
             overcommit,
             seen: AtomicBool::new(false),
             recovered: OnceCell::new(),
+            signed: OnceCell::new(),
             clones: OnceCell::new(),
             promises: Mutex::default(),
             families: Mutex::default(),

@@ -219,7 +219,7 @@ pub fn describe(shared: &Shared, id: &VolumeId, record: &Record) -> Volume {
     }
 }
 
-fn choose_pool<'a>(shared: &'a Shared, parameters: &Parameters) -> Result<&'a Pool, Error> {
+pub fn choose_pool<'a>(shared: &'a Shared, parameters: &Parameters) -> Result<&'a Pool, Error> {
     let known = || shared.pools.iter().map(Pool::name).collect::<Vec<_>>().join(", ");
     match (&parameters.pool, shared.pools.as_slice()) {
         (Some(name), _) => shared.pool(name).map_err(|_| Error::FindPool { pool: name.clone(), known: known() }),

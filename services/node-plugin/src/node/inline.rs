@@ -151,16 +151,19 @@ pub async fn unpublish(
     Ok(NodeUnpublishVolumeResponse {})
 }
 
-/// The volume that was made for this handle, whichever pool it is in.
+/// The volume that was made for this handle, whichever pool it is in. Where it is in none, a pool that is away might have
+/// it: that is an error only then.
 pub async fn find(shared: &Shared, handle: &str) -> Result<Option<VolumeId>, Error> {
+    let mut away = None;
     for pool in &shared.pools {
         let id = shared.id_in(pool, &VolumeId::key_of(handle));
-        pool.open().await?;
-        if pool.load(&id).await?.is_some() {
-            return Ok(Some(id));
+        match pool.open().await {
+            Ok(()) if pool.load(&id).await?.is_some() => return Ok(Some(id)),
+            Ok(()) => {}
+            Err(error) => away = Some(error),
         }
     }
-    Ok(None)
+    away.map_or(Ok(None), |error| Err(error.into()))
 }
 
 #[cfg(test)]

@@ -14,6 +14,7 @@ mod leftovers;
 mod local_driver;
 mod metadata;
 mod node;
+mod pools;
 mod space;
 mod targets;
 mod world;
