@@ -55,8 +55,9 @@ pub async fn probe(channel: &Channel, deadline: Deadline) -> Result<bool, Error>
     Ok(answer.ready.unwrap_or(true))
 }
 
-/// Waits until the driver is ready: for `budget` until it can be reached, then as long as it takes to say so. An
-/// answer other than "not yet" or silence is an error.
+/// Waits until the driver is ready: for `budget` until it can be reached, then as long as it takes to say so. One that
+/// says it is not healthy (CSI's FAILED_PRECONDITION) is there all the same and is not waited for: a driver whose disk is
+/// full must be asked to delete. An answer other than these, "not yet" or silence is an error.
 pub async fn wait_until_ready(channel: &Channel, deadline: Deadline, budget: Duration) -> Result<(), Error> {
     let mut since = Instant::now();
     let mut retry = FIRST_RETRY;
@@ -77,6 +78,10 @@ pub async fn wait_until_ready(channel: &Channel, deadline: Deadline, budget: Dur
             }
             Ok(false) => tracing::info!("the driver is not ready yet"),
             Err(error) if error.code() == Some(Code::DeadlineExceeded) => tracing::warn!(%error, "probing the driver"),
+            Err(error) if error.code() == Some(Code::FailedPrecondition) => {
+                tracing::warn!(%error, "going on with a driver that is not healthy");
+                return Ok(());
+            }
             Err(error) => return Err(error),
         }
         sleep(PROBE_INTERVAL).await;

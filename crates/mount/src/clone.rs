@@ -32,12 +32,12 @@ pub(crate) fn make(path: &Path, bytes: u64, space: Space) -> Result<()> {
 }
 
 pub(crate) fn share(source: &Path, path: &Path, bytes: u64, space: Space) -> Result<()> {
-    let fill = |target: &File| Ok(clone_blocks(&open_source(source)?, target)?);
+    let fill = |target: &File| Ok(clone_blocks(&open_source(source, bytes)?, target)?);
     create(path, bytes, space, fill).map_err(failed("clone an image to", path))
 }
 
 pub(crate) fn copy(source: &Path, path: &Path, bytes: u64, space: Space) -> Result<()> {
-    let fill = |target: &File| copy_data(&open_source(source)?, target);
+    let fill = |target: &File| copy_data(&open_source(source, bytes)?, target);
     create(path, bytes, space, fill).map_err(failed("copy an image to", path))
 }
 
@@ -45,8 +45,9 @@ pub(crate) fn grow(path: &Path, bytes: u64, space: Space) -> Result<()> {
     let grow = || -> io::Result<()> {
         let flags = libc::O_NOFOLLOW | libc::O_NONBLOCK;
         let file = regular(OpenOptions::new().write(true).custom_flags(flags).open(path)?)?;
-        if file.metadata()?.len() < bytes {
-            give_size(&file, bytes, space)?;
+        let has = file.metadata()?.len();
+        if has < bytes || space == Space::Allocated {
+            give_size(&file, bytes.max(has), space)?;
         }
         file.sync_all()
     };
@@ -108,8 +109,13 @@ fn give_size(file: &File, bytes: u64, space: Space) -> io::Result<()> {
     file.set_len(bytes)
 }
 
-fn open_source(path: &Path) -> io::Result<File> {
-    regular(OpenOptions::new().read(true).custom_flags(libc::O_NOFOLLOW | libc::O_NONBLOCK).open(path)?)
+/// A copy is never cut: what is at the end of an image may be somebody's data.
+fn open_source(path: &Path, bytes: u64) -> io::Result<File> {
+    let file = regular(OpenOptions::new().read(true).custom_flags(libc::O_NOFOLLOW | libc::O_NONBLOCK).open(path)?)?;
+    match file.metadata()?.len() <= bytes {
+        true => Ok(file),
+        false => Err(io::Error::new(ErrorKind::InvalidInput, "its source is larger than the copy may be")),
+    }
 }
 
 fn regular(file: File) -> io::Result<File> {
@@ -156,8 +162,11 @@ mod tests {
         assert!(about(&sparse).len() == 8 << 20 && about(&sparse).blocks() * 512 < 1 << 20);
         assert!(about(&allocated).len() == 8 << 20 && about(&allocated).blocks() * 512 >= 8 << 20);
         grow(&allocated, 9 << 20, Space::Allocated).unwrap();
+        let hole = FallocateFlags::FALLOC_FL_PUNCH_HOLE | FallocateFlags::FALLOC_FL_KEEP_SIZE;
+        fallocate(OpenOptions::new().write(true).open(&allocated).unwrap(), hole, 0, 4 << 20).unwrap();
+        assert!(about(&allocated).blocks() * 512 < 6 << 20);
         grow(&allocated, 1 << 20, Space::Allocated).unwrap();
-        assert_eq!(about(&allocated).len(), 9 << 20);
+        assert!(about(&allocated).len() == 9 << 20 && about(&allocated).blocks() * 512 >= 9 << 20);
     }
 
     #[test]
@@ -185,6 +194,16 @@ mod tests {
         fs::write(waiting_name(&copied), vec![7; 1 << 20]).unwrap();
         copy(&source, &copied, 1 << 20, Space::Sparse).unwrap();
         assert!(fs::read(&copied).unwrap().iter().all(|byte| *byte == 0));
+    }
+
+    #[test]
+    fn a_copy_smaller_than_its_source_is_refused_and_nothing_is_left() {
+        let dir = tempfile::tempdir().unwrap();
+        let source = dir.path().join("source");
+        make(&source, 1 << 20, Space::Sparse).unwrap();
+        let refusal = copy(&source, &dir.path().join("copy"), 4096, Space::Sparse).unwrap_err();
+        assert!(refusal.to_string().contains("larger"), "{refusal}");
+        assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 1);
     }
 
     #[test]

@@ -155,10 +155,6 @@ impl Host for Counting {
         self.look()?.unique_id().await
     }
 
-    async fn create_image(&self, path: &Path, bytes: u64) -> Result<()> {
-        self.change("create_image", path, self.inner.create_image(path, bytes)).await
-    }
-
     async fn sync_dir(&self, path: &Path) -> Result<()> {
         self.change("sync_dir", path, self.inner.sync_dir(path)).await
     }

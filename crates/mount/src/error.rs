@@ -33,6 +33,9 @@ pub enum Error {
     /// A loop device now serves another image than the caller thinks.
     #[error("will not detach {device}: it no longer carries the tag {tag:?}")]
     DetachForeign { device: PathBuf, tag: String },
+    /// Somebody else has a loop device open or mounted, so it goes on serving its image.
+    #[error("{device} is still open or mounted somewhere else; it goes when that ends")]
+    KeepLoop { device: PathBuf },
     /// Every free loop device was taken by somebody else first.
     #[error("no free loop device after {attempts} attempts: others take them as fast as the kernel offers them")]
     FindFreeLoop { attempts: u32 },
@@ -48,6 +51,9 @@ pub enum Error {
     /// The kernel lets nobody grow a mounted ext4 who has not the right to exceed limits.
     #[error("growing the mounted file system on {device} needs the capability SYS_RESOURCE; give it to the driver")]
     GrowWithoutRight { device: PathBuf },
+    /// Somebody is growing the file system already.
+    #[error("the file system on {device} is being grown already; wait until that is done")]
+    GrowTwice { device: PathBuf },
     /// There is no way to make or check this file system here.
     #[error("making a file system of type {file_system} is not supported; use ext4, xfs or btrfs")]
     MakeUnsupported { file_system: FileSystem },
@@ -86,7 +92,8 @@ impl Error {
 
     /// Whether somebody still uses the mount or device.
     pub fn is_busy(&self) -> bool {
-        matches!(self, Error::RemoveMounted { .. }) || self.os_error() == Some(nix::libc::EBUSY)
+        matches!(self, Error::RemoveMounted { .. } | Error::KeepLoop { .. } | Error::GrowTwice { .. })
+            || self.os_error() == Some(nix::libc::EBUSY)
     }
 
     /// Whether this process may not do that.

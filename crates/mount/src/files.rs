@@ -266,21 +266,6 @@ pub(crate) fn sync_dir(path: &Path) -> Result<()> {
     File::open(path).and_then(|dir| dir.sync_all()).map_err(failed("sync", path))
 }
 
-pub(crate) fn create_image(path: &Path, bytes: u64) -> Result<()> {
-    let create = || -> io::Result<()> {
-        let mut options = OpenOptions::new();
-        options.write(true).create(true).truncate(false).mode(0o600).custom_flags(libc::O_NOFOLLOW | libc::O_NONBLOCK);
-        let file = options.open(path)?;
-        if !file.metadata()?.is_file() {
-            return Err(io::Error::new(ErrorKind::InvalidInput, "it is not a regular file"));
-        }
-        file.set_len(bytes)?;
-        file.sync_all()
-    };
-    create().map_err(failed("make image", path))?;
-    sync_dir(parent(path))
-}
-
 /// The kernel makes a new one for each reader.
 pub(crate) fn unique_id() -> Result<String> {
     let path = Path::new("/proc/sys/kernel/random/uuid");
@@ -323,7 +308,6 @@ mod tests {
         std::os::unix::fs::symlink(&victim, &link).unwrap();
         std::os::unix::fs::symlink(&victim, waiting_name(&dir.path().join("record"))).unwrap();
         assert_eq!(read_file(&link).unwrap_err().os_error(), Some(libc::ELOOP));
-        assert_eq!(create_image(&link, 4096).unwrap_err().os_error(), Some(libc::ELOOP));
         assert_eq!(write_file(&dir.path().join("record"), b"x").unwrap_err().os_error(), Some(libc::ELOOP));
         assert_eq!(fs::read(&victim).unwrap(), b"precious");
         assert_eq!(stat(&link).unwrap().unwrap().kind, FileKind::Link);
@@ -346,19 +330,6 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         fs::write(dir.path().join("file"), b"").unwrap();
         assert_eq!(remove_dir(dir.path()).unwrap_err().os_error(), Some(libc::ENOTEMPTY));
-    }
-
-    #[test]
-    fn an_image_is_sparse_and_keeps_its_contents_when_made_again() {
-        let dir = tempfile::tempdir().unwrap();
-        let path = dir.path().join("image");
-        create_image(&path, 8 << 20).unwrap();
-        let info = stat(&path).unwrap().unwrap();
-        assert_eq!(info.size, 8 << 20);
-        assert!(info.allocated < 1 << 20, "{info:?}");
-        OpenOptions::new().write(true).open(&path).unwrap().write_all(b"data").unwrap();
-        create_image(&path, 8 << 20).unwrap();
-        assert!(fs::read(&path).unwrap().starts_with(b"data"));
     }
 
     #[test]

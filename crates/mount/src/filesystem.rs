@@ -13,7 +13,7 @@ use std::str::FromStr;
 use crate::{Error, Result};
 
 pub(crate) use self::superblock::size;
-pub(crate) use self::tools::{check, grow, make, renew_id};
+pub(crate) use self::tools::{check, grow, make, renew_id, reserve_blocks};
 
 /// How much of the start of a device is read: beyond the last known signature (btrfs, 64 KiB) and generous, because
 /// a device is only called blank if all of it is zero.

@@ -10,9 +10,6 @@ pub trait Host: Mounter + Images {
     /// 128 bits that nobody has seen before, as text.
     async fn unique_id(&self) -> Result<String>;
 
-    /// Makes a sparse image of this size, or gives an existing one this size; durable, and never through a link.
-    async fn create_image(&self, path: &Path, bytes: u64) -> Result<()>;
-
     /// Makes the entries of a directory durable.
     async fn sync_dir(&self, path: &Path) -> Result<()>;
 
@@ -28,7 +25,7 @@ pub trait Host: Mounter + Images {
     /// Lets a loop device take the size its image has now; returns the device as it is then.
     async fn refresh_loop(&self, device: &LoopDevice) -> Result<LoopDevice>;
 
-    /// Releases a loop device that still carries the tag it was found with.
+    /// Releases a loop device that still carries the tag it was found with; fails while others have it open or mounted.
     async fn detach_loop(&self, device: &LoopDevice) -> Result<()>;
 
     /// What a device holds, by its contents.

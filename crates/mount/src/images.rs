@@ -5,7 +5,7 @@ use std::time::SystemTime;
 use async_trait::async_trait;
 
 use crate::linux::blocking;
-use crate::{Counting, LinuxMounter, LoopDevice, Result, clone, extents, freeze, tree, tune};
+use crate::{Counting, LinuxMounter, LoopDevice, Result, clone, extents, filesystem, freeze, tree, tune};
 
 /// How an image takes its space.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -28,16 +28,18 @@ pub trait Images: Send + Sync {
     /// Makes an image of zeros, replacing one that is there.
     async fn make_image(&self, path: &Path, bytes: u64, space: Space) -> Result<()>;
 
-    /// Gives an image this size if it is smaller.
+    /// Gives an image this size if it is smaller, and what it lacks of its space if it is to have all of it.
     async fn grow_image(&self, path: &Path, bytes: u64, space: Space) -> Result<()>;
 
     /// Whether files in this directory can share their blocks.
     async fn can_clone(&self, directory: &Path) -> Result<bool>;
 
-    /// Makes an image that shares its blocks with `source` as that is at one moment, and is `bytes` long.
+    /// Makes an image that shares its blocks with `source` as that is at one moment, and is `bytes` long; never
+    /// shorter than its source.
     async fn clone_image(&self, source: &Path, path: &Path, bytes: u64, space: Space) -> Result<()>;
 
-    /// Makes an image that holds what `source` holds, holes left out, and is `bytes` long.
+    /// Makes an image that holds what `source` holds, holes left out, and is `bytes` long; never shorter than its
+    /// source.
     async fn copy_image(&self, source: &Path, path: &Path, bytes: u64, space: Space) -> Result<()>;
 
     /// The parts of a file that hold data, in order; the rest reads as zeros.
@@ -158,7 +160,7 @@ impl Images for LinuxMounter {
 
     async fn reserve_blocks(&self, device: &Path, percent: u8) -> Result<()> {
         let device = device.to_owned();
-        blocking(move || tune::reserve_blocks(&device, percent)).await
+        blocking(move || filesystem::reserve_blocks(&device, percent)).await
     }
 }
 

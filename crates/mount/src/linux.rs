@@ -90,11 +90,6 @@ impl Host for LinuxMounter {
         blocking(files::unique_id).await
     }
 
-    async fn create_image(&self, path: &Path, bytes: u64) -> Result<()> {
-        let path = path.to_owned();
-        blocking(move || files::create_image(&path, bytes)).await
-    }
-
     async fn sync_dir(&self, path: &Path) -> Result<()> {
         on(path, files::sync_dir).await
     }

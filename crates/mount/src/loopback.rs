@@ -1,12 +1,13 @@
 //! Loop devices: images served as block devices.
 
 mod control;
+mod onlookers;
 
 use std::ffi::OsString;
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, ErrorKind, Seek, SeekFrom};
 use std::os::unix::ffi::OsStringExt;
-use std::os::unix::fs::OpenOptionsExt;
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
 use nix::libc;
@@ -20,6 +21,8 @@ pub const MAX_TAG: usize = control::NAME - 1;
 const CONTROL: &str = "/dev/loop-control";
 /// The loop driver's major number; fixed since Linux 1.
 const MAJOR: u32 = 7;
+/// The kernel's own for a new device, in KiB.
+const USUAL_READ_AHEAD: u32 = 128;
 /// Between "this one is free" and our claim another process may take it; that rarely happens twice in a row.
 const ATTEMPTS: u32 = 64;
 
@@ -143,9 +146,14 @@ pub(crate) fn list() -> Result<Vec<LoopDevice>> {
 pub(crate) fn find(index: u32) -> Result<Option<LoopDevice>> {
     match open(index, false) {
         Ok(file) => status(index, &file),
-        Err(error) if matches!(error.os_error(), Some(libc::ENXIO | libc::ENODEV)) => Ok(None),
+        Err(error) if is_gone(&error) => Ok(None),
         Err(error) => Err(error),
     }
+}
+
+/// Whether a device could not be opened because it was removed, or is letting go of its image at this moment.
+fn is_gone(error: &Error) -> bool {
+    matches!(error.os_error(), Some(libc::ENXIO | libc::ENODEV))
 }
 
 pub(crate) fn attach(image: &Path, tag: &str, options: LoopOptions) -> Result<LoopDevice> {
@@ -165,7 +173,7 @@ pub(crate) fn attach(image: &Path, tag: &str, options: LoopOptions) -> Result<Lo
         let index = next(&controller, barred).map_err(|errno| failed("find a free", control)(errno.into()))?;
         let device = match open(index, true) {
             // Its last user has just removed it.
-            Err(error) if matches!(error.os_error(), Some(libc::ENXIO | libc::ENODEV)) => continue,
+            Err(error) if is_gone(&error) => continue,
             other => other?,
         };
         match control::configure(&device, &file, tag, options) {
@@ -181,6 +189,7 @@ pub(crate) fn attach(image: &Path, tag: &str, options: LoopOptions) -> Result<Lo
         if !options.discard {
             bar_discards(index)?;
         }
+        inherit_read_ahead(index, &file);
         let found = status(index, &device)?;
         return found.ok_or_else(|| failed("read the status of", &node(index))(io::Error::from(ErrorKind::NotFound)));
     }
@@ -211,6 +220,22 @@ fn bar_discards(index: u32) -> Result<()> {
     }
 }
 
+/// What suits the disk under an image suits the image. Set for every one, since a device keeps what its last user wished.
+/// Best effort: it is only slower without.
+fn inherit_read_ahead(index: u32, image: &File) {
+    let Ok(about) = image.metadata() else { return };
+    let (major, minor) = (libc::major(about.dev()), libc::minor(about.dev()));
+    // The second is of a partition's disk, the third of file systems without a disk of their own.
+    let places = [
+        format!("/sys/dev/block/{major}:{minor}/queue/read_ahead_kb"),
+        format!("/sys/dev/block/{major}:{minor}/../queue/read_ahead_kb"),
+        format!("/sys/class/bdi/{major}:{minor}/read_ahead_kb"),
+    ];
+    let kilobytes = places.iter().find_map(|place| fs::read_to_string(place).ok());
+    let kilobytes = kilobytes.and_then(|text| text.trim().parse::<u32>().ok()).unwrap_or(USUAL_READ_AHEAD);
+    let _ = fs::write(format!("/sys/block/loop{index}/queue/read_ahead_kb"), kilobytes.to_string());
+}
+
 /// Whether an earlier user has barred discards for good, though the image allows them.
 fn is_barred(index: u32) -> bool {
     let is_zero = |of| fs::read_to_string(discard_limit(index, of)).is_ok_and(|bytes| bytes.trim() == "0");
@@ -226,27 +251,38 @@ pub(crate) fn refresh(device: &LoopDevice) -> Result<LoopDevice> {
     found.ok_or_else(|| failed("read the status of", &device.path)(io::Error::from(ErrorKind::NotFound)))
 }
 
-/// The kernel lets go when the last opener closes: at once, unless somebody just looks at the device.
+/// Lets go of the image for good. While anybody else has the device open or mounted, in whichever mount namespace, the
+/// kernel says yes and only remembers to do it later; then this fails, and is to be repeated.
 pub(crate) fn detach(device: &LoopDevice) -> Result<()> {
     let index = device.number.minor;
-    let file = open(index, false)?;
+    let is_same = |now: &LoopDevice| now.tag == device.tag && now.image == device.image;
+    let file = match open(index, false) {
+        Err(error) if is_gone(&error) => return Ok(()),
+        other => other?,
+    };
     match status(index, &file)? {
-        None => Ok(()),
-        Some(now) if now.tag != device.tag || now.image != device.image => {
-            Err(Error::DetachForeign { device: device.path.clone(), tag: device.tag.clone() })
+        None => return Ok(()),
+        Some(now) if !is_same(&now) => {
+            return Err(Error::DetachForeign { device: device.path.clone(), tag: device.tag.clone() });
         }
-        Some(_) => {
-            let barred = is_barred(index);
-            match control::clear(&file) {
-                Ok(()) | Err(nix::errno::Errno::ENXIO) => {}
-                Err(errno) => return Err(failed("detach", &device.path)(errno.into())),
-            }
-            drop(file);
-            if barred && let Ok(controller) = OpenOptions::new().read(true).write(true).open(CONTROL) {
-                // Best effort: whoever gets it next sees the bar and does the same.
-                let _ = control::remove(&controller, index);
-            }
-            Ok(())
+        Some(_) => {}
+    }
+    let barred = is_barred(index);
+    match control::clear(&file) {
+        Ok(()) | Err(nix::errno::Errno::ENXIO) => {}
+        Err(errno) => return Err(failed("detach", &device.path)(errno.into())),
+    }
+    drop(file);
+    if onlookers::is_leaving(index) {
+        let waited = onlookers::wait(index, &device.path);
+        waited.map_err(|errno| failed("wait for the users of", &device.path)(errno.into()))?;
+        if find(index)?.as_ref().is_some_and(is_same) {
+            return Err(Error::KeepLoop { device: device.path.clone() });
         }
     }
+    if barred && let Ok(controller) = OpenOptions::new().read(true).write(true).open(CONTROL) {
+        // Best effort: whoever gets it next sees the bar and does the same.
+        let _ = control::remove(&controller, index);
+    }
+    Ok(())
 }

@@ -8,7 +8,8 @@ use std::process::Command;
 use nix::mount::{MsFlags, mount};
 use nix::sched::{CloneFlags, unshare};
 use stowage_mount::{
-    Access, Content, Error, FileSystem, Host, LinuxMounter, LoopDevice, LoopOptions, MountOptions, MountTable, Mounter,
+    Access, Content, Error, FileSystem, Host, Images, LinuxMounter, LoopDevice, LoopOptions, MountOptions, MountTable,
+    Mounter, Space,
 };
 
 const HOST: LinuxMounter = LinuxMounter;
@@ -45,7 +46,7 @@ impl Drop for Attached {
 }
 
 async fn attached(image: &Path, tag: &str) -> Attached {
-    HOST.create_image(image, 64 << 20).await.unwrap();
+    HOST.make_image(image, 64 << 20, Space::Sparse).await.unwrap();
     Attached(HOST.attach_loop(image, tag, LoopOptions::default()).await.unwrap())
 }
 
@@ -86,7 +87,7 @@ fn allows_discards(device: &Path) -> bool {
 fn a_device_that_allowed_no_discards_does_not_pass_that_on_to_the_next_image() {
     in_own_namespace(async |dir| {
         let image = dir.join("image");
-        HOST.create_image(&image, 4 << 20).await.unwrap();
+        HOST.make_image(&image, 4 << 20, Space::Sparse).await.unwrap();
         let kept = LoopOptions { discard: false, ..LoopOptions::default() };
         for left_by_others in [false, true] {
             let first = HOST.attach_loop(&image, &tag("kept"), kept).await.unwrap();
@@ -103,6 +104,30 @@ fn a_device_that_allowed_no_discards_does_not_pass_that_on_to_the_next_image() {
             let paths: Vec<_> = next.iter().map(|device| &device.0.path).collect();
             assert!(paths.iter().all(|path| allows_discards(path)), "{left_by_others} {paths:?}");
         }
+    });
+}
+
+fn read_ahead(device: &Path) -> String {
+    let name = device.file_name().unwrap().to_str().unwrap();
+    fs::read_to_string(format!("/sys/block/{name}/queue/read_ahead_kb")).unwrap()
+}
+
+#[test]
+fn a_device_reads_ahead_as_the_disk_of_its_image_and_not_as_its_last_user_wished() {
+    in_own_namespace(async |dir| {
+        let disk = dir.join("disk");
+        let under = attached(&disk, &tag("disk")).await;
+        HOST.set_read_ahead(&under.0, 512).await.unwrap();
+        HOST.make_filesystem(&under.0.path, FileSystem::Ext4, &[]).await.unwrap();
+        let pool = dir.join("pool");
+        HOST.create_dir(&pool).await.unwrap();
+        HOST.mount(under.0.path.to_str().unwrap(), &pool, "ext4", &MountOptions::default()).await.unwrap();
+        for _ in 0..3 {
+            let above = attached(&pool.join("image"), &tag("ahead")).await;
+            assert_eq!(read_ahead(&above.0.path).trim(), "512");
+            HOST.set_read_ahead(&above.0, 64).await.unwrap();
+        }
+        HOST.unmount(&pool).await.unwrap();
     });
 }
 
@@ -194,12 +219,49 @@ fn a_device_that_changed_hands_is_not_detached() {
 }
 
 #[test]
+fn a_device_that_somebody_else_has_open_is_not_said_to_be_detached() {
+    in_own_namespace(async |dir| {
+        let device = attached(&dir.join("image"), &tag("held")).await;
+        let holder = fs::File::open(&device.0.path).unwrap();
+        let error = HOST.detach_loop(&device.0).await.unwrap_err();
+        assert!(error.is_busy() && error.to_string().contains("somewhere else"), "{error}");
+        let leaving = HOST.loop_device(device.0.number).await.unwrap().unwrap();
+        assert!(leaving.autoclear && leaving.tag == device.0.tag);
+        drop(holder);
+        match HOST.detach_loop(&device.0).await {
+            // Another test may have taken it by now.
+            Ok(()) | Err(Error::DetachForeign { .. }) => {}
+            Err(error) => panic!("{error}"),
+        }
+    });
+}
+
+#[test]
+fn somebody_who_only_looks_at_a_device_is_waited_for() {
+    in_own_namespace(async |dir| {
+        let device = attached(&dir.join("image"), &tag("looked-at")).await;
+        let looker = fs::File::open(&device.0.path).unwrap();
+        let name = device.0.path.file_name().unwrap().to_str().unwrap();
+        let leaving = format!("/sys/block/{name}/loop/autoclear");
+        let closing = std::thread::spawn(move || {
+            while fs::read_to_string(&leaving).unwrap().trim() != "1" {
+                std::thread::yield_now();
+            }
+            drop(looker);
+        });
+        HOST.detach_loop(&device.0).await.unwrap();
+        closing.join().unwrap();
+        assert!(!HOST.loops().await.unwrap().iter().any(|found| found.tag == device.0.tag));
+    });
+}
+
+#[test]
 fn devices_taken_at_the_same_time_are_different_ones() {
     in_own_namespace(async |dir| {
         let mut tasks = Vec::new();
         for number in 0..8 {
             let image = dir.join(number.to_string());
-            HOST.create_image(&image, 1 << 20).await.unwrap();
+            HOST.make_image(&image, 1 << 20, Space::Sparse).await.unwrap();
             tasks.push(tokio::spawn(async move {
                 Attached(
                     HOST.attach_loop(&image, &tag(&format!("race{number}")), LoopOptions::default()).await.unwrap(),

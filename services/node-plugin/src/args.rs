@@ -1,10 +1,11 @@
 use std::path::{Component, Path, PathBuf};
 use std::str::FromStr;
 use std::sync::Arc;
+use std::time::Duration;
 
 use clap::{Parser, ValueEnum};
-use stowage_csi::Endpoint;
 use stowage_csi::server::SocketMode;
+use stowage_csi::{Channel, Deadline, Endpoint, identity};
 use stowage_mount::LinuxMounter;
 use stowage_runtime::args::LogArgs;
 use stowage_runtime::log;
@@ -133,6 +134,31 @@ pub struct Args {
     target_roots: Vec<PathBuf>,
     #[command(flatten)]
     log: LogArgs,
+}
+
+/// Kubelets give up on a check after their own time; this only keeps it from hanging without one.
+const PATIENCE: Duration = Duration::from_secs(5);
+
+/// Asks a running driver whether it answers, for liveness probes
+///
+/// Not by Probe, which tells of a pool that is away or full: a restart would cure neither, and would keep the driver
+/// from removing volumes.
+#[derive(Debug, Parser)]
+#[command(name = "node-plugin alive")]
+pub struct Alive {
+    /// The driver's own --endpoint
+    #[arg(value_name = "unix:///PATH")]
+    endpoint: Endpoint,
+}
+
+impl Alive {
+    /// The word that asks for this instead of serving.
+    pub const WORD: &str = "alive";
+
+    pub async fn run(self) -> anyhow::Result<()> {
+        identity::plugin_name(&Channel::unix(&self.endpoint), Deadline(PATIENCE)).await?;
+        Ok(())
+    }
 }
 
 impl Args {

@@ -1,5 +1,6 @@
 //! The Controller service: volumes are made, found, copied, changed, handed to a node, and removed.
 
+pub mod arrivals;
 mod attach;
 mod capacity;
 mod changes;

@@ -1,6 +1,7 @@
 use std::fmt::Display;
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use stowage_csi::v1::controller_server::ControllerServer;
 use stowage_csi::v1::group_controller_server::GroupControllerServer;
@@ -14,6 +15,7 @@ use tonic::service::Routes;
 use tonic::{Code, Response, Status};
 
 use crate::args::{Kind, Mode, Options, TOPOLOGY_KEY};
+use crate::controller::arrivals::Arrivals;
 use crate::handle::Handle;
 use crate::locks::Locks;
 use crate::pool::{self, Pool};
@@ -58,7 +60,9 @@ impl Driver {
             target_roots: options.target_roots.clone(),
             pools,
             host,
+            introduced: AtomicBool::new(false),
             locks: Locks::default(),
+            arrivals: Arrivals::default(),
             calls: TaskTracker::new(),
             places: Arc::new(Semaphore::new(MOST_CALLS)),
         };
@@ -88,10 +92,8 @@ impl Driver {
             if let Err(error) = pool.open_for_writing().await {
                 tracing::warn!(pool = pool.name(), %error, "not ready");
             }
-            if let Err(error) = freezing::thaw_leftovers(&self.shared, pool).await {
-                tracing::error!(pool = pool.name(), %error, "a volume may still be frozen");
-            }
         }
+        self.shared.recover_all().await;
     }
 
     /// Waits for the calls in progress, also those whose callers have gone.
@@ -117,7 +119,10 @@ pub struct Shared {
     pub target_roots: Vec<PathBuf>,
     pub pools: Vec<Pool>,
     pub host: Arc<dyn Host>,
+    /// Whether the cluster has asked for this node's name.
+    pub introduced: AtomicBool,
     pub locks: Locks,
+    pub arrivals: Arrivals,
     calls: TaskTracker,
     places: Arc<Semaphore>,
 }
@@ -142,6 +147,30 @@ impl Shared {
         Handle::new(pool.name(), key, self.place.as_deref()).expect("a pool's name and digests make a handle")
     }
 
+    /// Thaws what an earlier run left frozen in a pool, once: at the start, or before the first change after it has come.
+    pub async fn recover(&self, pool: &Pool) -> Result<(), pool::Error> {
+        let thaw = async || {
+            pool.open().await?;
+            freezing::thaw_leftovers(self, pool).await
+        };
+        pool.recovered.get_or_try_init(thaw).await.copied()
+    }
+
+    /// Does for each pool what could not be done before it had come.
+    pub async fn recover_all(&self) {
+        for pool in &self.pools {
+            if let Err(error) = self.recover(pool).await {
+                tracing::debug!(pool = pool.name(), %error, "not looked through for frozen volumes yet");
+            }
+            if self.introduced.load(Ordering::Relaxed)
+                && !pool.signed.initialized()
+                && let Err(error) = node::sign(self, pool).await
+            {
+                tracing::debug!(pool = pool.name(), %error, "it does not know this node yet");
+            }
+        }
+    }
+
     /// Runs what goes on after a call was answered; the driver does not stop before its end.
     pub fn keep(&self, work: impl Future<Output = ()> + Send + 'static) {
         self.calls.spawn(work);
@@ -156,6 +185,7 @@ impl Shared {
         F: Future<Output = Result<T, E>> + Send + 'static,
     {
         // A call that waits here has changed nothing, so its caller may give up.
+        self.recover_all().await;
         let place = self.places.clone().acquire_owned().await;
         let placed = async move {
             let _place = place;

@@ -3,7 +3,11 @@
 //! A frozen file system stays frozen when its freezer dies. So a marker in the pool comes first and goes last: at the
 //! next start whatever still has one is thawed.
 
+use std::future::poll_fn;
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::path::PathBuf;
+use std::pin::pin;
+use std::task::Poll;
 
 use serde::{Deserialize, Serialize};
 
@@ -76,6 +80,8 @@ pub async fn while_frozen<T, E: From<pool::Error>>(
     let mut reached = Vec::new();
     let result = async {
         for subject in subjects {
+            // Else it could be taken for a leftover.
+            shared.recover(subject.pool).await?;
             let marker = subject.pool.frozen(subject.id, &shared.node);
             let record = Frozen { version: RECORD_VERSION, path: subject.mounted_at.clone() };
             reached.push((subject, false));
@@ -87,9 +93,9 @@ pub async fn while_frozen<T, E: From<pool::Error>>(
             reached.push((subject, maybe_ours));
             frozen.map_err(|source| subject.pool.failed(source))?;
         }
-        cut.await
+        Ok(unless_panicked(cut).await)
     };
-    let result = result.await;
+    let result: Result<_, E> = result.await;
     let mut thawed = Ok(());
     for (subject, ours) in reached.into_iter().rev() {
         if let Err(error) = let_go(shared, subject, ours).await {
@@ -97,9 +103,21 @@ pub async fn while_frozen<T, E: From<pool::Error>>(
             thawed = Err(error);
         }
     }
-    let value = result?;
+    let value = result?.unwrap_or_else(|panic| resume_unwind(panic))?;
     thawed?;
     Ok(value)
+}
+
+/// A panic would go past those who are to let the volumes go on.
+async fn unless_panicked<T>(work: impl Future<Output = T>) -> std::thread::Result<T> {
+    let mut work = pin!(work);
+    let poll =
+        |context: &mut std::task::Context<'_>| match catch_unwind(AssertUnwindSafe(|| work.as_mut().poll(context))) {
+            Ok(Poll::Pending) => Poll::Pending,
+            Ok(Poll::Ready(value)) => Poll::Ready(Ok(value)),
+            Err(panic) => Poll::Ready(Err(panic)),
+        };
+    poll_fn(poll).await
 }
 
 async fn let_go(shared: &Shared, subject: &Subject<'_>, ours: bool) -> Result<(), pool::Error> {
@@ -109,19 +127,41 @@ async fn let_go(shared: &Shared, subject: &Subject<'_>, ours: bool) -> Result<()
     subject.pool.remove(&subject.pool.frozen(subject.id, &shared.node)).await
 }
 
-/// Thaws what an earlier run of this node's driver had frozen when it was killed.
+/// Thaws what an earlier run of this node's driver had frozen when it was killed. One that cannot be thawed does not keep
+/// the others from it.
 pub async fn thaw_leftovers(shared: &Shared, pool: &Pool) -> Result<(), pool::Error> {
     for key in pool.frozen_keys(&shared.node).await? {
         let Some(id) = Handle::new(pool.name(), &key, shared.place.as_deref()) else { continue };
-        let marker = pool.frozen(&id, &shared.node);
-        // Damaged or not: the path in it is only used if the volume is mounted there.
-        let path = pool.load_file::<Frozen>(&marker).await.ok().flatten().map(|frozen| frozen.path);
-        let view = View::look(shared, pool, &id).await.map_err(|source| pool.failed(source))?;
-        if let Some(path) = path.filter(|path| view.our_mount(path).is_some()) {
-            shared.host.thaw(&path).await.map_err(|source| pool.failed(source))?;
-            tracing::warn!(volume = %id, path = %path.display(), "thawed what an earlier run left frozen");
+        if let Err(error) = thaw_leftover(shared, pool, &id).await {
+            tracing::error!(volume = %id, %error, "a volume may still be frozen; the next start tries again");
         }
-        pool.remove(&marker).await?;
     }
     Ok(())
+}
+
+async fn thaw_leftover(shared: &Shared, pool: &Pool, id: &Handle) -> Result<(), pool::Error> {
+    let marker = pool.frozen(id, &shared.node);
+    // Damaged or not: the path in it is only used if the volume is mounted there.
+    let path = pool.load_file::<Frozen>(&marker).await.ok().flatten().map(|frozen| frozen.path);
+    let view = View::look(shared, pool, id).await.map_err(|source| pool.failed(source))?;
+    if let Some(path) = path.filter(|path| view.our_mount(path).is_some()) {
+        shared.host.thaw(&path).await.map_err(|source| pool.failed(source))?;
+        tracing::warn!(volume = %id, path = %path.display(), "thawed what an earlier run left frozen");
+    }
+    pool.remove(&marker).await
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn a_panic_is_caught_and_a_value_comes_through() {
+        assert_eq!(unless_panicked(async { 1 }).await.unwrap(), 1);
+        let fell = unless_panicked(async {
+            tokio::task::yield_now().await;
+            assert_eq!(1, 2, "it falls over");
+        });
+        assert!(fell.await.is_err());
+    }
 }

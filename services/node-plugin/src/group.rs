@@ -18,7 +18,7 @@ use crate::driver::Shared;
 use crate::freezing::{Use, while_frozen};
 use crate::handle::Handle;
 use crate::parameters;
-use crate::pool::Pool;
+use crate::pool::{Pool, Promise};
 use crate::snapshot::{Group, Member, Snapshot as Record};
 use crate::volume::RECORD_VERSION;
 
@@ -70,6 +70,8 @@ struct Part<'a> {
     pool: &'a Pool,
     record: Record,
     plan: Plan,
+    /// The space it may come to need; none before all parts are known to be possible.
+    promise: Option<Promise<'a>>,
 }
 
 async fn create(
@@ -99,7 +101,14 @@ async fn create(
     let existing = home.load_group(&id).await?;
     let group = match existing {
         Some(group) if group.cut.is_some() => group,
-        _ => cut_all(shared, home, &id, &request.name, &sources, wanted, freeze).await?,
+        unfinished => {
+            let wanted = Group { version: RECORD_VERSION, name: request.name.clone(), members: wanted, cut: None };
+            let parts = match prepare_all(shared, &id, &sources, &wanted, freeze).await {
+                Err(cause) if unfinished.is_some() => return Err(undo(shared, home, &id, &wanted, cause).await),
+                parts => parts?,
+            };
+            cut_all(shared, home, &id, wanted, parts).await?
+        }
     };
     Ok(CreateVolumeGroupSnapshotResponse { group_snapshot: Some(finish(shared, &id, &group).await?) })
 }
@@ -125,25 +134,50 @@ fn describe_members(shared: &Shared, name: &str, sources: &[Handle]) -> Result<V
     sources.iter().map(member).collect()
 }
 
+/// Changes nothing.
+async fn prepare_all<'a>(
+    shared: &'a Shared,
+    id: &Handle,
+    sources: &[Handle],
+    group: &Group,
+    freeze: bool,
+) -> Result<Vec<Part<'a>>, Error> {
+    let mut parts = Vec::new();
+    for (source, member) in sources.iter().zip(&group.members) {
+        let snapshot = Handle::parse(&member.snapshot).expect("made from a pool's name and digests");
+        parts.push(prepare(shared, id, &group.name, source, snapshot, freeze, sources.len() > 1).await?);
+    }
+    for part in &mut parts {
+        let promise = snapshots::promise(shared, part.pool, &part.snapshot, &part.volume, part.plan.way).await?;
+        part.promise = Some(promise);
+    }
+    Ok(parts)
+}
+
+/// As for a volume: after a final error code there is nothing, also of what a killed driver had begun.
+async fn undo(shared: &Shared, home: &Pool, id: &Handle, group: &Group, cause: Error) -> Error {
+    let undone = async {
+        for snapshot in group.members.iter().filter_map(|member| Handle::parse(&member.snapshot)) {
+            shared.pool_of(&snapshot)?.forget_snapshot(&snapshot).await?;
+        }
+        home.forget_group(id).await
+    };
+    match undone.await {
+        Ok(()) => cause,
+        Err(source) => {
+            let (cause, source) = (Box::new(cause), Box::new(source));
+            Error::Undo { volume: format!("group {id}"), cause, source }
+        }
+    }
+}
+
 async fn cut_all(
     shared: &Shared,
     home: &Pool,
     id: &Handle,
-    name: &str,
-    sources: &[Handle],
-    members: Vec<Member>,
-    freeze: bool,
+    mut group: Group,
+    parts: Vec<Part<'_>>,
 ) -> Result<Group, Error> {
-    let mut parts = Vec::new();
-    for (source, member) in sources.iter().zip(&members) {
-        let snapshot = Handle::parse(&member.snapshot).expect("made from a pool's name and digests");
-        parts.push(prepare(shared, id, name, source, snapshot, freeze, sources.len() > 1).await?);
-    }
-    let mut promises = Vec::new();
-    for part in &parts {
-        promises.push(snapshots::promise(shared, part.pool, &part.snapshot, &part.volume, part.plan.way).await?);
-    }
-    let mut group = Group { version: RECORD_VERSION, name: name.into(), members, cut: None };
     let cut = async {
         home.prepare_for_snapshots().await?;
         home.store_group(id, &group).await?;
@@ -165,19 +199,7 @@ async fn cut_all(
         Ok(home.store_group(id, &group).await?)
     };
     if let Err(cause) = cut.await {
-        let undone = async {
-            for part in &parts {
-                part.pool.forget_snapshot(&part.snapshot).await?;
-            }
-            home.forget_group(id).await
-        };
-        return Err(match undone.await {
-            Ok(()) => cause,
-            Err(source) => {
-                let (cause, source) = (Box::new(cause), Box::new(source));
-                Error::Undo { volume: format!("group {id}"), cause, source }
-            }
-        });
+        return Err(undo(shared, home, id, &group, cause).await);
     }
     tracing::info!(group = %id, members = parts.len(), "cut");
     Ok(group)
@@ -206,7 +228,7 @@ async fn prepare<'a>(
     }
     let plan = copying::plan(shared, pool, source, &volume, pool.can_clone().await?, freeze).await?;
     let record = Record::of(source, &volume, name, Some(group));
-    Ok(Part { volume: source.clone(), snapshot, pool, record, plan })
+    Ok(Part { volume: source.clone(), snapshot, pool, record, plan, promise: None })
 }
 
 /// Gives each member the moment of its group, and shows the group.
@@ -263,8 +285,10 @@ async fn delete(
     home.open_for_writing().await?;
     let Some(group) = home.load_group(&id).await? else { return Ok(done) };
     check_members(&id, &group, &request.snapshot_ids)?;
-    for member in &group.members {
-        let Some(snapshot) = Handle::parse(&member.snapshot) else { continue };
+    let snapshots: Vec<_> = group.members.iter().filter_map(|member| Handle::parse(&member.snapshot)).collect();
+    let lock = |snapshot| snapshots::lock_to_remove(shared, snapshot);
+    let _guards = snapshots.iter().map(lock).collect::<Result<Vec<_>, _>>()?;
+    for snapshot in snapshots {
         snapshots::remove(shared, shared.pool_of(&snapshot)?, &snapshot).await?;
     }
     home.forget_group(&id).await?;

@@ -47,6 +47,8 @@ impl Identity for Service {
     }
 
     async fn probe(&self, _: Request<ProbeRequest>) -> Result<Response<ProbeResponse>, Status> {
+        // A pool that has come meanwhile may get no other call before this node is known in it.
+        self.0.recover_all().await;
         for pool in &self.0.pools {
             pool.check_room().await.map_err(|error| refusal(Code::FailedPrecondition, error))?;
         }

@@ -11,6 +11,7 @@ mod stats;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 use serde::{Deserialize, Serialize};
 use stowage_csi::v1::node_server::Node;
@@ -26,6 +27,7 @@ use tonic::{Request, Response, Status};
 
 pub use self::error::Error;
 use crate::driver::Shared;
+use crate::pool::{self, Pool};
 use crate::volume::RECORD_VERSION;
 
 const CAPABILITIES: [rpc::Type; 5] = [
@@ -128,15 +130,19 @@ struct NodeRecord {
     name: String,
 }
 
-/// Here the cluster learns the node's name; from now on the controller may be asked to attach to it.
+/// Here the cluster learns the node's name; from now on the controller may be asked to attach to it. A pool that is away
+/// keeps nobody from the volumes of the others; it learns the name when it has come.
 async fn introduce(shared: &Shared) -> Result<NodeGetInfoResponse, Error> {
-    let record = NodeRecord { version: RECORD_VERSION, name: shared.node.clone() };
+    shared.introduced.store(true, Ordering::Relaxed);
+    let mut refusal = None;
     for pool in &shared.pools {
-        pool.open_for_writing().await?;
-        let path = pool.node(&shared.node);
-        if pool.load_file::<NodeRecord>(&path).await?.as_ref() != Some(&record) {
-            pool.store_file(&path, &record).await?;
+        if let Err(error) = sign(shared, pool).await {
+            tracing::warn!(pool = pool.name(), %error, "a pool does not know this node yet");
+            refusal = Some(error);
         }
+    }
+    if let Some(error) = refusal.filter(|_| shared.pools.iter().all(|pool| !pool.signed.initialized())) {
+        return Err(error.into());
     }
     let segments = |(key, value): &(String, String)| BTreeMap::from([(key.clone(), value.clone())]);
     Ok(NodeGetInfoResponse {
@@ -144,4 +150,17 @@ async fn introduce(shared: &Shared) -> Result<NodeGetInfoResponse, Error> {
         max_volumes_per_node: shared.max_volumes,
         accessible_topology: shared.topology.as_ref().map(|pair| Topology { segments: segments(pair) }),
     })
+}
+
+/// Makes this node known in a pool.
+pub async fn sign(shared: &Shared, pool: &Pool) -> Result<(), pool::Error> {
+    pool.open_for_writing().await?;
+    let record = NodeRecord { version: RECORD_VERSION, name: shared.node.clone() };
+    let path = pool.node(&shared.node);
+    if pool.load_file::<NodeRecord>(&path).await?.as_ref() != Some(&record) {
+        pool.store_file(&path, &record).await?;
+    }
+    // An error means that it was known before.
+    let _ = pool.signed.set(());
+    Ok(())
 }

@@ -66,7 +66,7 @@ const LEAST_BYTES: u64 = 64 << 10;
 
 /// A directory that holds volumes and their snapshots. Written by the controller:
 /// `volumes/KEY.json` the record, `volumes/KEY.img` or `volumes/KEY.dir` the data, `volumes/KEY.fresh` while a copy has
-/// the identity of its source, `volumes/KEY.frozen.NODE` while a node's file system stands still,
+/// the identity of its source, `volumes/KEY.attached.NODE.json` while a node may use it, `volumes/KEY.frozen.NODE` while a node's file system stands still,
 /// `snapshots/KEY.json` and `snapshots/KEY.img`, `groups/KEY.json`.
 /// Written by a node: `volumes/KEY.formatting` while mkfs runs, `volumes/KEY.staged.NODE.json`, `nodes/NODE.json`.
 pub struct Pool {
@@ -76,6 +76,10 @@ pub struct Pool {
     overcommit: f64,
     /// Set once the pool was seen whole: from then on its absence is a loss, not a beginning.
     seen: AtomicBool,
+    /// Set once what an earlier run left frozen was thawed.
+    pub recovered: OnceCell<()>,
+    /// Set once this node is known in it.
+    pub signed: OnceCell<()>,
     /// Whether files here can share blocks; asked once.
     clones: OnceCell<bool>,
     /// Sizes of volumes and snapshots that are being made, by key.
@@ -92,6 +96,8 @@ impl Pool {
             host,
             overcommit,
             seen: AtomicBool::new(false),
+            recovered: OnceCell::new(),
+            signed: OnceCell::new(),
             clones: OnceCell::new(),
             promises: Mutex::default(),
             families: Mutex::default(),
@@ -143,6 +149,11 @@ impl Pool {
 
     pub fn staged(&self, id: &VolumeId, node: &str) -> PathBuf {
         self.file(id.key(), &format!("staged.{node}.json"))
+    }
+
+    /// Exists while the volume is attached to this node.
+    pub fn attached(&self, id: &VolumeId, node: &str) -> PathBuf {
+        self.file(id.key(), &format!("attached.{node}.json"))
     }
 
     /// Exists while this node keeps the volume's file system from being written.

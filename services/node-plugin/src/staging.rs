@@ -90,11 +90,6 @@ impl Tag {
         format!("{}r", self.with_token(token))
     }
 
-    /// Whether some node of this driver has made the device.
-    pub fn is_ours(device: &LoopDevice) -> bool {
-        device.tag.starts_with(PREFIX)
-    }
-
     pub fn is_on(&self, device: &LoopDevice) -> bool {
         device.tag.starts_with(&self.holder)
     }
@@ -118,6 +113,10 @@ impl Staged {
         let Some(place) = host.place(&mount_point).await.map_err(failed)?.filter(|place| place.is_mount) else {
             return Ok(None);
         };
+        // Until a copy has an identity of its own it is only mounted to be prepared, without the class's flags.
+        if staging.form == Form::FileSystem && pool.exists(&pool.fresh(id)).await? {
+            return Ok(None);
+        }
         let tag = Tag::new(pool, id, &shared.node);
         let number = match staging.form {
             Form::Directory => {
@@ -160,7 +159,8 @@ pub struct View {
     pub table: MountTable,
     /// The image in the pool, if it is there.
     pub image: Option<FileInfo>,
-    /// Loop devices this node has made for the volume, under any token; not those it has detached already.
+    /// Loop devices this node has made for the volume, under any token; also those it has detached and somebody else
+    /// still has open or mounted, maybe in another mount namespace.
     pub ours: Vec<LoopDevice>,
     /// Devices of others that have the image open.
     pub foreign: Vec<LoopDevice>,
@@ -173,7 +173,6 @@ impl View {
         let (host, tag) = (&*shared.host, Tag::new(pool, id, &shared.node));
         let image = host.stat(&pool.image(id)).await?;
         let (ours, others): (Vec<_>, Vec<_>) = host.loops().await?.into_iter().partition(|device| tag.is_on(device));
-        let ours = ours.into_iter().filter(|device| !device.autoclear).collect();
         let opens_image = |device: &LoopDevice| image.is_some_and(|image| device.image == image.id);
         let foreign = others.into_iter().filter(opens_image).collect();
         let directory = pool.directory(id).file_name().map(PathBuf::from).unwrap_or_default();
@@ -181,9 +180,15 @@ impl View {
         Ok(View { table: host.mounts().await?, image, ours, foreign, directory })
     }
 
-    /// The device that carries this tag.
+    /// The device that carries this tag and is there to stay.
     pub fn device(&self, tag: &str) -> Option<&LoopDevice> {
-        self.ours.iter().find(|device| device.tag == tag)
+        self.ours.iter().find(|device| device.tag == tag && !device.autoclear)
+    }
+
+    /// Devices this node has detached that somebody still writes the image through, or may.
+    pub fn leaving(&self) -> impl Iterator<Item = &LoopDevice> {
+        let serves = |device: &&LoopDevice| self.image.is_some_and(|image| device.image == image.id);
+        self.ours.iter().filter(|device| device.autoclear).filter(serves)
     }
 
     fn is_ours(&self, mount: &Mount) -> bool {

@@ -59,11 +59,9 @@ pub fn publish(record: &Record, node: &str, several: bool, read_only: bool) -> P
     }
 }
 
-/// Takes the volume away from a node (empty: from all); tells whether that changed anything.
-pub fn unpublish(record: &mut Record, node: &str) -> bool {
-    let before = record.attachments.len();
-    record.attachments.retain(|attachment| !node.is_empty() && attachment.node != node);
-    record.attachments.len() != before
+/// Takes the volume away from a node (empty: from all); returns what they had.
+pub fn unpublish(record: &mut Record, node: &str) -> Vec<Attachment> {
+    record.attachments.extract_if(.., |attachment| node.is_empty() || attachment.node == node).collect()
 }
 
 /// How this node may use the volume. A driver without attachments has pools that no other node sees:
@@ -93,8 +91,12 @@ mod tests {
     use crate::volume::{Backend, example};
 
     fn record(holder: Option<(&str, &str)>) -> Record {
-        let attachment =
-            |(node, token): (&str, &str)| Attachment { node: node.into(), token: token.into(), read_only: false };
+        let attachment = |(node, token): (&str, &str)| Attachment {
+            node: node.into(),
+            token: token.into(),
+            read_only: false,
+            unmarked: false,
+        };
         Record { attachments: holder.into_iter().map(attachment).collect(), ..example() }
     }
 
@@ -124,8 +126,9 @@ mod tests {
     #[test]
     fn unpublishing_takes_the_volume_only_from_its_holder() {
         let held = || record(Some(("a", "one")));
-        assert!(unpublish(&mut held(), "a") && unpublish(&mut held(), ""));
-        assert!(!unpublish(&mut held(), "b") && !unpublish(&mut record(None), ""));
+        assert_eq!(unpublish(&mut held(), "a"), held().attachments);
+        assert_eq!(unpublish(&mut held(), ""), held().attachments);
+        assert!(unpublish(&mut held(), "b").is_empty() && unpublish(&mut record(None), "").is_empty());
     }
 
     #[test]

@@ -5,8 +5,9 @@ pub use crate::handle::{Handle as VolumeId, digest};
 use crate::tuning::Tuning;
 
 /// The version of the records this driver writes: a newer one is refused, never guessed at; an older one is migrated.
-/// 1: image volumes with one attachment. 2: directory and block volumes, sources, tuning, several attachments.
-pub const RECORD_VERSION: u32 = 2;
+/// 1: image volumes with one attachment. 2: directory and block volumes, sources, tuning, several attachments. 3: an
+/// attachment holds only while its mark is there.
+pub const RECORD_VERSION: u32 = 3;
 
 /// The sectors of new volumes: what direct I/O to a file with shared blocks needs on any file system.
 pub const SECTOR_BYTES: u32 = 4096;
@@ -46,6 +47,7 @@ pub struct Record {
     pub family: String,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub source: Option<Source>,
+    /// In a record that was loaded only those that hold.
     #[serde(default)]
     pub attachments: Vec<Attachment>,
 }
@@ -67,6 +69,16 @@ pub struct Attachment {
     /// Whether it was attached for reading only.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub read_only: bool,
+    /// Whether it was made before there were marks: it holds for as long as it is in the record.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub unmarked: bool,
+}
+
+/// What must lie beside the record for an attachment to hold. To take it away is to detach, which so needs no space.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Mark {
+    pub version: u32,
+    pub token: String,
 }
 
 impl Record {
@@ -90,6 +102,12 @@ pub fn migrate(fields: &mut Map<String, Value>, from: u32) {
             ("attachments", Value::Array(attachment.into_iter().collect())),
         ];
         fields.extend(added.map(|(name, value)| (name.to_owned(), value)));
+    }
+    if from < 3 {
+        let attachments = fields.get_mut("attachments").and_then(Value::as_array_mut).into_iter().flatten();
+        for attachment in attachments.filter_map(Value::as_object_mut) {
+            attachment.insert("unmarked".into(), json!(true));
+        }
     }
 }
 
@@ -127,7 +145,7 @@ mod tests {
         migrate(&mut fields, 1);
         fields.insert("version".into(), json!(RECORD_VERSION));
         let record: Record = serde_json::from_value(Value::Object(fields)).unwrap();
-        let attachments = vec![Attachment { node: "a".into(), token: "t".into(), read_only: false }];
+        let attachments = vec![Attachment { node: "a".into(), token: "t".into(), read_only: false, unmarked: true }];
         assert_eq!(record, Record { attachments, sector_bytes: 512, ..example() });
     }
 

@@ -71,6 +71,35 @@ async fn a_server_answers_on_its_socket_until_told_to_stop_and_takes_the_socket_
 }
 
 #[tokio::test]
+async fn a_driver_whose_pool_is_away_is_alive_and_not_ready() {
+    let dir = tempfile::tempdir().unwrap();
+    let pools = vec![PoolOption { name: "main".into(), path: dir.path().join("away") }];
+    let options = Options { pools, ..options(dir.path(), Mode::All) };
+    let address = format!("unix://{}", options.endpoint.path().display());
+    let check = async |word: &str| {
+        let mut command = tokio::process::Command::new(env!("CARGO_BIN_EXE_node-plugin"));
+        command.args([word, &address]).output().await.unwrap()
+    };
+    assert!(!check("alive").await.status.success(), "nobody is there yet");
+    let (stop, stopped) = oneshot::channel::<()>();
+    let (ready, is_ready) = oneshot::channel::<()>();
+    let server = run(options.clone(), Arc::new(LinuxMounter), async move {
+        ready.send(()).unwrap();
+        let _ = stopped.await;
+    });
+    let client = async {
+        is_ready.await.unwrap();
+        let alive = check("alive").await;
+        assert!(alive.status.success(), "{alive:?}");
+        let ready = check("healthcheck").await;
+        assert!(!ready.status.success() && String::from_utf8_lossy(&ready.stderr).contains("away"), "{ready:?}");
+        stop.send(()).unwrap();
+    };
+    let (served, ()) = tokio::join!(server, client);
+    served.unwrap();
+}
+
+#[tokio::test]
 async fn each_mode_offers_its_own_services_only() {
     let dir = tempfile::tempdir().unwrap();
     for (mode, controller, node) in
@@ -90,6 +119,7 @@ async fn each_mode_offers_its_own_services_only() {
 async fn a_call_whose_caller_gives_up_is_finished_before_the_driver_stops() {
     let dir = tempfile::tempdir().unwrap();
     let driver = Driver::new(&options(dir.path(), Mode::All), Arc::new(LinuxMounter));
+    driver.recover().await;
     let mut client = ControllerClient::new(Channel::in_process(driver.routes()));
     tokio::select! {
         biased;

@@ -10,7 +10,7 @@ use tonic::{Code, Status};
 use stowage_csi::channel::Unreachable;
 use stowage_csi::code::{self, Family, Outcome, outcome_of};
 use stowage_csi::v1::controller_client::ControllerClient;
-use stowage_csi::v1::{CreateVolumeResponse, DeleteVolumeRequest, GetCapacityRequest, Topology};
+use stowage_csi::v1::{CreateVolumeResponse, DeleteVolumeRequest, GetCapacityRequest, GetCapacityResponse, Topology};
 use stowage_csi::{Channel, Deadline};
 use stowage_model::object::ObjectRef;
 use stowage_model::secret::Secret;
@@ -126,7 +126,7 @@ impl Calls {
         let begin = Instant::now();
         let answer = Deadline(self.facts.options.timeout).call(request, |r| client.get_capacity(r)).await;
         self.observe("GetCapacity", begin, answer.as_ref().err());
-        answer.map_or(true, |answer| answer.available_capacity >= intent.request.bytes)
+        answer.map_or(true, |answer| fits(&answer, intent.request.bytes))
     }
 
     /// A volume that is not what was asked for is deleted at once, and asked for again later.
@@ -269,4 +269,26 @@ fn failure(status: &Status) -> Failure {
 
 fn expired() -> Failure {
     Failure { code: NO_LEASE.into(), message: "the lease has expired: another replica may lead now".into() }
+}
+
+/// All the room there is may be in pieces, none of which is large enough; 0 is a driver that says nothing about them.
+fn fits(room: &GetCapacityResponse, bytes: i64) -> bool {
+    let largest = room.maximum_volume_size.filter(|bytes| *bytes > 0).unwrap_or(i64::MAX);
+    room.available_capacity.min(largest) >= bytes
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_volume_must_fit_into_one_piece_of_the_room() {
+        let room = |available_capacity, maximum_volume_size| GetCapacityResponse {
+            available_capacity,
+            maximum_volume_size,
+            ..Default::default()
+        };
+        assert!(fits(&room(10, None), 10) && fits(&room(10, Some(0)), 10) && fits(&room(20, Some(10)), 10));
+        assert!(!fits(&room(10, None), 11) && !fits(&room(20, Some(10)), 11) && !fits(&room(10, Some(20)), 11));
+    }
 }

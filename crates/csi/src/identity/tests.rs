@@ -106,11 +106,18 @@ async fn not_yet_and_silence_are_asked_again_after_a_second() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_driver_that_is_there_but_not_healthy_is_not_waited_for() {
+    let driver = Driver::probed([Say::Ready(Some(false)), Say::Fail(Status::failed_precondition("the disk is full"))]);
+    wait_until_ready(&driver.channel(), SECOND, CONNECT_BUDGET).await.unwrap();
+    assert!(driver.probes.lock().unwrap().is_empty());
+}
+
+#[tokio::test(start_paused = true)]
 async fn any_other_answer_ends_the_wait() {
-    let driver = Driver::probed([Say::Ready(Some(false)), Say::Fail(Status::failed_precondition("no disk"))]);
+    let driver = Driver::probed([Say::Ready(Some(false)), Say::Fail(Status::internal("no disk"))]);
     let error = wait_until_ready(&driver.channel(), SECOND, CONNECT_BUDGET).await.unwrap_err();
-    assert_eq!(error.code(), Some(Code::FailedPrecondition));
-    assert_eq!(error.to_string(), "Probe: no disk (FailedPrecondition)");
+    assert_eq!(error.code(), Some(Code::Internal));
+    assert_eq!(error.to_string(), "Probe: no disk (Internal)");
 
     let driver = Driver::probed([Say::Fail(Status::unavailable("the driver's own word"))]);
     let error = wait_until_ready(&driver.channel(), SECOND, CONNECT_BUDGET).await.unwrap_err();

@@ -44,21 +44,26 @@ pub(crate) fn check(device: &Path, kind: FileSystem) -> Result<()> {
 
 /// Online, and repeatable: the kernel does the work in steps that are whole or not there.
 pub(crate) fn grow(device: &Path, kind: FileSystem, mounted: &Path) -> Result<()> {
-    match kind {
+    let grown = match kind {
         // Never offline: killed half-way, that could cost data.
-        FileSystem::Ext2 | FileSystem::Ext3 | FileSystem::Ext4 => run("resize2fs", [device.as_os_str()], device, &[0])
-            .map_err(|error| match error {
-                Error::FinishTool { output, .. } if output.contains("Permission denied") => {
-                    Error::GrowWithoutRight { device: device.into() }
-                }
-                other => other,
-            }),
+        FileSystem::Ext2 | FileSystem::Ext3 | FileSystem::Ext4 => run("resize2fs", [device.as_os_str()], device, &[0]),
         FileSystem::Xfs => run("xfs_growfs", [OsStr::new("-d"), mounted.as_os_str()], device, &[0]),
         FileSystem::Btrfs => {
             let words = ["filesystem", "resize", "max"].map(OsStr::new);
             run("btrfs", words.into_iter().chain([mounted.as_os_str()]), device, &[0])
         }
-    }
+    };
+    let says = |output: &str, words: &[&str]| words.iter().any(|word| output.contains(word));
+    grown.map_err(|error| match error {
+        Error::FinishTool { output, .. } if says(&output, &["Permission denied"]) => {
+            Error::GrowWithoutRight { device: device.into() }
+        }
+        // A killed program ends only after the kernel has done what it was asked for.
+        Error::FinishTool { output, .. } if says(&output, &["in progress", "resource busy"]) => {
+            Error::GrowTwice { device: device.into() }
+        }
+        other => other,
+    })
 }
 
 /// A copy has the identity of its original until this; the file system must be whole and not mounted.
@@ -77,6 +82,12 @@ pub(crate) fn renew_id(device: &Path, kind: FileSystem) -> Result<()> {
         // Only the superblock is rewritten, not every block of metadata (which -u would do).
         FileSystem::Btrfs => run("btrfstune", [OsStr::new("-m"), device.as_os_str()], device, &[0]),
     }
+}
+
+/// Mounted or not.
+pub(crate) fn reserve_blocks(device: &Path, percent: u8) -> Result<()> {
+    let percent = percent.to_string();
+    run("tune2fs", [OsStr::new("-m"), OsStr::new(&percent), device.as_os_str()], device, &[0])
 }
 
 fn run<'a>(tool: &'static str, words: impl IntoIterator<Item = &'a OsStr>, device: &Path, good: &[i32]) -> Result<()> {

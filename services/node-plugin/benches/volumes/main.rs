@@ -22,7 +22,7 @@ use stowage_csi::v1::node_client::NodeClient;
 use stowage_csi::v1::volume_capability::{AccessMode, AccessType, MountVolume, access_mode};
 use stowage_csi::v1::*;
 use stowage_csi::{Channel, Endpoint};
-use stowage_mount::{Access, FileSystem, Host, LinuxMounter, LoopOptions, MountOptions, Mounter};
+use stowage_mount::{Access, FileSystem, Host, Images, LinuxMounter, LoopOptions, MountOptions, Mounter, Space};
 
 const MIB: usize = 1 << 20;
 
@@ -200,8 +200,14 @@ async fn steps(bench: &Bench) {
     println!("stats {stats:.1?}, unpublish and unstage {back:.1?}");
 
     let (host, image, target) = (LinuxMounter, bench.root.join("pool/steps.img"), bench.path("steps"));
-    host.create_image(&image, 1 << 30).await.unwrap();
+    host.make_image(&image, 1 << 30, Space::Sparse).await.unwrap();
     host.create_dir(&target).await.unwrap();
+    // One in a create, two in the first stage and one in each later one; each goes again on the way back.
+    let record = bench.root.join("pool/steps.json");
+    let (write, written) = timed(host.write_file(&record, &[b' '; 500])).await;
+    written.unwrap();
+    let (remove, removed) = timed(host.remove_file(&record)).await;
+    removed.unwrap();
     let (attach, device) = timed(host.attach_loop(&image, "stowage-bench", LoopOptions::default())).await;
     let device = device.unwrap();
     let (probe, _) = timed(host.probe(&device.path)).await;
@@ -213,6 +219,7 @@ async fn steps(bench: &Bench) {
     host.create_dir(&bench.path("bound")).await.unwrap();
     let (bind, bound) = timed(host.bind(&target, &bench.path("bound"), Access::ReadWrite)).await;
     bound.unwrap();
+    println!("of which: durable record {write:.1?}, its removal {remove:.1?}");
     println!(
         "of which: loop {attach:.1?}, probe {probe:.1?}, mkfs {mkfs:.1?}, fsck {check:.1?}, mount {mounting:.1?}, bind {bind:.1?}"
     );

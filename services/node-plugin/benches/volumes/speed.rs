@@ -3,6 +3,7 @@
 use std::fs::{self, File, OpenOptions};
 use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::path::Path;
+use std::process::Command;
 use std::sync::Barrier;
 use std::time::{Duration, Instant};
 
@@ -18,6 +19,8 @@ const TURNS: usize = 24;
 /// Random accesses in one turn.
 const ACCESSES: usize = 2000;
 const LEAST: f64 = 0.90;
+/// Where buffers begin, so that both sides get large pages on machines that give them unasked.
+const HUGE_PAGE: usize = 2 * MIB;
 
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Work {
@@ -62,41 +65,48 @@ impl Work {
         }
     }
 
-    /// Does one turn with `depth` accesses under way at once.
+    /// Does one turn with `depth` accesses under way at once: from the first start to the last end.
     fn turn(self, file: &File, turn: usize, depth: usize) -> Duration {
         // Memory is touched and threads are there before the clock starts.
-        let ready = Barrier::new(depth + 1);
-        std::thread::scope(|scope| {
-            let workers: Vec<_> = (0..depth)
-                .map(|worker| {
-                    let ready = &ready;
-                    scope.spawn(move || {
-                        let mut memory = vec![0x5A; MIB + 4096];
-                        let start = memory.as_ptr().align_offset(4096);
-                        let block = &mut memory[start..start + MIB];
-                        ready.wait();
-                        (worker..self.count()).step_by(depth).for_each(|index| self.access(file, block, turn, index));
-                    })
-                })
-                .collect();
+        let ready = Barrier::new(depth);
+        let work = |worker| {
+            let mut memory = vec![0x5A; MIB + HUGE_PAGE];
+            let start = memory.as_ptr().align_offset(HUGE_PAGE);
+            let block = &mut memory[start..start + MIB];
             ready.wait();
             let begin = Instant::now();
-            workers.into_iter().for_each(|worker| worker.join().unwrap());
-            begin.elapsed()
+            (worker..self.count()).step_by(depth).for_each(|index| self.access(file, block, turn, index));
+            (begin, Instant::now())
+        };
+        std::thread::scope(|scope| {
+            let work = &work;
+            let workers: Vec<_> = (0..depth).map(|worker| scope.spawn(move || work(worker))).collect();
+            let spans: Vec<_> = workers.into_iter().map(|worker| worker.join().unwrap()).collect();
+            let (begin, end) = (spans.iter().map(|span| span.0).min(), spans.iter().map(|span| span.1).max());
+            end.unwrap() - begin.unwrap()
         })
     }
 }
 
-/// A file whose space is there: allocation is not what is compared.
+/// A file whose space is there: allocation is not what is compared. Written in order by one thread, so that on both sides
+/// it lies on the disk as it is read.
 fn prepared(path: &Path) -> File {
     let mut options = OpenOptions::new();
     let file = options.read(true).write(true).create(true).truncate(false).custom_flags(libc::O_DIRECT);
     let file = file.open(path).unwrap();
     for turn in 0..FILE / SLICE {
-        Work::Write.turn(&file, turn, 8);
+        Work::Write.turn(&file, turn, 1);
     }
     file.sync_all().unwrap();
     file
+}
+
+/// In how many pieces a file lies, as filefrag counts them.
+fn pieces(path: &Path) -> String {
+    let output = Command::new("filefrag").arg(path).output();
+    let said = output.map(|output| String::from_utf8_lossy(&output.stdout).into_owned()).unwrap_or_default();
+    let count = said.rsplit_once(": ").map(|(_, count)| count.trim().trim_end_matches(" found").to_owned());
+    count.unwrap_or_else(|| "unknown extents".to_owned())
 }
 
 fn quartiles(mut values: Vec<f64>) -> [f64; 3] {
@@ -112,11 +122,27 @@ pub async fn measure(bench: &Bench) {
         bench.publish(&volume).await;
         let bare_path = bench.root.join("pool/bare");
         let (bare, inside) = (prepared(&bare_path), prepared(&bench.path("pod/file")));
+        let key = volume.split('.').nth(1).unwrap();
+        let image = bench.root.join("pool/volumes").join(key).with_extension("img");
+        println!(
+            "{word}: the image has {}, the file in it {}, the bare file {}",
+            pieces(&image),
+            pieces(&bench.path("pod/file")),
+            pieces(&bare_path)
+        );
         for depth in [8, 1] {
             for work in Work::ALL.into_iter().filter(|work| depth > 1 || !work.is_random()) {
                 let speeds = |turn| {
                     let amount = if work.is_random() { ACCESSES as f64 } else { (SLICE / MIB) as f64 };
-                    [&bare, &inside].map(|file| amount / work.turn(file, turn, depth).as_secs_f64())
+                    let speed = |file| amount / work.turn(file, turn, depth).as_secs_f64();
+                    // Who goes first may find the disk busy with what was left to do for the other.
+                    match turn % 2 {
+                        0 => [&bare, &inside].map(speed),
+                        _ => {
+                            let [inside, bare] = [&inside, &bare].map(speed);
+                            [bare, inside]
+                        }
+                    }
                 };
                 let turns: Vec<_> = (0..TURNS).map(speeds).collect();
                 let [bare, inside] = [0, 1].map(|side| quartiles(turns.iter().map(|turn| turn[side]).collect())[1]);

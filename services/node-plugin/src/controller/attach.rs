@@ -1,18 +1,20 @@
-//! ControllerPublishVolume and ControllerUnpublishVolume: who holds a volume is one field of its record.
+//! ControllerPublishVolume and ControllerUnpublishVolume: who holds a volume is one field of its record, for as long as
+//! a mark lies beside it.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use stowage_csi::v1::{
     ControllerPublishVolumeRequest, ControllerPublishVolumeResponse, ControllerUnpublishVolumeRequest,
     ControllerUnpublishVolumeResponse,
 };
 
+use super::arrivals::Arrival;
 use super::{Error, volumes};
 use crate::args::is_node_id;
 use crate::capability::Capability;
 use crate::driver::Shared;
 use crate::token::{self, Publish, TOKEN_KEY};
-use crate::volume::{Attachment, Record, VolumeId};
+use crate::volume::{Attachment, VolumeId};
 
 pub async fn publish(
     shared: &Shared,
@@ -51,11 +53,11 @@ pub async fn publish(
         }
         Publish::Refuse { holder } => return Err(Error::Attached { volume: id.to_string(), node: holder }),
         Publish::Attach => {
-            check_count(shared, &request.node_id).await?;
+            let _arrival = check_count(shared, &request.node_id, &id).await?;
             let token = shared.host.unique_id().await.map_err(|source| pool.failed(source))?;
-            let attachment = Attachment { node: request.node_id.clone(), token, read_only: request.readonly };
-            record.attachments.push(attachment.clone());
-            pool.store(&id, &record).await?;
+            let (node, read_only) = (request.node_id.clone(), request.readonly);
+            let attachment = Attachment { node, token, read_only, unmarked: false };
+            pool.attach(&id, &mut record, attachment.clone()).await?;
             tracing::info!(volume = %id, node = %request.node_id, "attached");
             attachment
         }
@@ -80,28 +82,35 @@ pub async fn unpublish(
     let _guard = shared.locks.try_lock(id.key()).ok_or_else(|| Error::Lock { volume: id.to_string() })?;
     pool.open().await?;
     let Some(mut record) = pool.load(&id).await? else { return Ok(done) };
-    if token::unpublish(&mut record, &request.node_id) {
-        pool.store(&id, &record).await?;
-        tracing::info!(volume = %id, node = %request.node_id, "detached");
+    for attachment in token::unpublish(&mut record, &request.node_id) {
+        pool.detach(&id, &record, &attachment).await?;
+        tracing::info!(volume = %id, node = %attachment.node, "detached");
     }
     Ok(done)
 }
 
 /// Only where a limit is set: it takes a look at every record.
-async fn check_count(shared: &Shared, node: &str) -> Result<(), Error> {
+async fn check_count<'a>(shared: &'a Shared, node: &str, id: &VolumeId) -> Result<Option<Arrival<'a>>, Error> {
     if shared.max_volumes == 0 {
-        return Ok(());
+        return Ok(None);
     }
-    let mut count = 0;
+    let (arrival, earlier) = shared.arrivals.set_out(node, &id.to_string());
+    let mut there: BTreeSet<_> = earlier.into_iter().collect();
     for pool in &shared.pools {
         for key in pool.keys().await? {
-            let record = pool.load(&shared.id_in(pool, &key)).await?;
-            let here = |record: &Record| record.attachments.iter().any(|attachment| attachment.node == node);
-            count += i64::from(record.as_ref().is_some_and(here));
+            let other = shared.id_in(pool, &key);
+            match pool.load(&other).await {
+                Ok(Some(record)) if record.attachments.iter().any(|attachment| attachment.node == node) => {
+                    there.insert(other.to_string());
+                }
+                Ok(_) => {}
+                // It must not keep all other volumes from their nodes.
+                Err(error) => tracing::warn!(volume = %other, %error, "a volume is not counted"),
+            }
         }
     }
-    match count < shared.max_volumes {
-        true => Ok(()),
-        false => Err(Error::CountVolumes { node: node.into(), count }),
+    match i64::try_from(there.len()).unwrap_or(i64::MAX) {
+        count if count < shared.max_volumes => Ok(Some(arrival)),
+        count => Err(Error::CountVolumes { node: node.into(), count }),
     }
 }

@@ -6,10 +6,11 @@ use stowage_csi::v1::{
 };
 use stowage_mount::FileSystem;
 
-use super::{Error, topology};
+use super::{Error, topology, volumes};
 use crate::capability::Capability;
 use crate::driver::Shared;
 use crate::parameters::Parameters;
+use crate::pool::Pool;
 use crate::size::{self, MAX_BYTES};
 use crate::tuning::Tuning;
 use crate::volume::{Backend, Record, VolumeId};
@@ -23,15 +24,21 @@ pub async fn get(shared: &Shared, request: &GetCapacityRequest) -> Result<GetCap
         capabilities.push(capability);
     }
     let least = size::least(file_system(&parameters, &capabilities)?);
-    if let Some(name) = &parameters.pool {
-        shared.pool(name)?;
-    }
-    let wanted = |name: &str| parameters.pool.as_deref().is_none_or(|pool| pool == name);
+    // What nothing is said about is all there is; a class of which no volume could be made has no room either.
+    let anything = request.parameters.is_empty() && request.volume_capabilities.is_empty();
+    let chosen = if anything { None } else { Some(volumes::choose_pool(shared, &parameters)?) };
+    let wanted = |pool: &&Pool| chosen.is_none_or(|chosen| chosen.name() == pool.name());
     let (mut sum, mut largest) = (0u64, 0u64);
     // Another node's space is told by the driver there.
     let here = topology::covers(shared, request.accessible_topology.as_ref());
-    for pool in shared.pools.iter().filter(|pool| here && wanted(pool.name())) {
-        let free = pool.free().await?;
+    for pool in shared.pools.iter().filter(|pool| here && wanted(pool)) {
+        let free = match pool.free().await {
+            Err(error) if anything && shared.pools.len() > 1 => {
+                tracing::warn!(pool = pool.name(), %error, "its space is not counted");
+                continue;
+            }
+            free => free?,
+        };
         let free = if parameters.thin { free.thin } else { free.thick };
         sum = sum.saturating_add(free);
         largest = largest.max(free);

@@ -42,19 +42,21 @@ pub async fn expand(
         return Err(Error::FindImage { volume: id.to_string() });
     }
 
-    let bytes = limits.choose_for_growth(record.capacity_bytes).map_err(Error::ReadSize)?;
-    if bytes > record.capacity_bytes {
-        let (image, failed) = (pool.image(&id), |source| pool.failed(source));
-        let now = shared.host.stat(&image).await.map_err(failed)?.map_or(0, |image| image.size);
-        // What an interrupted call has grown already is promised already.
-        let more = bytes.saturating_sub(now);
+    // What an interrupted call has grown already is promised already, and cannot be taken back: a node may use it.
+    let now = pool.bytes_of(&id, &record).await?;
+    let bytes = limits.choose_for_growth(now).map_err(Error::ReadSize)?;
+    if bytes > now {
+        let more = bytes - now;
         let (_promise, others) = pool.promise(id.key(), more);
         let free = pool.free().await?;
         let free = if record.thin { free.thin } else { free.thick }.saturating_sub(others);
         if more > free {
             return Err(Error::PromiseSpace { pool: pool.name().into(), free, wanted: more });
         }
-        shared.host.grow_image(&image, bytes, volumes::space(&record)).await.map_err(failed)?;
+        let grown = shared.host.grow_image(&pool.image(&id), bytes, volumes::space(&record)).await;
+        grown.map_err(|source| pool.failed(source))?;
+    }
+    if bytes > record.capacity_bytes {
         record.capacity_bytes = bytes;
         pool.store(&id, &record).await?;
         tracing::info!(volume = %id, bytes, "grown");
@@ -83,7 +85,7 @@ pub async fn modify(
     record.tuning = wanted.over(record.tuning);
     pool.store(&id, &record).await?;
     let view = View::look(shared, pool, &id).await.map_err(|source| pool.failed(source))?;
-    for device in &view.ours {
+    for device in view.ours.iter().filter(|device| !device.autoclear) {
         tuning::apply(&*shared.host, device, &record).await.map_err(|source| pool.failed(source))?;
     }
     tracing::info!(volume = %id, tuning = ?record.tuning, "modified");

@@ -76,8 +76,14 @@ pub enum Error {
         "volume {volume} is attached to node {node}, and pool {pool:?} cannot share blocks (reflink): detach it first, or move it to a pool on xfs or btrfs"
     )]
     CopyElsewhere { volume: String, node: String, pool: String },
+    #[error(
+        "volume {volume} is in use, and a copy with thin=false has blocks of its own: take a snapshot and make the volume from that, stop its pods, or set parameter freezeForCopy=true if it is mounted on this node"
+    )]
+    CopyThick { volume: String },
     #[error("volume {volume} cannot be cut together with others: {reason}; stop its pods or take its snapshot alone")]
     CutTogether { volume: String, reason: &'static str },
+    #[error("a volume is being made from snapshot {snapshot}; delete it when that is done")]
+    RestoreSnapshot { snapshot: String },
     #[error("snapshot {snapshot} belongs to group {group}; call DeleteVolumeGroupSnapshot")]
     Belong { snapshot: String, group: String },
     #[error("snapshot_ids of group {group} are {has:?}, given are {given:?}; give exactly those")]
@@ -136,10 +142,12 @@ impl Error {
             Error::FindImage { .. }
             | Error::Attached { .. }
             | Error::InUse { .. }
+            | Error::RestoreSnapshot { .. }
             | Error::CopyMounted { .. }
             | Error::CopyUnfinished { .. }
             | Error::CopyDevice { .. }
             | Error::CopyElsewhere { .. }
+            | Error::CopyThick { .. }
             | Error::CutTogether { .. } => Code::FailedPrecondition,
             Error::UsePool(error) => error.code(),
             Error::Undo { .. } => Code::Unavailable,

@@ -14,6 +14,7 @@ use super::{Error, check_name, volumes};
 use crate::driver::Shared;
 use crate::freezing::while_frozen;
 use crate::handle::Handle;
+use crate::locks::Guard;
 use crate::parameters;
 use crate::pool::{Pool, Promise};
 use crate::snapshot::Snapshot;
@@ -38,7 +39,8 @@ pub async fn create(shared: &Shared, request: &CreateSnapshotRequest) -> Result<
     refuse_twin(shared, &id).await?;
     pool.open_for_writing().await?;
 
-    if let Some(existing) = pool.load_snapshot(&id).await? {
+    let existing = pool.load_snapshot(&id).await?;
+    if let Some(existing) = &existing {
         if existing.source != source.to_string() || existing.name != request.name {
             let (has, wanted) = (format!("source {}", existing.source), format!("source {source}"));
             return Err(Error::MatchExisting { volume: format!("snapshot {id}"), has, wanted });
@@ -47,33 +49,43 @@ pub async fn create(shared: &Shared, request: &CreateSnapshotRequest) -> Result<
             return Ok(CreateSnapshotResponse { snapshot: Some(existing.describe(&id)) });
         }
     }
-    let record = find_source(pool, &source).await?;
-    let shares = pool.can_clone().await?;
-    let plan = copying::plan(shared, pool, &source, &record, shares, freeze).await?;
-    let _promise = promise(shared, pool, &id, &source, plan.way).await?;
-
+    let prepared = async {
+        let record = find_source(pool, &source).await?;
+        let plan = copying::plan(shared, pool, &source, &record, pool.can_clone().await?, freeze).await?;
+        let promise = promise(shared, pool, &id, &source, plan.way).await?;
+        Ok((record, plan, promise))
+    };
+    let (record, plan, _promise) = match prepared.await {
+        Err(cause) if existing.is_some() => return Err(undo(pool, &id, cause).await),
+        prepared => prepared?,
+    };
     let mut snapshot = Snapshot::of(&source, &record, &request.name, None);
     if let Err(cause) = cut(shared, pool, &id, &source, &plan, &mut snapshot).await {
-        return Err(match pool.forget_snapshot(&id).await {
-            Ok(()) => cause,
-            Err(error) => {
-                let (cause, source) = (Box::new(cause), Box::new(error));
-                Error::Undo { volume: format!("snapshot {id}"), cause, source }
-            }
-        });
+        return Err(undo(pool, &id, cause).await);
     }
     tracing::info!(snapshot = %id, volume = %source, way = ?plan.way, frozen = plan.freeze.is_some(), "cut");
     Ok(CreateSnapshotResponse { snapshot: Some(snapshot.describe(&id)) })
 }
 
-/// The volume a snapshot is to be taken of.
+/// As for a volume: after a final error code there is nothing, also of what a killed driver had begun.
+async fn undo(pool: &Pool, id: &Handle, cause: Error) -> Error {
+    match pool.forget_snapshot(id).await {
+        Ok(()) => cause,
+        Err(source) => {
+            let (cause, source) = (Box::new(cause), Box::new(source));
+            Error::Undo { volume: format!("snapshot {id}"), cause, source }
+        }
+    }
+}
+
+/// The volume a snapshot is to be taken of, as large as it really is.
 pub async fn find_source(pool: &Pool, source: &Handle) -> Result<Record, Error> {
     let record = pool.load(source).await?.ok_or_else(|| Error::FindVolume { volume: source.to_string() })?;
     if !record.is_image() {
         return Err(Error::NeedImage { volume: source.to_string(), what: "snapshots" });
     }
     match volumes::is_made(pool, source, &record).await? {
-        true => Ok(record),
+        true => Ok(Record { capacity_bytes: pool.bytes_of(source, &record).await?, ..record }),
         false => Err(Error::FindImage { volume: source.to_string() }),
     }
 }
@@ -142,8 +154,7 @@ pub async fn delete(shared: &Shared, request: &DeleteSnapshotRequest) -> Result<
     }
     let Some(id) = Handle::parse(&request.snapshot_id) else { return Ok(DeleteSnapshotResponse {}) };
     let pool = shared.pool_of(&id)?;
-    let name = lock_name(&id);
-    let _guard = shared.locks.try_lock(&name).ok_or_else(|| Error::Lock { volume: name.clone() })?;
+    let _guard = lock_to_remove(shared, &id)?;
     pool.open_for_writing().await?;
     let Some(snapshot) = pool.load_snapshot(&id).await? else { return Ok(DeleteSnapshotResponse {}) };
     if let Some(group) = snapshot.group {
@@ -152,6 +163,16 @@ pub async fn delete(shared: &Shared, request: &DeleteSnapshotRequest) -> Result<
     remove(shared, pool, &id).await?;
     tracing::info!(snapshot = %id, "removed");
     Ok(DeleteSnapshotResponse {})
+}
+
+/// For one that is being restored CSI has a code of its own.
+pub fn lock_to_remove(shared: &Shared, id: &Handle) -> Result<Guard, Error> {
+    let name = lock_name(id);
+    let refuse = || match shared.locks.is_shared(&name) {
+        true => Error::RestoreSnapshot { snapshot: id.to_string() },
+        false => Error::Lock { volume: name.clone() },
+    };
+    shared.locks.try_lock(&name).ok_or_else(refuse)
 }
 
 pub async fn remove(shared: &Shared, pool: &Pool, id: &Handle) -> Result<(), Error> {

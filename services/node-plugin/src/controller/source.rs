@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use stowage_csi::v1::{VolumeContentSource, volume_content_source::Type};
 
-use super::{Error, copying, volumes};
+use super::{Error, copying, snapshots, volumes};
 use crate::driver::Shared;
 use crate::freezing::while_frozen;
 use crate::handle::Handle;
@@ -27,8 +27,11 @@ pub struct Origin<'a> {
     pub sector_bytes: u32,
     image: PathBuf,
     pool: &'a Pool,
-    /// A volume that is copied is locked: nobody may stage or remove it meanwhile.
-    volume: Option<(Handle, Record, Guard)>,
+    /// None for a snapshot.
+    volume: Option<(Handle, Record)>,
+    /// A volume that is copied is locked: nobody may stage or remove it meanwhile. Nobody may remove a snapshot either,
+    /// but several may be made from it.
+    _guard: Guard,
 }
 
 pub fn read(source: Option<&VolumeContentSource>) -> Result<Option<Source>, Error> {
@@ -60,11 +63,14 @@ pub async fn find<'a>(shared: &'a Shared, source: &Source, wanted: &Shape) -> Re
     }
     match source {
         Source::Snapshot(_) => {
+            let name = snapshots::lock_name(&id);
+            let guard = shared.locks.try_share(&name).ok_or(Error::Lock { volume: name })?;
             let snapshot = pool.load_snapshot(&id).await?.filter(|snapshot| snapshot.cut.is_some());
             let snapshot = snapshot.ok_or_else(missing)?;
             match_shape(&id, snapshot.block, &snapshot.fs_type, wanted)?;
             let (bytes, family, image) = (snapshot.size_bytes, snapshot.family, pool.snapshot_image(&id));
-            Ok(Origin { bytes, family, sector_bytes: snapshot.sector_bytes, image, pool, volume: None })
+            let sector_bytes = snapshot.sector_bytes;
+            Ok(Origin { bytes, family, sector_bytes, image, pool, volume: None, _guard: guard })
         }
         Source::Volume(_) => {
             let guard = shared.locks.try_lock(id.key()).ok_or_else(|| Error::Lock { volume: id.to_string() })?;
@@ -76,9 +82,10 @@ pub async fn find<'a>(shared: &'a Shared, source: &Source, wanted: &Shape) -> Re
             if !volumes::is_made(pool, &id, &record).await? {
                 return Err(Error::FindImage { volume: id.to_string() });
             }
-            let (bytes, family, image) = (record.capacity_bytes, record.family.clone(), pool.image(&id));
+            let bytes = pool.bytes_of(&id, &record).await?;
+            let (family, image) = (record.family.clone(), pool.image(&id));
             let sector_bytes = record.sector_bytes;
-            Ok(Origin { bytes, family, sector_bytes, image, pool, volume: Some((id, record, guard)) })
+            Ok(Origin { bytes, family, sector_bytes, image, pool, volume: Some((id, record)), _guard: guard })
         }
     }
 }
@@ -107,13 +114,25 @@ impl Origin<'_> {
         record: &Record,
         freeze_for_copy: bool,
     ) -> Result<(), Error> {
-        let shares = self.pool.name() == pool.name() && pool.can_clone().await?;
+        let could_share = self.pool.name() == pool.name() && pool.can_clone().await?;
+        // Shared blocks are not its own: the first write to each would need another one.
+        let shares = could_share && record.thin;
         let (target, space) = (pool.image(id), volumes::space(record));
         let fill = |way| copying::fill(shared, pool, way, &self.image, &target, record.capacity_bytes, space);
-        let Some((source, source_record, _guard)) = &self.volume else {
+        let Some((source, source_record)) = &self.volume else {
             return fill(if shares { copying::Way::Share } else { copying::Way::Copy }).await;
         };
-        let plan = copying::plan(shared, self.pool, source, source_record, shares, freeze_for_copy).await?;
+        let plan = copying::plan(shared, self.pool, source, source_record, shares, freeze_for_copy).await;
+        let plan = plan.map_err(|error| match error {
+            Error::CopyMounted { volume, .. }
+            | Error::CopyDevice { volume, .. }
+            | Error::CopyElsewhere { volume, .. }
+                if could_share =>
+            {
+                Error::CopyThick { volume }
+            }
+            other => other,
+        })?;
         if let Some(device) = &plan.flush {
             shared.host.flush_device(device).await.map_err(|error| self.pool.failed(error))?;
         }

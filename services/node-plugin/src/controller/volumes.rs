@@ -7,16 +7,15 @@ use stowage_csi::v1::{
     CreateVolumeRequest, CreateVolumeResponse, DeleteVolumeRequest, DeleteVolumeResponse, Topology, Volume,
     VolumeContentSource, volume_content_source,
 };
-use stowage_mount::{FileKind, FileSystem, LoopDevice, Space};
+use stowage_mount::{FileKind, FileSystem, Space};
 
 use super::source::{self, Origin};
 use super::{Error, check_name};
 use crate::capability::Capability;
 use crate::driver::Shared;
 use crate::parameters::Parameters;
-use crate::pool::Pool;
+use crate::pool::{Pool, Promise};
 use crate::size::{self, Limits};
-use crate::staging::Tag;
 use crate::tuning::Tuning;
 use crate::volume::{Backend, RECORD_VERSION, Record, SECTOR_BYTES, Source, VolumeId};
 
@@ -87,7 +86,9 @@ impl Wanted {
             thin: self.parameters.thin,
             mkfs_options: self.mkfs_options.clone(),
             tuning: self.tuning,
-            family: origin.map_or_else(|| key.to_owned(), |origin| origin.family.clone()),
+            family: origin
+                .filter(|_| self.parameters.thin)
+                .map_or_else(|| key.to_owned(), |origin| origin.family.clone()),
             source: self.source.clone(),
             attachments: Vec::new(),
         };
@@ -102,6 +103,10 @@ impl Wanted {
         let differ = |has: String, wanted: String| Err(Error::MatchExisting { volume: id.to_string(), has, wanted });
         if wanted != has {
             return differ(format!("{has:?}"), format!("{wanted:?} (name, fsType, backend, block, thin, source)"));
+        }
+        if self.mkfs_options != record.mkfs_options {
+            let words = |options: &[String]| format!("mkfsOptions {:?}", options.join(" "));
+            return differ(words(&record.mkfs_options), words(&self.mkfs_options));
         }
         match self.limits.allow(record.capacity_bytes) {
             true => Ok(()),
@@ -127,15 +132,67 @@ pub async fn create(shared: &Shared, request: &CreateVolumeRequest) -> Result<Cr
             return Ok(CreateVolumeResponse { volume: Some(describe(shared, &id, record)) });
         }
     }
+    let unfinished = existing.is_some();
+    let plan = match plan(shared, pool, &id, &wanted, existing).await {
+        Err(cause) if unfinished => return Err(undo(shared, pool, &id, wanted.parameters.backend, cause).await),
+        plan => plan?,
+    };
+    if let Err(cause) = make(shared, pool, &id, &plan, wanted.parameters.freeze_for_copy).await {
+        return Err(undo(shared, pool, &id, wanted.parameters.backend, cause).await);
+    }
+    tracing::info!(volume = %id, name = %request.name, bytes = plan.record.capacity_bytes, "made");
+    Ok(CreateVolumeResponse { volume: Some(describe(shared, &id, &plan.record)) })
+}
+
+/// A volume that can be made, and the space that is set aside for it.
+struct Plan<'a> {
+    record: Record,
+    origin: Option<Origin<'a>>,
+    _promise: Promise<'a>,
+}
+
+/// Changes nothing. `existing` is what a kill between record and image has left.
+async fn plan<'a>(
+    shared: &'a Shared,
+    pool: &'a Pool,
+    id: &VolumeId,
+    wanted: &Wanted,
+    existing: Option<Record>,
+) -> Result<Plan<'a>, Error> {
     let origin = match &wanted.source {
         Some(source) => Some(source::find(shared, source, &wanted.record_shape()).await?),
         None => None,
     };
-    // A kill between record and image leaves the rest to do.
-    let record = existing.map_or_else(|| wanted.record(&key, origin.as_ref()), Ok)?;
-    make(shared, pool, &id, &record, origin.as_ref(), wanted.parameters.freeze_for_copy).await?;
-    tracing::info!(volume = %id, name = %request.name, bytes = record.capacity_bytes, "made");
-    Ok(CreateVolumeResponse { volume: Some(describe(shared, &id, &record)) })
+    // The source may have grown since.
+    let fits = |record: &Record| origin.as_ref().is_none_or(|origin| origin.bytes <= record.capacity_bytes);
+    let record = existing.filter(fits).map_or_else(|| wanted.record(id.key(), origin.as_ref()), Ok)?;
+    let (promise, others) = pool.promise(id.key(), record.capacity_bytes);
+    let free = pool.free().await?;
+    let free = if record.thin { free.thin } else { free.thick }.saturating_sub(others);
+    match record.capacity_bytes <= free {
+        true => Ok(Plan { record, origin, _promise: promise }),
+        false => Err(Error::PromiseSpace { pool: pool.name().into(), free, wanted: record.capacity_bytes }),
+    }
+}
+
+/// A final error code says "there is nothing": so there must be nothing, or the code must not be final.
+async fn undo(shared: &Shared, pool: &Pool, id: &VolumeId, backend: Backend, cause: Error) -> Error {
+    let undone = async {
+        pool.remove(&pool.image(id)).await?;
+        if backend == Backend::Directory {
+            // Never with what is in it, which would be somebody's.
+            shared.host.remove_dir(&pool.directory(id)).await.map_err(|source| pool.failed(source))?;
+        }
+        pool.remove(&pool.fresh(id)).await?;
+        pool.forget(id).await
+    };
+    match undone.await {
+        Ok(()) => cause,
+        Err(source) => {
+            let (cause, source) = (Box::new(cause), Box::new(source));
+            Error::Undo { volume: format!("volume {id}"), cause, source }
+        }
+    }
 }
 
 impl Wanted {
@@ -162,7 +219,7 @@ pub fn describe(shared: &Shared, id: &VolumeId, record: &Record) -> Volume {
     }
 }
 
-fn choose_pool<'a>(shared: &'a Shared, parameters: &Parameters) -> Result<&'a Pool, Error> {
+pub fn choose_pool<'a>(shared: &'a Shared, parameters: &Parameters) -> Result<&'a Pool, Error> {
     let known = || shared.pools.iter().map(Pool::name).collect::<Vec<_>>().join(", ");
     match (&parameters.pool, shared.pools.as_slice()) {
         (Some(name), _) => shared.pool(name).map_err(|_| Error::FindPool { pool: name.clone(), known: known() }),
@@ -197,52 +254,26 @@ async fn make(
     shared: &Shared,
     pool: &Pool,
     id: &VolumeId,
-    record: &Record,
-    origin: Option<&Origin<'_>>,
+    Plan { record, origin, .. }: &Plan<'_>,
     freeze_for_copy: bool,
 ) -> Result<(), Error> {
-    let (_promise, others) = pool.promise(id.key(), record.capacity_bytes);
-    let free = pool.free().await?;
-    let free = if record.thin { free.thin } else { free.thick }.saturating_sub(others);
-    if record.capacity_bytes > free {
-        return Err(Error::PromiseSpace { pool: pool.name().into(), free, wanted: record.capacity_bytes });
-    }
-    let made = async {
-        pool.store(id, record).await?;
-        match (record.backend, origin) {
-            (Backend::Directory, _) => {
-                shared.host.make_tree(&pool.directory(id)).await.map_err(|source| pool.failed(source))?;
-            }
-            (Backend::Image, None) => {
-                let (image, space) = (pool.image(id), space(record));
-                let made = shared.host.make_image(&image, record.capacity_bytes, space).await;
-                made.map_err(|source| pool.failed(source))?;
-            }
-            (Backend::Image, Some(origin)) => {
-                if !record.block {
-                    // Before the image has its name: no node may mount a copy under the identity of its source.
-                    let marker = shared.host.write_file(&pool.fresh(id), b"").await;
-                    marker.map_err(|source| pool.failed(source))?;
-                }
-                origin.copy_to(shared, pool, id, record, freeze_for_copy).await?;
-            }
+    let failed = |source| pool.failed(source);
+    pool.store(id, record).await?;
+    match (record.backend, origin) {
+        (Backend::Directory, _) => shared.host.make_tree(&pool.directory(id)).await.map_err(failed)?,
+        (Backend::Image, None) => {
+            let made = shared.host.make_image(&pool.image(id), record.capacity_bytes, space(record)).await;
+            made.map_err(failed)?;
         }
-        Ok(())
-    };
-    let Err(cause) = made.await else { return Ok(()) };
-    // A final error code says "there is nothing": so there must be nothing, or the code must not be final.
-    let undone = async {
-        pool.remove(&pool.image(id)).await?;
-        pool.remove(&pool.fresh(id)).await?;
-        pool.forget(id).await
-    };
-    match undone.await {
-        Ok(()) => Err(cause),
-        Err(source) => {
-            let (cause, source) = (Box::new(cause), Box::new(source));
-            Err(Error::Undo { volume: format!("volume {id}"), cause, source })
+        (Backend::Image, Some(origin)) => {
+            if !record.block {
+                // Before the image has its name: no node may mount a copy under the identity of its source.
+                shared.host.write_file(&pool.fresh(id), b"").await.map_err(failed)?;
+            }
+            origin.copy_to(shared, pool, id, record, freeze_for_copy).await?;
         }
     }
+    Ok(())
 }
 
 pub fn space(record: &Record) -> Space {
@@ -283,9 +314,7 @@ async fn delete_image(shared: &Shared, pool: &Pool, id: &VolumeId) -> Result<(),
             Err(error) if error.is_forbidden() => Vec::new(),
             loops => loops.map_err(|source| pool.failed(source))?,
         };
-        // One that we have detached may linger for as long as somebody looks at it.
-        let in_use = |device: &&LoopDevice| device.image == info.id && !(device.autoclear && Tag::is_ours(device));
-        if let Some(device) = loops.iter().find(in_use) {
+        if let Some(device) = loops.iter().find(|device| device.image == info.id) {
             return Err(Error::InUse { volume: id.to_string(), device: device.path.display().to_string() });
         }
         pool.forget_family(&info);

@@ -42,18 +42,30 @@ impl Volume<'_> {
         let view = self.look().await?;
         let tag = self.tag();
         let current = [tag.with_token(token), tag.for_readers(token)];
-        if view.ours.iter().all(|device| current.contains(&device.tag)) {
-            return Ok(());
-        }
+        let stale: Vec<_> = view.ours.iter().filter(|device| !current.contains(&device.tag)).collect();
         match self.load().await? {
-            Some(staging) if staging.token != token => self.take_down(&staging.path).await,
+            Some(staging) if staging.token != token && !stale.is_empty() => self.take_down(&staging.path).await,
             _ => {
-                for device in view.ours.iter().filter(|device| !current.contains(&device.tag)) {
-                    self.shared.host.detach_loop(device).await?;
-                }
-                Ok(())
+                let leaving = view.leaving().filter(|device| current.contains(&device.tag));
+                self.detach(stale.into_iter().chain(leaving)).await
             }
         }
+    }
+
+    /// A device that others still have open or mounted goes on serving the image: until it is gone, the volume is not
+    /// free.
+    async fn detach(&self, devices: impl Iterator<Item = &LoopDevice>) -> Result<(), Error> {
+        for device in devices {
+            match self.shared.host.detach_loop(device).await {
+                Err(stowage_mount::Error::KeepLoop { device }) => {
+                    return Err(Error::StillOpen { volume: self.name(), device });
+                }
+                // It went after we had looked, and somebody else has its number now.
+                Err(stowage_mount::Error::DetachForeign { .. }) if device.autoclear => {}
+                other => other?,
+            }
+        }
+        Ok(())
     }
 
     /// Refuses if the data is missing, or somebody else has the image or the path.
@@ -70,6 +82,9 @@ impl Volume<'_> {
         }
         if let Some(device) = view.foreign.first() {
             return Err(Error::TakeImage { volume: self.name(), device: device.path.display().to_string() });
+        }
+        if let Some(device) = view.leaving().next() {
+            return Err(Error::StillOpen { volume: self.name(), device: device.path.clone() });
         }
         let mount_point = wanted.mount_point();
         for path in [&wanted.path, &mount_point] {
@@ -100,7 +115,7 @@ impl Volume<'_> {
         let host = &self.shared.host;
         self.pool.store_file(&self.pool.staged(self.id, &self.shared.node), wanted).await?;
         let mount_point = wanted.mount_point();
-        let mounted = view.our_mount(&mount_point).is_some();
+        let mounted = view.our_mount(&mount_point).is_some() && !self.drop_preparation(view, wanted).await?;
         if wanted.form == Form::Directory {
             return match mounted {
                 true => Ok(()),
@@ -116,6 +131,7 @@ impl Volume<'_> {
         if wanted.form == Form::Block {
             tuning::apply(&**host, &device, record).await?;
             if !mounted {
+                self.allocate(&device, record).await?;
                 host.create_file(&mount_point).await?;
                 host.bind(&device.path, &mount_point, Access::ReadWrite).await?;
             }
@@ -123,11 +139,23 @@ impl Volume<'_> {
         }
         if !mounted {
             self.make_or_check(&device, kind, record, &wanted.path).await?;
+            self.allocate(&device, record).await?;
             tuning::apply(&**host, &device, record).await?;
             let options = options(&wanted.mount_flags, record);
             host.mount(&device.path.to_string_lossy(), &mount_point, kind.name(), &options).await?;
         }
         self.grow_if_allowed(&device, kind, &mount_point).await
+    }
+
+    /// A kill while a copy was prepared (see `renew_id`) leaves it mounted as no pod may see it; tells whether it did.
+    async fn drop_preparation(&self, view: &View, wanted: &Staging) -> Result<bool, Error> {
+        if wanted.form != Form::FileSystem || !self.pool.exists(&self.pool.fresh(self.id)).await? {
+            return Ok(false);
+        }
+        for mount in view.copies(&wanted.path) {
+            self.shared.host.unmount(&mount.target).await?;
+        }
+        Ok(true)
     }
 
     /// A volume that is smaller than it could be is better than none.
@@ -164,9 +192,7 @@ impl Volume<'_> {
         if !self.pool.exists(&self.pool.formatting(self.id)).await? {
             return Ok(None);
         }
-        for device in &view.ours {
-            host.detach_loop(device).await?;
-        }
+        self.detach(view.ours.iter()).await?;
         view.image.iter().for_each(|image| self.pool.forget_family(image));
         let bytes = view.image.map_or(0, |image| image.size).max(record.capacity_bytes);
         let space = if record.thin { Space::Sparse } else { Space::Allocated };
@@ -196,8 +222,22 @@ impl Volume<'_> {
             }
         }
         host.write_file(&marker, kind.name().as_bytes()).await?;
-        host.make_filesystem(&device.path, kind, &record.mkfs_options).await?;
+        host.make_filesystem(&device.path, kind, &mkfs_words(kind, record)).await?;
         Ok(host.remove_file(&marker).await?)
+    }
+
+    /// A thick volume gets back what discards or zeroing have made holes of, where the kernel let them through.
+    async fn allocate(&self, device: &LoopDevice, record: &Record) -> Result<(), Error> {
+        if record.thin {
+            return Ok(());
+        }
+        match self.shared.host.grow_image(&self.pool.image(self.id), device.size, Space::Allocated).await {
+            Err(error) if error.is_out_of_space() => {
+                tracing::warn!(volume = %self.id, %error, "the volume has less space than it was promised");
+                Ok(())
+            }
+            other => Ok(other?),
+        }
     }
 
     /// A copy still has its original's identity, with which the two could not be mounted on one node. The controller
@@ -250,9 +290,7 @@ impl Volume<'_> {
         if host.place(&node).await?.is_some_and(|node| node.kind == FileKind::File && !node.is_mount) {
             host.remove_file(&node).await?;
         }
-        for device in &view.ours {
-            host.detach_loop(device).await?;
-        }
+        self.detach(view.ours.iter()).await?;
         // Without its pool there is no record to remove either; the devices are what matters.
         match self.pool.open().await {
             Ok(()) => Ok(self.pool.remove(&self.pool.staged(self.id, &self.shared.node)).await?),
@@ -263,6 +301,13 @@ impl Volume<'_> {
             Err(error) => Err(error.into()),
         }
     }
+}
+
+/// On a thick ext4 nothing is left to the kernel to be zeroed later: that may make holes in the image.
+fn mkfs_words(kind: FileSystem, record: &Record) -> Vec<String> {
+    let at_once = ["-E", "nodiscard,lazy_itable_init=0,lazy_journal_init=0"].map(str::to_owned);
+    let at_once = (kind == FileSystem::Ext4 && !record.thin).then_some(at_once);
+    at_once.into_iter().flatten().chain(record.mkfs_options.iter().cloned()).collect()
 }
 
 /// Freed blocks of a thin volume go back to the pool unless the class says otherwise.
@@ -279,6 +324,18 @@ fn options(flags: &[String], record: &Record) -> MountOptions {
 mod tests {
     use super::*;
     use crate::volume::example;
+
+    #[test]
+    fn a_thick_ext4_is_zeroed_when_it_is_made_unless_its_class_says_otherwise() {
+        let words = |kind, thin| {
+            let mkfs_options = vec!["-E".to_owned(), "stride=4".to_owned()];
+            mkfs_words(kind, &Record { thin, mkfs_options, ..example() }).join(" ")
+        };
+        let thick = words(FileSystem::Ext4, false);
+        assert!(thick.contains("lazy_itable_init=0") && thick.ends_with("-E stride=4"), "{thick}");
+        assert_eq!(words(FileSystem::Ext4, true), "-E stride=4");
+        assert_eq!(words(FileSystem::Xfs, false), "-E stride=4");
+    }
 
     #[test]
     fn a_thin_volume_discards_unless_it_is_told_how() {

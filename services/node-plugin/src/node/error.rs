@@ -17,8 +17,11 @@ pub enum Error {
     LeaveRoots { field: &'static str, path: PathBuf, roots: String },
     #[error(transparent)]
     ReadCapability(capability::Error),
+    /// Well said, and more than this volume can do.
     #[error(transparent)]
-    ReadFileSystem(parameters::Error),
+    ServeCapability(capability::Error),
+    #[error(transparent)]
+    ServeFileSystem(parameters::Error),
     #[error(transparent)]
     ReadSize(size::Error),
     #[error("volume_context {key:?} is {value:?}; give a size such as 1Gi")]
@@ -37,6 +40,9 @@ pub enum Error {
     CheckToken { volume: String, source: token::Error },
     #[error("volume {volume} is {has}, asked for is {wanted}; ask for the volume mode it was created with")]
     MatchAccess { volume: String, has: &'static str, wanted: &'static str },
+    /// Only the name: the value may be a secret.
+    #[error("volume {volume} is staged without mount flag {flag:?}; publish it with the flags it was staged with")]
+    ServeFlags { volume: String, flag: String },
     #[error("volume {volume} is open on this machine by {device}, which another node made; unstage it there first")]
     TakeImage { volume: String, device: String },
     /// Without the flags, which may hold secrets.
@@ -54,6 +60,11 @@ pub enum Error {
     ShareWriter { volume: String, path: PathBuf },
     #[error("volume {volume} is still published at {path}; unpublish it there first")]
     StillPublished { volume: String, path: PathBuf },
+    /// Not a final answer: what is written there still reaches the image.
+    #[error(
+        "volume {volume} is still mounted or open somewhere else, as {device}; end what uses it there and repeat the call"
+    )]
+    StillOpen { volume: String, device: PathBuf },
     #[error("volume {volume} should hold {wanted} but holds {found}; it is left as it is, look at it by hand")]
     TrustContent { volume: String, wanted: String, found: Content },
     #[error("volume {volume} has {has} bytes, asked for are {wanted}; call ControllerExpandVolume first")]
@@ -72,20 +83,22 @@ pub enum Error {
 }
 
 impl Error {
-    fn code(&self) -> Code {
+    pub fn code(&self) -> Code {
         match self {
             Error::ReadField { .. }
             | Error::ReadPath { .. }
             | Error::LeaveRoots { .. }
             | Error::ReadCapability(_)
-            | Error::ReadFileSystem(_)
             | Error::ReadInlineSize { .. }
             | Error::InlineBlock => Code::InvalidArgument,
             Error::ReadSize(_) | Error::ExpandFirst { .. } => Code::OutOfRange,
             Error::Lock { .. } => Code::Aborted,
             Error::FindVolume { .. } | Error::FindMount { .. } => Code::NotFound,
             Error::MatchStaging { .. } | Error::MatchPublishing { .. } => Code::AlreadyExists,
-            Error::FindData { .. }
+            Error::ServeCapability(_)
+            | Error::ServeFileSystem(_)
+            | Error::FindData { .. }
+            | Error::ServeFlags { .. }
             | Error::CheckToken { .. }
             | Error::MatchAccess { .. }
             | Error::TakeImage { .. }
@@ -100,9 +113,10 @@ impl Error {
             Error::UsePool(error) => error.code(),
             Error::ChangeHost(stowage_mount::Error::GrowWithoutRight { .. }) => Code::FailedPrecondition,
             Error::ChangeHost(error) if error.is_out_of_space() => Code::ResourceExhausted,
+            Error::ChangeHost(stowage_mount::Error::GrowTwice { .. }) => Code::Unavailable,
             Error::ChangeHost(error) if error.is_uncertain() => Code::Unavailable,
             Error::ChangeHost(_) => Code::Internal,
-            Error::Undo { .. } => Code::Unavailable,
+            Error::StillOpen { .. } | Error::Undo { .. } => Code::Unavailable,
         }
     }
 }

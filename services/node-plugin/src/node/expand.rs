@@ -27,10 +27,15 @@ pub async fn expand(shared: &Shared, request: &NodeExpandVolumeRequest) -> Resul
     };
     let host = &shared.host;
     let image = host.stat(&pool.image(&id)).await?.ok_or_else(|| Error::FindData { volume: id.to_string() })?;
-    let device = match image.size > device.size {
-        true => host.refresh_loop(device).await?,
-        false => device.clone(),
-    };
+    let volume = Volume { shared, pool, id: &id };
+    let mut device = device.clone();
+    // Readers of a block volume have a device of their own.
+    for other in volume.look().await?.ours.iter().filter(|other| other.size < image.size && !other.autoclear) {
+        let grown = host.refresh_loop(other).await?;
+        if grown.number == device.number {
+            device = grown;
+        }
+    }
     if staged.staging.form == Form::FileSystem {
         let unknown = |()| Error::FindVolume { volume: id.to_string() };
         let kind: FileSystem = record.fs_type.parse().map_err(unknown)?;
@@ -39,7 +44,7 @@ pub async fn expand(shared: &Shared, request: &NodeExpandVolumeRequest) -> Resul
         if behind && host.usage(mounted).await?.read_only {
             return Err(Error::GrowReadOnly { volume: id.to_string() });
         }
-        Volume { shared, pool, id: &id }.grow(&device, kind, mounted).await?;
+        volume.grow(&device, kind, mounted).await?;
     }
     tracing::info!(volume = %id, bytes = device.size, "expanded");
     Ok(NodeExpandVolumeResponse { capacity_bytes: signed(device.size) })

@@ -8,6 +8,7 @@ use stowage_csi::v1::{
     NodeUnpublishVolumeRequest, NodeUnpublishVolumeResponse,
 };
 use stowage_model::quantity::Quantity;
+use tonic::Code;
 
 use super::Error;
 use super::device::Volume;
@@ -54,11 +55,8 @@ pub async fn publish(shared: &Shared, request: &NodePublishVolumeRequest) -> Res
     let handle = made.volume.map(|volume| volume.volume_id).unwrap_or_default();
     let id = read_id(&handle)?;
     let pool = shared.pool_of(&id)?;
-    let _guard = shared.locks.try_lock(id.key()).ok_or_else(|| Error::Lock { volume: id.to_string() })?;
+    let guard = shared.locks.try_lock(id.key()).ok_or_else(|| Error::Lock { volume: id.to_string() })?;
     let record = pool.load(&id).await?.ok_or_else(|| Error::FindVolume { volume: id.to_string() })?;
-    let kind = file_system(&record, &capability)?;
-
-    shared.host.create_dir(&path).await?;
     let mut mount_flags = capability.mount().mount_flags.clone();
     if request.readonly {
         mount_flags.push("ro".into());
@@ -71,12 +69,45 @@ pub async fn publish(shared: &Shared, request: &NodePublishVolumeRequest) -> Res
         let (path, access) = (staged.staging.path, "with other options");
         return Err(Error::MatchPublishing { volume: request.volume_id.clone(), path, access });
     }
-    let volume = Volume { shared, pool, id: &id };
-    let view = volume.look().await?;
-    volume.check_free(&view, &wanted).await?;
-    volume.bring_up(&view, &wanted, &record, kind).await?;
+    let there = shared.host.place(&wanted.path).await?.is_some();
+    let brought_up = async {
+        let kind = file_system(&record, &capability)?;
+        shared.host.create_dir(&wanted.path).await?;
+        let volume = Volume { shared, pool, id: &id };
+        volume.drop_stale(TOKEN).await?;
+        let view = volume.look().await?;
+        volume.check_free(&view, &wanted).await?;
+        volume.bring_up(&view, &wanted, &record, kind).await
+    };
+    if let Err(cause) = brought_up.await {
+        drop(guard);
+        return Err(undo(shared, &id, &wanted, there, cause).await);
+    }
     tracing::info!(volume = %id, path = %wanted.path.display(), "published an inline volume");
     Ok(NodePublishVolumeResponse {})
+}
+
+/// After a final error nobody asks for the volume again, nor for its removal.
+async fn undo(shared: &Shared, id: &VolumeId, wanted: &Staging, path_was_there: bool, cause: Error) -> Error {
+    if cause.code() == Code::Unavailable {
+        return cause;
+    }
+    let undone = async {
+        if !path_was_there {
+            shared.host.remove_dir(&wanted.path).await?;
+        }
+        remove(shared, id).await
+    };
+    match undone.await {
+        Ok(()) => cause,
+        Err(source) => Error::Undo { cause: Box::new(cause), source: Box::new(source) },
+    }
+}
+
+async fn remove(shared: &Shared, id: &VolumeId) -> Result<(), Error> {
+    let request = DeleteVolumeRequest { volume_id: id.to_string(), ..Default::default() };
+    let failed = |source: controller::Error| Error::KeepInline { volume: id.to_string(), source: Box::new(source) };
+    volumes::delete(shared, &request).await.map(drop).map_err(failed)
 }
 
 /// The attributes of an inline volume are what a class and a claim would say together.
@@ -112,9 +143,7 @@ pub async fn unpublish(
             Volume { shared, pool, id: &id }.take_down(&target).await?;
         }
         shared.host.remove_dir(&target).await?;
-        let request = DeleteVolumeRequest { volume_id: id.to_string(), ..Default::default() };
-        let failed = |source: controller::Error| Error::KeepInline { volume: id.to_string(), source: Box::new(source) };
-        volumes::delete(shared, &request).await.map_err(failed)?;
+        remove(shared, &id).await?;
         tracing::info!(volume = %id, path = %target.display(), "removed an inline volume");
     } else {
         shared.host.remove_dir(&target).await?;
@@ -122,16 +151,19 @@ pub async fn unpublish(
     Ok(NodeUnpublishVolumeResponse {})
 }
 
-/// The volume that was made for this handle, whichever pool it is in.
+/// The volume that was made for this handle, whichever pool it is in. Where it is in none, a pool that is away might have
+/// it: that is an error only then.
 pub async fn find(shared: &Shared, handle: &str) -> Result<Option<VolumeId>, Error> {
+    let mut away = None;
     for pool in &shared.pools {
         let id = shared.id_in(pool, &VolumeId::key_of(handle));
-        pool.open().await?;
-        if pool.load(&id).await?.is_some() {
-            return Ok(Some(id));
+        match pool.open().await {
+            Ok(()) if pool.load(&id).await?.is_some() => return Ok(Some(id)),
+            Ok(()) => {}
+            Err(error) => away = Some(error),
         }
     }
-    Ok(None)
+    away.map_or(Ok(None), |error| Err(error.into()))
 }
 
 #[cfg(test)]

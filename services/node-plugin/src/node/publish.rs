@@ -11,7 +11,7 @@ use stowage_mount::{Access, FileKind, Place};
 use super::Error;
 use super::device::Volume;
 use super::paths::{check_fields, read_id, read_target};
-use super::stage::check_access;
+use super::stage::{check_access, file_system};
 use crate::capability::Capability;
 use crate::driver::Shared;
 use crate::pool::Pool;
@@ -34,6 +34,7 @@ pub async fn publish(shared: &Shared, request: &NodePublishVolumeRequest) -> Res
     pool.open().await?;
     let record = pool.load(&id).await?.ok_or_else(|| Error::FindVolume { volume: id.to_string() })?;
     check_access(shared, &request.volume_id, &record, &capability)?;
+    file_system(&record, &capability)?;
     let refuse_token = |source| Error::CheckToken { volume: id.to_string(), source };
     let grant = token::check(shared.attach, &record, &shared.node, &request.publish_context).map_err(refuse_token)?;
 
@@ -42,6 +43,7 @@ pub async fn publish(shared: &Shared, request: &NodePublishVolumeRequest) -> Res
     if staged.staging.token != grant.token || staged.staging.path != staging_path {
         return Err(not_staged());
     }
+    check_flags(&id, &staged.staging, &capability)?;
 
     let publishing = Publishing { shared, pool, id: &id, staged: &staged, record: &record, target: &target };
     let read_only = request.readonly || capability.reads_only() || grant.read_only;
@@ -59,6 +61,19 @@ pub async fn publish(shared: &Shared, request: &NodePublishVolumeRequest) -> Res
     publishing.show(place, read_only).await?;
     tracing::info!(volume = %id, path = %target.display(), read_only, "published");
     Ok(NodePublishVolumeResponse {})
+}
+
+/// One file system has one set of flags for all pods that see it.
+fn check_flags(id: &VolumeId, staging: &Staging, capability: &Capability) -> Result<(), Error> {
+    let has: Vec<_> = staging.mount_flags.iter().flat_map(|flag| flag.split(',')).collect();
+    let mut wanted = capability.mount().mount_flags.iter().flat_map(|flag| flag.split(','));
+    match wanted.find(|flag| !has.contains(flag)) {
+        None => Ok(()),
+        Some(flag) => {
+            let flag = flag.split('=').next().unwrap_or_default().to_owned();
+            Err(Error::ServeFlags { volume: id.to_string(), flag })
+        }
+    }
 }
 
 struct Publishing<'a> {

@@ -72,7 +72,7 @@ pub async fn unstage(shared: &Shared, request: &NodeUnstageVolumeRequest) -> Res
 
 /// A volume is used as it was created: as a device, or as a file system.
 pub fn check_access(shared: &Shared, volume: &str, record: &Record, capability: &Capability) -> Result<(), Error> {
-    capability.check(shared.attach, record.backend).map_err(Error::ReadCapability)?;
+    capability.check(shared.attach, record.backend).map_err(Error::ServeCapability)?;
     let word = |block| if block { "a block device" } else { "a file system" };
     match record.block == capability.is_block() {
         true => Ok(()),
@@ -88,7 +88,7 @@ pub fn file_system(record: &Record, capability: &Capability) -> Result<FileSyste
     if record.fs_type.is_empty() {
         return Ok(FileSystem::Ext4);
     }
-    let of_class = Parameters::with_file_system(&record.fs_type).map_err(Error::ReadFileSystem)?;
+    let of_class = Parameters::with_file_system(&record.fs_type).map_err(Error::ServeFileSystem)?;
     let asked_for = std::iter::once(capability.mount().fs_type.as_str());
-    of_class.choose_file_system(asked_for).map_err(Error::ReadFileSystem)
+    of_class.choose_file_system(asked_for).map_err(Error::ServeFileSystem)
 }

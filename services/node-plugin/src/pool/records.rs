@@ -3,18 +3,51 @@
 use std::path::{Path, PathBuf};
 
 use serde::Serialize;
-use serde::de::DeserializeOwned;
+use serde::de::{DeserializeOwned, Error as _};
 use serde_json::{Map, Value};
 use stowage_mount::FileKind;
 
 use super::{Error, Pool};
+use crate::args::is_node_id;
 use crate::handle::Handle;
 use crate::snapshot::{self, Snapshot};
-use crate::volume::{self, RECORD_VERSION, Record, VolumeId};
+use crate::volume::{self, Attachment, Mark, RECORD_VERSION, Record, VolumeId};
 
 impl Pool {
     pub async fn load(&self, id: &VolumeId) -> Result<Option<Record>, Error> {
-        self.load_with(&self.file(id.key(), "json"), volume::migrate).await
+        let path = self.file(id.key(), "json");
+        let Some(mut record) = self.load_with::<Record>(&path, volume::migrate).await? else { return Ok(None) };
+        for attachment in std::mem::take(&mut record.attachments) {
+            if !is_node_id(&attachment.node) {
+                let source = serde_json::Error::custom("it names an attachment that no node could have");
+                return Err(Error::ParseRecord { path, source });
+            }
+            if attachment.unmarked || self.is_marked(id, &attachment).await? {
+                record.attachments.push(attachment);
+            }
+        }
+        Ok(Some(record))
+    }
+
+    async fn is_marked(&self, id: &VolumeId, attachment: &Attachment) -> Result<bool, Error> {
+        let mark = self.load_file::<Mark>(&self.attached(id, &attachment.node)).await?;
+        Ok(mark.is_some_and(|mark| mark.token == attachment.token))
+    }
+
+    /// The mark last: until it is there the attachment does not hold, whatever a kill leaves.
+    pub async fn attach(&self, id: &VolumeId, record: &mut Record, attachment: Attachment) -> Result<(), Error> {
+        let (path, token) = (self.attached(id, &attachment.node), attachment.token.clone());
+        record.attachments.push(attachment);
+        self.store(id, record).await?;
+        self.store_file(&path, &Mark { version: RECORD_VERSION, token }).await
+    }
+
+    /// Works without a free block or inode, unless an older driver has made the attachment; `record` has it no more.
+    pub async fn detach(&self, id: &VolumeId, record: &Record, attachment: &Attachment) -> Result<(), Error> {
+        match attachment.unmarked {
+            true => self.store(id, record).await,
+            false => self.remove(&self.attached(id, &attachment.node)).await,
+        }
     }
 
     pub async fn store(&self, id: &VolumeId, record: &Record) -> Result<(), Error> {
@@ -96,7 +129,9 @@ impl Pool {
     pub async fn marks_of(&self, id: &VolumeId, node: &str) -> Result<Vec<PathBuf>, Error> {
         let mut marks = vec![self.fresh(id), self.formatting(id), self.staged(id, node), self.frozen(id, node)];
         for name in self.names(&self.root.join("nodes")).await? {
-            if let Some(other) = name.strip_suffix(".json").filter(|other| *other != node) {
+            let Some(other) = name.strip_suffix(".json") else { continue };
+            marks.push(self.attached(id, other));
+            if other != node {
                 marks.extend([self.staged(id, other), self.frozen(id, other)]);
             }
         }
@@ -166,8 +201,8 @@ mod tests {
 
     #[test]
     fn a_newer_record_is_refused_with_a_sentence_and_an_older_one_is_migrated() {
-        let newer = read(br#"{ "version": 3, "shape": "unheard of" }"#).unwrap_err().to_string();
-        assert!(newer.contains("version 3, this driver knows 2; use a newer driver"), "{newer}");
+        let newer = read(br#"{ "version": 4, "shape": "unheard of" }"#).unwrap_err().to_string();
+        assert!(newer.contains("version 4, this driver knows 3; use a newer driver"), "{newer}");
         let enormous = read(format!(r#"{{ "version": {} }}"#, u64::MAX).as_bytes());
         assert!(matches!(enormous, Err(Error::UnderstandRecord { version: u64::MAX, .. })));
         let older = read(br#"{ "version": 1, "name": "v", "capacityBytes": 8388608, "fsType": "ext4" }"#).unwrap();

@@ -12,6 +12,7 @@ use stowage_mount::FileInfo;
 
 use super::{Error, Pool};
 use crate::handle::Handle;
+use crate::volume::Record;
 
 /// What can still be promised, in bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -46,6 +47,13 @@ impl Pool {
         let space = usage.available_bytes.saturating_add(occupied);
         let thin = ((space as f64 * self.overcommit) as u64).saturating_sub(promised);
         Ok(Free { thin, thick: thin.min(usage.available_bytes) })
+    }
+
+    /// How large a volume with an image is: as large as its image, where a call that let it grow was cut short before the
+    /// record followed. Its file system may have grown into that since.
+    pub async fn bytes_of(&self, id: &Handle, record: &Record) -> Result<u64, Error> {
+        let image = self.stat(&self.image(id)).await?;
+        Ok(image.map_or(0, |image| image.size).max(record.capacity_bytes))
     }
 
     async fn stat(&self, path: &Path) -> Result<Option<FileInfo>, Error> {

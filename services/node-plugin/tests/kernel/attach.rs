@@ -117,6 +117,35 @@ fn a_node_gets_no_more_volumes_than_it_may_have() {
 }
 
 #[test]
+fn of_two_volumes_attached_at_once_only_one_gets_the_last_place() {
+    test(async |world| {
+        let client = world.introduced(Options { max_volumes: 1, ..world.options("a") }).await;
+        let one = client.create(request("one")).await.unwrap().volume_id;
+        let two = client.create(request("two")).await.unwrap().volume_id;
+        for _ in 0..20 {
+            let (first, second) = tokio::join!(client.attach(&one, "a"), client.attach(&two, "a"));
+            assert!(first.is_ok() != second.is_ok(), "{first:?} {second:?}");
+            let refusal = first.err().or_else(|| second.err()).unwrap();
+            assert_eq!(refusal.code(), Code::ResourceExhausted, "{refusal}");
+            for volume in [&one, &two] {
+                client.detach(volume, "a").await.unwrap();
+            }
+        }
+    });
+}
+
+#[test]
+fn a_damaged_record_keeps_no_other_volume_from_its_node() {
+    test(async |world| {
+        let client = world.introduced(Options { max_volumes: 2, ..world.options("a") }).await;
+        client.create(request("damaged")).await.unwrap();
+        fs::write(world.only_image().with_extension("json"), "{").unwrap();
+        let volume = client.create(request("good")).await.unwrap().volume_id;
+        client.attach(&volume, "a").await.unwrap();
+    });
+}
+
+#[test]
 fn a_node_with_an_old_token_can_neither_stage_nor_publish() {
     test(async |world| {
         let (a, b) = (world.node("a").await, world.node("b").await);
@@ -153,6 +182,33 @@ fn a_node_that_gets_the_volume_back_starts_from_a_fresh_device() {
         a.publish(&volume, &new, "pod").await.unwrap();
         a.unpublish(&volume, "pod").await.unwrap();
         a.remove(&volume).await;
+    });
+}
+
+#[test]
+fn an_attachment_that_an_older_driver_made_holds_until_it_is_taken_away() {
+    test(async |world| {
+        let (a, b) = (world.node("a").await, world.node("b").await);
+        let volume = a.create(request("v")).await.unwrap().volume_id;
+        let context = a.attach(&volume, "a").await.unwrap();
+        // As it was before there were marks.
+        let record = world.only_image().with_extension("json");
+        let text = fs::read_to_string(&record).unwrap();
+        assert!(text.contains("\"version\": 3"), "{text}");
+        fs::write(&record, text.replace("\"version\": 3", "\"version\": 2")).unwrap();
+        fs::remove_file(world.only_image().with_extension("attached.a.json")).unwrap();
+
+        assert_eq!(refused(b.attach(&volume, "b").await, &["attached to node a"]), Code::FailedPrecondition);
+        assert_eq!(a.attach(&volume, "a").await.unwrap(), context);
+        a.stage(&volume, &context).await.unwrap();
+        a.unstage(&volume).await.unwrap();
+        a.expand(&volume, 2 * crate::world::SIZE).await.unwrap();
+        assert_eq!(refused(b.delete(&volume).await, &["attached to node a"]), Code::FailedPrecondition);
+        a.detach(&volume, "a").await.unwrap();
+        b.attach(&volume, "b").await.unwrap();
+        b.detach(&volume, "b").await.unwrap();
+        b.delete(&volume).await.unwrap();
+        assert_eq!(world.files(), Vec::<String>::new());
     });
 }
 

@@ -42,6 +42,23 @@ fn available(path: &Path) -> u64 {
 }
 
 #[test]
+fn read_ahead_stays_as_it_is_where_the_kernel_cannot_be_told() {
+    use nix::mount::{MsFlags, mount};
+    test(async |world| {
+        let client = world.node("a").await;
+        let (volume, context) = client.staged("v", "a").await;
+        // As in a container that is not privileged; nobody else sees this.
+        mount(Some("/sys"), "/sys", None::<&str>, MsFlags::MS_BIND, None::<&str>).unwrap();
+        let read_only = MsFlags::MS_BIND | MsFlags::MS_REMOUNT | MsFlags::MS_RDONLY;
+        mount(None::<&str>, "/sys", None::<&str>, read_only, None::<&str>).unwrap();
+        client.modify(&volume, &[("readAheadKb", "64")]).await.unwrap();
+        client.unstage(&volume).await.unwrap();
+        client.stage(&volume, &context).await.unwrap();
+        client.remove(&volume).await;
+    });
+}
+
+#[test]
 fn mutable_parameters_change_the_device_and_the_file_system_at_once_and_again_when_staged() {
     test(async |world| {
         let client = world.node("a").await;

@@ -249,8 +249,8 @@ fn a_record_of_a_newer_driver_or_a_damaged_one_is_refused_and_kept() {
         let volume = client.create(request("v")).await.unwrap().volume_id;
         let record = world.only_image().with_extension("json");
         let whole = fs::read_to_string(&record).unwrap();
-        fs::write(&record, whole.replace("\"version\": 2", "\"version\": 3")).unwrap();
-        assert_eq!(refused(client.delete(&volume).await, &["version 3", "newer driver"]), Code::FailedPrecondition);
+        fs::write(&record, whole.replace("\"version\": 3", "\"version\": 4")).unwrap();
+        assert_eq!(refused(client.delete(&volume).await, &["version 4", "newer driver"]), Code::FailedPrecondition);
         fs::write(&record, "{}").unwrap();
         assert_eq!(refused(client.create(request("v")).await, &["damaged"]), Code::DataLoss);
         let list = client.controller().list_volumes(ListVolumesRequest::default()).await.unwrap().into_inner();

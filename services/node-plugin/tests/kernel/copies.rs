@@ -2,6 +2,8 @@ use std::fs;
 use std::os::unix::fs::MetadataExt;
 use std::sync::Arc;
 
+use node_plugin::Driver;
+use stowage_csi::Channel;
 use stowage_csi::v1::*;
 use stowage_mount::{Counting, Images, LinuxMounter, Stop};
 use tonic::Code;
@@ -158,6 +160,40 @@ fn the_file_system_of_a_copy_grows_with_a_larger_volume() {
 }
 
 #[test]
+fn a_copy_of_a_volume_whose_growth_was_cut_short_holds_all_that_its_file_system_has_become() {
+    test_on("xfs", 2 * DISK, async |world| {
+        let client = world.node("a").await;
+        let source = volume(&client, "source", "xfs").await;
+        let counted = Arc::new(Counting::new(Arc::new(LinuxMounter)));
+        let probe = volume(&client, "probe", "xfs").await;
+        world.node_on("a", counted.clone()).expand(&probe, 310 * MIB).await.unwrap();
+        let growing = counted.changes().iter().position(|change| change.starts_with("grow_image")).unwrap() as u64 + 1;
+        client.delete(&probe).await.unwrap();
+        let dying = Arc::new(Counting::stopping(Arc::new(LinuxMounter), Stop::After(growing)));
+        let killed = world.node_on("a", dying).expand(&source, 500 * MIB).await;
+        assert_eq!(killed.unwrap_err().code(), Code::Unavailable);
+
+        // The caller gives up growing; staging lets the file system take all of its device.
+        let path = client.stage_beside(&source, "a").await;
+        fs::write(path.join("file"), "data").unwrap();
+        let usage = nix::sys::statvfs::statvfs(&path).unwrap();
+        assert!((usage.blocks() * usage.fragment_size()) as i64 > 400 * MIB, "it did not grow");
+        let snapshot = client.snapshot(&source, "snap").await.unwrap();
+        assert_eq!(snapshot.size_bytes, 500 * MIB);
+        for (name, origin) in [("restored", of_snapshot(&snapshot.snapshot_id)), ("clone", of_volume(&source))] {
+            let parameters = request_with("", &on("xfs").1).parameters;
+            let copy = client.create(CreateVolumeRequest { parameters, ..request_from(name, origin) }).await.unwrap();
+            assert_eq!(copy.capacity_bytes, 500 * MIB);
+            let path = client.stage_beside(&copy.volume_id, "a").await;
+            assert_eq!(fs::read_to_string(path.join("file")).unwrap(), "data", "{name}");
+            client.unstage_beside(&copy.volume_id).await;
+        }
+        assert_eq!(client.expand(&source, 400 * MIB).await.unwrap().capacity_bytes, 500 * MIB);
+        client.unstage_beside(&source).await;
+    });
+}
+
+#[test]
 fn a_bad_request_for_a_snapshot_or_a_copy_is_refused_by_field() {
     test(async |world| {
         let client = world.node("a").await;
@@ -258,6 +294,125 @@ fn a_volume_that_a_killed_driver_left_frozen_is_thawed_at_the_next_start() {
         let snapshot = client.snapshot(&volume, "snap").await.unwrap();
         client.delete_snapshot(&snapshot.snapshot_id).await.unwrap();
         client.remove(&volume).await;
+    });
+}
+
+#[test]
+fn what_was_left_frozen_in_a_pool_that_comes_late_is_thawed_before_the_first_change() {
+    test_on("xfs", DISK, async |world| {
+        let client = world.node("a").await;
+        let (one, two) = (volume(&client, "one", "ext4").await, volume(&client, "two", "ext4").await);
+        let paths = [client.stage_beside(&one, "a").await, client.stage_beside(&two, "a").await];
+        // As a driver that was killed leaves them.
+        for (volume, path) in [&one, &two].into_iter().zip(&paths) {
+            let mark = world.pool().join("volumes").join(volume.split('.').nth(1).unwrap()).with_extension("frozen.a");
+            let record = serde_json::json!({ "version": 3, "path": path });
+            fs::write(&mark, record.to_string()).unwrap();
+            LinuxMounter.freeze(path).await.unwrap();
+        }
+        // One that cannot be thawed comes first and keeps no other from it.
+        let obstacle = world.pool().join("volumes").join("0".repeat(32)).with_extension("frozen.a");
+        fs::create_dir(&obstacle).unwrap();
+        let (here, away) = (world.pool().join("volumes"), world.pool().join("away"));
+        fs::rename(&here, &away).unwrap();
+        fs::write(&here, "in the way of the pool").unwrap();
+        let late = Driver::new(&world.options("a"), Arc::new(LinuxMounter));
+        late.recover().await;
+        fs::remove_file(&here).unwrap();
+        fs::rename(&away, &here).unwrap();
+        assert!(LinuxMounter.freeze(&paths[0]).await.unwrap_err().is_busy(), "it is not frozen");
+
+        let late = Client { channel: Channel::in_process(late.routes()), kubelet: client.kubelet.clone() };
+        late.info().await.unwrap();
+        for path in &paths {
+            // This would hang on a frozen file system.
+            fs::write(path.join("file"), "thawed").unwrap();
+        }
+        fs::remove_dir(&obstacle).unwrap();
+        assert!(world.files().iter().all(|name| !name.contains("frozen")), "{:?}", world.files());
+        for volume in [&one, &two] {
+            late.unstage_beside(volume).await;
+        }
+    });
+}
+
+#[test]
+fn a_snapshot_is_not_deleted_while_a_volume_is_made_from_it() {
+    test(async |world| {
+        let client = world.node("a").await;
+        let capacity_range = Some(CapacityRange { required_bytes: 300 * MIB, limit_bytes: 0 });
+        let source = client.create(CreateVolumeRequest { capacity_range, ..request("source") }).await.unwrap();
+        fs::write(world.only_image(), vec![7; 300 << 20]).unwrap();
+        let snapshot = client.snapshot(&source.volume_id, "snap").await.unwrap().snapshot_id;
+        let restoring = client.create(request_from("restored", of_snapshot(&snapshot)));
+        let deleting = async {
+            // Without shared blocks it takes a while, during which the image waits under another name.
+            copying(&world, "volumes").await;
+            client.delete_snapshot(&snapshot).await
+        };
+        let (restored, deleted) = tokio::join!(restoring, deleting);
+        assert_eq!(refused(deleted, &["is being made from snapshot"]), Code::FailedPrecondition);
+        restored.unwrap();
+        client.delete_snapshot(&snapshot).await.unwrap();
+    });
+}
+
+/// Waits for an image that is being filled somewhere in the pool.
+async fn copying(world: &World, folder: &str) {
+    let is_waiting =
+        |entry: std::io::Result<fs::DirEntry>| entry.unwrap().file_name().to_string_lossy().ends_with(".img.new");
+    while !fs::read_dir(world.pool().join(folder)).unwrap().any(is_waiting) {
+        tokio::task::yield_now().await;
+    }
+}
+
+#[test]
+fn every_call_for_a_volume_that_another_call_is_about_is_aborted() {
+    test(async |world| {
+        let client = world.node("a").await;
+        let capacity_range = Some(CapacityRange { required_bytes: 500 * MIB, limit_bytes: 0 });
+        let volume = CreateVolumeRequest { capacity_range, ..request("v") };
+        let id = client.create(volume.clone()).await.unwrap().volume_id;
+        let context = client.attach(&id, "a").await.unwrap();
+        fs::write(world.only_image(), vec![7; 500 << 20]).unwrap();
+        client.detach(&id, "a").await.unwrap();
+        let snapshot = client.snapshot(&id, "snap").await.unwrap().snapshot_id;
+        client.delete_snapshot(&snapshot).await.unwrap();
+
+        // Without shared blocks this takes a while.
+        let cutting = client.snapshot(&id, "snap");
+        let others = async {
+            copying(&world, "snapshots").await;
+            let node = async |path: &str| {
+                let request =
+                    NodeExpandVolumeRequest { volume_id: id.clone(), volume_path: path.into(), ..Default::default() };
+                client.node().node_expand_volume(request).await.map(drop)
+            };
+            [
+                ("CreateVolume", client.create(volume.clone()).await.map(drop)),
+                ("DeleteVolume", client.delete(&id).await),
+                ("ControllerPublishVolume", client.attach(&id, "a").await.map(drop)),
+                ("ControllerUnpublishVolume", client.detach(&id, "a").await),
+                ("ControllerExpandVolume", client.expand(&id, 600 * MIB).await.map(drop)),
+                ("ControllerModifyVolume", client.modify(&id, &[("readAheadKb", "64")]).await),
+                ("CreateSnapshot", client.snapshot(&id, "snap").await.map(drop)),
+                ("CreateSnapshot of another name", client.snapshot(&id, "other").await.map(drop)),
+                ("DeleteSnapshot", client.delete_snapshot(&snapshot).await),
+                ("CreateVolume from it", client.create(request_from("copy", of_volume(&id))).await.map(drop)),
+                ("NodeStageVolume", client.stage(&id, &context).await),
+                ("NodePublishVolume", client.publish(&id, &context, "pod").await),
+                ("NodeUnpublishVolume", client.unpublish(&id, "pod").await),
+                ("NodeUnstageVolume", client.unstage(&id).await),
+                ("NodeExpandVolume", node(&crate::world::text(&client.staging())).await),
+            ]
+        };
+        let (cut, answers) = tokio::join!(cutting, others);
+        for (call, answer) in answers {
+            assert_eq!(refused(answer, &["in progress"]), Code::Aborted, "{call}");
+        }
+        assert!(cut.unwrap().ready_to_use);
+        client.delete_snapshot(&snapshot).await.unwrap();
+        client.delete(&id).await.unwrap();
     });
 }
 

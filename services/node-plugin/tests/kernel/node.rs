@@ -1,13 +1,15 @@
 use std::collections::BTreeMap;
 use std::fs;
+use std::io::Read;
 use std::os::unix::fs::symlink;
+use std::process::{Child, Command, Stdio};
 
 use stowage_csi::v1::volume_capability::access_mode::Mode as AccessMode;
 use stowage_csi::v1::volume_capability::{AccessType, MountVolume};
 use stowage_csi::v1::*;
 use tonic::Code;
 
-use crate::world::{Client, SIZE, capability, refused, request, test, text};
+use crate::world::{Client, SIZE, capability, refused, request, request_with, test, text};
 
 #[test]
 fn a_volume_lives_from_creation_to_a_pod_and_back_and_keeps_its_data() {
@@ -206,6 +208,61 @@ fn staging_differently_is_a_conflict() {
 }
 
 #[test]
+fn what_a_volume_cannot_do_is_refused_when_it_is_staged_and_when_it_is_published() {
+    test(async |world| {
+        let client = world.node("a").await;
+        let (volume, context) = client.staged("v", "a").await;
+        let mounted = |fs_type: &str, flags: &[&str]| {
+            let mount_flags = flags.iter().map(|flag| flag.to_string()).collect();
+            let mount = MountVolume { fs_type: fs_type.into(), mount_flags, ..Default::default() };
+            VolumeCapability { access_type: Some(AccessType::Mount(mount)), ..capability(AccessMode::SingleNodeWriter) }
+        };
+        for (asked_for, word) in [
+            (capability(AccessMode::MultiNodeMultiWriter), "one node at a time"),
+            (crate::world::block(), "a file system"),
+            (mounted("xfs", &[]), "xfs"),
+            (mounted("ntfs", &[]), "ntfs"),
+        ] {
+            let volume_capability = Some(asked_for);
+            let stage = client.stage_request(&volume, &context);
+            let stage = NodeStageVolumeRequest { volume_capability: volume_capability.clone(), ..stage };
+            let answer = client.node().node_stage_volume(stage).await;
+            assert_eq!(refused(answer, &[word]), Code::FailedPrecondition);
+            let publish = client.publish_request(&volume, &context, "pod");
+            let publish = NodePublishVolumeRequest { volume_capability, ..publish };
+            let answer = client.node().node_publish_volume(publish).await;
+            assert_eq!(refused(answer, &[word]), Code::FailedPrecondition);
+        }
+        let publish = NodePublishVolumeRequest {
+            volume_capability: Some(mounted("ext4", &["noatime,data=journal"])),
+            ..client.publish_request(&volume, &context, "pod")
+        };
+        let answer = client.node().node_publish_volume(publish).await;
+        assert_eq!(refused(answer, &["without mount flag \"noatime\""]), Code::FailedPrecondition);
+        assert!(!client.target("pod").try_exists().unwrap());
+        client.remove(&volume).await;
+    });
+}
+
+#[test]
+fn mkfs_options_shape_the_file_system_and_belong_to_the_volume() {
+    test(async |world| {
+        let client = world.node("a").await;
+        let few = request_with("few", &[("mkfsOptions", "-N 512")]);
+        let volume = client.create(few.clone()).await.unwrap().volume_id;
+        for options in ["-N 1024", ""] {
+            let other = client.create(request_with("few", &[("mkfsOptions", options)])).await;
+            assert_eq!(refused(other, &["mkfsOptions", "-N 512"]), Code::AlreadyExists);
+        }
+        assert_eq!(client.create(few).await.unwrap().volume_id, volume);
+        let path = client.stage_beside(&volume, "a").await;
+        assert_eq!(nix::sys::statvfs::statvfs(&path).unwrap().files(), 512);
+        client.unstage_beside(&volume).await;
+        client.delete(&volume).await.unwrap();
+    });
+}
+
+#[test]
 fn foreign_data_is_never_formatted() {
     test(async |world| {
         let client = world.node("a").await;
@@ -263,6 +320,57 @@ fn a_volume_is_unstaged_even_when_its_pool_is_gone() {
         client.unstage(&volume).await.unwrap();
         fs::rename(away, world.pool()).unwrap();
         client.remove(&volume).await;
+    });
+}
+
+/// Another mount namespace that has copies of all mounts of this moment, as a container that was started now.
+struct Container(Child);
+
+impl Container {
+    fn start() -> Self {
+        let mut command = Command::new("unshare");
+        command.args(["--mount", "--propagation", "private", "sh", "-c", "echo ready; read line"]);
+        let mut process = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
+        let mut said = [0; 6];
+        process.stdout.as_mut().unwrap().read_exact(&mut said).unwrap();
+        assert_eq!(&said, b"ready\n");
+        Container(process)
+    }
+}
+
+impl Drop for Container {
+    fn drop(&mut self) {
+        drop(self.0.stdin.take());
+        let _ = self.0.wait();
+    }
+}
+
+#[test]
+fn a_volume_that_another_mount_namespace_still_has_mounted_is_not_said_to_be_unstaged() {
+    test(async |world| {
+        let client = world.node("a").await;
+        let (volume, context) = client.staged("v", "a").await;
+        fs::write(client.staging().join("data"), "kept").unwrap();
+        let container = Container::start();
+        for client in [&client, &world.node("a").await] {
+            assert_eq!(refused(client.unstage(&volume).await, &["somewhere else", "/dev/loop"]), Code::Unavailable);
+            assert!(world.files().iter().any(|name| name.contains(".staged.a")), "{:?}", world.files());
+        }
+        // Nobody else gets the image either: two file systems on it would destroy each other.
+        assert_eq!(refused(client.stage(&volume, &context).await, &["somewhere else"]), Code::Unavailable);
+        client.detach(&volume, "a").await.unwrap();
+        assert_eq!(refused(client.delete(&volume).await, &["in use"]), Code::FailedPrecondition);
+        let other = world.node("b").await;
+        let moved = client.attach(&volume, "b").await.unwrap();
+        assert_eq!(refused(other.stage(&volume, &moved).await, &["another node made"]), Code::FailedPrecondition);
+
+        drop(container);
+        client.unstage(&volume).await.unwrap();
+        assert_eq!(world.loops(), Vec::<std::path::PathBuf>::new());
+        other.stage(&volume, &moved).await.unwrap();
+        assert_eq!(fs::read_to_string(other.staging().join("data")).unwrap(), "kept");
+        other.remove(&volume).await;
+        assert_eq!(world.files(), Vec::<String>::new());
     });
 }
 

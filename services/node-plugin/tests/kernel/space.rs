@@ -3,11 +3,15 @@ use std::io::Write;
 use std::os::unix::fs::MetadataExt;
 
 use nix::mount::{MsFlags, mount, umount};
+use stowage_csi::v1::volume_capability::access_mode::Mode as AccessMode;
 use stowage_csi::v1::*;
 use stowage_mount::LinuxMounter;
 use tonic::Code;
 
-use crate::world::{MIB, SIZE, World, refused, request, request_with, test, test_on};
+use crate::world::{
+    MIB, SIZE, World, capability, map, of_snapshot, of_volume, refused, request, request_from, request_with, run, test,
+    test_on, test_on_made,
+};
 
 fn mount_tmpfs(world: &World, options: &str) {
     mount(Some("none"), &world.pool(), Some("tmpfs"), MsFlags::empty(), Some(options)).unwrap();
@@ -71,6 +75,89 @@ fn a_volume_is_deleted_with_no_free_block_and_no_free_inode() {
     });
 }
 
+/// Leaves the pool without a block, and without an inode where those are counted or need blocks.
+fn fill_up(pool: &std::path::Path) {
+    assert_eq!(fill(&pool.join("filler")).raw_os_error(), Some(nix::libc::ENOSPC));
+    let full = |error: std::io::Error| assert_eq!(error.raw_os_error(), Some(nix::libc::ENOSPC), "{error}");
+    // What is left between the large pieces, and what only small files can still take.
+    let mut last = fs::File::create(pool.join("last"))
+        .or_else(|_| fs::File::options().append(true).open(pool.join("filler")))
+        .unwrap();
+    full((0..).find_map(|_| last.write_all(&[7; 512]).and_then(|()| last.sync_data()).err()).unwrap());
+    full(
+        (0..)
+            .find_map(|n| {
+                fs::File::create(pool.join(format!("inode{n}")))
+                    .and_then(|mut file| {
+                        file.write_all(&[7; 64])?;
+                        file.sync_all()
+                    })
+                    .err()
+            })
+            .unwrap(),
+    );
+}
+
+async fn a_full_pool_lets_go(world: World) {
+    let client = world.node("a").await;
+    world.node("b").await;
+    let volume = client.create(request("v")).await.unwrap().volume_id;
+    let directory = client.create(request_with("dir", &[("backend", "directory")])).await.unwrap().volume_id;
+    let snapshot = client.snapshot(&volume, "s").await.unwrap().snapshot_id;
+    let context = client.attach(&volume, "a").await.unwrap();
+    client.stage(&volume, &context).await.unwrap();
+    client.publish(&volume, &context, "pod").await.unwrap();
+    for node in ["a", "b"] {
+        let request = ControllerPublishVolumeRequest {
+            volume_id: directory.clone(),
+            node_id: node.into(),
+            volume_capability: Some(capability(AccessMode::MultiNodeMultiWriter)),
+            ..Default::default()
+        };
+        client.controller().controller_publish_volume(request).await.unwrap();
+    }
+    fill_up(&world.pool());
+    assert_eq!(client.create(request("w")).await.unwrap_err().code(), Code::ResourceExhausted);
+
+    client.unpublish(&volume, "pod").await.unwrap();
+    client.unstage(&volume).await.unwrap();
+    client.detach(&volume, "a").await.unwrap();
+    for node in ["b", "a"] {
+        client.detach(&directory, node).await.unwrap();
+    }
+    client.delete(&directory).await.unwrap();
+    client.delete(&volume).await.unwrap();
+    client.delete_snapshot(&snapshot).await.unwrap();
+    assert_eq!(world.files(), Vec::<String>::new());
+    drop(client);
+    fs::remove_file(world.pool().join("filler")).unwrap();
+    world.node("a").await.create(request("again")).await.unwrap();
+}
+
+#[test]
+fn a_volume_in_use_is_taken_all_the_way_back_on_a_full_ext4_without_inodes() {
+    test_on_made("ext4", &["-N", "96"], 128 * MIB, async |world| a_full_pool_lets_go(world).await);
+}
+
+#[test]
+fn a_volume_in_use_is_taken_all_the_way_back_on_a_full_xfs() {
+    test_on("xfs", 320 * MIB, async |world| a_full_pool_lets_go(world).await);
+}
+
+#[test]
+fn a_volume_in_use_is_taken_all_the_way_back_on_a_full_btrfs() {
+    test_on("btrfs", 256 * MIB, async |world| a_full_pool_lets_go(world).await);
+}
+
+#[test]
+fn a_volume_in_use_is_taken_all_the_way_back_on_a_full_tmpfs() {
+    test(async |world| {
+        mount_tmpfs(&world, "size=80m,nr_inodes=64");
+        a_full_pool_lets_go(World { root: world.root.clone() }).await;
+        umount(&world.pool()).unwrap();
+    });
+}
+
 #[test]
 fn thin_volumes_are_promised_up_to_the_overcommit_and_no_further() {
     test(async |world| {
@@ -111,6 +198,68 @@ fn a_thick_volume_has_its_space_from_the_start_and_cannot_be_promised_what_is_no
         client.expand(&volume.volume_id, SIZE + MIB).await.unwrap();
         let image = world.pool().join("volumes").join(format!("{}.img", volume.volume_id.split('.').nth(1).unwrap()));
         assert!(fs::metadata(image).unwrap().blocks() as i64 * 512 >= SIZE + MIB);
+    });
+}
+
+#[test]
+fn a_thick_volume_keeps_its_space_whatever_is_done_with_it() {
+    test_on("ext4", 1400 * MIB, async |world| {
+        let client = world.node("a").await;
+        for (kind, bytes) in [("ext4", 64 * MIB), ("xfs", 300 * MIB), ("btrfs", 128 * MIB)] {
+            let capacity_range = Some(CapacityRange { required_bytes: bytes, limit_bytes: 0 });
+            let request = request_with(kind, &[("thin", "false"), ("fsType", kind)]);
+            let volume = client.create(CreateVolumeRequest { capacity_range, ..request }).await.unwrap().volume_id;
+            let image = world.only_image();
+            let held = || fs::metadata(&image).unwrap().blocks() as i64 * 512;
+            for round in 0..2 {
+                let path = client.stage_beside(&volume, "a").await;
+                let file = path.join("file");
+                fs::write(&file, vec![7; 20 << 20]).unwrap();
+                fs::File::open(&file).unwrap().sync_all().unwrap();
+                fs::remove_file(&file).unwrap();
+                let _ = std::process::Command::new("fstrim").arg(&path).output().unwrap();
+                run(std::process::Command::new("sync").arg("-f").arg(&path));
+                client.unstage_beside(&volume).await;
+                fs::File::open(&image).unwrap().sync_all().unwrap();
+                assert!(held() >= bytes, "{kind}, round {round}: {} of {bytes} bytes", held());
+                // As a kernel that lets discards or zeroing through to the image; nothing is in these blocks.
+                let unused = (bytes - 8 * MIB).to_string();
+                run(std::process::Command::new("fallocate").args(["-p", "-o", &unused, "-l", "4194304"]).arg(&image));
+                assert!(held() < bytes);
+            }
+            client.delete(&volume).await.unwrap();
+        }
+    });
+}
+
+#[test]
+fn a_thick_copy_has_blocks_of_its_own() {
+    test_on("xfs", 400 * MIB, async |world| {
+        let client = world.node("a").await;
+        let source = client.create(request("source")).await.unwrap().volume_id;
+        let path = client.stage_beside(&source, "a").await;
+        fs::write(path.join("file"), vec![7; 8 << 20]).unwrap();
+        let snapshot = client.snapshot(&source, "snap").await.unwrap().snapshot_id;
+        let thick = |name: &str, origin, more: &[(&str, &str)]| CreateVolumeRequest {
+            parameters: map(&[&[("thin", "false")], more].concat()),
+            ..request_from(name, origin)
+        };
+        let busy = client.create(thick("clone", of_volume(&source), &[])).await;
+        assert_eq!(refused(busy, &["take a snapshot", "freezeForCopy=true"]), Code::FailedPrecondition);
+        let clone = client.create(thick("clone", of_volume(&source), &[("freezeForCopy", "true")])).await.unwrap();
+        let restored = client.create(thick("restored", of_snapshot(&snapshot), &[])).await.unwrap();
+        let image =
+            |volume: &str| world.pool().join("volumes").join(volume.split('.').nth(1).unwrap()).with_extension("img");
+        for copy in [&clone.volume_id, &restored.volume_id] {
+            assert!(fs::metadata(image(copy)).unwrap().blocks() as i64 * 512 >= SIZE);
+            let map = std::process::Command::new("filefrag").arg("-v").arg(image(copy)).output().unwrap();
+            let map = String::from_utf8(map.stdout).unwrap();
+            assert!(map.contains(" found") && !map.contains("shared"), "{map}");
+            let copied = client.stage_beside(copy, "a").await;
+            assert_eq!(fs::read(copied.join("file")).unwrap(), vec![7; 8 << 20]);
+            client.unstage_beside(copy).await;
+        }
+        client.unstage_beside(&source).await;
     });
 }
 

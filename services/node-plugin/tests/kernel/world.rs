@@ -50,10 +50,20 @@ pub fn test<F: Future<Output = ()>>(body: impl FnOnce(World) -> F + Send + 'stat
 
 /// Runs a test whose pool is a file system of its own, of this kind and size.
 pub fn test_on<F: Future<Output = ()>>(kind: &'static str, bytes: i64, body: impl FnOnce(World) -> F + Send + 'static) {
+    test_on_made(kind, &[], bytes, body);
+}
+
+/// The same with further words for its mkfs.
+pub fn test_on_made<F: Future<Output = ()>>(
+    kind: &'static str,
+    words: &'static [&'static str],
+    bytes: i64,
+    body: impl FnOnce(World) -> F + Send + 'static,
+) {
     test(move |world| async move {
         let (image, pool) = (world.root.join("disk"), world.pool());
         fs::File::create_new(&image).unwrap().set_len(bytes as u64).unwrap();
-        run(Command::new(format!("mkfs.{kind}")).arg("-q").arg(&image));
+        run(Command::new(format!("mkfs.{kind}")).arg("-q").args(words).arg(&image));
         // The loop device goes with the mount.
         run(Command::new("mount").args(["-o", "loop"]).arg(&image).arg(&pool));
         body(World { root: world.root }).await;

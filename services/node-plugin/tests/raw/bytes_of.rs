@@ -10,7 +10,7 @@ use stowage_csi::v1::*;
 use crate::world::{Client, MIB, capability, of_snapshot, of_volume, request, request_from, text};
 use stowage_csi::v1::volume_capability::access_mode::Mode as AccessMode;
 
-pub const METHODS: [&str; 31] = [
+pub const METHODS: [&str; 32] = [
     "/csi.v1.Identity/GetPluginInfo",
     "/csi.v1.Identity/GetPluginCapabilities",
     "/csi.v1.Identity/Probe",
@@ -42,6 +42,7 @@ pub const METHODS: [&str; 31] = [
     "/csi.v1.Node/NodeGetVolumeStats",
     "/csi.v1.Node/NodeExpandVolume",
     "/csi.v1.Node/NodeGetInfo",
+    "/csi.v1.Node/NodeGetCapabilities",
 ];
 
 fn number_of(method: &str) -> usize {
@@ -53,8 +54,11 @@ pub fn good_requests(
     client: &Client,
     volume: &str,
     snapshot: &str,
+    group: &VolumeGroupSnapshot,
     context: &BTreeMap<String, String>,
 ) -> Vec<(usize, Vec<u8>)> {
+    let group_snapshot_id = group.group_snapshot_id.clone();
+    let snapshot_ids: Vec<_> = group.snapshots.iter().map(|snapshot| snapshot.snapshot_id.clone()).collect();
     let (volume_id, snapshot_id) = (volume.to_owned(), snapshot.to_owned());
     let range = |bytes| Some(CapacityRange { required_bytes: bytes, limit_bytes: 0 });
     let mut inline = client.publish_request(&format!("csi-{}", "b".repeat(64)), context, "inline");
@@ -134,6 +138,28 @@ pub fn good_requests(
             CreateVolumeGroupSnapshotRequest {
                 name: "g".into(),
                 source_volume_ids: vec![volume_id.clone()],
+                ..Default::default()
+            }
+            .encode_to_vec(),
+        ),
+        (
+            "GetVolumeGroupSnapshot",
+            GetVolumeGroupSnapshotRequest {
+                group_snapshot_id: group_snapshot_id.clone(),
+                snapshot_ids: snapshot_ids.clone(),
+                ..Default::default()
+            }
+            .encode_to_vec(),
+        ),
+        (
+            "DeleteVolumeGroupSnapshot",
+            DeleteVolumeGroupSnapshotRequest { group_snapshot_id, snapshot_ids, ..Default::default() }.encode_to_vec(),
+        ),
+        (
+            "GetCapacity",
+            GetCapacityRequest {
+                volume_capabilities: vec![capability(AccessMode::SingleNodeWriter)],
+                parameters: [("thin".to_owned(), "false".to_owned())].into(),
                 ..Default::default()
             }
             .encode_to_vec(),

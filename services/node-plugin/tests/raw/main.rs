@@ -14,10 +14,11 @@ use std::sync::Arc;
 
 use bytes::{Buf, BufMut};
 use nix::mount::{MntFlags, umount2};
-use node_plugin::{Kind, Options};
+use node_plugin::{Driver, Kind, Options};
 use proptest::strategy::{Strategy, ValueTree};
 use proptest::test_runner::TestRunner;
 use stowage_csi::Channel;
+use stowage_csi::v1::{CreateVolumeGroupSnapshotRequest, VolumeGroupSnapshot};
 use stowage_mount::{Counting, LinuxMounter, MountTable};
 use tonic::client::Grpc;
 use tonic::codec::{Codec, DecodeBuf, Decoder, EncodeBuf, Encoder};
@@ -119,8 +120,9 @@ async fn storm(world: &World, kind: Kind) {
     std::os::unix::fs::symlink(world.root.join("outside"), client.kubelet.join("link")).unwrap();
     let volume = client.create(request("v")).await.unwrap().volume_id;
     let snapshot = client.snapshot(&volume, "s").await.unwrap().snapshot_id;
+    let group = cut_group(&client, &volume).await;
     let context = client.attach(&volume, "a").await.unwrap_or_default();
-    let good = bytes_of::good_requests(&client, &volume, &snapshot, &context);
+    let good = bytes_of::good_requests(&client, &volume, &snapshot, &group, &context);
 
     let mut runner = TestRunner::default();
     let any = bytes_of::any_call(good);
@@ -138,6 +140,16 @@ async fn storm(world: &World, kind: Kind) {
     assert_eq!(outside(world), before);
     println!("{kind:?}: {calls} calls, {answered} answered with success, {} changes", changes.len());
     assert!(answered > calls / 20 && changes.len() > 50, "these bytes test nothing");
+}
+
+async fn cut_group(client: &Client, volume: &str) -> VolumeGroupSnapshot {
+    let request = CreateVolumeGroupSnapshotRequest {
+        name: "g".into(),
+        source_volume_ids: vec![volume.to_owned()],
+        parameters: [("freezeForCopy".to_owned(), "true".to_owned())].into(),
+        ..Default::default()
+    };
+    client.groups().create_volume_group_snapshot(request).await.unwrap().into_inner().group_snapshot.unwrap()
 }
 
 /// What lucky bytes have mounted.
@@ -195,17 +207,19 @@ fn records_of_any_bytes_are_refused_by_name_and_other_volumes_do_not_suffer() {
         let snapshot = client.snapshot_with(&volume, "s", &[("freezeForCopy", "true")]).await.unwrap().snapshot_id;
         let bystander = client.create(request("bystander")).await.unwrap().volume_id;
         let theirs = world.pool().join("volumes").join(bystander.split_once('.').unwrap().1).with_extension("json");
-        let members = vec![volume.clone()];
-        let group = stowage_csi::v1::CreateVolumeGroupSnapshotRequest {
-            name: "g".into(),
-            source_volume_ids: members,
-            parameters: [("freezeForCopy".to_owned(), "true".to_owned())].into(),
-            ..Default::default()
-        };
-        client.groups().create_volume_group_snapshot(group).await.unwrap();
+        let group = cut_group(&client, &volume).await;
         // Only looking, so that each round finds the same.
-        let looks = ["Validate", "List", "GetSnapshot", "GetVolume", "GetMetadata", "GetVolumeStats", "NodeGetInfo"];
-        let good = bytes_of::good_requests(&client, &volume, &snapshot, &context);
+        let looks = [
+            "Validate",
+            "List",
+            "GetSnapshot",
+            "GetVolume",
+            "GetMetadata",
+            "GetVolumeStats",
+            "NodeGetInfo",
+            "GetCapacity",
+        ];
+        let good = bytes_of::good_requests(&client, &volume, &snapshot, &group, &context);
         let good: Vec<_> =
             good.iter().filter(|(method, _)| looks.iter().any(|look| METHODS[*method].contains(look))).collect();
         let targets: Vec<_> = records(&world).into_iter().filter(|path| *path != theirs).collect();
@@ -231,6 +245,15 @@ fn records_of_any_bytes_are_refused_by_name_and_other_volumes_do_not_suffer() {
             fs::write(path, whole).unwrap();
         }
         assert!(refusals > 100, "these bytes damage nothing: {refusals}");
+        // What a killed driver left frozen is told by a file as well, which the next one reads when it starts.
+        let mark = world.pool().join("volumes").join(volume.split('.').nth(1).unwrap()).with_extension("frozen.a");
+        let whole = format!(r#"{{"version":3,"path":{:?}}}"#, client.staging());
+        for _ in 0..60 {
+            let bytes = bytes_of::spoiled(whole.clone().into_bytes()).new_tree(&mut runner).unwrap().current();
+            fs::write(&mark, &bytes).unwrap();
+            Driver::new(&world.options("a"), host.clone()).recover().await;
+            assert!(!mark.try_exists().unwrap(), "{:?}", String::from_utf8_lossy(&bytes));
+        }
         let wrong: Vec<_> = host.changes().into_iter().filter(|change| !is_inside(change, &world)).collect();
         assert!(wrong.is_empty(), "{wrong:?}");
         client.unstage(&volume).await.unwrap();

@@ -5,6 +5,7 @@ use std::fs;
 use std::sync::Arc;
 
 use stowage_csi::v1::volume_capability::access_mode::Mode as AccessMode;
+use stowage_csi::v1::volume_capability::{AccessType, MountVolume};
 use stowage_csi::v1::*;
 use stowage_mount::{Counting, LinuxMounter, Stop};
 use tonic::Code;
@@ -66,6 +67,31 @@ fn a_bad_inline_volume_is_refused_by_attribute() {
         assert_eq!(refused(publish(&client, &request).await, &["other"]), Code::NotFound);
         assert_eq!(world.files(), Vec::<String>::new());
         assert!(!client.target("pod").try_exists().unwrap());
+    });
+}
+
+#[test]
+fn an_inline_volume_that_cannot_be_mounted_leaves_nothing() {
+    test(async |world| {
+        let client = world.local("a").await;
+        client.info().await.unwrap();
+        let taken = client.target("taken");
+        fs::create_dir_all(&taken).unwrap();
+        let nothing = nix::mount::MsFlags::empty();
+        nix::mount::mount(Some("none"), &taken, Some("tmpfs"), nothing, None::<&str>).unwrap();
+        let request = inline(&client, "taken", &[("size", "32Mi")]);
+        assert_eq!(refused(publish(&client, &request).await, &["mount point"]), Code::FailedPrecondition);
+        assert_eq!(world.files(), Vec::<String>::new());
+        nix::mount::umount(&taken).unwrap();
+
+        let mut request = inline(&client, "pod", &[("size", "32Mi")]);
+        let mount = MountVolume { mount_flags: vec!["no-such-flag".into()], ..Default::default() };
+        request.volume_capability.as_mut().unwrap().access_type = Some(AccessType::Mount(mount));
+        assert_eq!(refused(publish(&client, &request).await, &["cannot mount"]), Code::Internal);
+        assert_eq!(world.files(), Vec::<String>::new());
+        assert!(!client.target("pod").try_exists().unwrap());
+        publish(&client, &inline(&client, "pod", &[("size", "32Mi")])).await.unwrap();
+        client.unpublish(&handle('a'), "pod").await.unwrap();
     });
 }
 

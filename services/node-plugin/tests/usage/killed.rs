@@ -10,21 +10,26 @@ use stowage_csi::{Channel, Endpoint};
 
 use tonic::Code;
 
+use crate::expand::{expand_controller, expand_node};
 use crate::interrupted::Life;
-use crate::volumes::{Made, file_systems};
+use crate::volumes::{Made, ROOM, file_systems, may_grow};
 use crate::world::{Client, MIB, World, test};
 
 /// A driver of the local kind in a process of its own, which has the mounts of the test.
-struct Process(Child);
+pub struct Process(Child);
 
 impl Process {
     async fn start(world: &World) -> (Self, Client) {
+        Self::start_with(world, &["--driver=local"], Stdio::null()).await
+    }
+
+    pub async fn start_with(world: &World, words: &[&str], log: Stdio) -> (Self, Client) {
         let socket = world.root.join("csi.sock");
         let mut command = Command::new(env!("CARGO_BIN_EXE_node-plugin"));
-        command.arg(format!("--endpoint=unix://{}", socket.display())).args(["--nodeid=a", "--driver=local"]);
+        command.arg(format!("--endpoint=unix://{}", socket.display())).arg("--nodeid=a").args(words);
         command.arg(format!("--pool=main={}", world.pool().display())).arg("--overcommit=100");
         command.arg(format!("--target-root={}", world.root.join("kubelet").display()));
-        let process = Process(command.stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap());
+        let process = Process(command.stdout(Stdio::null()).stderr(log).spawn().unwrap());
         let client = Client {
             channel: Channel::unix(&Endpoint::at(&socket).unwrap()),
             kubelet: world.root.join("kubelet").join("a"),
@@ -112,6 +117,52 @@ fn a_driver_killed_in_the_middle_of_mkfs_makes_the_file_system_when_it_is_back()
                 assert_eq!(world.files(), Vec::<String>::new(), "{kind}");
             }
             assert!(killed > 0, "{kind}: mkfs was never caught");
+        }
+    });
+}
+
+/// Whether a process has started another one, such as the program that resizes a file system.
+fn has_child(process: u32) -> bool {
+    let tasks = fs::read_dir(format!("/proc/{process}/task")).into_iter().flatten().flatten();
+    tasks.into_iter().any(|task| fs::read(task.path().join("children")).is_ok_and(|children| !children.is_empty()))
+}
+
+#[test]
+fn a_driver_killed_in_the_middle_of_a_resize_goes_on_with_it_when_it_is_back_and_no_data_is_lost() {
+    test(async |world| {
+        for kind in file_systems().into_iter().filter(|kind| may_grow(kind)) {
+            let made = Made::Of(kind);
+            let (mut process, mut client) = Process::start(&world).await;
+            let volume = made.used(&client, kind).await;
+            let target = client.target("pod");
+            let data = vec![0x5A; 8 << 20];
+            fs::write(target.join("data"), &data).unwrap();
+            let mut killed = 0;
+            for step in 1..=6 {
+                let bytes = ROOM + step * 64 * MIB;
+                expand_controller(&client, &volume, bytes).await.unwrap();
+                let driver = process.0.id();
+                let growing = expand_node(&client, &volume, &target, bytes);
+                if kill_when(|| has_child(driver), process, growing).await {
+                    killed += 1;
+                }
+                (process, client) = Process::start(&world).await;
+                // The program is killed with its driver, but the kernel finishes what it was asked for.
+                let grown = loop {
+                    match expand_node(&client, &volume, &target, bytes).await {
+                        Err(status) if status.code() == Code::Unavailable => tokio::task::yield_now().await,
+                        answer => break answer.unwrap(),
+                    }
+                };
+                assert_eq!(grown, bytes);
+                let total = client.stats_of(&volume, &target).await.unwrap().usage[0].total;
+                assert!(total > bytes - 96 * MIB, "{kind}: {total} of {bytes}");
+                assert!(fs::read(target.join("data")).unwrap() == data, "{kind}: the data differ");
+            }
+            assert!(killed > 0, "{kind}: the resize was never caught");
+            client.give_back(&volume).await;
+            drop(process);
+            assert_eq!(world.files(), Vec::<String>::new(), "{kind}");
         }
     });
 }

@@ -6,6 +6,7 @@ mod expand;
 mod inline;
 mod interrupted;
 mod killed;
+mod secrets;
 mod volumes;
 #[allow(dead_code)]
 #[path = "../kernel/world.rs"]

@@ -180,7 +180,8 @@ fn a_volume_that_holds_another_file_system_is_refused_and_left_alone() {
             ..made.capability()
         };
         let request = NodeStageVolumeRequest { volume_capability: Some(other), ..client.stage_request(&volume, FREE) };
-        assert_eq!(refused(client.node().node_stage_volume(request).await, &["xfs", "ext4"]), Code::InvalidArgument);
+        let answer = client.node().node_stage_volume(request).await;
+        assert_eq!(refused(answer, &["xfs", "ext4"]), Code::FailedPrecondition);
         client.delete(&volume).await.unwrap();
     });
 }
