@@ -16,7 +16,7 @@ use stowage_csi::v1::controller_client::ControllerClient;
 use stowage_csi::{Connector as _, Deadline, UnixConnector};
 use stowage_model::object::kinds;
 use stowage_model::{Kind, Volume, names};
-use stowage_mount::{DeviceNumber, FileId, Host as _, LinuxMounter, LoopDevice, Mount};
+use stowage_mount::{FileId, Host as _, LinuxMounter, LoopDevice, Mount};
 use stowage_testing::driver::{Made, State};
 use stowage_testing::invariants::{Observed, Violation};
 use tokio::time::{Instant, sleep};
@@ -97,8 +97,7 @@ impl Observation {
     pub fn violations_at_rest(&self) -> Vec<Violation> {
         let mut found = self.observed.violations_at_rest();
         found.extend(self.detached_too_early());
-        let mounted: BTreeSet<DeviceNumber> = self.mounts.values().flatten().map(|mount| mount.device).collect();
-        for device in self.loops.iter().filter(|device| !mounted.contains(&device.number)) {
+        for device in self.loops.iter().filter(|device| !self.mounts.values().flatten().any(|one| is_on(one, device))) {
             found.push(left(format!("loop device {} of {}", device.path.display(), device.backing.display())));
         }
         for (node, mounts) in &self.mounts {
@@ -137,6 +136,11 @@ impl Observation {
             |(node, handle): &(String, String)| format!("volume {handle} is mounted on {node}, but detached from it");
         early.map(|place| Violation { id: "A2", text: text(place) }).collect()
     }
+}
+
+/// By name too: btrfs shows a device number of its own in the mount table.
+pub fn is_on(mount: &Mount, device: &LoopDevice) -> bool {
+    mount.device == device.number || Path::new(&mount.source) == device.path
 }
 
 fn left(what: String) -> Violation {

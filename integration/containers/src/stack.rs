@@ -19,6 +19,7 @@ use testcontainers::runners::AsyncRunner as _;
 use testcontainers::{ContainerAsync, GenericImage, ImageExt as _};
 use tokio::time::{Instant, sleep};
 
+use crate::checker::is_on;
 use crate::compose::{Compose, Spec, repository};
 use crate::engine::{Engine, LABEL, Seen};
 use crate::machine;
@@ -198,13 +199,13 @@ impl Stack {
 
     /// Pulls a node's plug: its processes end and what they had in the kernel goes with it, until [`Stack::power_on`].
     pub async fn power_off(&self, node: &'static str) -> anyhow::Result<()> {
-        let held: Vec<_> = self.node(node).mounts().await?.iter().map(|mount| mount.device).collect();
+        let held = self.node(node).mounts().await?;
         for service in parts_of(node) {
             self.engine.kill(&self.container(&service)).await?;
         }
         machine::unmount_below(&self.volume(node))?;
         for device in LinuxMounter.loops().await.context("cannot list loop devices")? {
-            if held.contains(&device.number) {
+            if held.iter().any(|mount| is_on(mount, &device)) {
                 LinuxMounter.detach_loop(&device).await.context("cannot detach a loop device")?;
             }
         }
