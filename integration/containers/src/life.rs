@@ -140,11 +140,35 @@ impl<'a> Life<'a> {
 
     /// The end of this step, which was begun, and all steps after it.
     pub async fn from(&self, step: Step) -> anyhow::Result<()> {
-        self.finish(step).await.with_context(|| format!("claim {}: {step:?}", self.claim))?;
-        for later in Step::ALL.into_iter().filter(|later| *later > step) {
+        self.between(step, Step::EndClaim).await
+    }
+
+    /// The end of this step, which was begun, and the steps after it up to the last one.
+    pub async fn between(&self, begun: Step, last: Step) -> anyhow::Result<()> {
+        self.finish(begun).await.with_context(|| format!("claim {}: {begun:?}", self.claim))?;
+        for later in Step::ALL.into_iter().filter(|later| *later > begun && *later <= last) {
             self.step(later).await?;
         }
         Ok(())
+    }
+
+    /// All steps after this one, which is done.
+    pub async fn after(&self, done: Step) -> anyhow::Result<()> {
+        for later in Step::ALL.into_iter().filter(|later| *later > done) {
+            self.step(later).await?;
+        }
+        Ok(())
+    }
+
+    /// The first pod has its data.
+    pub async fn check_first(&self) -> anyhow::Result<()> {
+        self.check(&self.first_pod(), self.from).await
+    }
+
+    /// Ends a life that never had a second pod.
+    pub async fn end_first(&self) -> anyhow::Result<()> {
+        self.step(Step::EndFirstPod).await?;
+        self.step(Step::EndClaim).await
     }
 
     /// Waits until a pod runs; where its volume is mounted.
