@@ -30,7 +30,7 @@ fn every_container_but_the_node_plugin_of_a_node_is_restricted() {
             }
         }
         let expected: &[&str] = match name {
-            "shared" => &["shared-node/node-plugin"],
+            "" | "shared" => &["shared-node/node-plugin"],
             "local" => &["local-node/node-plugin"],
             _ => &[],
         };
