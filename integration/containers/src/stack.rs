@@ -37,6 +37,8 @@ const PORT: u16 = 6443;
 const LOOK: Duration = Duration::from_millis(50);
 /// How long a leader that hears nothing stays one, and how long its successor waits; short, because tests sit it out.
 pub const LEASE: Duration = Duration::from_secs(4);
+/// How long a node may be unready before volumes are taken from it, where that is on; short for the same reason.
+pub const FORCE_DETACH: Duration = Duration::from_secs(5);
 
 /// Everything of one run.
 pub struct Stack {
@@ -53,8 +55,7 @@ pub struct Stack {
 
 impl Stack {
     /// Starts all services and waits until both nodes can take pods.
-    pub async fn start(engine: &Engine) -> anyhow::Result<Self> {
-        let compose = Compose::shipped()?;
+    pub async fn start(engine: &Engine, compose: Compose) -> anyhow::Result<Self> {
         let mut random = StdRng::from_os_rng();
         let run = format!("stw-{:06x}", random.random_range(0..0x0100_0000));
         // Taken from the part of 10/8 that people rarely route; a network that exists refuses to be made again.
@@ -396,6 +397,9 @@ fn extra(spec: &Spec) -> Vec<String> {
     }
     if has("provisioner") || has("attacher") {
         words.extend(lease("leader-election"));
+    }
+    if has("attach-detach-controller") {
+        words.push(format!("--max-wait-for-unmount-duration={}s", FORCE_DETACH.as_secs()));
     }
     if has("scheduler") {
         // A volume manager reports every ten seconds.
