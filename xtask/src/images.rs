@@ -53,7 +53,21 @@ const ARCHS: [Arch; 2] = [
 
 impl Arch {
     fn is_foreign(&self) -> bool {
-        self.target.split('-').next() != Some(std::env::consts::ARCH)
+        self.processor() != std::env::consts::ARCH
+    }
+
+    fn processor(&self) -> &'static str {
+        self.target.split('-').next().unwrap_or(self.target)
+    }
+
+    fn suffix(&self) -> String {
+        if self.is_foreign() { format!("-{}", self.engine) } else { String::new() }
+    }
+
+    /// Whether programs for it can be run here, which the steps of a Dockerfile are.
+    fn runs_here(&self) -> bool {
+        let handler = format!("/proc/sys/fs/binfmt_misc/qemu-{}", self.processor());
+        !self.is_foreign() || fs::metadata(handler).is_ok()
     }
 }
 
@@ -85,8 +99,9 @@ impl Options {
         Ok(options)
     }
 
+    /// Images of another architecture than this machine's do not take the place of those that run here.
     fn name(&self, service: &str) -> String {
-        format!("{}/{service}:{}", self.prefix, self.tag)
+        format!("{}/{service}:{}{}", self.prefix, self.tag, self.arch.suffix())
     }
 }
 
@@ -154,21 +169,34 @@ fn build_image(
 }
 
 fn engine_build(options: &Options, folder: &Path, service: &str, arguments: &[&str]) -> anyhow::Result<()> {
-    let revision = output(Command::new("git").args(["rev-parse", "HEAD"])).unwrap_or_default();
+    let git = |words: &[&str]| output(Command::new("git").args(words)).unwrap_or_default().trim().to_owned();
+    let label = |name: &str, value: &str| format!("org.opencontainers.image.{name}={value}");
     let mut build = Command::new("docker");
     build.args(["build", "--quiet", "--platform", &format!("linux/{}", options.arch.engine)]);
     build.args(["--tag", &options.name(service), "--file", &format!("deploy/images/{service}.Dockerfile")]);
-    build.args(["--label", &format!("org.opencontainers.image.version={}", options.tag)]);
-    build.args(["--label", &format!("org.opencontainers.image.revision={}", revision.trim())]);
+    build.args(["--label", &label("version", &options.tag)]);
+    build.args(["--label", &label("revision", &git(&["rev-parse", "HEAD"]))]);
+    // The commit's time, not the clock's: the same source gives the same image.
+    build.args(["--label", &label("created", &git(&["log", "-1", "--format=%cI"]))]);
     build.args(arguments).arg(folder);
     output(&mut build).map(drop)
 }
 
 /// Makes the image that node images stand on; `false` if that cannot be done for this architecture.
 fn prepare_base(options: &Options, staging: &Path) -> anyhow::Result<bool> {
+    if !options.arch.runs_here() {
+        let (arch, processor) = (options.arch.engine, options.arch.processor());
+        println!("no {arch} node images: this machine runs no {arch} programs (binfmt_misc has no qemu-{processor})");
+        return Ok(false);
+    }
     let platform = format!("linux/{}", options.arch.engine);
-    let there = Command::new("docker").args(["image", "inspect", "--format", "{{.Architecture}}", DEBIAN]).output();
-    let there = there.is_ok_and(|output| String::from_utf8_lossy(&output.stdout).trim() == options.arch.engine);
+    let inspect = |format: &str| {
+        let output = Command::new("docker").args(["image", "inspect", "--format", format, DEBIAN]).output();
+        let output = output.ok().filter(|output| output.status.success())?;
+        Some(String::from_utf8_lossy(&output.stdout).trim().to_owned())
+    };
+    let before = inspect("{{.Id}}");
+    let there = inspect("{{.Architecture}}").as_deref() == Some(options.arch.engine);
     if !there && !answers("docker", &["pull", "--quiet", "--platform", &platform, DEBIAN]) {
         if options.arch.is_foreign() {
             println!("no {} node images: {DEBIAN} cannot be pulled for it", options.arch.engine);
@@ -176,9 +204,16 @@ fn prepare_base(options: &Options, staging: &Path) -> anyhow::Result<bool> {
         }
         bootstrap(staging)?;
     }
+    let debian = format!("{DEBIAN}{}", options.arch.suffix());
+    if options.arch.is_foreign() {
+        output(Command::new("docker").args(["tag", DEBIAN, &debian]))?;
+        if let Some(ours) = before.filter(|_| !there) {
+            output(Command::new("docker").args(["tag", &ours, DEBIAN]))?;
+        }
+    }
     let folder = staging.join(BASE);
     fs::create_dir_all(&folder).with_context(|| format!("cannot create {}", folder.display()))?;
-    engine_build(options, &folder, BASE, &[])?;
+    engine_build(options, &folder, BASE, &["--build-arg", &format!("DEBIAN={debian}")])?;
     Ok(true)
 }
 
@@ -234,4 +269,27 @@ fn report(options: &Options) -> anyhow::Result<()> {
     }
     ensure!(heavy.is_empty(), "over their limit: {}; what grew them must be found", heavy.join(", "));
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn named(words: &[&str]) -> anyhow::Result<String> {
+        Options::read(words.iter().map(|word| (*word).to_owned())).map(|options| options.name("attacher"))
+    }
+
+    #[test]
+    fn images_of_another_architecture_have_another_tag() {
+        let other = if cfg!(target_arch = "x86_64") { "arm64" } else { "amd64" };
+        let ours = if cfg!(target_arch = "x86_64") { "amd64" } else { "arm64" };
+        assert_eq!(named(&["--tag", "1.2.3"]).unwrap(), "stowage/attacher:1.2.3");
+        assert_eq!(named(&["--tag", "1.2.3", "--arch", ours]).unwrap(), "stowage/attacher:1.2.3");
+        assert_eq!(named(&["--tag", "1.2.3", "--arch", other]).unwrap(), format!("stowage/attacher:1.2.3-{other}"));
+    }
+
+    #[test]
+    fn an_architecture_that_nobody_builds_for_is_refused_with_those_that_are() {
+        assert!(named(&["--arch", "m68k"]).unwrap_err().to_string().contains("amd64 and arm64"));
+    }
 }

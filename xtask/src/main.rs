@@ -98,6 +98,9 @@ fn not_run() {
     if !answers("kubectl", &["version", "--client"]) {
         println!("not run: kubectl tests (no kubectl in PATH)");
     }
+    if !answers("docker-compose", &["version"]) && !answers("docker", &["compose", "version"]) {
+        println!("not run: compose.yaml by its own tool (neither docker-compose nor docker compose is installed)");
+    }
     if !answers("docker", &["info"]) {
         println!("not run: container suite (no container engine answers)");
     }

@@ -7,7 +7,7 @@ use std::os::unix::fs::MetadataExt as _;
 use std::path::Path;
 use std::time::Duration;
 
-use anyhow::{Context as _, bail};
+use anyhow::{Context as _, bail, ensure};
 use local_suite::objects::DRIVER;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
@@ -16,10 +16,10 @@ use stowage_csi::v1::controller_client::ControllerClient;
 use stowage_csi::{Connector as _, Deadline, UnixConnector};
 use stowage_model::object::kinds;
 use stowage_model::{Kind, Volume, names};
-use stowage_mount::{DeviceNumber, FileId, Host as _, LinuxMounter, LoopDevice, Mount};
+use stowage_mount::{FileId, Host as _, LinuxMounter, LoopDevice, Mount};
 use stowage_testing::driver::{Made, State};
 use stowage_testing::invariants::{Observed, Violation};
-use tokio::time::{Instant, sleep};
+use tokio::time::{Instant, sleep, timeout};
 
 use crate::node::ROOT;
 use crate::stack::{NODES, Stack};
@@ -27,6 +27,10 @@ use crate::stack::{NODES, Stack};
 /// How long what is going on may take to be over.
 const SETTLE: Duration = Duration::from_secs(60);
 const LOOK: Duration = Duration::from_millis(200);
+/// An observation that takes longer has met somebody who is stopped.
+const SAMPLE: Duration = Duration::from_secs(3);
+/// The kernel's unit for sizes of block devices, whatever the device's own is.
+const SECTOR: u64 = 512;
 /// A driver that does not answer by then is one that hangs.
 const CALL: Duration = Duration::from_secs(10);
 /// How images of the pool are called by the kernel: as in the container that opened them, or that had while it ran.
@@ -37,6 +41,8 @@ pub struct Observation {
     observed: Observed,
     mounts: BTreeMap<&'static str, Vec<Mount>>,
     loops: Vec<LoopDevice>,
+    /// The bytes of the devices of volumes that are staged, by the volumes' handles.
+    devices: BTreeMap<String, u64>,
     files: Vec<String>,
     /// Nodes that an operator has declared dead.
     dead: BTreeSet<String>,
@@ -53,7 +59,7 @@ impl Observation {
         let (mut mounts, mut files) = (BTreeMap::new(), Vec::new());
         for name in NODES {
             let node = stack.node(name);
-            let found = node.mounts().await?;
+            let found = node.mounts_now().await?;
             let known: BTreeSet<&String> = handles.values().chain(driver.volumes.keys()).collect();
             for handle in known.into_iter().cloned().collect::<Vec<_>>() {
                 let staged = Path::new(ROOT).join(names::global_mount(DRIVER, &handle));
@@ -83,7 +89,9 @@ impl Observation {
             driver,
             trees: BTreeMap::new(),
         };
-        Ok(Self { observed, mounts, loops: loops(stack).await?, files, dead })
+        let loops = loops(stack).await?;
+        let devices = devices(stack, &loops, observed.driver.volumes.keys())?;
+        Ok(Self { observed, mounts, loops, devices, files, dead })
     }
 
     /// What must never be.
@@ -97,8 +105,8 @@ impl Observation {
     pub fn violations_at_rest(&self) -> Vec<Violation> {
         let mut found = self.observed.violations_at_rest();
         found.extend(self.detached_too_early());
-        let mounted: BTreeSet<DeviceNumber> = self.mounts.values().flatten().map(|mount| mount.device).collect();
-        for device in self.loops.iter().filter(|device| !mounted.contains(&device.number)) {
+        found.extend(self.misfits());
+        for device in self.loops.iter().filter(|device| !self.mounts.values().flatten().any(|one| is_on(one, device))) {
             found.push(left(format!("loop device {} of {}", device.path.display(), device.backing.display())));
         }
         for (node, mounts) in &self.mounts {
@@ -126,6 +134,32 @@ impl Observation {
         found
     }
 
+    /// B2 and R1: a claim's volume is what it asked for, and has a device at least as big as the claim says.
+    fn misfits(&self) -> Vec<Violation> {
+        let mut found = Vec::new();
+        for claim in self.observed.claims.iter().filter(|claim| claim.is_fully_bound()) {
+            let bound = |volume: &&Volume| volume.meta.name == claim.spec.volume_name;
+            let Some(volume) = self.observed.volumes.iter().find(bound) else { continue };
+            let (key, name) = (claim.meta.key(), &volume.meta.name);
+            let fits = volume.spec.capacity >= claim.spec.requested
+                && volume.class_name() == claim.class_name()
+                && volume.spec.volume_mode == claim.spec.volume_mode
+                && volume.spec.access_modes.contains_all(claim.spec.access_modes);
+            if !fits {
+                found.push(Violation { id: "B2", text: format!("claim {key} is bound to {name}, which does not fit") });
+            }
+            let said = claim.status.capacity.storage.and_then(|size| size.size().ok()).unwrap_or_default();
+            let handle = volume.spec.csi.as_ref().map(|csi| &csi.volume_handle);
+            if let Some(bytes) = handle.and_then(|handle| self.devices.get(handle))
+                && i128::from(said) > i128::from(*bytes)
+            {
+                let text = format!("claim {key} has {said} bytes by its status, but the device of {name} has {bytes}");
+                found.push(Violation { id: "R1", text });
+            }
+        }
+        found
+    }
+
     /// A2, by the kernel's word: mounted where the driver says that nobody has it.
     fn detached_too_early(&self) -> Vec<Violation> {
         let driver = &self.observed.driver;
@@ -139,36 +173,106 @@ impl Observation {
     }
 }
 
+/// By name too: btrfs shows a device number of its own in the mount table.
+pub fn is_on(mount: &Mount, device: &LoopDevice) -> bool {
+    mount.device == device.number || Path::new(&mount.source) == device.path
+}
+
 fn left(what: String) -> Violation {
     Violation { id: "L1", text: format!("{what} is left") }
 }
 
 /// Nothing may be wrong once what is going on is over.
 pub async fn at_rest(stack: &Stack) -> anyhow::Result<()> {
-    settled(stack, Observation::violations_at_rest).await
+    settled(stack, SETTLE, Observation::violations_at_rest).await
 }
 
 /// Nothing may be left once everything was deleted.
 pub async fn nothing_left(stack: &Stack) -> anyhow::Result<()> {
-    settled(stack, Observation::leftovers).await
+    nothing_left_after(stack, SETTLE).await
 }
 
-async fn settled(stack: &Stack, look: fn(&Observation) -> Vec<Violation>) -> anyhow::Result<()> {
-    let deadline = Instant::now() + SETTLE;
+/// The same, for a test that knows how long it takes.
+pub async fn nothing_left_after(stack: &Stack, patience: Duration) -> anyhow::Result<()> {
+    settled(stack, patience, Observation::leftovers).await
+}
+
+/// Looks at everything while something happens: what must never be ends it.
+pub async fn watched<T>(stack: &Stack, work: impl Future<Output = anyhow::Result<T>>) -> anyhow::Result<T> {
+    let watch = async {
+        let mut never = Never::default();
+        loop {
+            // Who is stopped or away cannot be asked, so nothing is known meanwhile.
+            if let Ok(Ok(seen)) = timeout(SAMPLE, Observation::of(stack)).await {
+                never.check(&seen)?;
+            }
+            sleep(LOOK).await;
+        }
+    };
+    tokio::select! {
+        biased;
+        outcome = work => outcome,
+        broken = watch => broken,
+    }
+}
+
+/// What must never be, seen twice in a row: once may be an observation that took longer than a change.
+#[derive(Default)]
+struct Never(BTreeSet<Violation>);
+
+impl Never {
+    fn check(&mut self, seen: &Observation) -> anyhow::Result<()> {
+        let now: BTreeSet<Violation> = seen.violations().into_iter().collect();
+        let still: Vec<String> = now.intersection(&self.0).map(ToString::to_string).collect();
+        ensure!(still.is_empty(), "what must never be:\n  {}", still.join("\n  "));
+        self.0 = now;
+        Ok(())
+    }
+}
+
+async fn settled(stack: &Stack, patience: Duration, look: fn(&Observation) -> Vec<Violation>) -> anyhow::Result<()> {
+    let deadline = Instant::now() + patience;
+    let mut never = Never::default();
     loop {
         // Whoever is to be asked may be on its way back.
         let found = match Observation::of(stack).await {
-            Ok(seen) => look(&seen).iter().map(ToString::to_string).collect(),
+            Ok(seen) => {
+                never.check(&seen)?;
+                look(&seen).iter().map(ToString::to_string).collect()
+            }
             Err(error) => vec![format!("{error:#}")],
         };
         if found.is_empty() {
             return Ok(());
         }
         if Instant::now() > deadline {
-            bail!("after {} s:\n  {}", SETTLE.as_secs(), found.join("\n  "));
+            bail!("after {} s:\n  {}", patience.as_secs(), found.join("\n  "));
         }
         sleep(LOOK).await;
     }
+}
+
+/// How big the loop devices of these volumes are, by the kernel.
+fn devices<'a>(
+    stack: &Stack,
+    loops: &[LoopDevice],
+    handles: impl Iterator<Item = &'a String>,
+) -> anyhow::Result<BTreeMap<String, u64>> {
+    let mut found = BTreeMap::new();
+    for handle in handles {
+        let key = handle.split('.').nth(1).with_context(|| format!("{handle} is not a handle of our driver"))?;
+        let image = fs::metadata(stack.volume("pool").join("volumes").join(format!("{key}.img")));
+        let Ok(image) = image else { continue };
+        let is_its = |one: &&LoopDevice| (one.image.device, one.image.inode) == (image.dev(), image.ino());
+        let Some(device) = loops.iter().find(is_its) else { continue };
+        let name = device.path.file_name().unwrap_or_default();
+        // One that goes meanwhile has no size any more.
+        if let Ok(sectors) = fs::read_to_string(Path::new("/sys/block").join(name).join("size")) {
+            let sectors: u64 = sectors.trim().parse().with_context(|| format!("size of {}", device.path.display()))?;
+            found.insert(handle.clone(), sectors * SECTOR);
+        }
+    }
+    Ok(found)
 }
 
 /// What the driver has, by its own list; the names are in the pool's records.
@@ -215,12 +319,13 @@ pub async fn loops(stack: &Stack) -> anyhow::Result<Vec<LoopDevice>> {
             }
         }
     }
+    let here = stack.volume("pool").display().to_string();
     let mut loops = LinuxMounter.loops().await.context("cannot list loop devices")?;
     loops.retain(|device| {
         let FileId { device: number, inode } = device.image;
         let backing = device.backing.to_string_lossy();
-        images.contains(&(number, inode))
-            || POOL_IN_CONTAINERS.iter().any(|pool| backing.starts_with(pool)) && backing.ends_with(" (deleted)")
+        let of_pool = backing.starts_with(&here) || POOL_IN_CONTAINERS.iter().any(|pool| backing.starts_with(pool));
+        images.contains(&(number, inode)) || of_pool && backing.ends_with(" (deleted)")
     });
     Ok(loops)
 }

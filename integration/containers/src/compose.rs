@@ -8,6 +8,11 @@ use anyhow::{Context as _, bail};
 use serde::Deserialize;
 use serde_yaml_ng::Value;
 
+/// Where callers look for a driver.
+pub const SOCKET: &str = "/csi.sock";
+/// Where the driver is instead, behind a relay.
+pub const DRIVER_SOCKET: &str = "/driver.sock";
+
 /// The file, as far as containers are concerned.
 #[derive(Debug, Clone, Deserialize)]
 pub struct Compose {
@@ -64,6 +69,16 @@ impl Compose {
         let file = repository().join("compose.yaml");
         let text = fs::read_to_string(&file).with_context(|| format!("cannot read {}", file.display()))?;
         Self::read(&text).with_context(|| format!("cannot understand {}", file.display()))
+    }
+
+    /// The same with all drivers at another socket, so that a relay can be where they were.
+    pub fn relayed(mut self) -> Self {
+        for spec in self.services.values_mut() {
+            for word in spec.command.iter_mut().filter(|word| word.starts_with("--endpoint=")) {
+                *word = word.replace(SOCKET, DRIVER_SOCKET);
+            }
+        }
+        self
     }
 
     /// Reads a compose file.

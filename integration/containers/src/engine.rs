@@ -1,6 +1,8 @@
 //! The container engine: is it there, has it our images, and what testcontainers does not do for us.
 
 use std::collections::HashMap;
+use std::io::Write as _;
+use std::sync::Once;
 
 use anyhow::{Context as _, bail};
 use testcontainers::bollard::Docker;
@@ -20,6 +22,7 @@ use futures::StreamExt as _;
 pub const LABEL: &str = "dev.stowage.suite";
 /// Set by `cargo xtask test`: `later` while the other tests run, `required` once it has built the images.
 const WHEN: &str = "STOWAGE_CONTAINERS";
+static SAID: Once = Once::new();
 
 /// An engine on this machine.
 #[derive(Clone)]
@@ -46,7 +49,6 @@ impl Engine {
     pub async fn find(images: &[String]) -> anyhow::Result<Option<Self>> {
         let when = std::env::var(WHEN).unwrap_or_default();
         if when == "later" {
-            eprintln!("skipped: the container suite runs later");
             return Ok(None);
         }
         let missing = match Self::look(images).await {
@@ -56,7 +58,8 @@ impl Engine {
         if when == "required" {
             bail!("the container suite cannot run: {missing:#}");
         }
-        eprintln!("skipped: {missing:#}");
+        // Around the harness, which hides what tests that pass have printed; once is enough.
+        SAID.call_once(|| _ = writeln!(std::io::stderr(), "skipped: the container suite: {missing:#}"));
         Ok(None)
     }
 
@@ -127,6 +130,18 @@ impl Engine {
         let networks = seen.network_settings.and_then(|settings| settings.networks).unwrap_or_default();
         let address = networks.get(network).and_then(|endpoint| endpoint.ip_address.clone());
         address.filter(|address| !address.is_empty()).with_context(|| format!("{container} has no address"))
+    }
+
+    pub async fn host_name(&self, container: &str) -> anyhow::Result<String> {
+        let seen = self.docker.inspect_container(container, None::<InspectContainerOptions>).await;
+        let config = seen.with_context(|| format!("cannot look at {container}"))?.config;
+        config.and_then(|config| config.hostname).with_context(|| format!("{container} has no host name"))
+    }
+
+    /// What an image says about itself.
+    pub async fn labels(&self, image: &str) -> anyhow::Result<HashMap<String, String>> {
+        let found = self.docker.inspect_image(image).await.with_context(|| format!("cannot look at {image}"))?;
+        Ok(found.config.and_then(|config| config.labels).unwrap_or_default())
     }
 
     pub async fn see(&self, container: &str) -> anyhow::Result<Seen> {

@@ -13,5 +13,6 @@ pub mod life;
 pub mod machine;
 pub mod moments;
 pub mod node;
+pub mod relay;
 pub mod stack;
 pub mod table;

@@ -13,16 +13,31 @@ use stowage_model::object::kinds;
 use crate::node::ROOT;
 use crate::stack::{NODES, Stack};
 
-/// The class of `deploy/kubernetes` whose volumes are made at once.
-const CLASS: &str = "stowage";
-const SIZE: &str = "16Mi";
 /// Enough for more than one extent.
 const DATA_BYTES: usize = 1 << 20;
+
+/// What a claim asks for.
+#[derive(Debug, Clone, Copy)]
+pub struct Shape {
+    pub class: &'static str,
+    pub size: &'static str,
+    pub file_system: &'static str,
+    /// Whether the volume is made only when a pod needs it.
+    pub waits: bool,
+}
+
+/// The class of `deploy/kubernetes` whose volumes are made at once.
+pub const EXT4: Shape = Shape { class: "stowage", size: "16Mi", file_system: "ext4", waits: false };
+/// The one whose volumes wait; xfs is not made smaller than this.
+pub const XFS: Shape = Shape { class: "stowage-wait", size: "300Mi", file_system: "xfs", waits: true };
+/// A class that a test makes.
+pub const BTRFS: Shape = Shape { class: "btrfs", size: "256Mi", file_system: "btrfs", waits: false };
 
 /// A claim, its first pod on one node and its second on the other.
 pub struct Life<'a> {
     stack: &'a Stack,
     claim: String,
+    shape: Shape,
     data: Vec<u8>,
     from: &'static str,
     to: &'static str,
@@ -50,12 +65,18 @@ impl<'a> Life<'a> {
         let seed = claim.bytes().fold(0_u64, |seed, byte| seed.wrapping_mul(31).wrapping_add(byte.into()));
         let mut data = vec![0; DATA_BYTES];
         StdRng::seed_from_u64(seed).fill_bytes(&mut data);
-        Self { stack, claim, data, from: NODES[0], to: NODES[1] }
+        Self { stack, claim, shape: EXT4, data, from: NODES[0], to: NODES[1] }
     }
 
     /// The same the other way round.
     pub fn reversed(mut self) -> Self {
         (self.from, self.to) = (self.to, self.from);
+        self
+    }
+
+    /// The same with another volume.
+    pub fn shaped(mut self, shape: Shape) -> Self {
+        self.shape = shape;
         self
     }
 
@@ -75,7 +96,10 @@ impl<'a> Life<'a> {
     pub async fn begin(&self, step: Step) -> anyhow::Result<()> {
         let (api, first, second) = (&self.stack.api, self.first_pod(), self.second_pod());
         match step {
-            Step::Claim => api.create(kinds::CLAIM, objects::claim(&self.claim, CLASS, SIZE)).await,
+            Step::Claim => {
+                let Shape { class, size, .. } = self.shape;
+                api.create(kinds::CLAIM, objects::claim(&self.claim, class, size)).await
+            }
             Step::FirstPod => api.create(kinds::POD, objects::pod(&first, &self.claim, self.from)).await,
             Step::EndFirstPod => api.delete(kinds::POD, &first).await,
             Step::SecondPod => api.create(kinds::POD, objects::pod(&second, &self.claim, self.to)).await,
@@ -88,6 +112,7 @@ impl<'a> Life<'a> {
     pub async fn finish(&self, step: Step) -> anyhow::Result<()> {
         let (api, first, second) = (&self.stack.api, self.first_pod(), self.second_pod());
         match step {
+            Step::Claim if self.shape.waits => Ok(()),
             Step::Claim => api.until(kinds::CLAIM, &self.claim, |claim| bound(claim?), "to be bound").await.map(drop),
             Step::FirstPod => self.write(&first, self.from).await,
             Step::EndFirstPod => api.gone(kinds::POD, &first).await,
@@ -115,11 +140,35 @@ impl<'a> Life<'a> {
 
     /// The end of this step, which was begun, and all steps after it.
     pub async fn from(&self, step: Step) -> anyhow::Result<()> {
-        self.finish(step).await.with_context(|| format!("claim {}: {step:?}", self.claim))?;
-        for later in Step::ALL.into_iter().filter(|later| *later > step) {
+        self.between(step, Step::EndClaim).await
+    }
+
+    /// The end of this step, which was begun, and the steps after it up to the last one.
+    pub async fn between(&self, begun: Step, last: Step) -> anyhow::Result<()> {
+        self.finish(begun).await.with_context(|| format!("claim {}: {begun:?}", self.claim))?;
+        for later in Step::ALL.into_iter().filter(|later| *later > begun && *later <= last) {
             self.step(later).await?;
         }
         Ok(())
+    }
+
+    /// All steps after this one, which is done.
+    pub async fn after(&self, done: Step) -> anyhow::Result<()> {
+        for later in Step::ALL.into_iter().filter(|later| *later > done) {
+            self.step(later).await?;
+        }
+        Ok(())
+    }
+
+    /// The first pod has its data.
+    pub async fn check_first(&self) -> anyhow::Result<()> {
+        self.check(&self.first_pod(), self.from).await
+    }
+
+    /// Ends a life that never had a second pod.
+    pub async fn end_first(&self) -> anyhow::Result<()> {
+        self.step(Step::EndFirstPod).await?;
+        self.step(Step::EndClaim).await
     }
 
     /// Waits until a pod runs; where its volume is mounted.
@@ -130,7 +179,8 @@ impl<'a> Life<'a> {
         let mounts = self.stack.node(node).mounts().await?;
         let mount = mounts.iter().rev().find(|mount| mount.target == path);
         let mount = mount.with_context(|| format!("{pod} runs, but {node} has nothing at {}", path.display()))?;
-        ensure!(mount.fs_type == "ext4", "{} is {}, not ext4", path.display(), mount.fs_type);
+        let wanted = self.shape.file_system;
+        ensure!(mount.fs_type == wanted, "{} is {}, not {wanted}", path.display(), mount.fs_type);
         Ok(path)
     }
 

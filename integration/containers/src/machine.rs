@@ -16,8 +16,13 @@ const LOCK: &str = "/tmp/stowage-containers.lock";
 
 /// Runs a test on a stack of its own, if there is an engine with our images; else says in one line what is missing.
 pub fn with_stack(test: impl AsyncFnOnce(&Stack) -> anyhow::Result<()>) -> anyhow::Result<()> {
+    with_stack_of(Compose::shipped()?, test)
+}
+
+/// The same with another description of the services than the shipped one.
+pub fn with_stack_of(compose: Compose, test: impl AsyncFnOnce(&Stack) -> anyhow::Result<()>) -> anyhow::Result<()> {
     with_engine(async |engine| {
-        let stack = Stack::start(&engine).await?;
+        let stack = Stack::start(&engine, compose).await?;
         let outcome = test(&stack).await;
         if outcome.is_err() {
             stack.print_logs().await;

@@ -26,7 +26,17 @@ impl Node<'_> {
 
     /// The mounts of volumes, by the table of the process that makes them.
     pub async fn mounts(&self) -> anyhow::Result<Vec<Mount>> {
-        let pid = self.stack.process(&self.plugin()).await?;
+        self.table(self.stack.process(&self.plugin()).await?)
+    }
+
+    /// The same, if that process runs now; nobody waits for it or helps it back.
+    pub async fn mounts_now(&self) -> anyhow::Result<Vec<Mount>> {
+        let seen = self.stack.see(&self.plugin()).await?;
+        ensure!(seen.running && seen.pid > 0, "{} does not run", self.plugin());
+        self.table(seen.pid)
+    }
+
+    fn table(&self, pid: i32) -> anyhow::Result<Vec<Mount>> {
         let file = format!("/proc/{pid}/mountinfo");
         let text = fs::read(&file).with_context(|| format!("cannot read {file}"))?;
         let table = MountTable::parse(&text).with_context(|| format!("cannot read {file}"))?;

@@ -2,7 +2,9 @@
 
 use std::collections::BTreeMap;
 use std::fs;
+use std::os::unix::fs::chown;
 use std::path::PathBuf;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
@@ -19,15 +21,28 @@ use testcontainers::runners::AsyncRunner as _;
 use testcontainers::{ContainerAsync, GenericImage, ImageExt as _};
 use tokio::time::{Instant, sleep};
 
-use crate::compose::{Compose, Spec, repository};
+use crate::checker::is_on;
+use crate::compose::{Compose, DRIVER_SOCKET, SOCKET, Spec, repository};
 use crate::engine::{Engine, LABEL, Seen};
 use crate::machine;
 use crate::node::Node;
+use crate::relay::Relay;
 
 /// The nodes of `compose.yaml`; each is also the name of its volume manager.
 pub const NODES: [&str; 2] = ["node-1", "node-2"];
 pub const APISERVER: &str = "apiserver";
 pub const DRIVER: &str = "driver";
+/// A name of the API server in its certificate, which clients know it by.
+const SERVER_NAME: &str = "kubernetes";
+/// The services of which one at a time works, with the namespace and name of the Lease they hold.
+const ELECTED: [(&str, (&str, &str)); 5] = [
+    ("pv-controller", ("kube-system", "pv-controller")),
+    ("attach-detach-controller", ("kube-system", "attach-detach-controller")),
+    ("scheduler", ("kube-system", "kube-scheduler")),
+    ("provisioner", ("default", "shared-csi-stowage-dev")),
+    ("attacher", ("default", "external-attacher-leader-shared-csi-stowage-dev")),
+];
+const REPLICA: &str = "-replica";
 const SETUP: &str = "setup";
 const DRAIN: &str = "drain";
 const PORT: u16 = 6443;
@@ -36,6 +51,8 @@ const PORT: u16 = 6443;
 const LOOK: Duration = Duration::from_millis(50);
 /// How long a leader that hears nothing stays one, and how long its successor waits; short, because tests sit it out.
 pub const LEASE: Duration = Duration::from_secs(4);
+/// How long a node may be unready before volumes are taken from it, where that is on; short for the same reason.
+pub const FORCE_DETACH: Duration = Duration::from_secs(5);
 
 /// Everything of one run.
 pub struct Stack {
@@ -48,12 +65,14 @@ pub struct Stack {
     /// The addresses of services that are cut off.
     cut: Mutex<BTreeMap<String, String>>,
     folder: tempfile::TempDir,
+    relays: BTreeMap<String, Relay>,
+    /// How often the engine gave up on a container that we then started.
+    helped: AtomicUsize,
 }
 
 impl Stack {
     /// Starts all services and waits until both nodes can take pods.
-    pub async fn start(engine: &Engine) -> anyhow::Result<Self> {
-        let compose = Compose::shipped()?;
+    pub async fn start(engine: &Engine, compose: Compose) -> anyhow::Result<Self> {
         let mut random = StdRng::from_os_rng();
         let run = format!("stw-{:06x}", random.random_range(0..0x0100_0000));
         // Taken from the part of 10/8 that people rarely route; a network that exists refuses to be made again.
@@ -62,6 +81,7 @@ impl Stack {
         for volume in compose.volumes.keys() {
             engine.make_volume(&format!("{run}-{volume}")).await?;
         }
+        let relays = relays(&compose, |volume| engine.volume_path(&format!("{run}-{volume}")).into())?;
         let folder = tempfile::tempdir().context("cannot make a directory")?;
         let starting = Starting { engine, run: &run, folder: folder.path().to_owned() };
         let mut containers = BTreeMap::new();
@@ -74,7 +94,7 @@ impl Stack {
         let server = format!("{run}-{APISERVER}");
         engine.cut_off(&run, &server).await?;
         let address = format!("{subnet}.250");
-        engine.connect(&run, &server, &address, &["kubernetes"]).await?;
+        engine.connect(&run, &server, &address, &[SERVER_NAME]).await?;
         start(DRIVER).await?;
         start(SETUP).await?;
         let seen = until("setup to be over", async || {
@@ -99,12 +119,17 @@ impl Stack {
         }
         start(DRAIN).await?;
         let (engine, specs, cut) = (engine.clone(), compose.services, Mutex::default());
-        Ok(Self { engine, api, client, run, specs, containers, cut, folder })
+        Ok(Self { engine, api, client, run, specs, containers, cut, folder, relays, helped: AtomicUsize::new(0) })
     }
 
     /// The services that run all the time, without the one that drains.
     pub fn services(&self) -> impl Iterator<Item = &str> {
         self.specs.keys().map(String::as_str).filter(|name| ![SETUP, DRAIN].contains(name))
+    }
+
+    /// The same and the one that drains: all that people see running.
+    pub fn running(&self) -> impl Iterator<Item = &str> {
+        self.services().chain([DRAIN])
     }
 
     /// The services that reach the API server over the network.
@@ -124,6 +149,11 @@ impl Stack {
     /// The socket of the driver's controller.
     pub fn driver_socket(&self) -> PathBuf {
         self.volume("csi").join("csi.sock")
+    }
+
+    /// What is between a driver and its callers, in a stack that was started so.
+    pub fn relay(&self, driver: &str) -> anyhow::Result<&Relay> {
+        self.relays.get(driver).with_context(|| format!("{driver} has no relay"))
     }
 
     pub fn node(&self, name: &'static str) -> Node<'_> {
@@ -162,6 +192,7 @@ impl Stack {
             // The engine tries once: a mount that goes while it looks makes it give up, where a kubelet would not.
             if !seen.running && !seen.restarting && !seen.error.is_empty() {
                 eprintln!("{service} was not restarted: {}; starting it", seen.error);
+                self.helped.fetch_add(1, Ordering::Relaxed);
                 self.engine.start_again(&self.container(service)).await?;
             }
             Ok((seen.running && seen.pid > 0 && seen.pid != than.as_raw()).then_some(()))
@@ -193,18 +224,57 @@ impl Stack {
     pub async fn mend(&self, service: &str) -> anyhow::Result<()> {
         let address = self.cut.lock().unwrap_or_else(PoisonError::into_inner).remove(service);
         let address = address.with_context(|| format!("{service} is not cut off"))?;
-        self.engine.connect(&self.run, &self.container(service), &address, &[]).await
+        let names: &[&str] = if service == APISERVER { &[SERVER_NAME] } else { &[] };
+        self.engine.connect(&self.run, &self.container(service), &address, names).await
+    }
+
+    /// Whether a service works only while it holds a Lease.
+    pub fn is_elected(&self, service: &str) -> bool {
+        ELECTED.iter().any(|(name, _)| *name == service)
+    }
+
+    /// Starts a second container of each service that is elected; it waits until the first has lost its Lease.
+    pub async fn start_replicas(&self) -> anyhow::Result<Vec<ContainerAsync<GenericImage>>> {
+        let starting = Starting { engine: &self.engine, run: &self.run, folder: self.folder.path().to_owned() };
+        let mut started = Vec::new();
+        for (service, _) in ELECTED {
+            started.push(starting.start(&format!("{service}{REPLICA}"), &self.specs[service]).await?);
+        }
+        Ok(started)
+    }
+
+    /// The one of a service and its replica that holds their Lease; a service that is not elected is its own leader.
+    pub async fn leader(&self, service: &str) -> anyhow::Result<String> {
+        let Some((_, (namespace, name))) = ELECTED.into_iter().find(|(one, _)| *one == service) else {
+            return Ok(service.to_owned());
+        };
+        let path = format!("/apis/coordination.k8s.io/v1/namespaces/{namespace}/leases/{name}");
+        let both = [service.to_owned(), format!("{service}{REPLICA}")];
+        until(format!("a leader of {service}"), async || {
+            let request = http::Request::get(&path).body(Vec::new()).context("cannot make a request")?;
+            // The server may be on its way back.
+            let Ok(lease) = self.client.request::<serde_json::Value>(request).await else { return Ok(None) };
+            let holder = lease["spec"]["holderIdentity"].as_str().unwrap_or_default().to_owned();
+            for one in &both {
+                // An identity begins with the host's name, which the engine makes of the container's id.
+                if holder.starts_with(&self.engine.host_name(&self.container(one)).await?) {
+                    return Ok(Some(one.clone()));
+                }
+            }
+            Ok(None)
+        })
+        .await
     }
 
     /// Pulls a node's plug: its processes end and what they had in the kernel goes with it, until [`Stack::power_on`].
     pub async fn power_off(&self, node: &'static str) -> anyhow::Result<()> {
-        let held: Vec<_> = self.node(node).mounts().await?.iter().map(|mount| mount.device).collect();
+        let held = self.node(node).mounts().await?;
         for service in parts_of(node) {
             self.engine.kill(&self.container(&service)).await?;
         }
         machine::unmount_below(&self.volume(node))?;
         for device in LinuxMounter.loops().await.context("cannot list loop devices")? {
-            if held.contains(&device.number) {
+            if held.iter().any(|mount| is_on(mount, &device)) {
                 LinuxMounter.detach_loop(&device).await.context("cannot detach a loop device")?;
             }
         }
@@ -262,11 +332,30 @@ impl Stack {
 
     /// Removes the containers; mounts and volumes are the caller's.
     pub async fn remove(self) -> anyhow::Result<()> {
+        let helped = self.helped.load(Ordering::Relaxed);
+        println!("containers that the engine did not restart by itself: {helped}");
         for (service, container) in self.containers {
             container.rm().await.with_context(|| format!("cannot remove {service}"))?;
         }
         self.folder.close().context("cannot remove the run's directory")
     }
+}
+
+/// A relay for each driver that is not where its callers look for it.
+fn relays(compose: &Compose, volume: impl Fn(&str) -> PathBuf) -> anyhow::Result<BTreeMap<String, Relay>> {
+    let mut relays = BTreeMap::new();
+    for (name, folder) in [(DRIVER, "csi"), ("node-1-plugin", "node-1"), ("node-2-plugin", "node-2")] {
+        let spec = compose.services.get(name).with_context(|| format!("compose.yaml has no {name}"))?;
+        if spec.command.iter().any(|word| word.ends_with(DRIVER_SOCKET)) {
+            if let Some(owner) = spec.user.as_ref().and_then(|user| user.split(':').next()?.parse().ok()) {
+                // The engine does so with volumes that are empty, which this one is not when the driver comes.
+                chown(volume(folder), Some(owner), Some(owner)).context("cannot give a volume away")?;
+            }
+            let at = |socket: &str| volume(folder).join(socket.trim_start_matches('/'));
+            relays.insert(name.to_owned(), Relay::listen(&at(SOCKET), at(DRIVER_SOCKET))?);
+        }
+    }
+    Ok(relays)
 }
 
 /// The services of a node.
@@ -378,7 +467,7 @@ fn mapping(device: &str) -> anyhow::Result<DeviceMapping> {
     Ok(DeviceMapping {
         path_on_host: Some(host.to_owned()),
         path_in_container: Some(container.to_owned()),
-        cgroup_permissions: Some(format!("{permissions}m")),
+        cgroup_permissions: Some(permissions.to_owned()),
     })
 }
 
@@ -395,6 +484,9 @@ fn extra(spec: &Spec) -> Vec<String> {
     }
     if has("provisioner") || has("attacher") {
         words.extend(lease("leader-election"));
+    }
+    if has("attach-detach-controller") {
+        words.push(format!("--max-wait-for-unmount-duration={}s", FORCE_DETACH.as_secs()));
     }
     if has("scheduler") {
         // A volume manager reports every ten seconds.

@@ -13,7 +13,7 @@ pub type Memory = Vec<(String, u64)>;
 /// What the kernel says each service's process has in memory now.
 pub async fn memory(stack: &Stack) -> anyhow::Result<Memory> {
     let mut found = Vec::new();
-    for service in stack.services() {
+    for service in stack.running() {
         let pid = stack.process(service).await?;
         let status = fs::read_to_string(format!("/proc/{pid}/status")).context("cannot read a process's status")?;
         let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).context("no VmRSS in a status")?;

@@ -9,8 +9,8 @@ use anyhow::Context as _;
 use serde::Deserialize as _;
 use serde_json::Value;
 
-/// What can be given to `kubectl apply -k`, below `deploy/kubernetes`.
-pub const KUSTOMIZATIONS: [&str; 4] = ["shared", "local", "controllers", "apiserver"];
+/// What can be given to `kubectl apply -k`, below `deploy/kubernetes`; the first is that directory itself.
+pub const KUSTOMIZATIONS: [&str; 6] = ["", "shared", "local", "controllers", "scheduler", "apiserver"];
 
 /// The top of the repository.
 pub fn repository() -> PathBuf {

@@ -35,6 +35,10 @@ pub struct Args {
     /// node.kubernetes.io/out-of-service
     #[arg(long)]
     disable_force_detach_on_timeout: bool,
+    /// How long a node must be not ready before a volume that it says is in use is taken from it; the original has no
+    /// flag for its 6m
+    #[arg(long, value_name = "DURATION", default_value = "6m")]
+    max_wait_for_unmount_duration: GoDuration,
     /// Accepted for compatibility: FlexVolumes are not attached
     #[arg(long, value_name = "DIR", hide = true)]
     flex_volume_plugin_dir: Option<String>,
@@ -73,11 +77,18 @@ impl Args {
         if self.concurrent_syncs == 0 {
             bail!("--concurrent-syncs 0 would never attach anything; give at least 1");
         }
+        let max_unmount_wait = Duration::from(self.max_wait_for_unmount_duration);
+        if max_unmount_wait.is_zero() && !self.disable_force_detach_on_timeout {
+            bail!(
+                "--max-wait-for-unmount-duration 0 would take volumes from every node that stumbles; give a duration, or \
+                 --disable-force-detach-on-timeout"
+            );
+        }
         Ok(Options {
+            max_unmount_wait,
             force_detach_on_timeout: !self.disable_force_detach_on_timeout,
             reconcile_sync_period: period,
             parallel: self.concurrent_syncs,
-            ..Options::default()
         })
     }
 }
@@ -104,6 +115,15 @@ mod tests {
         assert_eq!((set.reconcile_sync_period, set.force_detach_on_timeout), (Some(Duration::from_secs(60)), false));
         let off = ["--attach-detach-reconcile-sync-period=1m", "--disable-attach-detach-reconcile-sync"];
         assert_eq!(options(&off).unwrap().reconcile_sync_period, None);
+    }
+
+    #[test]
+    fn the_time_a_silent_node_has_is_obeyed_and_none_at_all_is_refused() {
+        let set = options(&["--max-wait-for-unmount-duration=90s"]).unwrap();
+        assert_eq!(set.max_unmount_wait, Duration::from_secs(90));
+        let error = options(&["--max-wait-for-unmount-duration=0"]).unwrap_err().to_string();
+        assert!(error.contains("--disable-force-detach-on-timeout"), "{error}");
+        assert!(options(&["--max-wait-for-unmount-duration=0s", "--disable-force-detach-on-timeout"]).is_ok());
     }
 
     #[test]

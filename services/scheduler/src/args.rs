@@ -1,5 +1,5 @@
 use anyhow::bail;
-use clap::Parser;
+use clap::{ArgAction, Parser};
 
 use stowage_runtime::args::{AdminArgs, ClientArgs, LeaderElectArgs, LogArgs};
 use stowage_runtime::duration::GoDuration;
@@ -25,9 +25,12 @@ pub struct Args {
     admin: AdminArgs,
     #[command(flatten)]
     election: LeaderElectArgs,
-    /// Pods whose spec.schedulerName is this, or empty, are placed
+    /// Pods whose spec.schedulerName is this are placed, and with --node-lifecycle those without one
     #[arg(long, value_name = "NAME", default_value_t = Options::default().scheduler_name)]
     scheduler_name: String,
+    /// Also mark silent nodes and collect pods of nodes that are gone, as kube-controller-manager does where there is one
+    #[arg(long, value_name = "BOOL", default_value_t = true, num_args = 0..=1, default_missing_value = "true", action = ArgAction::Set)]
+    node_lifecycle: bool,
     /// How long a node may be silent before it is marked unreachable
     #[arg(long, value_name = "DURATION", default_value = "40s")]
     node_monitor_grace_period: GoDuration,
@@ -53,6 +56,7 @@ impl Args {
             startup: self.node_startup_grace_period.into(),
             quarantine: self.node_missing_grace_period.into(),
             parallel: self.concurrent_syncs,
+            node_lifecycle: self.node_lifecycle,
         })
     }
 
@@ -76,6 +80,13 @@ mod tests {
     #[test]
     fn without_flags_the_options_are_the_defaults() {
         assert_eq!(parse(&[]).options().unwrap(), Options::default());
+    }
+
+    #[test]
+    fn the_duties_for_nodes_can_be_left_to_another() {
+        for (words, wanted) in [(&["--node-lifecycle=false"], false), (&["--node-lifecycle"], true)] {
+            assert_eq!(parse(words).options().unwrap().node_lifecycle, wanted, "{words:?}");
+        }
     }
 
     #[test]

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use jiff::{SignedDuration, Timestamp};
 
+use stowage_model::Pod;
 use stowage_model::object::{Key, ObjectId, Projection, kinds};
 use stowage_runtime::backoff::Backoff;
 use stowage_runtime::cache::{Cache, View};
@@ -38,6 +39,9 @@ pub struct Options {
     pub quarantine: Duration,
     /// Decisions applied side by side.
     pub parallel: usize,
+    /// Whether the duties of kube-controller-manager for nodes and their pods are ours: marking silent nodes, collecting
+    /// pods nobody ends, placing pods that name no scheduler.
+    pub node_lifecycle: bool,
 }
 
 impl Default for Options {
@@ -48,6 +52,7 @@ impl Default for Options {
             startup: Duration::from_secs(60),
             quarantine: Duration::from_secs(40),
             parallel: 64,
+            node_lifecycle: true,
         }
     }
 }
@@ -85,7 +90,11 @@ pub async fn run(context: Context, options: Options) -> Result<(), Stop> {
     feed(&context, &tasks, &caches.classes, Scope::all());
     feed(&context, &tasks, &caches.csi_nodes, Scope::all());
     feed(&context, &tasks, &caches.attachments, Scope::all());
-    feed(&context, &tasks, &caches.leases, Scope::namespace(NODE_LEASES));
+    // Without the duty the right to read them is not asked for either.
+    let node_lifecycle = options.node_lifecycle;
+    if node_lifecycle {
+        feed(&context, &tasks, &caches.leases, Scope::namespace(NODE_LEASES));
+    }
     let ready = context.readiness.handle("scheduler caches");
     let recorder = context.recorder(options.scheduler_name.clone(), &tasks.spawner());
     let parallel = options.parallel;
@@ -100,7 +109,9 @@ pub async fn run(context: Context, options: Options) -> Result<(), Stop> {
             caches.classes.synced().await;
             caches.csi_nodes.synced().await;
             caches.attachments.synced().await;
-            caches.leases.synced().await;
+            if node_lifecycle {
+                caches.leases.synced().await;
+            }
         };
         if context.unless_shutdown(synced).await.is_none() {
             return Ok(());
@@ -120,6 +131,7 @@ impl Scheduler {
         let snapshot = match self.caches.pods.view(key) {
             View::Absent => PodSnapshot::Absent,
             View::Unknown => PodSnapshot::Unknown(key.clone()),
+            View::Known(pod) if !self.is_our_duty(&pod) => PodSnapshot::Foreign { placed: pod.is_scheduled() },
             View::Known(pod) if pod.is_scheduled() => {
                 let name = &pod.spec.node_name;
                 let node = self.caches.nodes.view(&Key::cluster(name.clone()));
@@ -145,6 +157,12 @@ impl Scheduler {
         decision
     }
 
+    /// Beside a kube-controller-manager only what names us is ours, and only until it has a node.
+    fn is_our_duty(&self, pod: &Pod) -> bool {
+        let ours = pod.spec.scheduler_name == self.options.scheduler_name && is_ours(pod, &self.options.scheduler_name);
+        self.options.node_lifecycle || ours
+    }
+
     /// The next pod is decided on before this one's writes are seen, so it must know what this one will take.
     fn note_plan(&self, key: &Key, snapshot: &PodSnapshot, node: Option<&str>) {
         let plan = match (snapshot, node) {
@@ -153,7 +171,7 @@ impl Scheduler {
             }
             _ => None,
         };
-        let arrived = matches!(snapshot, PodSnapshot::Placed(_));
+        let arrived = matches!(snapshot, PodSnapshot::Placed(_) | PodSnapshot::Foreign { placed: true });
         if self.ledger.plan(key, plan) && !arrived {
             self.wake.freed();
         }
@@ -167,6 +185,9 @@ impl Scheduler {
     }
 
     fn decide_node(&self, name: &str, now: Timestamp) -> Decision<decide::NodeAction> {
+        if !self.options.node_lifecycle {
+            return Decision::rest(Why::NotOurs);
+        }
         let heard = self.sightings.heard(name);
         let silent_for = heard.map(|heard| self.context.clock.boottime().saturating_sub(heard.at));
         let snapshot = NodeSnapshot {

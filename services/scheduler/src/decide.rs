@@ -87,7 +87,7 @@ pub enum Why {
     Unknown,
     /// The pod is on its node, as it should be.
     Placed,
-    /// Another scheduler's, held by a gate, or ended.
+    /// Another scheduler's or controller's, held by a gate, or ended.
     NotOurs,
     Unschedulable(obstacle::Unschedulable),
     /// The pod's volumes are taken or asked for.

@@ -2,7 +2,8 @@
 //!
 //! Watches pods, nodes, claims, volumes, classes, CSINodes, VolumeAttachments and the nodes' Leases. Writes
 //! `selected-node` on claims, `claimRef` on volumes, pod bindings and the PodScheduled condition. Does the small duties
-//! of absent controllers too: marks silent nodes (Ready condition and taints) and deletes pods of nodes that are gone.
+//! of absent controllers too, unless told not to: marks silent nodes (Ready condition and taints) and deletes pods of
+//! nodes that are gone.
 //! Calls no driver. Pods in flight hold their node's volume slots and their ReadWriteOncePod claims in the [`ledger`].
 #![forbid(unsafe_code)]
 

@@ -96,6 +96,10 @@ pub enum PodSnapshot {
     Pending(Box<PendingSnapshot>),
     /// On no node, and not for us to place: another scheduler's, gated, ended or on its way out.
     Other(Arc<Pod>),
+    /// Another controller's in every respect.
+    Foreign {
+        placed: bool,
+    },
 }
 
 /// A pod on a node.

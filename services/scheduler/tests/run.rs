@@ -49,6 +49,10 @@ struct World {
 
 impl World {
     fn new() -> Self {
+        Self::with(scheduler::Options::default())
+    }
+
+    fn with(options: scheduler::Options) -> Self {
         let start = Instant::now();
         let clock = Arc::new(Virtual { start, step: AtomicI64::new(0) });
         let mut id = 0_u128;
@@ -69,12 +73,12 @@ impl World {
         context.clock = Arc::clone(&clock) as Arc<dyn Clock>;
         context.random = Random::seeded(1);
         let mut world = Self { api: context.api.clone(), context, start, clock, tasks: tokio::task::JoinSet::new() };
-        world.start_scheduler();
+        world.start_scheduler(options);
         world
     }
 
-    fn start_scheduler(&mut self) {
-        let run = scheduler::run(self.context.clone(), scheduler::Options::default());
+    fn start_scheduler(&mut self, options: scheduler::Options) {
+        let run = scheduler::run(self.context.clone(), options);
         self.tasks.spawn(async move { run.await.unwrap() });
     }
 
@@ -267,7 +271,7 @@ async fn a_silent_node_is_marked_and_comes_back_with_its_lease() {
 
     // A new scheduler must not take the old lease for a sign of life.
     world.tasks.shutdown().await;
-    world.start_scheduler();
+    world.start_scheduler(scheduler::Options::default());
     world.create(kinds::POD, pod("p", &[])).await;
     let told = |pod: Option<&Pod>| pod.is_some_and(|pod| !pod.status.conditions.is_empty());
     world.until::<Pod>(&key("p"), told).await;
@@ -288,6 +292,34 @@ async fn pods_of_a_deleted_node_go_after_the_quarantine() {
     world.api.client().request::<Value>(request).await.unwrap();
     world.until::<Pod>(&key("p"), |pod| pod.is_none()).await;
     assert_eq!(world.seconds(), 40);
+}
+
+#[tokio::test(start_paused = true)]
+async fn beside_a_kube_controller_manager_it_places_what_names_it_and_touches_nothing_else() {
+    let name = "stowage";
+    let options = scheduler::Options { scheduler_name: name.to_owned(), node_lifecycle: false, ..Default::default() };
+    let world = World::with(options);
+    world.create(kinds::NODE, node("a")).await;
+    world.create(kinds::NODE, node("b")).await;
+    // Another scheduler's, and one whose node goes: both another's business.
+    world.create(kinds::POD, pod("anothers", &[])).await;
+    let mut placed = pod("placed", &[]);
+    placed["spec"]["nodeName"] = "b".into();
+    world.create(kinds::POD, placed).await;
+    let request = http::Request::delete("/api/v1/nodes/b").body(Vec::new()).unwrap();
+    world.api.client().request::<Value>(request).await.unwrap();
+    tokio::time::sleep(Duration::from_secs(400)).await;
+
+    let mut ours = pod("ours", &[]);
+    ours["spec"]["schedulerName"] = name.into();
+    world.create(kinds::POD, ours).await;
+    world.until::<Pod>(&key("ours"), is_on("a")).await;
+    world.until::<Pod>(&key("placed"), is_on("b")).await;
+    let untouched = |pod: Option<&Pod>| pod.is_some_and(|p| !p.is_scheduled() && p.status.conditions.is_empty());
+    world.until::<Pod>(&key("anothers"), untouched).await;
+    // Silent for minutes, and nobody marked it.
+    let well = |node: Option<&Node>| node.is_some_and(|node| node.is_ready() && node.spec.taints.is_empty());
+    world.until::<Node>(&Key::cluster("a"), well).await;
 }
 
 #[tokio::test(start_paused = true)]

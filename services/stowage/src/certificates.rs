@@ -1,7 +1,7 @@
 //! `stowage certificates`: what a kube-apiserver that nobody has set up needs to serve, and an administrator to reach it.
 
 use std::fs::{self, OpenOptions};
-use std::io::Write as _;
+use std::io::{ErrorKind, Write as _};
 use std::os::unix::fs::{OpenOptionsExt as _, chown};
 use std::path::Path;
 
@@ -38,12 +38,8 @@ pub fn run(options: &Certificates) -> anyhow::Result<()> {
         options.server
     );
     let out = &options.kubeconfig_out;
-    let failed = || format!("cannot write --kubeconfig-out {}", out.display());
-    write(out, &kubeconfig).with_context(failed)?;
-    match options.owner {
-        Some(owner) => chown(out, Some(owner), Some(owner)).with_context(failed),
-        None => Ok(()),
-    }
+    write_for(options.owner, out, &kubeconfig)
+        .with_context(|| format!("cannot write --kubeconfig-out {}", out.display()))
 }
 
 fn make(folder: &Path, names: &[String]) -> anyhow::Result<()> {
@@ -87,13 +83,31 @@ fn named(name: &str) -> DistinguishedName {
 }
 
 fn write(path: &Path, content: &str) -> anyhow::Result<()> {
+    write_for(None, path, content)
+}
+
+/// A new file takes the place of an earlier one, which may belong to the user it was given to: as root without
+/// DAC_OVERRIDE we could not open it again.
+fn write_for(owner: Option<u32>, path: &Path, content: &str) -> anyhow::Result<()> {
     let failed = || format!("cannot write {}", path.display());
-    let file = OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(path);
-    file.with_context(failed)?.write_all(content.as_bytes()).with_context(failed)
+    let mut unfinished = path.as_os_str().to_owned();
+    unfinished.push(".new");
+    match fs::remove_file(&unfinished) {
+        Err(error) if error.kind() != ErrorKind::NotFound => return Err(error).with_context(failed),
+        _ => {}
+    }
+    let file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(&unfinished);
+    file.and_then(|mut file| file.write_all(content.as_bytes())).with_context(failed)?;
+    if let Some(owner) = owner {
+        chown(&unfinished, Some(owner), Some(owner)).with_context(failed)?;
+    }
+    fs::rename(&unfinished, path).with_context(failed)
 }
 
 #[cfg(test)]
 mod tests {
+    use std::os::unix::fs::PermissionsExt as _;
+
     use super::*;
 
     #[test]
@@ -113,5 +127,31 @@ mod tests {
         assert_eq!(fs::read_to_string(&options.kubeconfig_out).unwrap(), first);
         let public = fs::read_to_string(folder.path().join("pki/service-account.pub")).unwrap();
         assert!(public.starts_with("-----BEGIN PUBLIC KEY-----"), "{public}");
+    }
+
+    /// A thread whose files belong to another user than root has no DAC_OVERRIDE, as the container of compose has not.
+    #[test]
+    fn a_kubeconfig_that_was_given_to_another_user_is_replaced_without_the_right_to_open_it() {
+        if !nix::unistd::geteuid().is_root() {
+            eprintln!("skipped: not root");
+            return;
+        }
+        let (user, other) = (4_321, 65_532);
+        let folder = tempfile::tempdir().unwrap();
+        let out = folder.path().join("kubeconfig");
+        fs::write(&out, "old").unwrap();
+        fs::set_permissions(&out, fs::Permissions::from_mode(0o600)).unwrap();
+        chown(&out, Some(other), Some(other)).unwrap();
+        chown(folder.path(), Some(user), Some(user)).unwrap();
+        let path = out.clone();
+        let written = std::thread::spawn(move || {
+            nix::unistd::setfsuid(user.into());
+            assert_eq!(fs::read(&path).unwrap_err().kind(), ErrorKind::PermissionDenied);
+            write(&path, "new")
+        });
+        written.join().unwrap().unwrap();
+        assert_eq!(fs::read_to_string(&out).unwrap(), "new");
+        assert_eq!(fs::metadata(&out).unwrap().permissions().mode() & 0o777, 0o600);
+        assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 1);
     }
 }

@@ -1,5 +1,7 @@
 //! The checker itself: what is planted is found, and named.
 
+use std::time::Duration;
+
 use anyhow::{Context as _, ensure};
 use stowage_csi::v1::controller_client::ControllerClient;
 use stowage_csi::v1::volume_capability::access_mode::Mode;
@@ -8,10 +10,14 @@ use stowage_csi::v1::{CapacityRange, CreateVolumeRequest, DeleteVolumeRequest, V
 use stowage_csi::{Connector as _, Deadline, UnixConnector};
 use stowage_mount::{Host as _, LinuxMounter, LoopOptions};
 
-use container_suite::checker::{Observation, nothing_left};
+use tokio::time::sleep;
+
+use container_suite::checker::{Observation, nothing_left, nothing_left_after, watched};
 use container_suite::machine::with_stack;
 
-const CALL: Deadline = Deadline(std::time::Duration::from_secs(10));
+const CALL: Deadline = Deadline(Duration::from_secs(10));
+/// What is planted does not go by itself.
+const SHORT: Duration = Duration::from_secs(3);
 
 fn request(name: &str) -> CreateVolumeRequest {
     CreateVolumeRequest {
@@ -36,21 +42,27 @@ fn a_planted_orphan_volume_and_a_planted_loop_device_fail_the_check() -> anyhow:
         let id = made.volume.context("the driver made nothing")?.volume_id;
         let found = Observation::of(stack).await?.violations();
         ensure!(found.iter().any(|one| one.id == "P1" && one.text.contains(&id)), "the orphan is not found: {found:?}");
+        let said = nothing_left_after(stack, SHORT).await.err().context("an orphan passes")?.to_string();
+        ensure!(said.contains("P1") && said.contains(&id), "{said}");
+        let beside = watched(stack, async {
+            sleep(SHORT).await;
+            Ok(())
+        });
+        let said = beside.await.err().context("an orphan passes while something goes on")?.to_string();
+        ensure!(said.contains("P1") && said.contains(&id), "{said}");
 
         let key = id.split('.').nth(1).context("a handle without a key")?;
         let image = stack.volume("pool").join("volumes").join(format!("{key}.img"));
         let device = LinuxMounter.attach_loop(&image, "planted", LoopOptions::default()).await?;
-        let found = Observation::of(stack).await;
-        LinuxMounter.detach_loop(&device).await?;
-        let found = found?.violations_at_rest();
-        let name = device.path.display().to_string();
-        ensure!(
-            found.iter().any(|one| one.id == "L1" && one.text.contains(&name)),
-            "the loop device is not found: {found:?}"
-        );
-
+        // The device outlives the volume, which the checker would name first.
         let delete = DeleteVolumeRequest { volume_id: id, ..DeleteVolumeRequest::default() };
-        CALL.call(delete, |request| driver.delete_volume(request)).await?;
+        let deleted = CALL.call(delete, |request| driver.delete_volume(request)).await;
+        let found = nothing_left_after(stack, SHORT).await;
+        LinuxMounter.detach_loop(&device).await?;
+        deleted?;
+        let said = found.err().context("a loop device passes")?.to_string();
+        ensure!(said.contains("L1") && said.contains(&device.path.display().to_string()), "{said}");
+
         nothing_left(stack).await.context("after what was planted is gone")
     })
 }

@@ -1,11 +1,16 @@
 //! Every service, hit at every moment of a claim's life.
 
+use std::time::Duration;
+
 use anyhow::Context as _;
 use tokio::time::sleep;
 
 use container_suite::machine::with_stack;
 use container_suite::moments::strike;
-use container_suite::stack::{APISERVER, LEASE, Stack};
+use container_suite::stack::{APISERVER, LEASE, Stack, until};
+
+/// Who holds no lease is away for a moment.
+const SHORT: Duration = Duration::from_secs(1);
 
 fn names<'a>(services: impl Iterator<Item = &'a str>) -> Vec<String> {
     services.map(str::to_owned).collect()
@@ -28,27 +33,40 @@ fn whoever_is_killed_claims_end_well_and_nothing_is_left() -> anyhow::Result<()>
     })
 }
 
-/// A leader that is stopped for longer than its lease must not act on it when it wakes.
+/// A leader that is stopped for longer than its lease must not act on it when it wakes: a second one has it by then.
 #[test]
 fn whoever_is_stopped_past_its_lease_claims_end_well_and_nothing_is_left() -> anyhow::Result<()> {
     with_stack(async |stack| {
-        for service in names(stack.services().filter(|service| *service != APISERVER)) {
+        let replicas = stack.start_replicas().await?;
+        for service in names(stack.services()) {
             strike(stack, &format!("stop-{service}"), async || {
-                let process = stack.pause(&service).await?;
-                // The time is the fault: long enough for the lease to run out.
-                sleep(LEASE + LEASE / 4).await;
+                // Which of the two leads does not matter: the other takes over.
+                let leader = stack.leader(&service).await?;
+                let process = stack.pause(&leader).await?;
+                if stack.is_elected(&service) {
+                    until(format!("{leader} to be deposed"), async || {
+                        Ok((stack.leader(&service).await? != leader).then_some(()))
+                    })
+                    .await?;
+                } else {
+                    sleep(SHORT).await;
+                }
                 stack.resume(process)
             })
             .await?;
         }
-        all_run(stack).await
+        all_run(stack).await?;
+        for replica in replicas {
+            replica.rm().await.context("cannot remove a replica")?;
+        }
+        Ok(())
     })
 }
 
 #[test]
 fn whoever_is_cut_off_from_the_network_claims_end_well_and_nothing_is_left() -> anyhow::Result<()> {
     with_stack(async |stack| {
-        for service in names(stack.clients()) {
+        for service in names(stack.clients().chain([APISERVER])) {
             strike(stack, &format!("cut-{service}"), async || {
                 stack.cut_off(&service).await?;
                 // The time is the fault: long enough for the lease to run out.

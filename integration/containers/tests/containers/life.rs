@@ -1,8 +1,11 @@
 use anyhow::ensure;
 use futures::future::try_join_all;
+use local_suite::objects;
+use serde_json::json;
+use stowage_model::object::kinds;
 
 use container_suite::checker::{self, loops};
-use container_suite::life::{Life, Step};
+use container_suite::life::{BTRFS, EXT4, Life, Step, XFS};
 use container_suite::machine::with_stack;
 use container_suite::stack::{NODES, until};
 use container_suite::table;
@@ -16,12 +19,17 @@ const TOGETHER: usize = 10;
 fn data_written_on_one_node_are_there_on_the_other_and_nothing_is_left_behind() -> anyhow::Result<()> {
     with_stack(async |stack| {
         let idle = table::memory(stack).await?;
-        let life = Life::new(stack, "first");
-        life.up_to(Step::EndSecondPod).await?;
+        let mut class = objects::class(BTRFS.class, objects::DRIVER, "Immediate");
+        class["parameters"] = json!({ "csi.storage.k8s.io/fstype": "btrfs" });
+        stack.api.create(kinds::STORAGE_CLASS, class).await?;
+        let first = [EXT4, XFS, BTRFS].map(|shape| Life::new(stack, shape.file_system).shaped(shape));
+        try_join_all(first.iter().map(|life| life.up_to(Step::EndSecondPod))).await?;
         checker::at_rest(stack).await?;
-        ensure!(loops(stack).await?.len() == 1, "one volume is in use");
-        life.step(Step::EndSecondPod).await?;
-        life.step(Step::EndClaim).await?;
+        ensure!(loops(stack).await?.len() == first.len(), "one volume of each kind is in use");
+        for life in &first {
+            life.step(Step::EndSecondPod).await?;
+            life.step(Step::EndClaim).await?;
+        }
         checker::nothing_left(stack).await?;
 
         let lives: Vec<Life<'_>> = (0..VOLUMES)

@@ -5,5 +5,6 @@ mod checker;
 mod compose;
 mod driver_calls;
 mod faults;
+mod images;
 mod life;
 mod node_cut_off;

@@ -21,7 +21,7 @@ fn path(object: &Value) -> String {
     }
 }
 
-async fn create(client: &Client, object: &Value) -> Result<Value, String> {
+pub async fn create(client: &Client, object: &Value) -> Result<Value, String> {
     let request = http::Request::post(format!("{}?fieldValidation=Strict", path(object)))
         .header("content-type", "application/json")
         .body(serde_json::to_vec(object).unwrap())
@@ -60,7 +60,8 @@ async fn kubectl_applies_every_kustomization_and_finds_nothing_to_change_the_sec
     let (stop, stopped) = tokio::sync::oneshot::channel::<()>();
     let served = tokio::spawn(bound.run(async { _ = stopped.await }));
     let applied = tokio::task::spawn_blocking(move || {
-        for name in KUSTOMIZATIONS {
+        // The directory itself holds the same objects as its part `shared`, which are there by then.
+        for name in KUSTOMIZATIONS.into_iter().filter(|name| *name != "shared") {
             for round in ["created", "unchanged"] {
                 let mut command = Command::new("kubectl");
                 command.arg("--kubeconfig").arg(&kubeconfig).args(["apply", "-k"]);

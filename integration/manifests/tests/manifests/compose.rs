@@ -1,9 +1,10 @@
 //! compose.kubernetes.yaml changes the API server and adds what that needs; nothing else.
 
 use std::collections::BTreeSet;
+use std::process::Command;
 
-use manifest_suite::{documents, repository};
-use serde_json::Value;
+use manifest_suite::{documents, repository, words};
+use serde_json::{Value, json};
 
 fn services(file: &str) -> serde_json::Map<String, Value> {
     documents(&repository().join(file)).unwrap()[0]["services"].as_object().unwrap().clone()
@@ -35,4 +36,45 @@ fn the_server_keeps_the_name_and_the_port_by_which_the_services_know_it() {
     assert_eq!(base["apiserver"]["networks"]["default"]["aliases"][0], "kubernetes");
     let command = over["apiserver"]["command"].to_string();
     assert!(command.contains("--secure-port=${STOWAGE_PORT:-6443}"), "{command}");
+}
+
+/// Both files as the tool itself merges them, if it is installed.
+fn merged() -> Option<Value> {
+    let tools: [(&str, &[&str]); 2] = [("docker-compose", &[]), ("docker", &["compose"])];
+    for (program, before) in tools {
+        let mut command = Command::new(program);
+        command.args(before).args(["-f", "compose.yaml", "-f", "compose.kubernetes.yaml", "config"]);
+        match command.current_dir(repository()).output() {
+            Ok(output) if output.status.success() => return Some(serde_yaml_ng::from_slice(&output.stdout).unwrap()),
+            Ok(output) if before.is_empty() => panic!("{}", String::from_utf8_lossy(&output.stderr)),
+            _ => {}
+        }
+    }
+    None
+}
+
+#[test]
+fn what_is_merged_starts_no_container_with_more_rights_than_it_needs() {
+    let Some(merged) = merged() else {
+        eprintln!("skipped: neither docker-compose nor docker compose is installed");
+        return;
+    };
+    let service = |name: &str| &merged["services"][name];
+    for name in ["apiserver", "etcd", "certificates"] {
+        assert_eq!(words(&service(name)["cap_drop"]), ["ALL"], "{name}");
+        assert_eq!(service(name)["read_only"], true, "{name}");
+        assert_eq!(words(&service(name)["security_opt"]), ["no-new-privileges:true"], "{name}");
+        assert!(service(name)["privileged"].is_null(), "{name}");
+    }
+    // A file with a capability in it is not executed where the bounding set has not got it.
+    assert_eq!(words(&service("apiserver")["cap_add"]), ["NET_BIND_SERVICE"]);
+    assert_eq!(words(&service("etcd")["cap_add"]), Vec::<String>::new());
+    assert_eq!(service("etcd")["healthcheck"]["test"][1], "etcdctl");
+    assert_eq!(service("apiserver")["depends_on"]["etcd"], json!({ "condition": "service_healthy" }));
+}
+
+#[test]
+fn setup_waits_for_a_server_that_takes_minutes() {
+    let command = words(&services("compose.yaml")["setup"]["command"]);
+    assert!(command.contains(&"--timeout=5m".to_owned()), "{command:?}");
 }

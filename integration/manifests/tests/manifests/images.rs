@@ -1,5 +1,10 @@
 //! Every image that is shipped with a manifest has a Dockerfile, and the tag of this version.
 
+use std::fs;
+use std::os::unix::fs::PermissionsExt as _;
+use std::path::Path;
+use std::process::Command;
+
 use manifest_suite::{KUSTOMIZATIONS, containers, documents, pods, repository, service_of, shipped};
 
 const VERSION: &str = env!("CARGO_PKG_VERSION");
@@ -49,4 +54,35 @@ fn every_service_has_a_dockerfile_with_labels_that_starts_it() {
         let root = on_debian || matches!(service.as_str(), "provisioner" | "attacher" | "registrar");
         assert_eq!(text.contains("USER 65532:65532"), !root, "{service}");
     }
+}
+
+/// Runs the base image's RUN line where these programs are all there is; whether it was content, and had to install.
+fn prepare_base(there: &[&str], package_manager_brings: &[&str]) -> (bool, bool) {
+    let file = fs::read_to_string(repository().join("deploy/images/node-base.Dockerfile")).unwrap();
+    let script = file.split_once("\nRUN ").unwrap().1.replace("\\\n", "");
+    let folder = tempfile::tempdir().unwrap();
+    let program = |name: &str, text: &str| {
+        let path = folder.path().join(name);
+        fs::write(&path, format!("#!/bin/sh\n{text}\n")).unwrap();
+        fs::set_permissions(path, fs::Permissions::from_mode(0o755)).unwrap();
+    };
+    there.iter().for_each(|name| program(name, ""));
+    program("rm", "");
+    let bring: String =
+        package_manager_brings.iter().map(|name| format!("/bin/cp $0 {}/{name};", here(&folder))).collect();
+    program("apt-get", &format!(": > {0}/was-asked; {bring} exit 0", here(&folder)));
+    let run = Command::new("/bin/sh").arg("-c").arg(script).env("PATH", folder.path()).output().unwrap();
+    (run.status.success(), fs::metadata(folder.path().join("was-asked")).is_ok())
+}
+
+fn here(folder: &tempfile::TempDir) -> std::path::Display<'_> {
+    Path::display(folder.path())
+}
+
+#[test]
+fn the_base_of_node_images_installs_what_is_missing_and_is_not_made_without_it() {
+    let all = ["mkfs.ext4", "mkfs.xfs", "mkfs.btrfs"];
+    assert_eq!(prepare_base(&all, &[]), (true, false));
+    assert_eq!(prepare_base(&all[..1], &all), (true, true), "a pulled Debian has ext4 only");
+    assert_eq!(prepare_base(&all[..1], &all[..2]), (false, true), "a package did not bring its program");
 }

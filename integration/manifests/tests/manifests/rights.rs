@@ -2,8 +2,12 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use kube::Client;
 use manifest_suite::{containers, pods, repository, service_of, shipped, words};
-use serde_json::Value;
+use serde_json::{Value, json};
+use stowage_apiserver::{Options, Server};
+
+use crate::apply::create;
 
 type Rights = BTreeMap<String, BTreeSet<String>>;
 
@@ -38,6 +42,13 @@ fn granted(objects: &[Value], account: &str) -> Rights {
     rights
 }
 
+/// The row of the page that speaks about a container.
+fn row(container: &Value) -> Option<&str> {
+    let service = service_of(container["image"].as_str()?)?;
+    let leaves_nodes_alone = words(&container["args"]).iter().any(|word| word == "--node-lifecycle=false");
+    Some(if leaves_nodes_alone { "scheduler without node lifecycle" } else { service })
+}
+
 /// Our own drivers need no secrets, so the sidecars beside them get none to read; all else is as documented.
 fn needed(services: &[&str]) -> Rights {
     let mut rights = Rights::new();
@@ -59,8 +70,7 @@ fn the_account_of_each_workload_has_the_rights_its_services_need_and_no_others()
             let account = pod["serviceAccountName"].as_str().unwrap();
             let exists = |object: &Value| object["kind"] == "ServiceAccount" && object["metadata"]["name"] == account;
             assert!(objects.iter().any(exists), "{workload}: no ServiceAccount {account}");
-            let services: Vec<&str> =
-                containers(pod).filter_map(|container| service_of(container["image"].as_str()?)).collect();
+            let services: Vec<&str> = containers(pod).filter_map(row).collect();
             assert_eq!(granted(&objects, account), needed(&services), "{workload}");
         }
     }
@@ -76,6 +86,79 @@ fn no_role_uses_a_wildcard_and_none_is_unbound() {
                 object["roleRef"]["kind"] == role["kind"] && object["roleRef"]["name"] == role["metadata"]["name"]
             };
             assert!(objects.iter().any(bound), "{}", role["metadata"]["name"]);
+        }
+    }
+}
+
+/// Where a thing of the page is: its group, the namespace it is asked for in, and its name where only one is meant.
+fn place(service: &str, resource: &str) -> (&'static str, &'static str, &'static str) {
+    match (resource.split('/').next().unwrap(), service) {
+        ("leases", "pv-controller") => ("coordination.k8s.io", "kube-system", "pv-controller"),
+        ("leases", "attach-detach-controller") => ("coordination.k8s.io", "kube-system", "attach-detach-controller"),
+        ("leases", "scheduler without node lifecycle") => ("coordination.k8s.io", "kube-system", "stowage-scheduler"),
+        ("leases", "attacher") => {
+            ("coordination.k8s.io", "stowage-system", "external-attacher-leader-shared-csi-stowage-dev")
+        }
+        ("leases", _) => ("coordination.k8s.io", "stowage-system", ""),
+        ("persistentvolumeclaims" | "pods" | "events", _) => ("", "default", ""),
+        ("persistentvolumes" | "nodes", _) => ("", "", ""),
+        _ => ("storage.k8s.io", "", ""),
+    }
+}
+
+/// Whether the server would let an account do this.
+async fn may(client: &Client, account: &str, verb: &str, resource: &str, place: (&str, &str, &str)) -> bool {
+    let (group, namespace, name) = place;
+    let (resource, subresource) = resource.split_once('/').unwrap_or((resource, ""));
+    let asked = json!({
+        "verb": verb, "group": group, "resource": resource, "subresource": subresource,
+        "namespace": namespace, "name": if verb == "create" { "" } else { name },
+    });
+    let body = json!({
+        "apiVersion": "authorization.k8s.io/v1",
+        "kind": "SubjectAccessReview",
+        "spec": { "user": format!("system:serviceaccount:stowage-system:{account}"), "resourceAttributes": asked },
+    });
+    let request = http::Request::post("/apis/authorization.k8s.io/v1/subjectaccessreviews")
+        .header("content-type", "application/json")
+        .body(serde_json::to_vec(&body).unwrap())
+        .unwrap();
+    client.request::<Value>(request).await.unwrap()["status"]["allowed"] == true
+}
+
+#[tokio::test]
+async fn the_embedded_server_lets_each_account_do_what_its_services_need_where_they_need_it() {
+    for name in manifest_suite::KUSTOMIZATIONS {
+        let objects = shipped(name).unwrap();
+        let server = Server::in_memory(Options::system());
+        server.enable_rbac().await.unwrap();
+        let client = Client::new(server.service(), "default");
+        for object in &objects {
+            create(&client, object).await.unwrap();
+        }
+        for (workload, pod) in pods(&objects) {
+            let account = pod["serviceAccountName"].as_str().unwrap();
+            for service in containers(pod).filter_map(row) {
+                for (resource, verbs) in documented(service).iter().filter(|(resource, _)| *resource != "secrets") {
+                    for verb in verbs {
+                        let place = place(service, resource);
+                        let allowed = may(&client, account, verb, resource, place).await;
+                        assert!(allowed, "{workload}: {service} may not {verb} {resource} in {place:?}");
+                    }
+                }
+            }
+            let core = |namespace| ("", namespace, "");
+            let lease = ("coordination.k8s.io", "kube-system", "kube-controller-manager");
+            for (verb, resource, place) in [
+                ("get", "secrets", core("stowage-system")),
+                ("delete", "nodes", core("")),
+                ("patch", "nodes", core("")),
+                ("update", "leases", lease),
+                ("get", "leases", lease),
+                ("get", "persistentvolumes", ("storage.k8s.io", "", "")),
+            ] {
+                assert!(!may(&client, account, verb, resource, place).await, "{workload} may {verb} {resource}");
+            }
         }
     }
 }

@@ -1,6 +1,6 @@
 //! One container is privileged, because Bidirectional mounts demand it; every other is restricted.
 
-use manifest_suite::{KUSTOMIZATIONS, containers, pods, shipped};
+use manifest_suite::{KUSTOMIZATIONS, containers, pods, service_of, shipped};
 use serde_json::{Value, json};
 
 fn is_restricted(container: &Value) -> bool {
@@ -30,7 +30,7 @@ fn every_container_but_the_node_plugin_of_a_node_is_restricted() {
             }
         }
         let expected: &[&str] = match name {
-            "shared" => &["shared-node/node-plugin"],
+            "" | "shared" => &["shared-node/node-plugin"],
             "local" => &["local-node/node-plugin"],
             _ => &[],
         };
@@ -69,6 +69,10 @@ fn every_container_has_probes_and_resources_and_mounts_only_what_its_pod_has() {
             for container in containers(pod) {
                 let who = format!("{workload}: {}", container["name"]);
                 assert!(container["livenessProbe"].is_object(), "{who}");
+                let service = service_of(container["image"].as_str().unwrap()).unwrap();
+                if !matches!(service, "node-plugin" | "registrar" | "apiserver") {
+                    assert_eq!(container["readinessProbe"]["httpGet"]["path"], "/readyz", "{who}");
+                }
                 assert!(container["resources"]["requests"]["memory"].is_string(), "{who}");
                 assert!(container["resources"]["limits"]["memory"].is_string(), "{who}");
                 for mount in container["volumeMounts"].as_array().into_iter().flatten() {
@@ -77,4 +81,16 @@ fn every_container_has_probes_and_resources_and_mounts_only_what_its_pod_has() {
             }
         }
     }
+}
+
+/// A second controller would write the same pool; its sidecars may overlap, the driver may not.
+#[test]
+fn the_shared_pool_has_one_controller() {
+    let objects = shipped("shared").unwrap();
+    let controller = objects.iter().find(|object| object["kind"] == "Deployment").unwrap();
+    assert_eq!(controller["metadata"]["name"], "shared-controller");
+    assert_eq!(
+        (&controller["spec"]["replicas"], &controller["spec"]["strategy"]["type"]),
+        (&json!(1), &json!("Recreate"))
+    );
 }

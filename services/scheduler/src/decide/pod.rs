@@ -23,7 +23,7 @@ pub fn decide(s: &PodSnapshot, now: Timestamp) -> Decision<PodAction> {
         PodSnapshot::Placed(placed) => collect(placed, now),
         PodSnapshot::Pending(pending) => place(pending, now),
         PodSnapshot::Other(pod) if is_ending(pod) => end(Leftover::NeverPlaced),
-        PodSnapshot::Other(_) => Decision::rest(Why::NotOurs),
+        PodSnapshot::Other(_) | PodSnapshot::Foreign { .. } => Decision::rest(Why::NotOurs),
     }
 }
 
