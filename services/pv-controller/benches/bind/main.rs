@@ -46,8 +46,9 @@ fn at(latencies: &[Duration], part: f64) -> Duration {
     latencies[((latencies.len() - 1) as f64 * part) as usize]
 }
 
-async fn raw(server: Server, shape: Shape, pairs: usize) -> (f64, f64) {
+async fn raw(server: Server, shape: Shape, pairs: usize, background: usize) -> (f64, f64) {
     let world = World::start(server).await;
+    world.fill_background(background).await;
     let rate = world.raw_rate(shape, pairs).await;
     world.end().await;
     rate
@@ -66,11 +67,11 @@ async fn measure(server: Server, shape: Shape, pairs: usize, rounds: usize) -> L
     for round in 0..rounds {
         // Who goes first alternates too: a machine that slows down favours neither.
         let ((rate, processor), run) = if round % 2 == 0 {
-            let limit = raw(server, shape, pairs).await;
+            let limit = raw(server, shape, pairs, 0).await;
             (limit, waiting(server, shape, pairs).await)
         } else {
             let run = waiting(server, shape, pairs).await;
-            (raw(server, shape, pairs).await, run)
+            (raw(server, shape, pairs, 0).await, run)
         };
         writes = run.writes as f64 / pairs as f64;
         ratios.push(run.rate * writes / rate);
@@ -126,6 +127,7 @@ async fn growth(server: Server, small: usize, rounds: usize) {
 /// What Released volumes and claims that nothing fits cost those that can be bound.
 async fn background(server: Server, count: usize, pairs: usize, rounds: usize) {
     let (mut costs, mut processor_costs, mut alone, mut crowded) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
+    let mut server_costs = Vec::new();
     for round in 0..rounds {
         let run = async |crowd: usize| {
             let world = World::start(server).await;
@@ -139,19 +141,25 @@ async fn background(server: Server, count: usize, pairs: usize, rounds: usize) {
         let (without, with) = if round % 2 == 0 { (first, second) } else { (second, first) };
         costs.push((without.rate / with.rate - 1.0) * 100.0);
         processor_costs.push((with.processor / without.processor - 1.0) * 100.0);
+        // What the same objects cost the server, whose writes are the limit.
+        let (empty, _) = raw(server, Shape::Static, pairs, 0).await;
+        let (full, _) = raw(server, Shape::Static, pairs, count).await;
+        server_costs.push((empty / full - 1.0) * 100.0);
         alone.push(without.rate);
         crowded.push(with.rate);
     }
     let all = |costs: &[f64]| costs.iter().map(|cost| format!("{cost:.0}")).collect::<Vec<_>>().join(", ");
     println!(
         "background: {count} Released volumes and {count} unmatchable claims: {:.0} of {:.0} binds/s; they cost {:.1}% of \
-         time ({}) and {:.1}% of processor time ({}) (limit 10%)",
+         time ({}) and {:.1}% of processor time ({}) (limit 10%); they cost the server's own writes {:.1}% ({})",
         median(crowded).0,
         median(alone).0,
         median(costs.clone()).0,
         all(&costs),
         median(processor_costs.clone()).0,
-        all(&processor_costs)
+        all(&processor_costs),
+        median(server_costs.clone()).0,
+        all(&server_costs)
     );
 }
 
