@@ -86,7 +86,7 @@ impl Life {
     }
 }
 
-/// Without `STOWAGE_FULL_SWEEP` only ext4 is killed before and after each change; the others after every other one.
+/// Killed before and after each change.
 async fn sweep(world: &World, made: Made) {
     let life = || Life::new(made);
     // A new pool is prepared only once.
@@ -95,11 +95,9 @@ async fn sweep(world: &World, made: Made) {
     life().go_on(&world.local_on("a", counting.clone())).await.unwrap();
     let changes = counting.changes();
     assert!(changes.len() > 12, "{changes:#?}");
-    let full = made == Made::Of("ext4") || std::env::var_os("STOWAGE_FULL_SWEEP").is_some();
-    for at in (1..=changes.len() as u64).step_by(if full { 1 } else { 2 }) {
-        let stops = [Stop::After(at), Stop::Before(at)];
-        for stop in &stops[..if full { 2 } else { 1 }] {
-            let dying = Arc::new(Counting::stopping(Arc::new(LinuxMounter), *stop));
+    for at in 1..=changes.len() as u64 {
+        for stop in [Stop::After(at), Stop::Before(at)] {
+            let dying = Arc::new(Counting::stopping(Arc::new(LinuxMounter), stop));
             let mut life = life();
             let refusal = life.go_on(&world.local_on("a", dying.clone())).await.unwrap_err();
             assert!(dying.is_dead(), "{made:?} {stop:?} was not reached: {refusal}");
