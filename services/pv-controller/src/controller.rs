@@ -25,7 +25,7 @@ use crate::decide::{self, Action, ClaimAction, Decision, PodAction, Source, Subj
 use crate::disk::{Disk, LocalDisk};
 use crate::error::Error;
 use crate::metrics::Metrics;
-use crate::mind::{self, Memory};
+use crate::mind::{Memory, Mind};
 use crate::options::{Options, Rules};
 use crate::recycler::{self, Reclaimer};
 use crate::snapshot::{BY_USED_CLAIM, BY_VOLUME, Caches, WAITING, Work};
@@ -392,7 +392,8 @@ impl Controller for Binder {
 
     fn decide(&self, subject: &Subject, now: Timestamp, reserved: &Reserved) -> Decision<Action> {
         let record = |work: &Work| self.operations.record(work);
-        let thought = mind::think(&self.caches, &self.rules, &self.memory, record, subject, now, reserved);
+        let (caches, rules, memory) = (&self.caches, &self.rules, &self.memory);
+        let thought = Mind { caches, rules, memory, record, reserved, now }.think(subject);
         if let Some(claim) = thought.wake {
             self.queue.add(Subject::Claim(claim));
         }

@@ -86,64 +86,62 @@ impl Thought {
     }
 }
 
-/// Decides on one subject as the caches stand, and when to tell again what it waits for.
-pub fn think(
-    caches: &Caches,
-    rules: &Rules,
-    memory: &Memory,
-    record: impl Fn(&Work) -> Option<Record<()>>,
-    subject: &Subject,
-    now: Timestamp,
-    reserved: &Reserved,
-) -> Thought {
-    let mut thought = ponder(caches, rules, memory, record, subject, now, reserved);
-    let decision = &mut thought.decision;
-    match (subject, &decision.why) {
-        _ if !decision.actions.is_empty() => {}
-        // A claim that has its volume waits for nothing that was ever told.
-        (Subject::Claim(_), Why::Settled) => memory.forget(subject),
-        _ => decision.wake_at = decision.wake_at.into_iter().chain(memory.again_at(subject, now)).min(),
-    }
-    thought
+/// Everything that a decision is made from, at one moment.
+pub struct Mind<'a, R> {
+    pub caches: &'a Caches,
+    pub rules: &'a Rules,
+    pub memory: &'a Memory,
+    /// What is known of the work of reclaiming.
+    pub record: R,
+    pub reserved: &'a Reserved,
+    pub now: Timestamp,
 }
 
-fn ponder(
-    caches: &Caches,
-    rules: &Rules,
-    memory: &Memory,
-    record: impl Fn(&Work) -> Option<Record<()>>,
-    subject: &Subject,
-    now: Timestamp,
-    reserved: &Reserved,
-) -> Thought {
-    let gone = || Thought::of(Decision::rest(Why::Gone));
-    let told = |source| memory.told(subject, source, now);
-    match subject {
-        Subject::Claim(key) => {
-            let Some(snapshot) = caches.claim(key, reserved, rules) else { return gone() };
-            let told = Told { binder: told(Source::Binder), expander: told(Source::Expander) };
-            let snapshot = ClaimSnapshot { told, ..snapshot };
-            let decision = decide::claim::decide(&snapshot, now);
-            let wake = caches.matchmaker.decided(&snapshot.claim, &outcome(&snapshot, &decision), snapshot.version);
-            Thought { decision: decision.map(Action::Claim), wake }
+impl<R: Fn(&Work) -> Option<Record<()>>> Mind<'_, R> {
+    /// Decides on one subject as the caches stand, and when to tell again what it waits for.
+    pub fn think(&self, subject: &Subject) -> Thought {
+        let mut thought = self.decide(subject);
+        let decision = &mut thought.decision;
+        match (subject, &decision.why) {
+            _ if !decision.actions.is_empty() => {}
+            // A claim that has its volume waits for nothing that was ever told.
+            (Subject::Claim(_), Why::Settled) => self.memory.forget(subject),
+            _ => decision.wake_at = decision.wake_at.into_iter().chain(self.memory.again_at(subject, self.now)).min(),
         }
-        Subject::Volume(key) => {
-            let Some(snapshot) = caches.volume(key, rules) else { return gone() };
-            let operation = record(&Work::of(&snapshot.volume));
-            let snapshot = VolumeSnapshot { told: told(Source::Binder), operation, ..snapshot };
-            Thought::of(decide::volume::decide(&snapshot, now).map(Action::Volume))
-        }
-        Subject::Pod(key) => {
-            let Some(snapshot) = caches.pod(key, rules) else { return gone() };
-            let snapshot = PodSnapshot { told: told(Source::Ephemeral), ..snapshot };
-            Thought::of(decide::pod::decide(&snapshot).map(Action::Pod))
-        }
-        Subject::AttributesClass(key) => match caches.attributes_class(key) {
-            Some(snapshot) if rules.controllers.attributes_class_protection => {
-                Thought::of(decide::attributes_class::decide(&snapshot).map(Action::AttributesClass))
+        thought
+    }
+
+    fn decide(&self, subject: &Subject) -> Thought {
+        let gone = || Thought::of(Decision::rest(Why::Gone));
+        let told = |source| self.memory.told(subject, source, self.now);
+        match subject {
+            Subject::Claim(key) => {
+                let Some(snapshot) = self.caches.claim(key, self.reserved, self.rules) else { return gone() };
+                let told = Told { binder: told(Source::Binder), expander: told(Source::Expander) };
+                let snapshot = ClaimSnapshot { told, ..snapshot };
+                let decision = decide::claim::decide(&snapshot, self.now);
+                let wake =
+                    self.caches.matchmaker.decided(&snapshot.claim, &outcome(&snapshot, &decision), snapshot.version);
+                Thought { decision: decision.map(Action::Claim), wake }
             }
-            _ => gone(),
-        },
+            Subject::Volume(key) => {
+                let Some(snapshot) = self.caches.volume(key, self.rules) else { return gone() };
+                let operation = (self.record)(&Work::of(&snapshot.volume));
+                let snapshot = VolumeSnapshot { told: told(Source::Binder), operation, ..snapshot };
+                Thought::of(decide::volume::decide(&snapshot, self.now).map(Action::Volume))
+            }
+            Subject::Pod(key) => {
+                let Some(snapshot) = self.caches.pod(key, self.rules) else { return gone() };
+                let snapshot = PodSnapshot { told: told(Source::Ephemeral), ..snapshot };
+                Thought::of(decide::pod::decide(&snapshot).map(Action::Pod))
+            }
+            Subject::AttributesClass(key) => match self.caches.attributes_class(key) {
+                Some(snapshot) if self.rules.controllers.attributes_class_protection => {
+                    Thought::of(decide::attributes_class::decide(&snapshot).map(Action::AttributesClass))
+                }
+                _ => gone(),
+            },
+        }
     }
 }
 

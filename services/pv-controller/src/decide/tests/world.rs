@@ -17,7 +17,7 @@ use crate::apply::claim_for;
 use crate::controllers::Controllers;
 use crate::decide::volume::has_lost_its_claim;
 use crate::decide::{Action, ClaimAction, Decision, PodAction, Source, Subject, VolumeAction, Why, status};
-use crate::mind::{self, Memory};
+use crate::mind::{Memory, Mind};
 use crate::options::{Options, Rules};
 use crate::snapshot::{Caches, Work};
 use crate::write::{self, Write};
@@ -469,7 +469,8 @@ impl World {
     pub fn thought(&self, subject: &Subject) -> Decision<Action> {
         let record = |work: &Work| self.records.get(work).cloned();
         let reserved = Reserved::of(self.busy.iter().cloned());
-        mind::think(&self.caches, &self.rules, &self.memory, record, subject, self.now, &reserved).decision
+        let (caches, rules, memory) = (&self.caches, &self.rules, &self.memory);
+        Mind { caches, rules, memory, record, reserved: &reserved, now: self.now }.think(subject).decision
     }
 
     pub fn decide(&self, subject: &Subject) -> (Vec<Action>, Why) {
