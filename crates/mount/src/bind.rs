@@ -60,6 +60,7 @@ pub(crate) fn unmount(target: &Path) -> Result<()> {
         Ok(()) | Err(Errno::ENOENT) => Ok(()),
         // Also what the kernel says of mounts it will not let go; only the table tells the two apart.
         Err(Errno::EINVAL) if !is_mounted(target)? => Ok(()),
+        Err(Errno::EBUSY) => Err(Error::UnmountUsed { target: target.into() }),
         Err(errno) => Err(Error::Unmount { target: target.into(), source: errno.into() }),
     }
 }

@@ -203,6 +203,10 @@ impl Host for Counting {
         self.change("renew_filesystem_id", device, self.inner.renew_filesystem_id(device, kind)).await
     }
 
+    async fn btrfs_device(&self, mounted: &Path) -> Result<Option<DeviceNumber>> {
+        self.look()?.btrfs_device(mounted).await
+    }
+
     async fn place(&self, path: &Path) -> Result<Option<Place>> {
         self.look()?.place(path).await
     }

@@ -21,6 +21,9 @@ pub enum Error {
     /// umount(2) refused.
     #[error("cannot unmount {target}: {source}")]
     Unmount { target: PathBuf, source: io::Error },
+    /// A program has something open there, or something else is mounted below.
+    #[error("cannot unmount {target}: it is in use; end what has files open there or is mounted below, and try again")]
+    UnmountUsed { target: PathBuf },
     /// A directory is or holds a mount point and is therefore not removed.
     #[error("will not remove {path}: {mounted} is still mounted")]
     RemoveMounted { path: PathBuf, mounted: PathBuf },
@@ -92,8 +95,13 @@ impl Error {
 
     /// Whether somebody still uses the mount or device.
     pub fn is_busy(&self) -> bool {
-        matches!(self, Error::RemoveMounted { .. } | Error::KeepLoop { .. } | Error::GrowTwice { .. })
-            || self.os_error() == Some(nix::libc::EBUSY)
+        match self {
+            Error::UnmountUsed { .. }
+            | Error::RemoveMounted { .. }
+            | Error::KeepLoop { .. }
+            | Error::GrowTwice { .. } => true,
+            other => other.os_error() == Some(nix::libc::EBUSY),
+        }
     }
 
     /// Whether this process may not do that.

@@ -5,7 +5,7 @@ use std::fs::File;
 use std::io;
 use std::ops::Range;
 use std::os::fd::AsRawFd;
-use std::os::unix::fs::FileExt;
+use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::Path;
 
 use nix::errno::Errno;
@@ -91,6 +91,31 @@ pub(crate) fn data_of(file: &File) -> io::Result<Vec<Range<u64>>> {
         at = end;
     }
     Ok(found)
+}
+
+/// Stops at the first byte that is not zero; holes are not read.
+pub(crate) fn is_zero(path: &Path) -> Result<bool> {
+    let read = || -> io::Result<bool> {
+        let file = File::open(path)?;
+        // Told also where holes are not.
+        if file.metadata()?.blocks() == 0 {
+            return Ok(true);
+        }
+        let mut chunk = vec![0; CHUNK as usize];
+        for range in data_of(&file)? {
+            let mut at = range.start;
+            while at < range.end {
+                let part = &mut chunk[..(range.end - at).min(CHUNK) as usize];
+                file.read_exact_at(part, at)?;
+                if part.iter().any(|byte| *byte != 0) {
+                    return Ok(false);
+                }
+                at += part.len() as u64;
+            }
+        }
+        Ok(true)
+    };
+    read().map_err(failed("read", path))
 }
 
 pub(crate) fn unshared(base: &Path, target: &Path) -> Result<Vec<Range<u64>>> {
@@ -291,5 +316,23 @@ mod tests {
         file.set_len(4 << 20).unwrap();
         file.write_all_at(&[1; 4096], 1 << 20).unwrap();
         assert_eq!(data(&path).unwrap(), [1 << 20..(1 << 20) + 4096]);
+    }
+
+    #[test]
+    fn zeros_are_zeros_whether_written_or_not_and_one_byte_anywhere_is_none() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("image");
+        let file = File::create(&path).unwrap();
+        let size = 3 * CHUNK + 5000;
+        file.set_len(size).unwrap();
+        assert!(is_zero(&path).unwrap());
+        file.write_all_at(&[0; 8192], CHUNK - 4096).unwrap();
+        assert!(is_zero(&path).unwrap());
+        for at in [0, CHUNK + 1, 2 * CHUNK - 1, size - 1] {
+            file.write_all_at(&[1], at).unwrap();
+            assert!(!is_zero(&path).unwrap(), "{at}");
+            file.write_all_at(&[0], at).unwrap();
+            assert!(is_zero(&path).unwrap(), "{at}");
+        }
     }
 }

@@ -1,5 +1,6 @@
 //! What a device holds, told from its bytes.
 
+mod btrfs;
 mod superblock;
 mod tools;
 
@@ -12,6 +13,7 @@ use std::str::FromStr;
 
 use crate::{Error, Result};
 
+pub(crate) use self::btrfs::device as btrfs_device;
 pub(crate) use self::superblock::size;
 pub(crate) use self::tools::{check, grow, make, renew_id, reserve_blocks};
 

@@ -46,6 +46,9 @@ pub trait Host: Mounter + Images {
     /// Gives an unmounted file system an identity of its own, as a copy needs.
     async fn renew_filesystem_id(&self, device: &Path, kind: FileSystem) -> Result<()>;
 
+    /// The block device of the btrfs mounted at a path, which its files do not tell; `None` if it is not btrfs.
+    async fn btrfs_device(&self, mounted: &Path) -> Result<Option<DeviceNumber>>;
+
     /// What is seen at a path, links not followed, and whether it is a mount.
     async fn place(&self, path: &Path) -> Result<Option<Place>>;
 

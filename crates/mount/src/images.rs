@@ -45,6 +45,9 @@ pub trait Images: Send + Sync {
     /// The parts of a file that hold data, in order; the rest reads as zeros.
     async fn data_ranges(&self, path: &Path) -> Result<Vec<Range<u64>>>;
 
+    /// Whether a file holds nothing but zeros.
+    async fn is_zero(&self, path: &Path) -> Result<bool>;
+
     /// The parts in which two files may differ, in order: those whose blocks they do not share.
     async fn unshared_ranges(&self, base: &Path, target: &Path) -> Result<Vec<Range<u64>>>;
 
@@ -111,6 +114,11 @@ impl Images for LinuxMounter {
     async fn data_ranges(&self, path: &Path) -> Result<Vec<Range<u64>>> {
         let path = path.to_owned();
         blocking(move || extents::data(&path)).await
+    }
+
+    async fn is_zero(&self, path: &Path) -> Result<bool> {
+        let path = path.to_owned();
+        blocking(move || extents::is_zero(&path)).await
     }
 
     async fn unshared_ranges(&self, base: &Path, target: &Path) -> Result<Vec<Range<u64>>> {
@@ -192,6 +200,10 @@ impl Images for Counting {
 
     async fn data_ranges(&self, path: &Path) -> Result<Vec<Range<u64>>> {
         self.look()?.data_ranges(path).await
+    }
+
+    async fn is_zero(&self, path: &Path) -> Result<bool> {
+        self.look()?.is_zero(path).await
     }
 
     async fn unshared_ranges(&self, base: &Path, target: &Path) -> Result<Vec<Range<u64>>> {

@@ -19,6 +19,7 @@ mod loopback;
 mod mounter;
 mod options;
 mod place;
+mod program;
 mod table;
 mod tree;
 mod tune;
@@ -34,6 +35,7 @@ pub use loopback::{LoopDevice, LoopOptions, MAX_TAG};
 pub use mounter::{Access, Mounter};
 pub use options::MountOptions;
 pub use place::Place;
+pub use program::run_program;
 pub use table::{DeviceNumber, Mount, MountTable};
 
 /// What a call of this crate returns.

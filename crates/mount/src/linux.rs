@@ -145,6 +145,10 @@ impl Host for LinuxMounter {
         blocking(move || filesystem::renew_id(&device, kind)).await
     }
 
+    async fn btrfs_device(&self, mounted: &Path) -> Result<Option<DeviceNumber>> {
+        on(mounted, filesystem::btrfs_device).await
+    }
+
     async fn place(&self, path: &Path) -> Result<Option<Place>> {
         on(path, place::look).await
     }

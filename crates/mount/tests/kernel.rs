@@ -1,7 +1,9 @@
 //! The real kernel, in a mount namespace of the test's own thread. Needs root.
-#![allow(clippy::unwrap_used, clippy::panic)]
+#![allow(clippy::unwrap_used, clippy::panic, unsafe_code)]
 
 use std::fs;
+use std::io::Read;
+use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
@@ -9,7 +11,7 @@ use nix::mount::{MsFlags, mount};
 use nix::sched::{CloneFlags, unshare};
 use stowage_mount::{
     Access, Content, Error, FileSystem, Host, Images, LinuxMounter, LoopDevice, LoopOptions, MountOptions, MountTable,
-    Mounter, Space,
+    Mounter, Space, run_program,
 };
 
 const HOST: LinuxMounter = LinuxMounter;
@@ -37,7 +39,7 @@ struct Attached(LoopDevice);
 
 impl Drop for Attached {
     fn drop(&mut self) {
-        let _ = Command::new("umount").args(["--all-targets", "--quiet"]).arg(&self.0.path).output();
+        let _ = run_program(Command::new("umount").args(["--all-targets", "--quiet"]).arg(&self.0.path));
         let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
         let device = self.0.clone();
         // A runtime cannot be entered twice on one thread.
@@ -94,7 +96,9 @@ fn a_device_that_allowed_no_discards_does_not_pass_that_on_to_the_next_image() {
             assert!(!allows_discards(&first.path));
             match left_by_others {
                 // Another program knows nothing about what is to be done with such a device.
-                true => assert!(Command::new("losetup").arg("-d").arg(&first.path).status().unwrap().success()),
+                true => {
+                    assert!(run_program(Command::new("losetup").arg("-d").arg(&first.path)).unwrap().status.success())
+                }
                 false => HOST.detach_loop(&first).await.unwrap(),
             }
             let mut next = Vec::new();
@@ -142,6 +146,30 @@ fn nothing_is_mounted_through_a_link() {
         let mounted = HOST.mount("none", &link, "tmpfs", &MountOptions::default()).await.unwrap_err();
         assert_eq!(mounted.os_error(), Some(nix::libc::ELOOP));
         assert_eq!(HOST.mounts().await.unwrap().under(&dir).count(), 0);
+    });
+}
+
+#[test]
+fn a_mount_is_not_busy_because_a_program_is_being_started() {
+    in_own_namespace(async |dir| {
+        let (target, gate) = (dir.join("target"), dir.join("gate"));
+        HOST.create_dir(&target).await.unwrap();
+        HOST.mount("none", &target, "tmpfs", &MountOptions::new(["size=1m"])).await.unwrap();
+        nix::unistd::mkfifo(&gate, nix::sys::stat::Mode::S_IRWXU).unwrap();
+        let open = fs::File::create(target.join("file")).unwrap();
+        let at_gate = gate.clone();
+        let starting = std::thread::spawn(move || {
+            let mut command = Command::new("true");
+            // SAFETY: between fork and exec only open, read and close are called, which are safe there.
+            unsafe { command.pre_exec(move || fs::File::open(&at_gate)?.read(&mut [0]).map(drop)) };
+            run_program(&mut command).unwrap()
+        });
+        // Opens when the program is forked, and holds it there.
+        let held = fs::File::options().write(true).open(&gate).unwrap();
+        drop(open);
+        HOST.unmount(&target).await.unwrap();
+        drop(held);
+        assert!(starting.join().unwrap().status.success());
     });
 }
 
@@ -194,6 +222,25 @@ fn an_image_becomes_a_device_a_file_system_and_a_mount_of_the_promised_size() {
             Ok(()) | Err(Error::DetachForeign { .. }) => {}
             Err(error) => panic!("{error}"),
         }
+    });
+}
+
+#[test]
+fn a_btrfs_tells_which_device_it_is_on_and_others_are_none() {
+    in_own_namespace(async |dir| {
+        if run_program(Command::new("mkfs.btrfs").arg("--version")).is_err() {
+            return eprintln!("skipped: mkfs.btrfs is not installed");
+        }
+        let (image, target) = (dir.join("image"), dir.join("mounted"));
+        HOST.make_image(&image, 256 << 20, Space::Sparse).await.unwrap();
+        let device = Attached(HOST.attach_loop(&image, &tag("btrfs"), LoopOptions::default()).await.unwrap());
+        HOST.make_filesystem(&device.0.path, FileSystem::Btrfs, &[]).await.unwrap();
+        HOST.create_dir(&target).await.unwrap();
+        assert_eq!(HOST.btrfs_device(&target).await.unwrap(), None);
+        let source = device.0.path.to_string_lossy().into_owned();
+        HOST.mount(&source, &target, "btrfs", &MountOptions::default()).await.unwrap();
+        assert_eq!(HOST.btrfs_device(&target).await.unwrap(), Some(device.0.number));
+        HOST.unmount(&target).await.unwrap();
     });
 }
 

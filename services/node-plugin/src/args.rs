@@ -67,6 +67,8 @@ pub struct Options {
     pub node_id: String,
     pub pools: Vec<PoolOption>,
     pub mode: Mode,
+    /// Whether a pool that was never seen may be begun.
+    pub prepare_pools: bool,
     /// How many times the space of a pool may be promised; 1 promises only what is there.
     pub overcommit: f64,
     /// How many volumes this node may have at once; 0 leaves it to the cluster.
@@ -123,6 +125,9 @@ pub struct Args {
     /// Name of the driver [default: local.csi.stowage.dev or shared.csi.stowage.dev, by --driver]
     #[arg(long, value_name = "NAME", value_parser = parse_driver_name)]
     drivername: Option<String>,
+    /// Whether to make the folders of a pool that has none and was never seen from here
+    #[arg(long, value_name = "BOOL", default_value_t = true, num_args = 0..=1, require_equals = true, default_missing_value = "true", action = clap::ArgAction::Set)]
+    prepare_pools: bool,
     /// How many times the space of a pool may be promised to volumes
     #[arg(long, value_name = "FACTOR", default_value_t = 1.0, value_parser = parse_overcommit)]
     overcommit: f64,
@@ -185,6 +190,7 @@ impl Args {
             node_id: self.nodeid.clone(),
             pools: self.pools.clone(),
             mode: self.mode,
+            prepare_pools: self.prepare_pools,
             overcommit: self.overcommit,
             max_volumes: self.max_volumes_per_node,
             target_roots: self.target_roots.clone(),

@@ -2,7 +2,7 @@ use stowage_csi::v1::VolumeCapability;
 use stowage_csi::v1::volume_capability::access_mode::Mode;
 use stowage_csi::v1::volume_capability::{AccessType, MountVolume};
 
-use crate::volume::Backend;
+use crate::volume::{Backend, Record};
 
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Error {
@@ -21,6 +21,8 @@ pub enum Error {
     MountFlag { name: String, reason: &'static str },
     #[error("volume_capabilities ask for a block device and for a mounted file system; ask for one of them")]
     TwoAccessTypes,
+    #[error("the volume is {has}, asked for is {wanted}; ask for the volume mode it was created with")]
+    OtherAccess { has: &'static str, wanted: &'static str },
     #[error("a volume with backend=directory has no block device; ask for volume mode Filesystem")]
     BlockDirectory,
 }
@@ -90,6 +92,16 @@ impl Capability {
         match attach && backend == Backend::Image && self.is_multi_node() {
             true => Err(Error::MultiNode { mode: self.mode.as_str_name() }),
             false => Ok(()),
+        }
+    }
+
+    /// The same of a volume that is there, which is used as it was created: as a device, or as a file system.
+    pub fn check_volume(&self, attach: bool, record: &Record) -> Result<(), Error> {
+        self.check(attach, record.backend)?;
+        let word = |block| if block { "a block device" } else { "a file system" };
+        match record.block == self.is_block() {
+            true => Ok(()),
+            false => Err(Error::OtherAccess { has: word(record.block), wanted: word(self.is_block()) }),
         }
     }
 

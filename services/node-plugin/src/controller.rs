@@ -20,7 +20,7 @@ use stowage_csi::v1::*;
 use tonic::{Request, Response, Status};
 
 pub use self::error::Error;
-use crate::driver::Shared;
+use crate::driver::{Shared, Side};
 
 /// CSI's limit for strings, in bytes.
 const MAX_NAME: usize = 128;
@@ -80,7 +80,7 @@ impl Controller for Service {
     ) -> Result<Response<CreateVolumeResponse>, Status> {
         let shared = self.0.clone();
         let call = async move { volumes::create(&shared, &request.into_inner()).await };
-        self.0.finish("CreateVolume", call).await
+        self.0.finish(Side::Controller, "CreateVolume", call).await
     }
 
     async fn delete_volume(
@@ -89,7 +89,7 @@ impl Controller for Service {
     ) -> Result<Response<DeleteVolumeResponse>, Status> {
         let shared = self.0.clone();
         let call = async move { volumes::delete(&shared, &request.into_inner()).await };
-        self.0.finish("DeleteVolume", call).await
+        self.0.finish(Side::Controller, "DeleteVolume", call).await
     }
 
     async fn controller_publish_volume(
@@ -98,7 +98,7 @@ impl Controller for Service {
     ) -> Result<Response<ControllerPublishVolumeResponse>, Status> {
         let shared = self.0.clone();
         let call = async move { attach::publish(&shared, &request.into_inner()).await };
-        self.0.finish("ControllerPublishVolume", call).await
+        self.0.finish(Side::Controller, "ControllerPublishVolume", call).await
     }
 
     async fn controller_unpublish_volume(
@@ -107,7 +107,7 @@ impl Controller for Service {
     ) -> Result<Response<ControllerUnpublishVolumeResponse>, Status> {
         let shared = self.0.clone();
         let call = async move { attach::unpublish(&shared, &request.into_inner()).await };
-        self.0.finish("ControllerUnpublishVolume", call).await
+        self.0.finish(Side::Controller, "ControllerUnpublishVolume", call).await
     }
 
     async fn controller_expand_volume(
@@ -116,7 +116,7 @@ impl Controller for Service {
     ) -> Result<Response<ControllerExpandVolumeResponse>, Status> {
         let shared = self.0.clone();
         let call = async move { changes::expand(&shared, &request.into_inner()).await };
-        self.0.finish("ControllerExpandVolume", call).await
+        self.0.finish(Side::Controller, "ControllerExpandVolume", call).await
     }
 
     async fn controller_modify_volume(
@@ -125,7 +125,7 @@ impl Controller for Service {
     ) -> Result<Response<ControllerModifyVolumeResponse>, Status> {
         let shared = self.0.clone();
         let call = async move { changes::modify(&shared, &request.into_inner()).await };
-        self.0.finish("ControllerModifyVolume", call).await
+        self.0.finish(Side::Controller, "ControllerModifyVolume", call).await
     }
 
     async fn create_snapshot(
@@ -134,7 +134,7 @@ impl Controller for Service {
     ) -> Result<Response<CreateSnapshotResponse>, Status> {
         let shared = self.0.clone();
         let call = async move { snapshots::create(&shared, &request.into_inner()).await };
-        self.0.finish("CreateSnapshot", call).await
+        self.0.finish(Side::Controller, "CreateSnapshot", call).await
     }
 
     async fn delete_snapshot(
@@ -143,7 +143,7 @@ impl Controller for Service {
     ) -> Result<Response<DeleteSnapshotResponse>, Status> {
         let shared = self.0.clone();
         let call = async move { snapshots::delete(&shared, &request.into_inner()).await };
-        self.0.finish("DeleteSnapshot", call).await
+        self.0.finish(Side::Controller, "DeleteSnapshot", call).await
     }
 
     async fn get_snapshot(

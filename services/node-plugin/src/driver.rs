@@ -1,5 +1,5 @@
 use std::fmt::Display;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -14,15 +14,26 @@ use tokio_util::task::TaskTracker;
 use tonic::service::Routes;
 use tonic::{Code, Response, Status};
 
-use crate::args::{Kind, Mode, Options, TOPOLOGY_KEY};
+use crate::args::{Kind, Mode, Options, PoolOption, TOPOLOGY_KEY};
 use crate::controller::arrivals::Arrivals;
 use crate::handle::Handle;
 use crate::locks::Locks;
 use crate::pool::{self, Pool};
 use crate::{controller, freezing, group, identity, metadata, node};
 
-/// Calls that make changes at the same time: more would wait for the same disk, and each takes memory.
-const MOST_CALLS: usize = 32;
+/// Calls to the controller that make changes at the same time: more would wait for the same disk, and each takes memory.
+const MOST_CONTROLLER_CALLS: usize = 32;
+/// The same for calls to the node, which have places of their own: no pod waits for somebody's long copies.
+const MOST_NODE_CALLS: usize = 16;
+/// Threads that wait for the kernel: one for each call.
+pub const MOST_CALLS: usize = MOST_CONTROLLER_CALLS + MOST_NODE_CALLS;
+
+/// Which half of the driver a call is for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Side {
+    Controller,
+    Node,
+}
 
 /// Longest message of a refusal, in bytes: it travels in a header, which clients take up to some KiB, and callers' own
 /// words may be in it.
@@ -48,11 +59,13 @@ pub struct Driver {
 
 impl Driver {
     pub fn new(options: &Options, host: Arc<dyn Host>) -> Self {
-        let pools = options.pools.iter().map(|pool| Pool::new(pool, options.overcommit, host.clone())).collect();
+        let open = |pool: &PoolOption| Pool::new(pool, options, host.clone());
+        let pools = options.pools.iter().map(open).collect();
         let local = options.kind == Kind::Local;
         let shared = Shared {
             name: options.driver_name.clone(),
             node: options.node_id.clone(),
+            stages: options.mode != Mode::Controller,
             attach: !local,
             topology: local.then(|| (TOPOLOGY_KEY.to_owned(), options.node_id.clone())),
             place: local.then(|| Handle::place_of(&options.node_id)),
@@ -64,7 +77,8 @@ impl Driver {
             locks: Locks::default(),
             arrivals: Arrivals::default(),
             calls: TaskTracker::new(),
-            places: Arc::new(Semaphore::new(MOST_CALLS)),
+            controller_places: Arc::new(Semaphore::new(MOST_CONTROLLER_CALLS)),
+            node_places: Arc::new(Semaphore::new(MOST_NODE_CALLS)),
         };
         Driver { shared: Arc::new(shared), mode: options.mode }
     }
@@ -107,6 +121,8 @@ impl Driver {
 pub struct Shared {
     pub name: String,
     pub node: String,
+    /// Whether volumes are staged by this process.
+    pub stages: bool,
     /// Whether a node needs a token to use a volume: pools are seen by several nodes.
     pub attach: bool,
     /// Key and value by which the cluster knows that volumes are here; none if every node sees the pools.
@@ -124,7 +140,8 @@ pub struct Shared {
     pub locks: Locks,
     pub arrivals: Arrivals,
     calls: TaskTracker,
-    places: Arc<Semaphore>,
+    controller_places: Arc<Semaphore>,
+    node_places: Arc<Semaphore>,
 }
 
 impl Shared {
@@ -132,6 +149,12 @@ impl Shared {
         let known = || self.pools.iter().map(Pool::name).collect::<Vec<_>>().join(", ");
         let missing = || pool::Error::FindPool { pool: name.into(), known: known() };
         self.pools.iter().find(|pool| pool.name() == name).ok_or_else(missing)
+    }
+
+    /// A directory with all links followed, also its last name.
+    pub async fn follow(&self, directory: &Path) -> Result<PathBuf, stowage_mount::Error> {
+        let inner = self.host.locate(&directory.join("x")).await?;
+        Ok(inner.parent().unwrap_or(directory).to_owned())
     }
 
     /// The pool in which this volume or snapshot is, if it is one of this node's.
@@ -178,7 +201,7 @@ impl Shared {
 
     /// Runs a call to its end even if the caller gives up: half a change is worse than a late one, and the volume
     /// stays locked meanwhile.
-    pub async fn finish<T, E, F>(&self, rpc: &'static str, call: F) -> Result<Response<T>, Status>
+    pub async fn finish<T, E, F>(&self, side: Side, rpc: &'static str, call: F) -> Result<Response<T>, Status>
     where
         T: Send + 'static,
         E: Into<Status> + Send + 'static,
@@ -186,7 +209,11 @@ impl Shared {
     {
         // A call that waits here has changed nothing, so its caller may give up.
         self.recover_all().await;
-        let place = self.places.clone().acquire_owned().await;
+        let places = match side {
+            Side::Controller => &self.controller_places,
+            Side::Node => &self.node_places,
+        };
+        let place = places.clone().acquire_owned().await;
         let placed = async move {
             let _place = place;
             call.await
@@ -205,7 +232,48 @@ impl Shared {
 
 #[cfg(test)]
 mod tests {
+    use stowage_mount::LinuxMounter;
+
     use super::*;
+
+    #[tokio::test]
+    async fn no_call_for_a_pod_waits_for_the_controllers_long_ones() {
+        let options = Options {
+            kind: Kind::Local,
+            driver_name: "d".into(),
+            endpoint: "unix:///nowhere/csi.sock".parse().unwrap(),
+            socket_mode: Default::default(),
+            node_id: "n".into(),
+            pools: Vec::new(),
+            mode: Mode::All,
+            prepare_pools: true,
+            overcommit: 1.0,
+            max_volumes: 0,
+            target_roots: Vec::new(),
+        };
+        let driver = Driver::new(&options, Arc::new(LinuxMounter));
+        let (_forever, end) = tokio::sync::watch::channel(false);
+        let copy = || {
+            let (shared, mut end) = (Arc::clone(&driver.shared), end.clone());
+            tokio::spawn(async move {
+                let copying = async move { end.wait_for(|ended| *ended).await.map(drop).map_err(|_| Status::ok("")) };
+                shared.finish(Side::Controller, "CreateSnapshot", copying).await
+            })
+        };
+        let copies: Vec<_> = (0..MOST_CONTROLLER_CALLS).map(|_| copy()).collect();
+        while driver.shared.controller_places.available_permits() > 0 {
+            tokio::task::yield_now().await;
+        }
+        tokio::select! {
+            biased;
+            _ = driver.shared.finish(Side::Controller, "DeleteVolume", async { Ok::<_, Status>(()) }) => {
+                panic!("it is one too many")
+            }
+            () = tokio::task::yield_now() => {}
+        }
+        driver.shared.finish(Side::Node, "NodeUnpublishVolume", async { Ok::<_, Status>(()) }).await.unwrap();
+        copies.iter().for_each(tokio::task::JoinHandle::abort);
+    }
 
     #[test]
     fn a_long_message_is_cut_between_two_characters() {

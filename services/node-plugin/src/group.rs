@@ -14,7 +14,7 @@ use tonic::{Request, Response, Status};
 
 use crate::controller::copying::{self, Plan};
 use crate::controller::{Error, check_name, snapshots};
-use crate::driver::Shared;
+use crate::driver::{Shared, Side};
 use crate::freezing::{Use, while_frozen};
 use crate::handle::Handle;
 use crate::parameters;
@@ -43,7 +43,7 @@ impl GroupController for Service {
     ) -> Result<Response<CreateVolumeGroupSnapshotResponse>, Status> {
         let shared = self.0.clone();
         let call = async move { create(&shared, &request.into_inner()).await };
-        self.0.finish("CreateVolumeGroupSnapshot", call).await
+        self.0.finish(Side::Controller, "CreateVolumeGroupSnapshot", call).await
     }
 
     async fn delete_volume_group_snapshot(
@@ -52,7 +52,7 @@ impl GroupController for Service {
     ) -> Result<Response<DeleteVolumeGroupSnapshotResponse>, Status> {
         let shared = self.0.clone();
         let call = async move { delete(&shared, &request.into_inner()).await };
-        self.0.finish("DeleteVolumeGroupSnapshot", call).await
+        self.0.finish(Side::Controller, "DeleteVolumeGroupSnapshot", call).await
     }
 
     async fn get_volume_group_snapshot(
@@ -162,13 +162,7 @@ async fn undo(shared: &Shared, home: &Pool, id: &Handle, group: &Group, cause: E
         }
         home.forget_group(id).await
     };
-    match undone.await {
-        Ok(()) => cause,
-        Err(source) => {
-            let (cause, source) = (Box::new(cause), Box::new(source));
-            Error::Undo { volume: format!("group {id}"), cause, source }
-        }
-    }
+    cause.once_undone(format!("group {id}"), undone.await)
 }
 
 async fn cut_all(

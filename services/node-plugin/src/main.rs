@@ -1,15 +1,15 @@
 use std::time::Duration;
 
 use clap::Parser as _;
+use node_plugin::MOST_CALLS;
 use node_plugin::args::{Alive, Args};
 
-/// Threads for calls that wait for the kernel; each that ever ran costs memory for as long as it is kept.
-const MOST_THREADS: usize = 32;
+/// A thread that ever ran costs memory for as long as it is kept.
 const KEEP_THREADS: Duration = Duration::from_secs(1);
 
 fn main() -> anyhow::Result<()> {
     let mut builder = tokio::runtime::Builder::new_multi_thread();
-    builder.worker_threads(2).max_blocking_threads(MOST_THREADS).thread_keep_alive(KEEP_THREADS);
+    builder.worker_threads(2).max_blocking_threads(MOST_CALLS).thread_keep_alive(KEEP_THREADS);
     let runtime = builder.enable_all().build()?;
     let mut words = std::env::args_os();
     match words.nth(1) {

@@ -15,6 +15,8 @@ use tonic::{Code, Request, Response, Status};
 
 use crate::controller::{Error, snapshots};
 use crate::driver::{Shared, refusal};
+use crate::handle::Handle;
+use crate::locks::Guard;
 use crate::snapshot::Snapshot;
 
 /// Ranges in one message unless the caller wants fewer.
@@ -33,14 +35,18 @@ impl SnapshotMetadata for Service {
         request: Request<GetMetadataAllocatedRequest>,
     ) -> Result<Response<BoxStream<GetMetadataAllocatedResponse>>, Status> {
         let request = request.into_inner();
-        let (image, snapshot) = find(&self.0, "snapshot_id", &request.snapshot_id).await?;
+        let (image, snapshot, reading) = find(&self.0, "snapshot_id", &request.snapshot_id).await?;
         let page = Page::read(&snapshot, request.starting_offset, request.max_results)?;
         let message = move |size, block_metadata| GetMetadataAllocatedResponse {
             block_metadata_type: BlockMetadataType::VariableLength.into(),
             volume_capacity_bytes: size,
             block_metadata,
         };
-        Ok(Response::new(stream(self.0.clone(), Work { base: None, target: image, page }, message)))
+        Ok(Response::new(stream(
+            self.0.clone(),
+            Work { base: None, target: image, page, _reading: vec![reading] },
+            message,
+        )))
     }
 
     async fn get_metadata_delta(
@@ -48,8 +54,8 @@ impl SnapshotMetadata for Service {
         request: Request<GetMetadataDeltaRequest>,
     ) -> Result<Response<BoxStream<GetMetadataDeltaResponse>>, Status> {
         let request = request.into_inner();
-        let (base, older) = find(&self.0, "base_snapshot_id", &request.base_snapshot_id).await?;
-        let (target, newer) = find(&self.0, "target_snapshot_id", &request.target_snapshot_id).await?;
+        let (base, older, reading_base) = find(&self.0, "base_snapshot_id", &request.base_snapshot_id).await?;
+        let (target, newer, reading_target) = find(&self.0, "target_snapshot_id", &request.target_snapshot_id).await?;
         if older.source != newer.source || older.size_bytes > newer.size_bytes {
             let (base, target) = (request.base_snapshot_id, request.target_snapshot_id);
             return Err(Error::Compare { base, target }.into());
@@ -60,20 +66,25 @@ impl SnapshotMetadata for Service {
             volume_capacity_bytes: size,
             block_metadata,
         };
-        Ok(Response::new(stream(self.0.clone(), Work { base: Some(base), target, page }, message)))
+        let work = Work { base: Some(base), target, page, _reading: vec![reading_base, reading_target] };
+        Ok(Response::new(stream(self.0.clone(), work, message)))
     }
 }
 
-async fn find(shared: &Shared, field: &'static str, text: &str) -> Result<(PathBuf, Snapshot), Error> {
+/// The image, and what keeps it from being deleted while it is read.
+async fn find(shared: &Shared, field: &'static str, text: &str) -> Result<(PathBuf, Snapshot, Guard), Error> {
     if text.is_empty() {
         return Err(Error::ReadField { field });
     }
     let missing = || Error::FindSnapshot { snapshot: text.to_owned() };
+    let id = Handle::parse(text).ok_or_else(missing)?;
+    let name = snapshots::lock_name(&id);
+    let guard = shared.locks.try_share(&name).ok_or(Error::Lock { volume: name })?;
     let (id, snapshot) = snapshots::find(shared, text).await?;
     if snapshot.cut.is_none() {
         return Err(missing());
     }
-    Ok((shared.pool_of(&id)?.snapshot_image(&id), snapshot))
+    Ok((shared.pool_of(&id)?.snapshot_image(&id), snapshot, guard))
 }
 
 /// Which part is wanted, and how much of it at once.
@@ -109,6 +120,7 @@ struct Work {
     base: Option<PathBuf>,
     target: PathBuf,
     page: Page,
+    _reading: Vec<Guard>,
 }
 
 /// Ranges on their way to a reader.

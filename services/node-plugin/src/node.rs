@@ -26,7 +26,7 @@ use stowage_csi::v1::{
 use tonic::{Request, Response, Status};
 
 pub use self::error::Error;
-use crate::driver::Shared;
+use crate::driver::{Shared, Side};
 use crate::pool::{self, Pool};
 use crate::volume::RECORD_VERSION;
 
@@ -55,7 +55,7 @@ impl Node for Service {
 
     async fn node_get_info(&self, _: Request<NodeGetInfoRequest>) -> Result<Response<NodeGetInfoResponse>, Status> {
         let shared = self.0.clone();
-        self.0.finish("NodeGetInfo", async move { introduce(&shared).await }).await
+        self.0.finish(Side::Node, "NodeGetInfo", async move { introduce(&shared).await }).await
     }
 
     async fn node_stage_volume(
@@ -64,7 +64,7 @@ impl Node for Service {
     ) -> Result<Response<NodeStageVolumeResponse>, Status> {
         let shared = self.0.clone();
         let call = async move { stage::stage(&shared, &request.into_inner()).await };
-        self.0.finish("NodeStageVolume", call).await
+        self.0.finish(Side::Node, "NodeStageVolume", call).await
     }
 
     async fn node_unstage_volume(
@@ -73,7 +73,7 @@ impl Node for Service {
     ) -> Result<Response<NodeUnstageVolumeResponse>, Status> {
         let shared = self.0.clone();
         let call = async move { stage::unstage(&shared, &request.into_inner()).await };
-        self.0.finish("NodeUnstageVolume", call).await
+        self.0.finish(Side::Node, "NodeUnstageVolume", call).await
     }
 
     async fn node_publish_volume(
@@ -88,7 +88,7 @@ impl Node for Service {
                 false => publish::publish(&shared, &request).await,
             }
         };
-        self.0.finish("NodePublishVolume", call).await
+        self.0.finish(Side::Node, "NodePublishVolume", call).await
     }
 
     async fn node_unpublish_volume(
@@ -103,7 +103,7 @@ impl Node for Service {
                 false => publish::unpublish(&shared, &request).await,
             }
         };
-        self.0.finish("NodeUnpublishVolume", call).await
+        self.0.finish(Side::Node, "NodeUnpublishVolume", call).await
     }
 
     async fn node_get_volume_stats(
@@ -119,7 +119,7 @@ impl Node for Service {
     ) -> Result<Response<NodeExpandVolumeResponse>, Status> {
         let shared = self.0.clone();
         let call = async move { expand::expand(&shared, &request.into_inner()).await };
-        self.0.finish("NodeExpandVolume", call).await
+        self.0.finish(Side::Node, "NodeExpandVolume", call).await
     }
 }
 

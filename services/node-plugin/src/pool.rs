@@ -6,12 +6,13 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 
+use stowage_csi::Endpoint;
 use stowage_mount::{FileId, FileKind, Host, Usage};
 use tokio::sync::OnceCell;
 use tonic::Code;
 
 pub use self::space::Promise;
-use crate::args::PoolOption;
+use crate::args::{Options, PoolOption};
 use crate::volume::{RECORD_VERSION, VolumeId};
 
 /// Why a pool cannot answer.
@@ -23,8 +24,8 @@ pub enum Error {
     OtherNode { handle: String, node: String },
     #[error("pool {pool:?} is not there: {path} is not a directory; create or mount it")]
     OpenPool { pool: String, path: PathBuf },
-    #[error("pool {pool:?} was lost: {path} is gone; is its file system still mounted?")]
-    KeepPool { pool: String, path: PathBuf },
+    #[error("pool {pool:?} was lost: {path} is gone; is its file system still mounted? To begin it anew remove {mark}")]
+    KeepPool { pool: String, path: PathBuf, mark: PathBuf },
     #[error("pool {pool:?} is read-only at {path}; remount it writable")]
     WritePool { pool: String, path: PathBuf },
     #[error("pool {pool:?} is full at {path}: {bytes} bytes and {inodes} inodes are left; delete volumes or add space")]
@@ -54,11 +55,37 @@ impl Error {
     }
 }
 
+impl Error {
+    pub fn is_read_only(&self) -> bool {
+        matches!(self, Error::AccessPool { source, .. } if source.is_read_only())
+    }
+
+    pub fn is_out_of_space(&self) -> bool {
+        matches!(self, Error::AccessPool { source, .. } if source.is_out_of_space())
+    }
+}
+
 pub fn is_pool_name(text: &str) -> bool {
     (1..=32).contains(&text.len())
         && text.bytes().all(|byte| matches!(byte, b'a'..=b'z' | b'0'..=b'9' | b'-'))
         && !text.starts_with('-')
         && !text.ends_with('-')
+}
+
+/// A pool that nobody looks into.
+#[cfg(test)]
+pub fn example(name: &str) -> Pool {
+    let words = ["node-plugin", "--endpoint=unix:///s/csi.sock", "--nodeid=n", &format!("--pool={name}=/x")];
+    let args: crate::args::Args = stowage_runtime::flags::try_parse_from(words.map(Into::into)).unwrap();
+    let options = args.options().unwrap();
+    Pool::new(&options.pools[0], &options, Arc::new(stowage_mount::LinuxMounter))
+}
+
+/// Where a driver notes that it has seen a pool: beside its socket, whose directory outlives it where it is the host's.
+pub fn mark_of(endpoint: &Endpoint, pool: &str) -> PathBuf {
+    let mut name = endpoint.path().to_owned().into_os_string();
+    name.push(format!(".{pool}.pool"));
+    name.into()
 }
 
 /// With less than this a pool cannot even take a record.
@@ -68,14 +95,22 @@ const LEAST_BYTES: u64 = 64 << 10;
 /// `volumes/KEY.json` the record, `volumes/KEY.img` or `volumes/KEY.dir` the data, `volumes/KEY.fresh` while a copy has
 /// the identity of its source, `volumes/KEY.attached.NODE.json` while a node may use it, `volumes/KEY.frozen.NODE` while a node's file system stands still,
 /// `snapshots/KEY.json` and `snapshots/KEY.img`, `groups/KEY.json`.
-/// Written by a node: `volumes/KEY.formatting` while mkfs runs, `volumes/KEY.staged.NODE.json`, `nodes/NODE.json`.
+/// Written by a node: `volumes/KEY.formatting` while mkfs runs, `volumes/KEY.staged.NODE.json`, `volumes/KEY.alone.NODE` while
+/// one pod has it alone, `nodes/NODE.json`.
 pub struct Pool {
     name: String,
     root: PathBuf,
     host: Arc<dyn Host>,
     overcommit: f64,
-    /// Set once the pool was seen whole: from then on its absence is a loss, not a beginning.
+    /// Where it is noted that the pool was seen whole: from then on its absence is a loss, not a beginning. Not in the
+    /// pool, since a disk that is not mounted takes all that it holds with it. It names the pool's path.
+    mark: PathBuf,
+    /// Whether that was noted.
+    noted: AtomicBool,
+    /// Whether the pool was seen and that could not be noted.
     seen: AtomicBool,
+    /// Whether a pool that was never seen may be begun.
+    prepares: bool,
     /// Set once what an earlier run left frozen was thawed.
     pub recovered: OnceCell<()>,
     /// Set once this node is known in it.
@@ -89,13 +124,16 @@ pub struct Pool {
 }
 
 impl Pool {
-    pub fn new(option: &PoolOption, overcommit: f64, host: Arc<dyn Host>) -> Self {
+    pub fn new(option: &PoolOption, options: &Options, host: Arc<dyn Host>) -> Self {
         Pool {
             name: option.name.clone(),
             root: option.path.clone(),
             host,
-            overcommit,
+            overcommit: options.overcommit,
+            mark: mark_of(&options.endpoint, &option.name),
+            noted: AtomicBool::new(false),
             seen: AtomicBool::new(false),
+            prepares: options.prepare_pools,
             recovered: OnceCell::new(),
             signed: OnceCell::new(),
             clones: OnceCell::new(),
@@ -161,6 +199,11 @@ impl Pool {
         self.file(id.key(), &format!("frozen.{node}"))
     }
 
+    /// Exists while one pod of this node has the volume alone.
+    pub fn alone(&self, id: &VolumeId, node: &str) -> PathBuf {
+        self.file(id.key(), &format!("alone.{node}"))
+    }
+
     pub fn snapshot_image(&self, id: &VolumeId) -> PathBuf {
         self.snapshots().join(format!("{}.img", id.key()))
     }
@@ -179,13 +222,42 @@ impl Pool {
         match self.host.stat(&volumes).await.map_err(|source| self.failed(source))? {
             Some(info) if info.kind == FileKind::Directory => {}
             Some(_) => return Err(Error::OpenPool { pool: self.name.clone(), path: volumes }),
-            None if self.seen.load(Ordering::Relaxed) => {
-                return Err(Error::KeepPool { pool: self.name.clone(), path: volumes });
+            None if self.seen.load(Ordering::Relaxed) || self.is_remembered().await? => {
+                return Err(Error::KeepPool { pool: self.name.clone(), path: volumes, mark: self.mark.clone() });
             }
-            None => self.prepare(&volumes).await?,
+            None if !self.prepares => return Err(Error::OpenPool { pool: self.name.clone(), path: volumes }),
+            None => {
+                self.prepare(&volumes).await?;
+                self.noted.store(false, Ordering::Relaxed);
+            }
         }
-        self.seen.store(true, Ordering::Relaxed);
+        if !self.noted.load(Ordering::Relaxed) {
+            self.remember().await;
+        }
         Ok(())
+    }
+
+    async fn is_remembered(&self) -> Result<bool, Error> {
+        let path = self.host.read_file(&self.mark).await.map_err(|source| self.failed(source))?;
+        Ok(path.is_some_and(|path| path == self.root.as_os_str().as_encoded_bytes()))
+    }
+
+    async fn remember(&self) {
+        let noted = async {
+            if !self.is_remembered().await? {
+                let written = self.host.write_file(&self.mark, self.root.as_os_str().as_encoded_bytes()).await;
+                written.map_err(|source| self.failed(source))?;
+            }
+            Ok::<_, Error>(())
+        };
+        match noted.await {
+            Ok(()) => self.noted.store(true, Ordering::Relaxed),
+            Err(error) => {
+                if !self.seen.swap(true, Ordering::Relaxed) {
+                    tracing::warn!(pool = self.name, %error, "the next start would take its absence for a new beginning");
+                }
+            }
+        }
     }
 
     async fn prepare(&self, volumes: &Path) -> Result<(), Error> {

@@ -95,8 +95,7 @@ impl Tag {
     }
 }
 
-/// A volume of which record and kernel agree that it is staged here. Found without listing devices or mounts, except
-/// for btrfs, whose files do not tell which device they are on.
+/// A volume of which record and kernel agree that it is staged here. Found without listing devices or mounts.
 pub struct Staged {
     pub staging: Staging,
     /// The device that serves the image; a directory has none.
@@ -127,16 +126,26 @@ impl Staged {
             Form::Block => place.block,
             Form::FileSystem => Some(place.device).filter(|device| device.major == LOOP),
         };
-        let device = match number {
-            Some(number) => host.loop_device(number).await.map_err(failed)?,
-            None => {
+        let number = match (staging.form, number) {
+            (Form::FileSystem, None) => host.btrfs_device(&mount_point).await.map_err(failed)?,
+            _ => number,
+        };
+        let ours = |device: &LoopDevice| device.tag == tag.with_token(&staging.token) && !device.autoclear;
+        let numbered = match number {
+            Some(number) => host.loop_device(number).await.map_err(failed)?.filter(ours),
+            None => None,
+        };
+        let device = match (numbered, place.device.major == LOOP || staging.form == Form::Block) {
+            (Some(device), _) => Some(device),
+            (None, true) => None,
+            // A btrfs whose device has another name here.
+            (None, false) => {
                 let devices = host.loops().await.map_err(failed)?;
                 let table = host.mounts().await.map_err(failed)?;
                 let mount = table.at(&mount_point);
                 devices.into_iter().find(|device| mount.is_some_and(|mount| is_of(mount, device)))
             }
         };
-        let ours = |device: &LoopDevice| device.tag == tag.with_token(&staging.token) && !device.autoclear;
         Ok(device.filter(ours).map(|device| Staged { staging, device: Some(device), tag, place }))
     }
 
@@ -166,18 +175,29 @@ pub struct View {
     pub foreign: Vec<LoopDevice>,
     /// The name under which the directory of the volume appears in the table.
     directory: PathBuf,
+    /// Where this node's mounts of a shared directory are: nodes of a test share one table.
+    roots: Vec<PathBuf>,
 }
 
 impl View {
     pub async fn look(shared: &Shared, pool: &Pool, id: &VolumeId) -> Result<Self, stowage_mount::Error> {
         let (host, tag) = (&*shared.host, Tag::new(pool, id, &shared.node));
         let image = host.stat(&pool.image(id)).await?;
-        let (ours, others): (Vec<_>, Vec<_>) = host.loops().await?.into_iter().partition(|device| tag.is_on(device));
+        let devices = match host.loops().await {
+            // A controller that is not root has none, and attachments tell it of those of the nodes.
+            Err(error) if error.is_forbidden() && !shared.stages => Vec::new(),
+            other => other?,
+        };
+        let (ours, others): (Vec<_>, Vec<_>) = devices.into_iter().partition(|device| tag.is_on(device));
         let opens_image = |device: &LoopDevice| image.is_some_and(|image| device.image == image.id);
         let foreign = others.into_iter().filter(opens_image).collect();
         let directory = pool.directory(id).file_name().map(PathBuf::from).unwrap_or_default();
+        let mut roots = Vec::new();
+        for root in shared.target_roots.iter().filter(|_| shared.attach) {
+            roots.push(shared.follow(root).await?);
+        }
         // Last, so that a mount it shows is of a device listed before.
-        Ok(View { table: host.mounts().await?, image, ours, foreign, directory })
+        Ok(View { table: host.mounts().await?, image, ours, foreign, directory, roots })
     }
 
     /// The device that carries this tag and is there to stay.
@@ -193,8 +213,9 @@ impl View {
 
     fn is_ours(&self, mount: &Mount) -> bool {
         // The name is the digest of the volume's: no other folder has it.
-        self.ours.iter().any(|device| is_of(mount, device))
-            || mount.root.file_name() == Some(self.directory.as_os_str())
+        let is_directory = || mount.root.file_name() == Some(self.directory.as_os_str());
+        let is_here = || self.roots.is_empty() || self.roots.iter().any(|root| mount.target.starts_with(root));
+        self.ours.iter().any(|device| is_of(mount, device)) || is_directory() && is_here()
     }
 
     /// The mount at this path, if it is of this volume and made by this node.
@@ -233,8 +254,7 @@ mod tests {
 
     #[test]
     fn the_longest_tag_fits_into_the_kernels_field() {
-        let option = crate::args::PoolOption { name: "p".repeat(32), path: "/x".into() };
-        let pool = Pool::new(&option, 1.0, std::sync::Arc::new(stowage_mount::LinuxMounter));
+        let pool = crate::pool::example(&"p".repeat(32));
         let id = VolumeId::new(pool.name(), &VolumeId::key_of("name"), None).unwrap();
         let tag = Tag::new(&pool, &id, &"n".repeat(190));
         assert!(tag.for_readers(&"t".repeat(100)).len() <= stowage_mount::MAX_TAG);

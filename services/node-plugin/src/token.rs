@@ -51,11 +51,14 @@ pub struct Grant<'a> {
 /// `several`: the volume can and shall be used by several nodes at once.
 pub fn publish(record: &Record, node: &str, several: bool, read_only: bool) -> Publish {
     let here = record.attachments.iter().find(|attachment| attachment.node == node);
-    match (here, record.attachments.first()) {
-        (Some(attachment), _) if attachment.read_only == read_only => Publish::Keep(attachment.clone()),
-        (Some(attachment), _) => Publish::Differ(attachment.clone()),
-        (None, Some(other)) if !several => Publish::Refuse { holder: other.node.clone() },
-        _ => Publish::Attach,
+    let alone = |attachment: &&Attachment| !several || attachment.several == Some(false);
+    match (here, record.attachments.iter().find(alone)) {
+        (Some(here), _) if here.read_only == read_only && here.several.is_none_or(|are| are == several) => {
+            Publish::Keep(here.clone())
+        }
+        (Some(here), _) => Publish::Differ(here.clone()),
+        (None, Some(other)) => Publish::Refuse { holder: other.node.clone() },
+        (None, None) => Publish::Attach,
     }
 }
 
@@ -95,6 +98,7 @@ mod tests {
             node: node.into(),
             token: token.into(),
             read_only: false,
+            several: None,
             unmarked: false,
         };
         Record { attachments: holder.into_iter().map(attachment).collect(), ..example() }

@@ -69,6 +69,9 @@ pub struct Attachment {
     /// Whether it was attached for reading only.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub read_only: bool,
+    /// Whether others may have the volume as well; unknown of attachments that an older driver made.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub several: Option<bool>,
     /// Whether it was made before there were marks: it holds for as long as it is in the record.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub unmarked: bool,
@@ -145,7 +148,8 @@ mod tests {
         migrate(&mut fields, 1);
         fields.insert("version".into(), json!(RECORD_VERSION));
         let record: Record = serde_json::from_value(Value::Object(fields)).unwrap();
-        let attachments = vec![Attachment { node: "a".into(), token: "t".into(), read_only: false, unmarked: true }];
+        let attachments =
+            vec![Attachment { node: "a".into(), token: "t".into(), read_only: false, several: None, unmarked: true }];
         assert_eq!(record, Record { attachments, sector_bytes: 512, ..example() });
     }
 

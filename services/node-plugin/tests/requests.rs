@@ -27,6 +27,7 @@ fn options(dir: &Path, kind: Kind) -> Options {
         node_id: "a".into(),
         pools: vec![PoolOption { name: "main".into(), path: dir.join("pool") }],
         mode: Mode::All,
+        prepare_pools: true,
         overcommit: 1.0,
         max_volumes: 0,
         target_roots: vec![dir.join("kubelet")],

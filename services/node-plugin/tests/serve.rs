@@ -26,6 +26,7 @@ fn options(dir: &Path, mode: Mode) -> Options {
         node_id: "a".into(),
         pools: vec![PoolOption { name: "main".into(), path: dir.into() }],
         mode,
+        prepare_pools: true,
         overcommit: 1.0,
         max_volumes: 0,
         target_roots: vec![dir.join("kubelet")],
@@ -47,11 +48,8 @@ fn request(name: &str) -> CreateVolumeRequest {
     }
 }
 
-#[tokio::test]
-async fn a_server_answers_on_its_socket_until_told_to_stop_and_takes_the_socket_along() {
-    let dir = tempfile::tempdir().unwrap();
-    let options = options(dir.path(), Mode::All);
-    let channel = Channel::unix(&options.endpoint);
+/// Serves while a client asks.
+async fn serve(options: &Options, client: impl Future<Output = ()>) {
     let (stop, stopped) = oneshot::channel::<()>();
     let (ready, is_ready) = oneshot::channel::<()>();
     let server = run(options.clone(), Arc::new(LinuxMounter), async move {
@@ -61,12 +59,23 @@ async fn a_server_answers_on_its_socket_until_told_to_stop_and_takes_the_socket_
     });
     let client = async {
         is_ready.await.unwrap();
-        let answer = IdentityClient::new(channel).probe(ProbeRequest {}).await.unwrap();
-        assert_eq!(answer.into_inner().ready, Some(true));
+        client.await;
         stop.send(()).unwrap();
     };
     let (served, ()) = tokio::join!(server, client);
     served.unwrap();
+}
+
+#[tokio::test]
+async fn a_server_answers_on_its_socket_until_told_to_stop_and_takes_the_socket_along() {
+    let dir = tempfile::tempdir().unwrap();
+    let options = options(dir.path(), Mode::All);
+    let channel = Channel::unix(&options.endpoint);
+    serve(&options, async {
+        let answer = IdentityClient::new(channel).probe(ProbeRequest {}).await.unwrap();
+        assert_eq!(answer.into_inner().ready, Some(true));
+    })
+    .await;
     assert!(!options.endpoint.path().try_exists().unwrap());
 }
 
@@ -81,22 +90,13 @@ async fn a_driver_whose_pool_is_away_is_alive_and_not_ready() {
         command.args([word, &address]).output().await.unwrap()
     };
     assert!(!check("alive").await.status.success(), "nobody is there yet");
-    let (stop, stopped) = oneshot::channel::<()>();
-    let (ready, is_ready) = oneshot::channel::<()>();
-    let server = run(options.clone(), Arc::new(LinuxMounter), async move {
-        ready.send(()).unwrap();
-        let _ = stopped.await;
-    });
-    let client = async {
-        is_ready.await.unwrap();
+    serve(&options, async {
         let alive = check("alive").await;
         assert!(alive.status.success(), "{alive:?}");
         let ready = check("healthcheck").await;
         assert!(!ready.status.success() && String::from_utf8_lossy(&ready.stderr).contains("away"), "{ready:?}");
-        stop.send(()).unwrap();
-    };
-    let (served, ()) = tokio::join!(server, client);
-    served.unwrap();
+    })
+    .await;
 }
 
 #[tokio::test]

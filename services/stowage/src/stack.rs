@@ -150,8 +150,15 @@ impl Stack {
     /// Runs the controller part of our driver and says where it listens.
     fn start_driver(&mut self) -> anyhow::Result<Endpoint> {
         let pool = self.root.pool();
-        std::fs::create_dir_all(&pool).with_context(|| format!("cannot create {}", pool.display()))?;
         let endpoint = Endpoint::at(self.root.controller_socket())?;
+        if !pool.try_exists().with_context(|| format!("cannot look at {}", pool.display()))? {
+            // Whoever removed it wants a new one; the drivers' notes of the old one would call that a loss.
+            let nodes = self.root.nodes()?.into_iter().map(|node| self.root.node_socket(&node));
+            for socket in nodes.map(Endpoint::at).chain([Ok(endpoint.clone())]) {
+                let _ = std::fs::remove_file(node_plugin::mark_of(&socket?, POOL));
+            }
+        }
+        std::fs::create_dir_all(&pool).with_context(|| format!("cannot create {}", pool.display()))?;
         self.keep_driver(endpoint.clone(), "controller".to_owned(), node_plugin::Mode::Controller);
         Ok(endpoint)
     }
@@ -162,12 +169,13 @@ impl Stack {
             driver_name: node_plugin::args::DRIVER_NAME.to_owned(),
             endpoint,
             socket_mode: SocketMode::default(),
+            target_roots: vec![self.root.node(&node)],
             node_id: node,
             pools: vec![node_plugin::args::PoolOption { name: POOL.to_owned(), path: self.root.pool() }],
             mode,
+            prepare_pools: true,
             overcommit: 1.0,
             max_volumes: 0,
-            target_roots: vec![self.root.path().to_owned()],
         };
         let shutdown = self.driving.clone();
         self.drivers.keep("node-plugin", self.driving.clone(), move || {

@@ -4,13 +4,13 @@
 use std::ffi::OsStr;
 use std::os::unix::process::CommandExt;
 use std::path::Path;
-use std::process::{Command, Stdio};
+use std::process::Command;
 
 use nix::sys::prctl;
 use nix::sys::signal::Signal;
 
 use super::FileSystem;
-use crate::{Error, Result};
+use crate::{Error, Result, run_program};
 
 /// How much of a failed program's words is kept.
 const MAX_OUTPUT: usize = 600;
@@ -92,13 +92,13 @@ pub(crate) fn reserve_blocks(device: &Path, percent: u8) -> Result<()> {
 
 fn run<'a>(tool: &'static str, words: impl IntoIterator<Item = &'a OsStr>, device: &Path, good: &[i32]) -> Result<()> {
     let mut command = Command::new(tool);
-    command.args(words).stdin(Stdio::null()).env("LC_ALL", "C");
+    command.args(words).env("LC_ALL", "C");
     // SAFETY: between fork and exec only prctl is called, which is safe there.
     unsafe {
         // A program that outlived us would write to the device while our successor starts it again.
         command.pre_exec(|| Ok(prctl::set_pdeathsig(Signal::SIGKILL)?));
     }
-    let output = command.output().map_err(|source| Error::RunTool { tool, device: device.into(), source })?;
+    let output = run_program(&mut command).map_err(|source| Error::RunTool { tool, device: device.into(), source })?;
     if output.status.code().is_some_and(|code| good.contains(&code)) {
         return Ok(());
     }

@@ -10,7 +10,6 @@ use stowage_mount::{
 
 // Numbers of Linux' errors.
 const ENOENT: i32 = 2;
-const EBUSY: i32 = 16;
 const ENOTDIR: i32 = 20;
 const EISDIR: i32 = 21;
 const EINVAL: i32 = 22;
@@ -107,7 +106,7 @@ impl Tree {
     pub fn unmount(&mut self, target: &Path) -> Result<()> {
         let Some(index) = self.mounts.iter().rposition(|mount| mount.target == target) else { return Ok(()) };
         if self.mounts.iter().any(|mount| mount.target != target && mount.target.starts_with(target)) {
-            return Err(Error::Unmount { target: target.to_owned(), source: os(EBUSY) });
+            return Err(Error::UnmountUsed { target: target.to_owned() });
         }
         self.mounts.remove(index);
         Ok(())

@@ -91,13 +91,17 @@ pub async fn measure(root: &Path) {
             xfs.controller().delete_snapshot(request).await.unwrap();
         }
         let [cut, restore, clone, own] = [cuts, restores, clones, bare].map(middle);
-        let base = *before.get_or_insert(cut);
-        let each = |took: Duration| took.saturating_sub(base).as_secs_f64() * 1e6 / count as f64;
-        let each = if count == 1 { String::new() } else { format!(" ({:.1} µs for each extent)", each(cut)) };
+        let (base_cut, base_clone) = *before.get_or_insert((cut, clone));
+        let each = |took: Duration, base: Duration| match count {
+            1 => String::new(),
+            _ => format!(" ({:.1} µs for each extent)", took.saturating_sub(base).as_secs_f64() * 1e6 / count as f64),
+        };
         println!(
-            "{count} extents of {} KiB: snapshot {cut:.1?}{each}, restore {restore:.1?}, clone \
-             {clone:.1?}; cp --reflink and sync {own:.1?}",
-            bytes >> 10
+            "{count} extents of {} KiB: snapshot {cut:.1?}{}, restore {restore:.1?}, clone {clone:.1?}{}; cp --reflink and \
+             sync {own:.1?}",
+            bytes >> 10,
+            each(cut, base_cut),
+            each(clone, base_clone)
         );
         xfs.delete(volume).await;
     }

@@ -43,12 +43,18 @@ pub async fn publish(
     if !volumes::is_made(pool, &id, &record).await? {
         return Err(Error::FindImage { volume: id.to_string() });
     }
-    capability.check(shared.attach, record.backend).map_err(Error::ReadCapability)?;
+    capability.check_volume(shared.attach, &record).map_err(Error::ReadCapability)?;
 
-    let attachment = match token::publish(&record, &request.node_id, capability.is_multi_node(), request.readonly) {
+    let several = capability.is_multi_node();
+    let attachment = match token::publish(&record, &request.node_id, several, request.readonly) {
         Publish::Keep(attachment) => attachment,
         Publish::Differ(attachment) => {
-            let access = if attachment.read_only { "for reading only" } else { "for writing" };
+            let access = match (attachment.read_only == request.readonly, attachment.read_only) {
+                (false, true) => "for reading only",
+                (false, false) => "for writing",
+                (true, _) if several => "for one node alone",
+                (true, _) => "as one of several nodes",
+            };
             return Err(Error::MatchAttachment { volume: id.to_string(), node: attachment.node, access });
         }
         Publish::Refuse { holder } => return Err(Error::Attached { volume: id.to_string(), node: holder }),
@@ -56,7 +62,7 @@ pub async fn publish(
             let _arrival = check_count(shared, &request.node_id, &id).await?;
             let token = shared.host.unique_id().await.map_err(|source| pool.failed(source))?;
             let (node, read_only) = (request.node_id.clone(), request.readonly);
-            let attachment = Attachment { node, token, read_only, unmarked: false };
+            let attachment = Attachment { node, token, read_only, several: Some(several), unmarked: false };
             pool.attach(&id, &mut record, attachment.clone()).await?;
             tracing::info!(volume = %id, node = %request.node_id, "attached");
             attachment

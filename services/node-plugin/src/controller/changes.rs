@@ -26,15 +26,17 @@ pub async fn expand(
     if limits.is_empty() {
         return Err(Error::ReadField { field: "capacity_range" });
     }
-    if let Some(capability) = &request.volume_capability {
-        Capability::read(Some(capability)).map_err(Error::ReadCapability)?;
-    }
+    let read = |capability| Capability::read(Some(capability)).map_err(Error::ReadCapability);
+    let capability = request.volume_capability.as_ref().map(read).transpose()?;
     let unknown = || Error::FindVolume { volume: request.volume_id.clone() };
     let id = VolumeId::parse(&request.volume_id).ok_or_else(unknown)?;
     let pool = shared.pool_of(&id)?;
     let _guard = shared.locks.try_lock(id.key()).ok_or_else(|| Error::Lock { volume: id.to_string() })?;
     pool.open_for_writing().await?;
     let mut record = pool.load(&id).await?.ok_or_else(unknown)?;
+    if let Some(capability) = &capability {
+        capability.check_volume(shared.attach, &record).map_err(Error::ReadCapability)?;
+    }
     if !record.is_image() {
         return Err(Error::NeedImage { volume: id.to_string(), what: "size of its own" });
     }

@@ -82,8 +82,10 @@ pub enum Error {
     CopyThick { volume: String },
     #[error("volume {volume} cannot be cut together with others: {reason}; stop its pods or take its snapshot alone")]
     CutTogether { volume: String, reason: &'static str },
-    #[error("a volume is being made from snapshot {snapshot}; delete it when that is done")]
-    RestoreSnapshot { snapshot: String },
+    #[error(
+        "a volume is being made from snapshot {snapshot}, or its blocks are being listed; delete it when that is done"
+    )]
+    ReadSnapshot { snapshot: String },
     #[error("snapshot {snapshot} belongs to group {group}; call DeleteVolumeGroupSnapshot")]
     Belong { snapshot: String, group: String },
     #[error("snapshot_ids of group {group} are {has:?}, given are {given:?}; give exactly those")]
@@ -108,6 +110,14 @@ pub enum Error {
 }
 
 impl Error {
+    /// The same error if what had been begun was undone; else one that is not final.
+    pub fn once_undone(self, volume: String, undone: Result<(), pool::Error>) -> Self {
+        match undone {
+            Ok(()) => self,
+            Err(source) => Error::Undo { volume, cause: Box::new(self), source: Box::new(source) },
+        }
+    }
+
     pub fn code(&self) -> Code {
         match self {
             Error::ReadField { .. }
@@ -142,7 +152,7 @@ impl Error {
             Error::FindImage { .. }
             | Error::Attached { .. }
             | Error::InUse { .. }
-            | Error::RestoreSnapshot { .. }
+            | Error::ReadSnapshot { .. }
             | Error::CopyMounted { .. }
             | Error::CopyUnfinished { .. }
             | Error::CopyDevice { .. }

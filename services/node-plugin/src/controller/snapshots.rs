@@ -69,13 +69,7 @@ pub async fn create(shared: &Shared, request: &CreateSnapshotRequest) -> Result<
 
 /// As for a volume: after a final error code there is nothing, also of what a killed driver had begun.
 async fn undo(pool: &Pool, id: &Handle, cause: Error) -> Error {
-    match pool.forget_snapshot(id).await {
-        Ok(()) => cause,
-        Err(source) => {
-            let (cause, source) = (Box::new(cause), Box::new(source));
-            Error::Undo { volume: format!("snapshot {id}"), cause, source }
-        }
-    }
+    cause.once_undone(format!("snapshot {id}"), pool.forget_snapshot(id).await)
 }
 
 /// The volume a snapshot is to be taken of, as large as it really is.
@@ -169,7 +163,7 @@ pub async fn delete(shared: &Shared, request: &DeleteSnapshotRequest) -> Result<
 pub fn lock_to_remove(shared: &Shared, id: &Handle) -> Result<Guard, Error> {
     let name = lock_name(id);
     let refuse = || match shared.locks.is_shared(&name) {
-        true => Error::RestoreSnapshot { snapshot: id.to_string() },
+        true => Error::ReadSnapshot { snapshot: id.to_string() },
         false => Error::Lock { volume: name.clone() },
     };
     shared.locks.try_lock(&name).ok_or_else(refuse)

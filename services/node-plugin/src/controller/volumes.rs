@@ -186,13 +186,7 @@ async fn undo(shared: &Shared, pool: &Pool, id: &VolumeId, backend: Backend, cau
         pool.remove(&pool.fresh(id)).await?;
         pool.forget(id).await
     };
-    match undone.await {
-        Ok(()) => cause,
-        Err(source) => {
-            let (cause, source) = (Box::new(cause), Box::new(source));
-            Error::Undo { volume: format!("volume {id}"), cause, source }
-        }
-    }
+    cause.once_undone(format!("volume {id}"), undone.await)
 }
 
 impl Wanted {

@@ -9,10 +9,10 @@ use stowage_mount::{Access, Content, FileKind, FileSystem, LoopDevice, LoopOptio
 
 use super::Error;
 use crate::driver::Shared;
-use crate::pool::Pool;
+use crate::pool::{self, Pool};
 use crate::staging::{Form, Staging, Tag, View, device_node};
-use crate::tuning;
 use crate::volume::{Record, VolumeId};
+use crate::{token, tuning};
 
 pub struct Volume<'a> {
     pub shared: &'a Shared,
@@ -116,6 +116,7 @@ impl Volume<'_> {
         self.pool.store_file(&self.pool.staged(self.id, &self.shared.node), wanted).await?;
         let mount_point = wanted.mount_point();
         let mounted = view.our_mount(&mount_point).is_some() && !self.drop_preparation(view, wanted).await?;
+        self.check_again(wanted, record).await?;
         if wanted.form == Form::Directory {
             return match mounted {
                 true => Ok(()),
@@ -138,13 +139,24 @@ impl Volume<'_> {
             return Ok(());
         }
         if !mounted {
-            self.make_or_check(&device, kind, record, &wanted.path).await?;
+            self.make_or_check(&device, kind, record, wanted).await?;
             self.allocate(&device, record).await?;
             tuning::apply(&**host, &device, record).await?;
+            self.check_again(wanted, record).await?;
             let options = options(&wanted.mount_flags, record);
             host.mount(&device.path.to_string_lossy(), &mount_point, kind.name(), &options).await?;
         }
         self.grow_if_allowed(&device, kind, &mount_point).await
+    }
+
+    /// A node that stood still for a while may have lost the volume since the call began: it is asked once more before
+    /// anything on the image changes. What is left is the moment between this and the change.
+    async fn check_again(&self, wanted: &Staging, record: &Record) -> Result<(), Error> {
+        let holds = |record: &Record| record.attachments.iter().any(|attachment| attachment.token == wanted.token);
+        if !holds(record) || self.pool.load(self.id).await?.as_ref().is_some_and(holds) {
+            return Ok(());
+        }
+        Err(Error::CheckToken { volume: self.name(), source: token::Error::Stale })
     }
 
     /// A kill while a copy was prepared (see `renew_id`) leaves it mounted as no pod may see it; tells whether it did.
@@ -206,23 +218,28 @@ impl Volume<'_> {
         device: &LoopDevice,
         kind: FileSystem,
         record: &Record,
-        free_path: &Path,
+        wanted: &Staging,
     ) -> Result<(), Error> {
         let host = &self.shared.host;
         let marker = self.pool.formatting(self.id);
         match host.probe(&device.path).await? {
             Content::FileSystem(found) if found == kind => {
                 host.check_filesystem(&device.path, kind).await?;
-                return self.renew_id(device, kind, free_path).await;
+                return self.renew_id(device, kind, &wanted.path).await;
             }
-            Content::Blank => {}
+            // Not only where signatures are: whoever has lost the head of his data still has the rest.
+            Content::Blank if host.is_zero(&self.pool.image(self.id)).await? => {}
             found => {
-                let wanted = format!("nothing or {kind}");
-                return Err(Error::TrustContent { volume: self.name(), wanted, found });
+                let found = if found == Content::Blank { Content::Unknown } else { found };
+                return Err(Error::TrustContent { volume: self.name(), wanted: format!("nothing or {kind}"), found });
             }
         }
         host.write_file(&marker, kind.name().as_bytes()).await?;
         host.make_filesystem(&device.path, kind, &mkfs_words(kind, record)).await?;
+        // The marker may be another node's by now.
+        self.check_again(wanted, record).await?;
+        // A copy of a volume that nobody had used has nobody's identity.
+        host.remove_file(&self.pool.fresh(self.id)).await?;
         Ok(host.remove_file(&marker).await?)
     }
 
@@ -278,10 +295,7 @@ impl Volume<'_> {
         }
         let node = device_node(path);
         let mount_point = if view.our_mount(&node).is_some() { &node } else { path };
-        // A directory of a shared pool may be mounted on this machine by another node of a test.
-        if !(self.shared.attach && view.ours.is_empty())
-            && let Some(mount) = view.elsewhere(mount_point)
-        {
+        if let Some(mount) = view.elsewhere(mount_point) {
             return Err(Error::StillPublished { volume: self.name(), path: mount.target.clone() });
         }
         for mount in view.copies(mount_point) {
@@ -293,13 +307,25 @@ impl Volume<'_> {
         self.detach(view.ours.iter()).await?;
         // Without its pool there is no record to remove either; the devices are what matters.
         match self.pool.open().await {
-            Ok(()) => Ok(self.pool.remove(&self.pool.staged(self.id, &self.shared.node)).await?),
+            Ok(()) => match self.forget().await {
+                // Nothing is staged any more, whatever a record says that nobody can remove; the next stage replaces it.
+                Err(error) if error.is_read_only() => {
+                    tracing::warn!(volume = %self.id, %error, "the record of its staging stays");
+                    Ok(())
+                }
+                other => Ok(other?),
+            },
             Err(error) if view.image.is_none() => {
                 tracing::warn!(volume = %self.id, %error, "unstaged without its pool");
                 Ok(())
             }
             Err(error) => Err(error.into()),
         }
+    }
+
+    async fn forget(&self) -> Result<(), pool::Error> {
+        self.pool.forget_alone(self.id, &self.shared.node).await?;
+        self.pool.remove(&self.pool.staged(self.id, &self.shared.node)).await
     }
 }
 

@@ -38,8 +38,6 @@ pub enum Error {
     FindData { volume: String },
     #[error("volume {volume}: {source}")]
     CheckToken { volume: String, source: token::Error },
-    #[error("volume {volume} is {has}, asked for is {wanted}; ask for the volume mode it was created with")]
-    MatchAccess { volume: String, has: &'static str, wanted: &'static str },
     /// Only the name: the value may be a secret.
     #[error("volume {volume} is staged without mount flag {flag:?}; publish it with the flags it was staged with")]
     ServeFlags { volume: String, flag: String },
@@ -100,7 +98,6 @@ impl Error {
             | Error::FindData { .. }
             | Error::ServeFlags { .. }
             | Error::CheckToken { .. }
-            | Error::MatchAccess { .. }
             | Error::TakeImage { .. }
             | Error::ReadStagingPath
             | Error::FindStaging { .. }
@@ -113,8 +110,8 @@ impl Error {
             Error::UsePool(error) => error.code(),
             Error::ChangeHost(stowage_mount::Error::GrowWithoutRight { .. }) => Code::FailedPrecondition,
             Error::ChangeHost(error) if error.is_out_of_space() => Code::ResourceExhausted,
-            Error::ChangeHost(stowage_mount::Error::GrowTwice { .. }) => Code::Unavailable,
-            Error::ChangeHost(error) if error.is_uncertain() => Code::Unavailable,
+            // Neither is a final answer: what is in use now may be free at the next call.
+            Error::ChangeHost(error) if error.is_busy() || error.is_uncertain() => Code::Unavailable,
             Error::ChangeHost(_) => Code::Internal,
             Error::StillOpen { .. } | Error::Undo { .. } => Code::Unavailable,
         }

@@ -6,6 +6,7 @@ use stowage_mount::FileSystem;
 use super::Error;
 use super::device::Volume;
 use super::stats::{find, locate};
+use crate::capability::Capability;
 use crate::driver::Shared;
 use crate::size::Limits;
 use crate::staging::Form;
@@ -16,6 +17,10 @@ pub async fn expand(shared: &Shared, request: &NodeExpandVolumeRequest) -> Resul
     let pool = shared.pool_of(&id)?;
     let _guard = shared.locks.try_lock(id.key()).ok_or_else(|| Error::Lock { volume: id.to_string() })?;
     let record = pool.load(&id).await?.ok_or_else(|| Error::FindVolume { volume: id.to_string() })?;
+    if let Some(capability) = &request.volume_capability {
+        let capability = Capability::read(Some(capability)).map_err(Error::ReadCapability)?;
+        capability.check_volume(shared.attach, &record).map_err(Error::ReadCapability)?;
+    }
     let staged = find(shared, pool, &id, &path).await?;
     if !limits.allow(record.capacity_bytes) {
         let (volume, has, wanted) = (id.to_string(), record.capacity_bytes, format!("{:?}", request.capacity_range));

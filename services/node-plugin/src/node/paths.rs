@@ -37,24 +37,18 @@ pub async fn read_target(shared: &Shared, field: &'static str, text: &str) -> Re
     };
     // A root or a pool may itself be reached through links.
     for pool in &shared.pools {
-        if path.starts_with(follow(shared, pool.root()).await?) {
+        if path.starts_with(shared.follow(pool.root()).await?) {
             return refuse("it is in a pool; volumes are mounted elsewhere");
         }
     }
     for root in &shared.target_roots {
-        let root = follow(shared, root).await?;
+        let root = shared.follow(root).await?;
         if path.parent().is_some_and(|parent| parent.starts_with(&root)) {
             return Ok(path);
         }
     }
     let roots = shared.target_roots.iter().map(|root| root.display().to_string()).collect::<Vec<_>>().join(", ");
     Err(Error::LeaveRoots { field, path, roots })
-}
-
-/// A directory with all links followed, also its last name.
-async fn follow(shared: &Shared, directory: &Path) -> Result<PathBuf, Error> {
-    let inner = shared.host.locate(&directory.join("x")).await?;
-    Ok(inner.parent().unwrap_or(directory).to_owned())
 }
 
 /// A target directory that is there must be one: a link would lead the mount elsewhere.

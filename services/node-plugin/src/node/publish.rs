@@ -11,7 +11,7 @@ use stowage_mount::{Access, FileKind, Place};
 use super::Error;
 use super::device::Volume;
 use super::paths::{check_fields, read_id, read_target};
-use super::stage::{check_access, file_system};
+use super::stage::file_system;
 use crate::capability::Capability;
 use crate::driver::Shared;
 use crate::pool::Pool;
@@ -33,7 +33,7 @@ pub async fn publish(shared: &Shared, request: &NodePublishVolumeRequest) -> Res
     let _guard = shared.locks.try_lock(id.key()).ok_or_else(|| Error::Lock { volume: id.to_string() })?;
     pool.open().await?;
     let record = pool.load(&id).await?.ok_or_else(|| Error::FindVolume { volume: id.to_string() })?;
-    check_access(shared, &request.volume_id, &record, &capability)?;
+    capability.check_volume(shared.attach, &record).map_err(Error::ServeCapability)?;
     file_system(&record, &capability)?;
     let refuse_token = |source| Error::CheckToken { volume: id.to_string(), source };
     let grant = token::check(shared.attach, &record, &shared.node, &request.publish_context).map_err(refuse_token)?;
@@ -45,20 +45,23 @@ pub async fn publish(shared: &Shared, request: &NodePublishVolumeRequest) -> Res
     }
     check_flags(&id, &staged.staging, &capability)?;
 
-    let publishing = Publishing { shared, pool, id: &id, staged: &staged, record: &record, target: &target };
+    let alone = capability.mode == Mode::SingleNodeSingleWriter;
     let read_only = request.readonly || capability.reads_only() || grant.read_only;
-    let place = host.place(&target).await?;
+    let (staged, record, target) = (&staged, &record, &*target);
+    let marked = pool.exists(&pool.alone(&id, &shared.node)).await?;
+    let publishing = Publishing { shared, pool, id: &id, staged, record, target, alone, marked, read_only };
+    let place = host.place(target).await?;
     if let Some(place) = place.filter(|place| place.is_mount) {
-        publishing.match_existing(&place, read_only).await?;
+        publishing.match_existing(&place).await?;
         return Ok(NodePublishVolumeResponse {});
     }
-    if capability.mode == Mode::SingleNodeSingleWriter {
+    if alone || marked {
         let view = View::look(shared, pool, &id).await?;
         if let Some(other) = view.elsewhere(&staged.staging.mount_point()) {
             return Err(Error::ShareWriter { volume: id.to_string(), path: other.target.clone() });
         }
     }
-    publishing.show(place, read_only).await?;
+    publishing.show(place).await?;
     tracing::info!(volume = %id, path = %target.display(), read_only, "published");
     Ok(NodePublishVolumeResponse {})
 }
@@ -83,11 +86,17 @@ struct Publishing<'a> {
     staged: &'a Staged,
     record: &'a Record,
     target: &'a Path,
+    /// No other pod may have the volume meanwhile.
+    alone: bool,
+    /// So it was before.
+    marked: bool,
+    read_only: bool,
 }
 
 impl Publishing<'_> {
-    /// What is mounted at the target must be this volume, with this access.
-    async fn match_existing(&self, place: &Place, read_only: bool) -> Result<(), Error> {
+    /// What is mounted at the target must be this volume, with this access. Whoever has a volume alone is the only one,
+    /// so the volume's mark is the target's.
+    async fn match_existing(&self, place: &Place) -> Result<(), Error> {
         let host = &*self.shared.host;
         let ours = self.staged.is_at(host, place).await?;
         if !ours || *self.target == self.staged.staging.path || *self.target == self.staged.staging.mount_point() {
@@ -98,14 +107,17 @@ impl Publishing<'_> {
             // A volume staged read-only is read-only everywhere.
             None => (host.usage(self.target).await?.read_only, host.usage(&self.staged.staging.path).await?.read_only),
         };
-        if is == (read_only || staged) {
-            return Ok(());
-        }
-        let access = if is { "read-only" } else { "writable" };
+        let access = match (is == (self.read_only || staged), self.marked == self.alone) {
+            (true, true) => return Ok(()),
+            (false, _) if is => "read-only",
+            (false, _) => "writable",
+            (true, false) if self.marked => "for a single writer",
+            (true, false) => "for several writers",
+        };
         Err(Error::MatchPublishing { volume: self.id.to_string(), path: self.target.into(), access })
     }
 
-    async fn show(&self, place: Option<Place>, read_only: bool) -> Result<(), Error> {
+    async fn show(&self, place: Option<Place>) -> Result<(), Error> {
         let host = &self.shared.host;
         let block = self.staged.staging.form == Form::Block;
         let refuse = |reason| {
@@ -126,24 +138,43 @@ impl Publishing<'_> {
             Some(_) => return refuse("it is there and not a directory"),
         }
         let bound = async {
-            let source = self.source(read_only).await?;
-            let access = if read_only { Access::ReadOnly } else { Access::ReadWrite };
+            self.mark().await?;
+            let source = self.source().await?;
+            let access = if self.read_only { Access::ReadOnly } else { Access::ReadWrite };
             host.bind(&source, self.target, access).await.map_err(Error::from)
         };
         let Err(cause) = bound.await else { return Ok(()) };
-        let removed = if block { host.remove_file(self.target).await } else { host.remove_dir(self.target).await };
-        Err(match removed {
+        let undone = async {
+            if block {
+                host.remove_file(self.target).await?
+            } else {
+                host.remove_dir(self.target).await?
+            }
+            Ok(self.pool.forget_alone(self.id, &self.shared.node).await?)
+        };
+        Err(match undone.await {
             Ok(()) => cause,
-            Err(source) => Error::Undo { cause: Box::new(cause), source: Box::new(source.into()) },
+            Err(source) => Error::Undo { cause: Box::new(cause), source: Box::new(source) },
         })
+    }
+
+    /// The kernel does not know for how many a mount was made. The mark is there before the mount and goes after it: without
+    /// one it means nothing, and the next publish puts it right. It needs no sync, since a mount does not outlive the kernel
+    /// either, and no free block, since it is empty.
+    async fn mark(&self) -> Result<(), Error> {
+        let node = &self.shared.node;
+        match self.alone {
+            true => Ok(self.shared.host.create_file(&self.pool.alone(self.id, node)).await?),
+            false => Ok(self.pool.forget_alone(self.id, node).await?),
+        }
     }
 
     /// A read-only mount of a device node does not stop writes to the device, so readers of a block volume get a
     /// device of their own that does; it goes when the volume is unstaged.
-    async fn source(&self, read_only: bool) -> Result<PathBuf, Error> {
+    async fn source(&self) -> Result<PathBuf, Error> {
         match self.staged.staging.form {
             Form::FileSystem | Form::Directory => Ok(self.staged.staging.path.clone()),
-            Form::Block if !read_only => Ok(self.staged.staging.mount_point()),
+            Form::Block if !self.read_only => Ok(self.staged.staging.mount_point()),
             Form::Block => {
                 let volume = Volume { shared: self.shared, pool: self.pool, id: self.id };
                 let tag = Tag::new(self.pool, self.id, &self.shared.node).for_readers(&self.staged.staging.token);
@@ -176,6 +207,10 @@ pub async fn unpublish(
             }
             host.unmount(&target).await?;
             place = host.place(&target).await?;
+        }
+        // A pod's path must be freed also when the pool is away or read-only; the next publish looks for mounts too.
+        if let Err(error) = pool.forget_alone(&id, &shared.node).await {
+            tracing::warn!(volume = %id, %error, "the mark of a single writer stays until the volume is unstaged");
         }
     }
     match place.map(|place| place.kind) {

@@ -24,7 +24,7 @@ pub async fn stage(shared: &Shared, request: &NodeStageVolumeRequest) -> Result<
     let _guard = shared.locks.try_lock(id.key()).ok_or_else(|| Error::Lock { volume: id.to_string() })?;
     pool.open_for_writing().await?;
     let record = pool.load(&id).await?.ok_or_else(|| Error::FindVolume { volume: id.to_string() })?;
-    check_access(shared, &request.volume_id, &record, &capability)?;
+    capability.check_volume(shared.attach, &record).map_err(Error::ServeCapability)?;
     let kind = file_system(&record, &capability)?;
     let refuse_token = |source| Error::CheckToken { volume: id.to_string(), source };
     let grant = token::check(shared.attach, &record, &shared.node, &request.publish_context).map_err(refuse_token)?;
@@ -68,19 +68,6 @@ pub async fn unstage(shared: &Shared, request: &NodeUnstageVolumeRequest) -> Res
     Volume { shared, pool, id: &id }.take_down(&path).await?;
     tracing::info!(volume = %id, path = %path.display(), "unstaged");
     Ok(NodeUnstageVolumeResponse {})
-}
-
-/// A volume is used as it was created: as a device, or as a file system.
-pub fn check_access(shared: &Shared, volume: &str, record: &Record, capability: &Capability) -> Result<(), Error> {
-    capability.check(shared.attach, record.backend).map_err(Error::ServeCapability)?;
-    let word = |block| if block { "a block device" } else { "a file system" };
-    match record.block == capability.is_block() {
-        true => Ok(()),
-        false => {
-            let (has, wanted) = (word(record.block), word(capability.is_block()));
-            Err(Error::MatchAccess { volume: volume.into(), has, wanted })
-        }
-    }
 }
 
 /// What the image holds or will hold; has no meaning for block and directory volumes.

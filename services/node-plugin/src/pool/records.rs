@@ -96,6 +96,15 @@ impl Pool {
         self.host.remove_file(path).await.map_err(|source| self.failed(source))
     }
 
+    pub async fn forget_alone(&self, id: &VolumeId, node: &str) -> Result<(), Error> {
+        let mark = self.alone(id, node);
+        match self.exists(&mark).await? {
+            true => self.remove(&mark).await,
+            // A read-only pool refuses to remove even what is not there.
+            false => Ok(()),
+        }
+    }
+
     pub async fn exists(&self, path: &Path) -> Result<bool, Error> {
         Ok(self.kind_of(path).await?.is_some())
     }
@@ -127,15 +136,20 @@ impl Pool {
     /// What may lie beside the data and the record of a volume. By the nodes that have ever been here and not by a look
     /// at all files, of which there are many more.
     pub async fn marks_of(&self, id: &VolumeId, node: &str) -> Result<Vec<PathBuf>, Error> {
-        let mut marks = vec![self.fresh(id), self.formatting(id), self.staged(id, node), self.frozen(id, node)];
+        let mut marks = vec![self.fresh(id), self.formatting(id)];
+        marks.extend(self.marks_on(id, node));
         for name in self.names(&self.root.join("nodes")).await? {
             let Some(other) = name.strip_suffix(".json") else { continue };
             marks.push(self.attached(id, other));
             if other != node {
-                marks.extend([self.staged(id, other), self.frozen(id, other)]);
+                marks.extend(self.marks_on(id, other));
             }
         }
         Ok(marks)
+    }
+
+    fn marks_on(&self, id: &VolumeId, node: &str) -> [PathBuf; 3] {
+        [self.staged(id, node), self.frozen(id, node), self.alone(id, node)]
     }
 
     /// The volumes that this node had frozen when it last wrote.

@@ -7,7 +7,7 @@ use stowage_csi::v1::volume_capability::access_mode::Mode as AccessMode;
 use stowage_mount::{Host, LinuxMounter};
 use tonic::Code;
 
-use crate::world::{capability, refused, request, test};
+use crate::world::{block, capability, refused, request, request_with, test};
 
 #[test]
 fn attaching_again_gives_the_same_token_and_detaching_twice_is_fine() {
@@ -182,6 +182,63 @@ fn a_node_that_gets_the_volume_back_starts_from_a_fresh_device() {
         a.publish(&volume, &new, "pod").await.unwrap();
         a.unpublish(&volume, "pod").await.unwrap();
         a.remove(&volume).await;
+    });
+}
+
+#[test]
+fn a_shared_directory_is_unstaged_after_the_pods_of_its_own_node_are_gone() {
+    test(async |world| {
+        let (a, b) = (world.node("a").await, world.node("b").await);
+        let volume = a.create(request_with("dir", &[("backend", "directory")])).await.unwrap().volume_id;
+        for (client, node) in [(&a, "a"), (&b, "b")] {
+            let context = client.attach_as(&volume, node, capability(AccessMode::MultiNodeMultiWriter)).await.unwrap();
+            client.stage(&volume, &context).await.unwrap();
+            client.publish(&volume, &context, "pod").await.unwrap();
+        }
+        assert_eq!(refused(a.unstage(&volume).await, &["kubelet/a/pods/pod"]), Code::FailedPrecondition);
+        fs::write(a.target("pod").join("still"), "there").unwrap();
+        assert_eq!(fs::read_to_string(b.target("pod").join("still")).unwrap(), "there");
+        a.unpublish(&volume, "pod").await.unwrap();
+        a.unstage(&volume).await.unwrap();
+        fs::write(b.target("pod").join("still"), "here").unwrap();
+        b.unpublish(&volume, "pod").await.unwrap();
+        b.unstage(&volume).await.unwrap();
+        a.detach(&volume, "").await.unwrap();
+        a.delete(&volume).await.unwrap();
+    });
+}
+
+#[test]
+fn a_shared_directory_is_one_nodes_or_several_nodes_as_the_first_has_asked() {
+    test(async |world| {
+        let (a, b) = (world.node("a").await, world.node("b").await);
+        let volume = a.create(request_with("dir", &[("backend", "directory")])).await.unwrap().volume_id;
+        let (one, several) = (AccessMode::SingleNodeWriter, AccessMode::MultiNodeMultiWriter);
+        for (first, second) in [(one, several), (several, one)] {
+            let answer = a.attach_as(&volume, "a", capability(first)).await.unwrap();
+            assert_eq!(a.attach_as(&volume, "a", capability(first)).await.unwrap(), answer);
+            let refusal = b.attach_as(&volume, "b", capability(second)).await;
+            assert_eq!(refused(refusal, &["attached to node a"]), Code::FailedPrecondition, "{first:?}");
+            let differently = a.attach_as(&volume, "a", capability(second)).await;
+            assert_eq!(refused(differently, &["detach it before"]), Code::AlreadyExists, "{first:?}");
+            a.detach(&volume, "a").await.unwrap();
+        }
+        for (client, node) in [(&a, "a"), (&b, "b")] {
+            client.attach_as(&volume, node, capability(several)).await.unwrap();
+        }
+        a.detach(&volume, "").await.unwrap();
+        a.delete(&volume).await.unwrap();
+    });
+}
+
+#[test]
+fn a_volume_is_not_attached_as_what_it_is_not() {
+    test(async |world| {
+        let client = world.node("a").await;
+        let volume = client.create(request("v")).await.unwrap().volume_id;
+        let answer = client.attach_as(&volume, "a", block()).await;
+        assert_eq!(refused(answer, &["a file system", "a block device"]), Code::InvalidArgument);
+        client.delete(&volume).await.unwrap();
     });
 }
 

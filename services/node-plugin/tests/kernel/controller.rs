@@ -3,7 +3,7 @@ use std::fs;
 use std::os::unix::fs::{MetadataExt, symlink};
 use std::sync::Arc;
 
-use nix::mount::{MsFlags, mount, umount};
+use nix::mount::{MsFlags, mount};
 use node_plugin::args::PoolOption;
 use stowage_csi::v1::volume_capability::access_mode::Mode as AccessMode;
 use stowage_csi::v1::volume_capability::{AccessType, BlockVolume, MountVolume};
@@ -11,7 +11,7 @@ use stowage_csi::v1::*;
 use stowage_mount::LinuxMounter;
 use tonic::Code;
 
-use crate::world::{MIB, SIZE, World, capability, refused, request, test};
+use crate::world::{MIB, SIZE, World, capability, refused, request, test, unmount};
 
 fn parameters(pairs: &[(&str, &str)]) -> BTreeMap<String, String> {
     pairs.iter().map(|(key, value)| (key.to_string(), value.to_string())).collect()
@@ -148,7 +148,7 @@ fn a_pool_promises_no_more_than_it_has() {
         // What is left after rounding up to whole blocks may be a block too little.
         assert!(refusal.is_ok() || refusal.unwrap_err().code() == Code::ResourceExhausted);
         drop(client);
-        umount(&world.pool()).unwrap();
+        unmount(&world.pool());
     });
 }
 
@@ -172,7 +172,7 @@ fn a_full_disk_refuses_creation_leaves_nothing_and_still_deletes() {
         client.delete(&volume.volume_id).await.unwrap();
         assert_eq!(world.files(), Vec::<String>::new());
         drop(client);
-        umount(&world.pool()).unwrap();
+        unmount(&world.pool());
     });
 }
 

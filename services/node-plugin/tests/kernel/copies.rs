@@ -449,7 +449,7 @@ fn a_block_volume_in_use_is_copied_with_reflink_and_refused_without() {
         let client = world.node("a").await;
         let raw = CreateVolumeRequest { volume_capabilities: vec![block()], ..request("raw") };
         let volume = client.create(raw.clone()).await.unwrap().volume_id;
-        let context = client.attach(&volume, "a").await.unwrap();
+        let context = client.attach_as(&volume, "a", block()).await.unwrap();
         let mut stage = client.stage_request(&volume, &context);
         stage.volume_capability = Some(block());
         client.node().node_stage_volume(stage).await.unwrap();

@@ -1,20 +1,17 @@
 //! Killed at every change to files, devices and mounts, and started again.
 
-use std::collections::BTreeMap;
 use std::fs;
 use std::os::unix::fs::FileExt;
 use std::sync::Arc;
 
+use stowage_csi::v1::volume_capability::access_mode::Mode as AccessMode;
 use stowage_mount::{Content, Counting, FileSystem, Host, LinuxMounter, LoopOptions, Stop};
 
-use crate::world::{Answer, Client, World, refused, request, test};
-
-type Context = BTreeMap<String, String>;
+use crate::world::{Answer, Client, Staged, World, refused, request, test};
 
 /// The life of a volume, step by step; each step is repeated until it is answered, as a cluster would.
 struct Life {
-    volume: String,
-    context: Context,
+    staged: Staged,
     step: usize,
 }
 
@@ -22,23 +19,25 @@ impl Life {
     const STEPS: usize = 14;
 
     fn new() -> Self {
-        Life { volume: String::new(), context: Context::new(), step: 0 }
+        Life { staged: Staged::default(), step: 0 }
     }
 
     /// Goes on until the end or the first call that fails.
     async fn go_on(&mut self, client: &Client) -> Answer<()> {
         while self.step < Self::STEPS {
+            let (volume, context) = &mut self.staged;
             match self.step {
-                0 => self.volume = client.create(request("pvc")).await?.volume_id,
-                1 => self.context = client.attach(&self.volume, "a").await?,
-                2 | 7 => client.stage(&self.volume, &self.context).await?,
-                3 | 8 => client.publish(&self.volume, &self.context, "pod").await?,
+                0 => *volume = client.create(request("pvc")).await?.volume_id,
+                1 => *context = client.attach(volume, "a").await?,
+                2 | 7 => client.stage(volume, context).await?,
+                3 => client.publish_as(&self.staged, "pod", AccessMode::SingleNodeSingleWriter).await?,
                 4 => fs::write(client.target("pod").join("data"), "written").unwrap(),
-                5 | 10 => client.unpublish(&self.volume, "pod").await?,
-                6 | 11 => client.unstage(&self.volume).await?,
+                5 | 10 => client.unpublish(volume, "pod").await?,
+                6 | 11 => client.unstage(volume).await?,
+                8 => client.publish(volume, context, "pod").await?,
                 9 => assert_eq!(fs::read_to_string(client.target("pod").join("data")).unwrap(), "written"),
-                12 => client.detach(&self.volume, "a").await?,
-                _ => client.delete(&self.volume).await?,
+                12 => client.detach(volume, "a").await?,
+                _ => client.delete(volume).await?,
             }
             self.step += 1;
         }

@@ -151,7 +151,7 @@ fn what_cannot_stand_still_is_not_cut_together_with_others() {
         let client = world.node("a").await;
         let raw = CreateVolumeRequest { volume_capabilities: vec![block()], ..request("raw") };
         let raw = client.create(raw).await.unwrap().volume_id;
-        let context = client.attach(&raw, "a").await.unwrap();
+        let context = client.attach_as(&raw, "a", block()).await.unwrap();
         let stage = NodeStageVolumeRequest { volume_capability: Some(block()), ..client.stage_request(&raw, &context) };
         client.node().node_stage_volume(stage).await.unwrap();
         let other = client.create(request("other")).await.unwrap().volume_id;

@@ -13,6 +13,7 @@ mod identity;
 mod leftovers;
 mod local_driver;
 mod metadata;
+mod modes;
 mod node;
 mod pools;
 mod space;

@@ -149,3 +149,48 @@ fn a_bad_question_about_blocks_is_refused() {
         assert_eq!(refused(delta(&client, &of_one, &of_two, 0, 0).await, &["one volume"]), Code::InvalidArgument);
     });
 }
+
+#[test]
+fn a_snapshot_is_not_deleted_while_its_blocks_are_listed() {
+    test(async |world| {
+        let client = world.node("a").await;
+        let volume = client.create(request("v")).await.unwrap().volume_id;
+        let image = fs::OpenOptions::new().write(true).open(world.only_image()).unwrap();
+        // More ranges than wait for a slow reader.
+        for block in (0..SIZE as u64 / 4096).step_by(2) {
+            image.write_all_at(b"data", block * 4096).unwrap();
+        }
+        drop(image);
+        let snapshot = client.snapshot(&volume, "s").await.unwrap().snapshot_id;
+        let (snapshot_id, max_results) = (snapshot.clone(), 1);
+        let request = GetMetadataAllocatedRequest { snapshot_id, max_results, ..Default::default() };
+        let mut stream = client.metadata().get_metadata_allocated(request).await.unwrap().into_inner();
+        stream.message().await.unwrap().unwrap();
+        let deleted = client.delete_snapshot(&snapshot).await;
+        assert_eq!(refused(deleted, &["blocks are being listed"]), Code::FailedPrecondition);
+        drop(stream);
+        // The driver learns with its next message that the reader has gone.
+        let mut tries = 0;
+        while let Err(error) = client.delete_snapshot(&snapshot).await {
+            tries += 1;
+            assert!(tries < 10_000 && error.code() == Code::FailedPrecondition, "{error}");
+            tokio::task::yield_now().await;
+        }
+        client.delete(&volume).await.unwrap();
+    });
+}
+
+#[test]
+fn an_offset_beyond_the_snapshot_is_out_of_range() {
+    test(async |world| {
+        let client = world.node("a").await;
+        let volume = client.create(request("v")).await.unwrap().volume_id;
+        let older = client.snapshot(&volume, "older").await.unwrap().snapshot_id;
+        let newer = client.snapshot(&volume, "newer").await.unwrap().snapshot_id;
+        assert_eq!(delta(&client, &older, &newer, SIZE, 0).await.unwrap(), []);
+        for offset in [SIZE + 1, -1] {
+            assert_eq!(delta(&client, &older, &newer, offset, 0).await.unwrap_err().code(), Code::OutOfRange);
+            assert_eq!(allocated(&client, &newer, offset, 0).await.unwrap_err().code(), Code::OutOfRange);
+        }
+    });
+}

@@ -9,7 +9,7 @@ use stowage_csi::v1::volume_capability::{AccessType, MountVolume};
 use stowage_csi::v1::*;
 use tonic::Code;
 
-use crate::world::{Client, SIZE, capability, refused, request, request_with, test, text};
+use crate::world::{Client, SIZE, capability, refused, request, request_with, test, text, unmount};
 
 #[test]
 fn a_volume_lives_from_creation_to_a_pod_and_back_and_keeps_its_data() {
@@ -135,25 +135,6 @@ fn a_read_only_publish_refuses_writes_and_a_writable_repeat() {
 }
 
 #[test]
-fn a_single_writer_volume_is_published_once() {
-    test(async |world| {
-        let client = world.node("a").await;
-        let (volume, context) = client.staged("v", "a").await;
-        let publish = async |pod| {
-            let volume_capability = Some(capability(AccessMode::SingleNodeSingleWriter));
-            let request = client.publish_request(&volume, &context, pod);
-            client.node().node_publish_volume(NodePublishVolumeRequest { volume_capability, ..request }).await
-        };
-        publish("one").await.unwrap();
-        publish("one").await.unwrap();
-        assert_eq!(refused(publish("two").await, &["pods/one"]), Code::FailedPrecondition);
-        assert!(!client.target("two").try_exists().unwrap());
-        client.unpublish(&volume, "one").await.unwrap();
-        client.remove(&volume).await;
-    });
-}
-
-#[test]
 fn nothing_is_published_that_is_not_staged_and_nothing_unstaged_that_is_published() {
     test(async |world| {
         let client = world.node("a").await;
@@ -269,13 +250,16 @@ fn foreign_data_is_never_formatted() {
         let volume = client.create(request("v")).await.unwrap().volume_id;
         let context = client.attach(&volume, "a").await.unwrap();
         let image = world.only_image();
-        let mut foreign = vec![0u8; SIZE as usize];
-        foreign[..15].copy_from_slice(b"somebody's data");
-        fs::write(&image, &foreign).unwrap();
-        let answer = client.stage(&volume, &context).await;
-        assert_eq!(refused(answer, &["unknown data", "left as it is"]), Code::FailedPrecondition);
-        assert!(fs::read(&image).unwrap() == foreign, "the image was changed");
-        assert_eq!(world.loops(), Vec::<std::path::PathBuf>::new());
+        // At the start, far behind where signatures are, and where an old RAID has its superblock.
+        for at in [0, 8 << 20, SIZE as usize - (128 << 10)] {
+            let mut foreign = vec![0u8; SIZE as usize];
+            foreign[at..at + 15].copy_from_slice(b"somebody's data");
+            fs::write(&image, &foreign).unwrap();
+            let answer = client.stage(&volume, &context).await;
+            assert_eq!(refused(answer, &["unknown data", "left as it is"]), Code::FailedPrecondition, "at {at}");
+            assert!(fs::read(&image).unwrap() == foreign, "the image was changed");
+            assert_eq!(world.loops(), Vec::<std::path::PathBuf>::new());
+        }
         client.detach(&volume, "a").await.unwrap();
         client.delete(&volume).await.unwrap();
     });
@@ -296,7 +280,7 @@ fn a_path_that_is_taken_is_not_covered_and_not_freed() {
         let staging = NodeUnpublishVolumeRequest { volume_id: volume.clone(), target_path: text(&client.staging()) };
         let answer = client.node().node_unpublish_volume(staging).await;
         assert_eq!(refused(answer, &["globalmount"]), Code::FailedPrecondition);
-        nix::mount::umount(&taken).unwrap();
+        unmount(&taken);
 
         let victim = world.root.join("victim");
         fs::create_dir(&victim).unwrap();
@@ -419,5 +403,18 @@ fn a_node_tells_its_name_and_no_topology() {
         assert_eq!(info.accessible_topology, None);
         let capabilities = world.node("a").await.node().node_get_capabilities(NodeGetCapabilitiesRequest {}).await;
         assert_eq!(capabilities.unwrap().into_inner().capabilities.len(), 5);
+    });
+}
+
+#[test]
+fn a_volume_that_does_not_exist_is_neither_staged_nor_published() {
+    test(async |world| {
+        let client = world.node("a").await;
+        let (volume, context) = client.staged("v", "a").await;
+        let unknown = format!("main.{}", "0".repeat(32));
+        assert_eq!(refused(client.stage(&unknown, &context).await, &[&unknown]), Code::NotFound);
+        assert_eq!(refused(client.publish(&unknown, &context, "pod").await, &[&unknown]), Code::NotFound);
+        assert!(!client.target("pod").try_exists().unwrap());
+        client.remove(&volume).await;
     });
 }

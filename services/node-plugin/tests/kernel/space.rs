@@ -1,16 +1,18 @@
 use std::fs;
 use std::io::Write;
 use std::os::unix::fs::MetadataExt;
+use std::process::Command;
+use std::sync::Arc;
 
-use nix::mount::{MsFlags, mount, umount};
+use nix::mount::{MsFlags, mount};
 use stowage_csi::v1::volume_capability::access_mode::Mode as AccessMode;
 use stowage_csi::v1::*;
-use stowage_mount::LinuxMounter;
+use stowage_mount::{LinuxMounter, run_program};
 use tonic::Code;
 
 use crate::world::{
     MIB, SIZE, World, capability, map, of_snapshot, of_volume, refused, request, request_from, request_with, run, test,
-    test_on, test_on_made,
+    test_on, test_on_made, unmount,
 };
 
 fn mount_tmpfs(world: &World, options: &str) {
@@ -71,7 +73,7 @@ fn a_volume_is_deleted_with_no_free_block_and_no_free_inode() {
         client.delete(&volume).await.unwrap();
         assert_eq!(world.files(), Vec::<String>::new());
         drop(client);
-        umount(&world.pool()).unwrap();
+        unmount(&world.pool());
     });
 }
 
@@ -118,6 +120,8 @@ async fn a_full_pool_lets_go(world: World) {
     }
     fill_up(&world.pool());
     assert_eq!(client.create(request("w")).await.unwrap_err().code(), Code::ResourceExhausted);
+    // Whether blocks can be shared was not asked by this one while there was room to find out.
+    assert_eq!(world.node_on("c", Arc::new(LinuxMounter)).capacity(&[]).await, 0);
 
     client.unpublish(&volume, "pod").await.unwrap();
     client.unstage(&volume).await.unwrap();
@@ -154,7 +158,7 @@ fn a_volume_in_use_is_taken_all_the_way_back_on_a_full_tmpfs() {
     test(async |world| {
         mount_tmpfs(&world, "size=80m,nr_inodes=64");
         a_full_pool_lets_go(World { root: world.root.clone() }).await;
-        umount(&world.pool()).unwrap();
+        unmount(&world.pool());
     });
 }
 
@@ -177,7 +181,7 @@ fn thin_volumes_are_promised_up_to_the_overcommit_and_no_further() {
         client.delete(&sixth.volume_id).await.unwrap();
         assert!(client.capacity(&[]).await >= SIZE);
         drop(client);
-        umount(&world.pool()).unwrap();
+        unmount(&world.pool());
     });
 }
 
@@ -217,14 +221,14 @@ fn a_thick_volume_keeps_its_space_whatever_is_done_with_it() {
                 fs::write(&file, vec![7; 20 << 20]).unwrap();
                 fs::File::open(&file).unwrap().sync_all().unwrap();
                 fs::remove_file(&file).unwrap();
-                let _ = std::process::Command::new("fstrim").arg(&path).output().unwrap();
-                run(std::process::Command::new("sync").arg("-f").arg(&path));
+                let _ = run_program(Command::new("fstrim").arg(&path)).unwrap();
+                run(Command::new("sync").arg("-f").arg(&path));
                 client.unstage_beside(&volume).await;
                 fs::File::open(&image).unwrap().sync_all().unwrap();
                 assert!(held() >= bytes, "{kind}, round {round}: {} of {bytes} bytes", held());
                 // As a kernel that lets discards or zeroing through to the image; nothing is in these blocks.
                 let unused = (bytes - 8 * MIB).to_string();
-                run(std::process::Command::new("fallocate").args(["-p", "-o", &unused, "-l", "4194304"]).arg(&image));
+                run(Command::new("fallocate").args(["-p", "-o", &unused, "-l", "4194304"]).arg(&image));
                 assert!(held() < bytes);
             }
             client.delete(&volume).await.unwrap();
@@ -252,7 +256,7 @@ fn a_thick_copy_has_blocks_of_its_own() {
             |volume: &str| world.pool().join("volumes").join(volume.split('.').nth(1).unwrap()).with_extension("img");
         for copy in [&clone.volume_id, &restored.volume_id] {
             assert!(fs::metadata(image(copy)).unwrap().blocks() as i64 * 512 >= SIZE);
-            let map = std::process::Command::new("filefrag").arg("-v").arg(image(copy)).output().unwrap();
+            let map = run_program(Command::new("filefrag").arg("-v").arg(image(copy))).unwrap();
             let map = String::from_utf8(map.stdout).unwrap();
             assert!(map.contains(" found") && !map.contains("shared"), "{map}");
             let copied = client.stage_beside(copy, "a").await;
@@ -293,5 +297,23 @@ fn a_pool_on_a_file_system_that_clones_is_found_to_be_one() {
         assert!(LinuxMounter.can_clone(&world.pool()).await.unwrap());
         assert!(!LinuxMounter.can_clone(&world.root).await.unwrap(), "the test's own directory");
         assert_eq!(fs::read_dir(world.pool()).unwrap().count(), 0, "nothing is left of the attempt");
+    });
+}
+
+#[test]
+fn a_snapshot_that_the_pool_has_no_room_for_is_refused_and_leaves_nothing() {
+    test(async |world| {
+        mount_tmpfs(&world, "size=48m");
+        let client = world.node("a").await;
+        let volume = client.create(request("v")).await.unwrap().volume_id;
+        fs::write(world.only_image(), vec![7; SIZE as usize]).unwrap();
+        let before = world.files();
+        let answer = client.snapshot(&volume, "s").await;
+        assert_eq!(refused(answer, &["can promise", "delete volumes"]), Code::ResourceExhausted);
+        assert_eq!(world.files(), before);
+        assert_eq!(fs::read_dir(world.pool().join("snapshots")).unwrap().count(), 0);
+        client.delete(&volume).await.unwrap();
+        drop(client);
+        unmount(&world.pool());
     });
 }

@@ -4,6 +4,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::Arc;
 
+use nix::errno::Errno;
 use nix::mount::{MntFlags, MsFlags, mount, umount2};
 use nix::sched::{CloneFlags, unshare};
 use node_plugin::args::PoolOption;
@@ -17,7 +18,7 @@ use stowage_csi::v1::snapshot_metadata_client::SnapshotMetadataClient;
 use stowage_csi::v1::volume_capability::access_mode::Mode as AccessMode;
 use stowage_csi::v1::volume_capability::{self, AccessType, MountVolume};
 use stowage_csi::v1::*;
-use stowage_mount::{Host, LinuxMounter, Mount, MountTable};
+use stowage_mount::{Host, LinuxMounter, Mount, MountTable, run_program};
 use tonic::Status;
 
 pub const MIB: i64 = 1 << 20;
@@ -67,12 +68,32 @@ pub fn test_on_made<F: Future<Output = ()>>(
         // The loop device goes with the mount.
         run(Command::new("mount").args(["-o", "loop"]).arg(&image).arg(&pool));
         body(World { root: world.root }).await;
-        umount2(&pool, MntFlags::empty()).unwrap();
+        unmount(&pool);
     });
 }
 
+/// Nothing under this directory can be written until it is unmounted.
+pub fn make_read_only(directory: &Path) {
+    mount(Some(directory), directory, None::<&str>, MsFlags::MS_BIND, None::<&str>).unwrap();
+    let read_only = MsFlags::MS_BIND | MsFlags::MS_REMOUNT | MsFlags::MS_RDONLY;
+    mount(None::<&str>, directory, None::<&str>, read_only, None::<&str>).unwrap();
+}
+
+/// What another test forks has a copy of this one's open files until it executes its program, so a file system may be busy
+/// for a moment; nothing tells when it no longer is.
+pub fn unmount(path: &Path) {
+    let unless_busy = |_| match umount2(path, MntFlags::empty()) {
+        Err(Errno::EBUSY) => {
+            std::thread::yield_now();
+            None
+        }
+        other => Some(other),
+    };
+    (0..100_000).find_map(unless_busy).unwrap_or(Err(Errno::EBUSY)).unwrap();
+}
+
 pub fn run(command: &mut Command) {
-    let output = command.output().unwrap();
+    let output = run_program(command).unwrap();
     assert!(output.status.success(), "{command:?}: {}", String::from_utf8_lossy(&output.stderr));
 }
 
@@ -103,7 +124,7 @@ impl Drop for Cleaner {
             let _ = umount2(target, MntFlags::MNT_DETACH);
         }
         for device in devices {
-            let _ = Command::new("losetup").arg("-d").arg(device).status();
+            let _ = run_program(Command::new("losetup").arg("-d").arg(device));
         }
     }
 }
@@ -134,14 +155,15 @@ impl World {
         Options {
             kind: Kind::Shared,
             driver_name: "shared.csi.stowage.dev".into(),
-            endpoint: "unix:///unused.sock".parse().unwrap(),
+            endpoint: format!("unix://{}", self.root.join(node).with_extension("sock").display()).parse().unwrap(),
             socket_mode: Default::default(),
             node_id: node.into(),
             pools: vec![PoolOption { name: "main".into(), path: self.pool() }],
             mode: Mode::All,
+            prepare_pools: true,
             overcommit: 1.0,
             max_volumes: 0,
-            target_roots: vec![self.root.join("kubelet")],
+            target_roots: vec![self.root.join("kubelet").join(node)],
         }
     }
 
@@ -200,6 +222,8 @@ pub struct Client {
 }
 
 pub type Answer<T> = Result<T, Status>;
+/// A volume and what its attachment handed out.
+pub type Staged = (String, BTreeMap<String, String>);
 
 impl Client {
     pub fn identity(&self) -> IdentityClient<Channel> {
@@ -236,12 +260,17 @@ impl Client {
     }
 
     pub async fn attach(&self, volume: &str, node: &str) -> Answer<BTreeMap<String, String>> {
-        let request = ControllerPublishVolumeRequest {
-            volume_id: volume.into(),
-            node_id: node.into(),
-            volume_capability: Some(capability(AccessMode::SingleNodeWriter)),
-            ..Default::default()
-        };
+        self.attach_as(volume, node, capability(AccessMode::SingleNodeWriter)).await
+    }
+
+    pub async fn attach_as(
+        &self,
+        volume: &str,
+        node: &str,
+        capability: VolumeCapability,
+    ) -> Answer<BTreeMap<String, String>> {
+        let (volume_id, node_id, volume_capability) = (volume.into(), node.into(), Some(capability));
+        let request = ControllerPublishVolumeRequest { volume_id, node_id, volume_capability, ..Default::default() };
         Ok(self.controller().controller_publish_volume(request).await?.into_inner().publish_context)
     }
 
@@ -288,6 +317,12 @@ impl Client {
 
     pub async fn publish(&self, volume: &str, context: &BTreeMap<String, String>, pod: &str) -> Answer<()> {
         self.node().node_publish_volume(self.publish_request(volume, context, pod)).await.map(drop)
+    }
+
+    pub async fn publish_as(&self, (volume, context): &Staged, pod: &str, mode: AccessMode) -> Answer<()> {
+        let volume_capability = Some(capability(mode));
+        let request = self.publish_request(volume, context, pod);
+        self.node().node_publish_volume(NodePublishVolumeRequest { volume_capability, ..request }).await.map(drop)
     }
 
     pub async fn unpublish(&self, volume: &str, pod: &str) -> Answer<()> {
@@ -361,7 +396,7 @@ impl Client {
     }
 
     /// Creates, attaches and stages a volume on this node.
-    pub async fn staged(&self, name: &str, node: &str) -> (String, BTreeMap<String, String>) {
+    pub async fn staged(&self, name: &str, node: &str) -> Staged {
         let volume = self.create(request(name)).await.unwrap().volume_id;
         let context = self.attach(&volume, node).await.unwrap();
         self.stage(&volume, &context).await.unwrap();

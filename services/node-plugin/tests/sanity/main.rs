@@ -346,7 +346,7 @@ fn node_expand_after_publish_88() {
                 ..request(name)
             };
             let volume_id = client.create(create).await.unwrap().volume_id;
-            let context = client.attach(&volume_id, "a").await.unwrap();
+            let context = client.attach_as(&volume_id, "a", capability.clone()).await.unwrap();
             let volume_capability = Some(capability);
             let stage = client.stage_request(&volume_id, &context);
             let stage = NodeStageVolumeRequest { volume_capability: volume_capability.clone(), ..stage };

@@ -126,3 +126,31 @@ fn what_cannot_grow_is_refused_with_the_way_out() {
         client.give_back(&volume).await;
     });
 }
+
+#[test]
+fn a_volume_does_not_grow_as_what_it_is_not() {
+    test(async |world| {
+        let client = world.local("a").await;
+        for (made, other) in [(Made::Of("ext4"), Made::Block), (Made::Block, Made::Of("ext4"))] {
+            let volume = made.used(&client, &format!("{made:?}")).await;
+            let capacity_range = Some(CapacityRange { required_bytes: GROWN, limit_bytes: 0 });
+            let request = ControllerExpandVolumeRequest {
+                volume_id: volume.clone(),
+                capacity_range,
+                volume_capability: Some(other.capability()),
+                ..Default::default()
+            };
+            let answer = client.controller().controller_expand_volume(request).await;
+            assert_eq!(refused(answer, &["a file system", "a block device"]), Code::InvalidArgument);
+            let request = NodeExpandVolumeRequest {
+                volume_id: volume.clone(),
+                volume_path: text(&client.target("pod")),
+                volume_capability: Some(other.capability()),
+                ..Default::default()
+            };
+            let answer = client.node().node_expand_volume(request).await;
+            assert_eq!(refused(answer, &["a file system", "a block device"]), Code::InvalidArgument);
+            client.give_back(&volume).await;
+        }
+    });
+}

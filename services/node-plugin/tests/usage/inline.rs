@@ -10,7 +10,7 @@ use stowage_csi::v1::*;
 use stowage_mount::{Counting, LinuxMounter, Stop};
 use tonic::Code;
 
-use crate::world::{Answer, Client, capability, refused, test, text};
+use crate::world::{Answer, Client, capability, refused, test, text, unmount};
 
 fn handle(digit: char) -> String {
     format!("csi-{}", digit.to_string().repeat(64))
@@ -82,7 +82,7 @@ fn an_inline_volume_that_cannot_be_mounted_leaves_nothing() {
         let request = inline(&client, "taken", &[("size", "32Mi")]);
         assert_eq!(refused(publish(&client, &request).await, &["mount point"]), Code::FailedPrecondition);
         assert_eq!(world.files(), Vec::<String>::new());
-        nix::mount::umount(&taken).unwrap();
+        unmount(&taken);
 
         let mut request = inline(&client, "pod", &[("size", "32Mi")]);
         let mount = MountVolume { mount_flags: vec!["no-such-flag".into()], ..Default::default() };

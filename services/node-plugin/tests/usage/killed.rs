@@ -24,11 +24,19 @@ impl Process {
     }
 
     pub async fn start_with(world: &World, words: &[&str], log: Stdio) -> (Self, Client) {
-        let socket = world.root.join("csi.sock");
+        Self::spawn(world, Self::command(world).args(words), log).await
+    }
+
+    pub fn command(world: &World) -> Command {
         let mut command = Command::new(env!("CARGO_BIN_EXE_node-plugin"));
-        command.arg(format!("--endpoint=unix://{}", socket.display())).arg("--nodeid=a").args(words);
+        command.arg(format!("--endpoint=unix://{}", world.root.join("csi.sock").display())).arg("--nodeid=a");
         command.arg(format!("--pool=main={}", world.pool().display())).arg("--overcommit=100");
         command.arg(format!("--target-root={}", world.root.join("kubelet").display()));
+        command
+    }
+
+    pub async fn spawn(world: &World, command: &mut Command, log: Stdio) -> (Self, Client) {
+        let socket = world.root.join("csi.sock");
         let process = Process(command.stdout(Stdio::null()).stderr(log).spawn().unwrap());
         let client = Client {
             channel: Channel::unix(&Endpoint::at(&socket).unwrap()),

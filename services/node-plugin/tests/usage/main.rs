@@ -6,6 +6,7 @@ mod expand;
 mod inline;
 mod interrupted;
 mod killed;
+mod returning;
 mod secrets;
 mod volumes;
 #[allow(dead_code)]

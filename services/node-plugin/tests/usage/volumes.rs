@@ -10,10 +10,10 @@ use node_plugin::{Kind, Options};
 use stowage_csi::v1::volume_capability::access_mode::Mode as AccessMode;
 use stowage_csi::v1::volume_capability::{AccessType, BlockVolume, MountVolume};
 use stowage_csi::v1::*;
-use stowage_mount::{Host, LinuxMounter};
+use stowage_mount::{Host, LinuxMounter, run_program};
 use tonic::Code;
 
-use crate::world::{Answer, Client, MIB, World, capability, refused, request, test, text};
+use crate::world::{Answer, Client, MIB, World, capability, of_snapshot, refused, request, run, test, text, unmount};
 
 /// No context: there is nothing to attach.
 pub const FREE: &BTreeMap<String, String> = &BTreeMap::new();
@@ -21,7 +21,7 @@ pub const FREE: &BTreeMap<String, String> = &BTreeMap::new();
 /// The file systems of this machine: one whose tools are missing is left out with a word.
 pub fn file_systems() -> Vec<&'static str> {
     let there = |name: &&str| {
-        let found = Command::new(format!("mkfs.{name}")).arg("-V").output().is_ok();
+        let found = run_program(Command::new(format!("mkfs.{name}")).arg("-V")).is_ok();
         if !found {
             eprintln!("skipped: mkfs.{name} is not installed");
         }
@@ -170,8 +170,7 @@ fn a_volume_that_holds_another_file_system_is_refused_and_left_alone() {
         let made = Made::Of("xfs");
         let volume = made.create(&client, "v", ROOM).await.unwrap();
         let image = world.only_image();
-        let made_by_hand = Command::new("mkfs.ext4").args(["-q", "-F"]).arg(&image).status().unwrap();
-        assert!(made_by_hand.success());
+        run(Command::new("mkfs.ext4").args(["-q", "-F"]).arg(&image));
         let answer = made.stage(&client, &volume).await;
         assert_eq!(refused(answer, &["nothing or xfs", "ext4", "left as it is"]), Code::FailedPrecondition);
         assert_eq!(world.loops(), Vec::<std::path::PathBuf>::new());
@@ -293,8 +292,8 @@ fn what_pods_delete_goes_back_to_the_pool_unless_it_was_allocated_in_advance() {
             while allocated() + (48 << 20) > full {
                 assert!(rounds < 200, "{kind}: {} of {full} bytes are still taken", allocated());
                 let target = client.target("pod");
-                assert!(Command::new("sync").arg("-f").arg(&target).status().unwrap().success());
-                let trimmed = Command::new("fstrim").arg(&target).output().unwrap();
+                run(Command::new("sync").arg("-f").arg(&target));
+                let trimmed = run_program(Command::new("fstrim").arg(&target)).unwrap();
                 assert!(trimmed.status.success(), "{kind}: {trimmed:?}");
                 rounds += 1;
             }
@@ -307,7 +306,7 @@ fn what_pods_delete_goes_back_to_the_pool_unless_it_was_allocated_in_advance() {
         let blocks = |path: &Path| std::os::unix::fs::MetadataExt::blocks(&fs::metadata(path).unwrap()) * 512;
         assert!(blocks(&image) >= 64 << 20);
         Made::Of("ext4").stage(&client, &volume).await.unwrap();
-        let _ = Command::new("fstrim").arg(client.staging()).output().unwrap();
+        let _ = run_program(Command::new("fstrim").arg(client.staging())).unwrap();
         assert!(blocks(&image) >= 64 << 20, "a trim has given away what was allocated in advance");
         client.unstage(&volume).await.unwrap();
         client.delete(&volume).await.unwrap();
@@ -333,8 +332,8 @@ fn mounts_that_propagate_to_a_second_place_do_not_keep_a_volume_staged() {
             client.give_back(&volume).await;
             assert_eq!(world.mount_at(&copy), None);
         }
-        nix::mount::umount(&twin).unwrap();
-        nix::mount::umount(&kubelet).unwrap();
+        unmount(&twin);
+        unmount(&kubelet);
     });
 }
 
@@ -359,5 +358,27 @@ fn a_target_that_is_a_device_a_file_or_a_link_is_refused() {
         }
         client.unstage(&volume).await.unwrap();
         client.delete(&volume).await.unwrap();
+    });
+}
+
+#[test]
+fn a_copy_of_a_volume_that_nobody_has_used_is_as_good_as_a_new_one() {
+    test(async |world| {
+        let client = world.local("a").await;
+        for kind in file_systems() {
+            let made = Made::Of(kind);
+            let source = made.create(&client, &format!("{kind}-source"), ROOM).await.unwrap();
+            let snapshot = client.snapshot(&source, kind).await.unwrap().snapshot_id;
+            let mut request = made.request(&format!("{kind}-copy"), ROOM);
+            request.volume_content_source = Some(VolumeContentSource { r#type: Some(of_snapshot(&snapshot)) });
+            let copy = client.create(request).await.unwrap().volume_id;
+            made.stage(&client, &copy).await.unwrap();
+            made.publish(&client, &copy, "pod", false).await.unwrap();
+            fs::write(client.target("pod").join("data"), "x").unwrap();
+            client.give_back(&copy).await;
+            client.delete_snapshot(&snapshot).await.unwrap();
+            client.delete(&source).await.unwrap();
+            assert_eq!(world.files(), Vec::<String>::new(), "{kind}");
+        }
     });
 }

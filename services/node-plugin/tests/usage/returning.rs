@@ -1,0 +1,192 @@
+//! A driver that finds the machine otherwise than it left it: rebooted, or with a pool that cannot be written.
+
+use std::fs;
+use std::os::unix::fs::{FileExt, PermissionsExt};
+use std::pin::pin;
+use std::process::{Command, Stdio};
+
+use stowage_csi::v1::volume_capability::access_mode::Mode as AccessMode;
+use stowage_csi::v1::*;
+use stowage_mount::MountTable;
+use tonic::Code;
+
+use crate::killed::Process;
+use crate::volumes::{FREE, Made, ROOM, file_systems};
+use crate::world::{Answer, Client, World, capability, make_read_only, refused, request, run, test, unmount};
+
+fn all_kinds() -> impl Iterator<Item = Made> {
+    file_systems().into_iter().map(Made::Of).chain([Made::Block, Made::Directory])
+}
+
+fn write(made: Made, client: &Client, text: &str) {
+    match made {
+        Made::Block => {
+            let device = fs::OpenOptions::new().write(true).open(client.target("pod")).unwrap();
+            device.write_all_at(text.as_bytes(), 8192).unwrap();
+            device.sync_all().unwrap();
+        }
+        _ => fs::write(client.target("pod").join("data"), text).unwrap(),
+    }
+}
+
+fn read(made: Made, client: &Client, length: usize) -> String {
+    let mut found = vec![0; length];
+    match made {
+        Made::Block => fs::File::open(client.target("pod")).unwrap().read_exact_at(&mut found, 8192).unwrap(),
+        _ => found = fs::read(client.target("pod").join("data")).unwrap(),
+    }
+    String::from_utf8(found).unwrap()
+}
+
+/// What a reboot leaves: files, and nothing that the kernel knew.
+fn reboot(world: &World) {
+    let mounts: Vec<_> = MountTable::read().unwrap().under(&world.root).map(|mount| mount.target.clone()).collect();
+    mounts.iter().rev().for_each(|target| unmount(target));
+    for device in world.loops() {
+        run(Command::new("losetup").arg("-d").arg(device));
+    }
+}
+
+#[test]
+fn after_a_reboot_volumes_are_staged_and_published_as_before_and_keep_their_data() {
+    test(async |world| {
+        for made in all_kinds() {
+            let client = world.local("a").await;
+            let volume = made.used(&client, &format!("{made:?}")).await;
+            write(made, &client, "kept");
+            drop(client);
+            reboot(&world);
+
+            let client = world.local("a").await;
+            let early = made.publish(&client, &volume, "pod", false).await;
+            assert_eq!(refused(early, &["not staged"]), Code::FailedPrecondition, "{made:?}");
+            made.stage(&client, &volume).await.unwrap();
+            made.publish(&client, &volume, "pod", false).await.unwrap();
+            assert_eq!(read(made, &client, 4), "kept", "{made:?}");
+            client.give_back(&volume).await;
+            assert_eq!(world.files(), Vec::<String>::new(), "{made:?}");
+        }
+    });
+}
+
+#[test]
+fn after_a_reboot_a_pod_that_does_not_come_back_is_cleared_away() {
+    test(async |world| {
+        for made in all_kinds() {
+            let client = world.local("a").await;
+            let volume = made.used(&client, &format!("{made:?}")).await;
+            drop(client);
+            reboot(&world);
+            world.local("a").await.give_back(&volume).await;
+            assert_eq!(world.files(), Vec::<String>::new(), "{made:?}");
+            assert!(!world.root.join("kubelet/a/pods/pod").try_exists().unwrap(), "{made:?}");
+        }
+    });
+}
+
+#[test]
+fn a_volume_of_a_read_only_pool_is_taken_from_its_pod_and_its_node() {
+    test(async |world| {
+        for made in all_kinds() {
+            let client = world.local("a").await;
+            let volume = made.used(&client, &format!("{made:?}")).await;
+            write(made, &client, "kept");
+            make_read_only(&world.pool());
+            client.unpublish(&volume, "pod").await.unwrap();
+            for _ in 0..2 {
+                client.unstage(&volume).await.unwrap();
+            }
+            assert_eq!(world.loops(), Vec::<std::path::PathBuf>::new(), "{made:?}");
+            unmount(&world.pool());
+            made.stage(&client, &volume).await.unwrap();
+            made.publish(&client, &volume, "pod", false).await.unwrap();
+            assert_eq!(read(made, &client, 4), "kept", "{made:?}");
+            client.give_back(&volume).await;
+        }
+    });
+}
+
+#[test]
+fn a_node_that_loses_a_volume_while_it_makes_it_ready_does_not_mount_it() {
+    test(async |world| {
+        // A mkfs that takes as long as the test wants.
+        let (programs, begun, go) = (world.root.join("programs"), world.root.join("begun"), world.root.join("go"));
+        fs::create_dir(&programs).unwrap();
+        let (begun_at, go_at) = (begun.display(), go.display());
+        let script = format!(
+            "#!/bin/sh\ntouch {begun_at}\nwhile [ ! -e {go_at} ]; do sleep 0.01; done\nPATH=${{PATH#*:}}\nexec mkfs.ext4 \"$@\"\n"
+        );
+        fs::write(programs.join("mkfs.ext4"), script).unwrap();
+        fs::set_permissions(programs.join("mkfs.ext4"), fs::Permissions::from_mode(0o755)).unwrap();
+        let path = format!("{}:{}", programs.display(), std::env::var("PATH").unwrap());
+        let mut command = Process::command(&world);
+        let (_process, a) = Process::spawn(&world, command.env("PATH", path), Stdio::null()).await;
+        a.info().await.unwrap();
+        let b = world.node("b").await;
+        let volume = a.create(request("v")).await.unwrap().volume_id;
+        let old = a.attach(&volume, "a").await.unwrap();
+        let mut staging = pin!(a.stage(&volume, &old));
+        let begins = async {
+            while !begun.try_exists().unwrap() {
+                tokio::task::yield_now().await;
+            }
+        };
+        tokio::select! {
+            biased;
+            answer = &mut staging => panic!("answered before it made a file system: {answer:?}"),
+            () = begins => {}
+        }
+        let losing = async {
+            b.detach(&volume, "a").await.unwrap();
+            let new = b.attach(&volume, "b").await.unwrap();
+            fs::write(&go, "").unwrap();
+            new
+        };
+        let (staged, new) = tokio::join!(staging, losing);
+        assert_eq!(refused(staged, &["not the current one"]), Code::FailedPrecondition);
+        assert_eq!(world.loops(), Vec::<std::path::PathBuf>::new());
+        b.stage(&volume, &new).await.unwrap();
+        b.remove(&volume).await;
+    });
+}
+
+async fn publish_as(made: Made, client: &Client, volume: &str, pod: &str, mode: AccessMode) -> Answer<()> {
+    let access_mode = capability(mode).access_mode;
+    let volume_capability = Some(VolumeCapability { access_mode, ..made.capability() });
+    let request = NodePublishVolumeRequest { volume_capability, ..client.publish_request(volume, FREE, pod) };
+    client.node().node_publish_volume(request).await.map(drop)
+}
+
+#[test]
+fn whatever_a_volume_is_made_of_one_pod_can_have_it_alone() {
+    test(async |world| {
+        let (alone, several) = (AccessMode::SingleNodeSingleWriter, AccessMode::SingleNodeMultiWriter);
+        for made in all_kinds() {
+            let client = world.local("a").await;
+            let volume = made.create(&client, &format!("{made:?}"), ROOM).await.unwrap();
+            made.stage(&client, &volume).await.unwrap();
+            for _ in 0..2 {
+                publish_as(made, &client, &volume, "one", alone).await.unwrap();
+            }
+            // Also after a restart, and also for somebody who would only read.
+            let client = world.local("a").await;
+            let modes = [several, alone, AccessMode::SingleNodeReaderOnly, AccessMode::MultiNodeReaderOnly];
+            for mode in modes {
+                let second = publish_as(made, &client, &volume, "two", mode).await;
+                assert_eq!(refused(second, &["single writer"]), Code::FailedPrecondition, "{made:?} {mode:?}");
+            }
+            client.unpublish(&volume, "one").await.unwrap();
+            publish_as(made, &client, &volume, "two", several).await.unwrap();
+            publish_as(made, &client, &volume, "three", AccessMode::MultiNodeReaderOnly).await.unwrap();
+            assert_eq!(
+                publish_as(made, &client, &volume, "one", alone).await.unwrap_err().code(),
+                Code::FailedPrecondition
+            );
+            for pod in ["two", "three"] {
+                client.unpublish(&volume, pod).await.unwrap();
+            }
+            client.unstage(&volume).await.unwrap();
+            client.delete(&volume).await.unwrap();
+        }
+    });
+}
