@@ -160,6 +160,11 @@ impl<T: Projection> Cache<T> {
         state.objects.iter().filter(|(key, _)| !state.is_unknown(key)).map(|(_, object)| object.clone()).collect()
     }
 
+    /// Whether the object exists in a form that cannot be read.
+    pub fn is_unreadable(&self, key: &Key) -> bool {
+        self.lock().unreadable.contains(key)
+    }
+
     /// Keys of every object, unknown ones included.
     pub fn keys(&self) -> Vec<Key> {
         self.lock().objects.keys().cloned().collect()
@@ -250,8 +255,15 @@ impl<T: Projection> Cache<T> {
         if state.objects.get(key).is_some_and(|known| known.meta().uid != uid) {
             return false;
         }
-        state.unreadable.remove(key);
-        let Some(before) = state.remove(key) else { return false };
+        let was_unreadable = state.unreadable.remove(key);
+        let Some(before) = state.remove(key) else {
+            drop(state);
+            // Nobody ever saw it, but somebody may rest because it could not be read.
+            if was_unreadable {
+                self.publish(&Change { key, before: None, after: None });
+            }
+            return false;
+        };
         drop(state);
         self.publish(&Change { key, before: Some(&before), after: None });
         true
@@ -344,7 +356,7 @@ impl<T: Projection> Cache<T> {
     /// The same, where some objects of the list cannot be read: they exist, but are not known.
     pub fn relist_with(&self, objects: Vec<Arc<T>>, unreadable: BTreeSet<Key>, revision: u64) {
         let listed: BTreeMap<Key, Arc<T>> = objects.into_iter().map(|object| (object.key(), object)).collect();
-        let (restored, missing) = {
+        let (restored, missing, never_seen) = {
             let mut state = self.lock();
             let restored = revision < state.reached;
             state.gone.clear();
@@ -359,9 +371,16 @@ impl<T: Projection> Cache<T> {
             });
             let missing: Vec<(Key, String)> =
                 missing.map(|(key, known)| (key.clone(), known.meta().uid.clone())).collect();
-            state.unreadable = unreadable;
-            (restored, missing)
+            let unread = std::mem::replace(&mut state.unreadable, unreadable);
+            let gone = |key: &Key| {
+                !listed.contains_key(key) && !state.unreadable.contains(key) && !state.objects.contains_key(key)
+            };
+            let never_seen: Vec<Key> = unread.into_iter().filter(gone).collect();
+            (restored, missing, never_seen)
         };
+        for key in never_seen {
+            self.publish(&Change { key: &key, before: None, after: None });
+        }
         for (key, uid) in missing {
             self.drop_object(self.lock(), &key, &uid);
         }

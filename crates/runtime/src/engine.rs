@@ -6,6 +6,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::{Debug, Display};
 use std::future::Future;
+use std::hash::Hash;
+use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -132,7 +134,7 @@ impl Retryable for api::Error {
 /// A controller: a pure decision over its caches, and the means to carry it out.
 pub trait Controller: Send + Sync + 'static {
     /// What is decided on, for example a claim.
-    type Key: Ord + Clone + Debug + Send + Sync + 'static;
+    type Key: Ord + Hash + Clone + Debug + Send + Sync + 'static;
     /// One write or the start of one driver call.
     type Action: Debug + Send + 'static;
     /// Why a decision was taken.
@@ -194,6 +196,8 @@ pub async fn run<C: Controller>(
     let mut stale: BTreeMap<C::Key, u32> = BTreeMap::new();
     let mut rounds = FuturesUnordered::new();
     let mut resync = Box::pin(tokio::time::sleep(context.random.jitter(RESYNC, 0.2)));
+    // Kept while rounds end, with the timer of whatever is delayed.
+    let mut next = pin!(queue.next());
     loop {
         tokio::select! {
             biased;
@@ -207,7 +211,8 @@ pub async fn run<C: Controller>(
                     parked.remove(id).into_iter().flatten().for_each(|waiting| queue.add(waiting));
                 }
             }
-            key = queue.next(), if rounds.len() < parallel => {
+            key = &mut next, if rounds.len() < parallel => {
+                next.set(queue.next());
                 if let Some(busy) = C::subject(&key).filter(|subject| reserved.contains(subject)) {
                     parked.entry(busy).or_default().insert(key.clone());
                     queue.done(&key);
@@ -268,7 +273,7 @@ pub async fn run<C: Controller>(
     Ok(())
 }
 
-fn settle<K: Ord + Clone + Debug, E: Retryable>(
+fn settle<K: Ord + Hash + Clone + Debug, E: Retryable>(
     queue: &Queue<K>,
     stale: &mut BTreeMap<K, u32>,
     key: K,

@@ -85,7 +85,8 @@ fn get(host: &str, path: &str) -> io::Result<String> {
             Ok(mut stream) => {
                 stream.set_read_timeout(Some(PATIENCE))?;
                 stream.set_write_timeout(Some(PATIENCE))?;
-                write!(stream, "GET /{path} HTTP/1.1\r\nhost: {host}\r\nconnection: close\r\n\r\n")?;
+                let question = format!("GET /{path} HTTP/1.1\r\nhost: {host}\r\nconnection: close\r\n\r\n");
+                stream.write_all(question.as_bytes())?;
                 let mut answer = String::new();
                 stream.take(LONGEST_ANSWER).read_to_string(&mut answer)?;
                 return Ok(answer);
@@ -127,9 +128,13 @@ mod tests {
         let address = listener.local_addr().unwrap();
         std::thread::spawn(move || {
             let (mut stream, _) = listener.accept().unwrap();
-            let mut asked = [0; 512];
-            let length = stream.read(&mut asked).unwrap();
-            assert!(asked[..length].starts_with(b"GET /readyz HTTP/1.1\r\n"));
+            let mut asked = Vec::new();
+            while !asked.ends_with(b"\r\n\r\n") {
+                let mut byte = [0];
+                stream.read_exact(&mut byte).unwrap();
+                asked.extend(byte);
+            }
+            assert!(asked.starts_with(b"GET /readyz HTTP/1.1\r\n"));
             stream.write_all(answer.as_bytes()).unwrap();
         });
         format!("http://{address}/readyz")

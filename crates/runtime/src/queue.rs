@@ -2,8 +2,9 @@
 
 mod meter;
 
-use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
 use std::fmt::Debug;
+use std::hash::Hash;
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
@@ -33,26 +34,43 @@ struct Inner<K> {
 /// What is begun goes first, but of this many keys one is new: else a few that never come to rest would stop all others.
 const FAIRNESS: u32 = 8;
 
+/// Keys for which there is always room.
+const SPARE: usize = 1024;
+
 struct State<K> {
     ready: VecDeque<K>,
     /// Ready as well, and begun already.
     begun: VecDeque<K>,
     /// How many of the begun were taken since the last new one.
     taken_begun: u32,
-    /// What is ready, since when.
-    queued: BTreeMap<K, Instant>,
-    /// What is worked on, since when.
-    running: BTreeMap<K, Instant>,
-    /// Added again while running, since when and whether as begun: to be run once more when done.
-    dirty: BTreeMap<K, (Instant, bool)>,
+    /// What is known of every key that waits, runs, is due or has failed. A hash map, because with many keys that only wait
+    /// for a late hour a tree is slow; looked up and counted, so that its order reaches nobody.
+    keys: HashMap<K, Entry>,
     delayed: BTreeSet<(Instant, K)>,
-    due: BTreeMap<K, Instant>,
-    failures: BTreeMap<K, u32>,
     added: u64,
     meter: Option<Meter<K>>,
 }
 
-impl<K: Ord + Clone + Debug> Queue<K> {
+#[derive(Default)]
+struct Entry {
+    /// Ready, since when.
+    queued: Option<Instant>,
+    /// Worked on, since when.
+    running: Option<Instant>,
+    /// Added again while running, since when and whether as begun: to be run once more when done.
+    dirty: Option<(Instant, bool)>,
+    /// Delayed, until when.
+    due: Option<Instant>,
+    failures: u32,
+}
+
+impl Entry {
+    fn is_empty(&self) -> bool {
+        matches!(self, Self { queued: None, running: None, dirty: None, due: None, failures: 0 })
+    }
+}
+
+impl<K: Ord + Hash + Clone + Debug> Queue<K> {
     /// An empty queue.
     pub fn new(backoff: Backoff) -> Self {
         Self(Arc::new(Inner {
@@ -60,12 +78,8 @@ impl<K: Ord + Clone + Debug> Queue<K> {
                 ready: VecDeque::new(),
                 begun: VecDeque::new(),
                 taken_begun: 0,
-                queued: BTreeMap::new(),
-                running: BTreeMap::new(),
-                dirty: BTreeMap::new(),
+                keys: HashMap::new(),
                 delayed: BTreeSet::new(),
-                due: BTreeMap::new(),
-                failures: BTreeMap::new(),
                 added: 0,
                 meter: None,
             }),
@@ -96,25 +110,26 @@ impl<K: Ord + Clone + Debug> Queue<K> {
     /// Asks for the key to be worked on after a delay; an earlier wish stands.
     pub fn add_after(&self, key: K, delay: Duration) {
         let at = Instant::now() + delay;
-        let mut state = self.lock();
+        let mut guard = self.lock();
+        let state = &mut *guard;
         if let Some(meter) = &mut state.meter {
             meter.delayed(&key);
         }
         if delay.is_zero() {
-            drop(state);
+            drop(guard);
             return self.add(key);
         }
-        match state.due.get(&key) {
-            Some(earlier) if *earlier <= at => return,
-            Some(later) => {
-                let entry = (*later, key.clone());
-                state.delayed.remove(&entry);
-            }
-            None => {}
+        let entry = state.keys.entry(key.clone()).or_default();
+        let later = match entry.due {
+            Some(earlier) if earlier <= at => return,
+            later => later,
+        };
+        entry.due = Some(at);
+        if let Some(later) = later {
+            state.delayed.remove(&(later, key.clone()));
         }
-        state.due.insert(key.clone(), at);
         state.delayed.insert((at, key));
-        drop(state);
+        drop(guard);
         self.0.changed.notify_one();
     }
 
@@ -122,15 +137,17 @@ impl<K: Ord + Clone + Debug> Queue<K> {
     pub async fn next(&self) -> K {
         loop {
             let wake = {
-                let mut state = self.lock();
+                let mut guard = self.lock();
+                let state = &mut *guard;
                 let now = Instant::now();
                 state.promote(now);
                 if let Some(key) = state.pop() {
-                    let since = state.queued.remove(&key).unwrap_or(now);
+                    let entry = state.keys.entry(key.clone()).or_default();
+                    let since = entry.queued.take().unwrap_or(now);
+                    entry.running = Some(now);
                     if let Some(meter) = &mut state.meter {
                         meter.taken(&key, now - since);
                     }
-                    state.running.insert(key.clone(), now);
                     return key;
                 }
                 state.delayed.first().map(|(at, _)| *at)
@@ -150,16 +167,21 @@ impl<K: Ord + Clone + Debug> Queue<K> {
 
     /// Ends the work on a key; it runs again at once if it was added meanwhile.
     pub fn done(&self, key: &K) {
-        let mut state = self.lock();
-        let since = state.running.remove(key);
+        let mut guard = self.lock();
+        let state = &mut *guard;
+        let Some(entry) = state.keys.get_mut(key).filter(|entry| entry.running.is_some()) else { return };
+        let (since, dirty) = (entry.running.take(), entry.dirty.take());
+        entry.queued = dirty.map(|(since, _)| since);
+        if entry.is_empty() {
+            state.remove(key);
+        }
         if let (Some(since), Some(meter)) = (since, &mut state.meter) {
             meter.done(key, since.elapsed());
         }
-        if let Some((since, begun)) = state.dirty.remove(key) {
+        if let Some((_, begun)) = dirty {
             // It was counted when it was added.
-            state.queued.insert(key.clone(), since);
             state.push(key.clone(), begun);
-            drop(state);
+            drop(guard);
             self.0.changed.notify_one();
         }
     }
@@ -168,9 +190,9 @@ impl<K: Ord + Clone + Debug> Queue<K> {
     pub fn retry(&self, key: &K) -> Duration {
         let failures = {
             let mut state = self.lock();
-            let failures = state.failures.entry(key.clone()).or_insert(0);
-            *failures = failures.saturating_add(1);
-            *failures
+            let entry = state.keys.entry(key.clone()).or_default();
+            entry.failures = entry.failures.saturating_add(1);
+            entry.failures
         };
         let delay = self.0.backoff.delay(failures);
         self.add_after(key.clone(), delay);
@@ -179,13 +201,19 @@ impl<K: Ord + Clone + Debug> Queue<K> {
 
     /// Forgets the failures of a key.
     pub fn forget(&self, key: &K) {
-        self.lock().failures.remove(key);
+        let mut state = self.lock();
+        let Some(entry) = state.keys.get_mut(key) else { return };
+        entry.failures = 0;
+        if entry.is_empty() {
+            state.remove(key);
+        }
     }
 
     /// Keys waiting, delayed and running.
     pub fn len(&self) -> usize {
         let state = self.lock();
-        state.queued.len() + state.delayed.len() + state.running.len()
+        let running = state.keys.values().filter(|entry| entry.running.is_some()).count();
+        state.ready.len() + state.begun.len() + state.delayed.len() + running
     }
 
     /// Whether nothing waits, is delayed or runs.
@@ -193,10 +221,13 @@ impl<K: Ord + Clone + Debug> Queue<K> {
         self.len() == 0
     }
 
-    /// Whether nobody asked for this key, now or later.
+    /// Whether nobody works on this key, nor asked for it: a wish to look again at a late hour alone is none, unless it
+    /// follows a failure.
     pub fn is_idle(&self, key: &K) -> bool {
-        let state = self.lock();
-        !state.queued.contains_key(key) && !state.running.contains_key(key) && !state.due.contains_key(key)
+        let (state, now) = (self.lock(), Instant::now());
+        state.keys.get(key).is_none_or(|Entry { queued, running, due, failures, .. }| {
+            queued.is_none() && running.is_none() && due.is_none_or(|at| *failures == 0 && at > now)
+        })
     }
 
     /// How many adds there were so far.
@@ -211,9 +242,8 @@ impl<K: Ord + Clone + Debug> Queue<K> {
     {
         let mut meter = Meter::new(metrics.clone(), name);
         let mut state = self.lock();
-        for key in state.queued.keys().chain(state.dirty.keys()) {
-            meter.added(key);
-        }
+        let waiting = state.keys.iter().filter(|(_, entry)| entry.queued.is_some() || entry.dirty.is_some());
+        waiting.for_each(|(key, _)| meter.added(key));
         state.meter = Some(meter);
         drop(state);
         let inner = Arc::downgrade(&self.0);
@@ -227,8 +257,9 @@ impl<K: Ord + Clone + Debug> Queue<K> {
             if let Some(meter) = &state.meter {
                 shown.clone_from(&meter.by_name);
             }
-            let ready = state.queued.keys().map(name);
-            meter::show(&shown, ready, state.running.iter().map(|(key, since)| (name(key), since.elapsed())));
+            let ready = state.ready.iter().chain(&state.begun).map(name);
+            let running = state.keys.iter().filter_map(|(key, entry)| Some((name(key), entry.running?.elapsed())));
+            meter::show(&shown, ready, running);
             true
         });
     }
@@ -238,7 +269,15 @@ impl<K: Ord + Clone + Debug> Queue<K> {
     }
 }
 
-impl<K: Ord + Clone> State<K> {
+impl<K: Ord + Hash + Clone> State<K> {
+    /// What a burst has taken is given back when it is over.
+    fn remove(&mut self, key: &K) {
+        self.keys.remove(key);
+        if self.keys.capacity() > SPARE && self.keys.len() < self.keys.capacity() / 8 {
+            self.keys.shrink_to(SPARE.max(2 * self.keys.len()));
+        }
+    }
+
     fn push(&mut self, key: K, begun: bool) {
         if begun { self.begun.push_back(key) } else { self.ready.push_back(key) }
     }
@@ -255,22 +294,21 @@ impl<K: Ord + Clone> State<K> {
     }
 
     fn enqueue(&mut self, key: K, now: Instant, begun: bool) -> bool {
-        if !self.due.is_empty()
-            && let Some(at) = self.due.remove(&key)
-        {
+        let entry = self.keys.entry(key.clone()).or_default();
+        if let Some(at) = entry.due.take() {
             self.delayed.remove(&(at, key.clone()));
         }
-        let is_running = self.running.contains_key(&key);
-        let waits = match (is_running, self.dirty.get_mut(&key)) {
+        let is_running = entry.running.is_some();
+        let waits = match (is_running, &mut entry.dirty) {
             (true, Some((_, was_begun))) => {
                 *was_begun |= begun;
                 true
             }
-            (true, None) => {
-                self.dirty.insert(key.clone(), (now, begun));
+            (true, dirty) => {
+                *dirty = Some((now, begun));
                 false
             }
-            (false, _) => self.queued.contains_key(&key),
+            (false, _) => entry.queued.is_some(),
         };
         if waits {
             return false;
@@ -281,7 +319,7 @@ impl<K: Ord + Clone> State<K> {
         if is_running {
             return false;
         }
-        self.queued.insert(key.clone(), now);
+        entry.queued = Some(now);
         self.push(key, begun);
         true
     }
@@ -292,7 +330,9 @@ impl<K: Ord + Clone> State<K> {
                 break;
             }
             if let Some((_, key)) = self.delayed.pop_first() {
-                self.due.remove(&key);
+                if let Some(entry) = self.keys.get_mut(&key) {
+                    entry.due = None;
+                }
                 self.enqueue(key, now, false);
             }
         }
@@ -419,5 +459,55 @@ mod tests {
         drop(queue);
         line("workqueue_depth{name=\"claims\"} 0");
         line("workqueue_unfinished_work_seconds{name=\"claims\"} 0.0");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_key_is_idle_until_its_hour_unless_it_failed() {
+        let queue = queue();
+        queue.add_after("later", Duration::from_secs(60));
+        queue.retry(&"failed");
+        assert!(queue.is_idle(&"later") && queue.is_idle(&"never heard of") && !queue.is_idle(&"failed"));
+        tokio::time::advance(Duration::from_secs(61)).await;
+        assert!(!queue.is_idle(&"later"), "nobody has taken it yet");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn to_be_done_with_a_key_that_nobody_works_on_changes_nothing() {
+        let queue = queue();
+        queue.add("a");
+        queue.done(&"a");
+        queue.add("a");
+        assert_eq!(queue.next().await, "a");
+        assert!(queue.next().now_or_never().is_none(), "two workers on one key");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn nothing_is_kept_of_keys_that_came_to_rest() {
+        let queue: Queue<u64> = Queue::new(Backoff { base: Duration::from_secs(1), max: Duration::from_secs(4) });
+        let mut dice = 7_u64;
+        for _ in 0..20_000 {
+            dice = dice.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+            let key = (dice >> 33) % 5000;
+            match (dice >> 20) % 7 {
+                0 | 1 => queue.add(key),
+                2 => queue.go_on(key),
+                3 => queue.add_after(key, Duration::from_secs(dice % 100)),
+                4 => _ = queue.retry(&key),
+                _ => {
+                    if let Some(taken) = queue.next().now_or_never() {
+                        queue.add_after(taken, Duration::from_secs(1));
+                        queue.done(&taken);
+                    }
+                }
+            }
+        }
+        while !queue.is_empty() {
+            let key = queue.next().await;
+            queue.forget(&key);
+            queue.done(&key);
+        }
+        let state = queue.lock();
+        assert!(state.keys.is_empty() && state.keys.capacity() <= 4 * SPARE, "{}", state.keys.capacity());
+        assert!(state.ready.is_empty() && state.begun.is_empty() && state.delayed.is_empty());
     }
 }

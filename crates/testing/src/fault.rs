@@ -14,15 +14,17 @@ pub enum Mode {
     AnswerLost,
     /// It acts and lives on, but the answer is an error of the connection.
     AnswerLostAlive,
+    /// It lives on, but what it asked for never arrived: the answer is the same error.
+    RequestLost,
 }
 
 impl Mode {
     /// Every mode.
-    pub const ALL: [Self; 4] = [Self::Before, Self::After, Self::AnswerLost, Self::AnswerLostAlive];
+    pub const ALL: [Self; 5] = [Self::Before, Self::After, Self::AnswerLost, Self::AnswerLostAlive, Self::RequestLost];
 
     /// Whether the service is stopped.
     pub fn stops(self) -> bool {
-        self != Self::AnswerLostAlive
+        !matches!(self, Self::AnswerLostAlive | Self::RequestLost)
     }
 
     fn as_str(self) -> &'static str {
@@ -31,6 +33,7 @@ impl Mode {
             Self::After => "after",
             Self::AnswerLost => "answer-lost",
             Self::AnswerLostAlive => "answer-lost-alive",
+            Self::RequestLost => "request-lost",
         }
     }
 }

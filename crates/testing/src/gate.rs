@@ -96,7 +96,7 @@ impl Gate {
             self.changes.announce();
             return answer;
         };
-        let answer = if mode == Mode::Before { None } else { Some(act.await) };
+        let answer = if matches!(mode, Mode::Before | Mode::RequestLost) { None } else { Some(act.await) };
         if mode.stops() {
             self.stop();
         }
@@ -106,7 +106,7 @@ impl Gate {
         self.changes.announce();
         match (mode, answer) {
             (Mode::After, Some(answer)) => answer,
-            (Mode::AnswerLostAlive, Some(_)) => lost(),
+            (Mode::AnswerLostAlive, Some(_)) | (Mode::RequestLost, None) => lost(),
             _ => pending().await,
         }
     }
@@ -146,6 +146,7 @@ mod tests {
             (Mode::After, (Some("answer"), true), (None, false)),
             (Mode::AnswerLost, (None, true), (None, false)),
             (Mode::AnswerLostAlive, (Some("lost"), true), (Some("answer"), true)),
+            (Mode::RequestLost, (Some("lost"), false), (Some("answer"), true)),
         ] {
             let armed = Armed::default();
             armed.arm(Fault { service: "a".into(), number: 2, mode }, None);

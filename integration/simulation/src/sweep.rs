@@ -148,7 +148,7 @@ impl Recording {
             wrong.push(missed);
         }
         // A sidecar whose driver does not answer while it starts gives up, as the originals do, and is started again.
-        let excused = |end: &String| case.fault.mode == Mode::AnswerLostAlive && end.starts_with(&case.fault.service);
+        let excused = |end: &String| !case.fault.mode.stops() && end.starts_with(&case.fault.service);
         wrong
             .extend(report.ends.into_iter().enumerate().filter(|(n, end)| *n > 0 || !excused(end)).map(|(_, end)| end));
         if wrong.is_empty() { Ok(report.took) } else { Err(wrong.join("\n")) }

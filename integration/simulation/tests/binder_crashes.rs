@@ -220,6 +220,24 @@ async fn others(world: World) {
     }
 }
 
+/// Looks after every change whether a claim that says it is bound has its volume's word for it: at no moment, whoever was
+/// stopped where, may it be otherwise.
+async fn bound_means_bound(world: World, wrong: Arc<Mutex<BTreeSet<String>>>) {
+    let admin = world.admin().clone();
+    let changes = world.changes().clone();
+    loop {
+        let seen = changes.count();
+        for claim in admin.list::<Claim>().iter().filter(|claim| claim.is_bind_completed()) {
+            let volume: Option<Volume> = admin.get(&Key::cluster(claim.spec.volume_name.clone()));
+            let held = volume.and_then(|volume| volume.spec.claim_ref);
+            if !held.is_some_and(|held| held.uid == claim.meta.uid && held.key() == claim.key()) {
+                wrong.lock().unwrap().insert(format!("claim {} is marked and its volume is not", claim.key()));
+            }
+        }
+        changes.beyond(seen).await;
+    }
+}
+
 struct Played {
     points: Vec<Point>,
     wrong: Vec<String>,
@@ -261,6 +279,8 @@ async fn story(world: &World, kind: Kind, fault: Option<Fault>, wrong: &mut Vec<
     let files: BTreeSet<PathBuf> = ["a", "b", "c"].map(|name| Path::new(PATH).join(name)).into();
     let files = Arc::new(Mutex::new(files));
     let _others = Task(tokio::spawn(others(world.clone())));
+    let unbound = Arc::new(Mutex::new(BTreeSet::new()));
+    let _looking = Task(tokio::spawn(bound_means_bound(world.clone(), Arc::clone(&unbound))));
     let _service = Task(tokio::spawn(supervise(world.clone(), kind, Arc::clone(&files))));
     let until = async |what: &str, look: &mut dyn FnMut() -> bool| {
         world.until(what, LIMIT, look).await.map_err(|hang| hang.to_string())
@@ -316,6 +336,7 @@ async fn story(world: &World, kind: Kind, fault: Option<Fault>, wrong: &mut Vec<
     if erased != (left == 0) {
         wrong.push(format!("{left} files are left"));
     }
+    wrong.extend(unbound.lock().unwrap().iter().cloned());
     Ok(())
 }
 

@@ -10,7 +10,7 @@ use stowage_model::{Claim, CsiDriver, Node, Pod, Volume, VolumeAttachment, names
 use stowage_runtime::cache::Cache;
 
 /// What is decided on together.
-#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Key {
     /// A volume on all nodes, by its unique name.
     Volume(String),

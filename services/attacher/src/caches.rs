@@ -8,7 +8,7 @@ use stowage_model::{CsiNode, Volume, VolumeAttachment};
 use stowage_runtime::cache::Cache;
 
 /// What is decided on together.
-#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Key {
     /// Everything about one volume of the driver, by its handle.
     Handle(String),

@@ -28,7 +28,7 @@ use crate::requirement::Cluster;
 use crate::snapshot::{ClaimSnapshot, VolumeSnapshot};
 
 /// What is decided on.
-#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Key {
     /// A claim and the record it may have left, by the claim's uid.
     Claim(String),

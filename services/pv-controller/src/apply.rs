@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use futures::future::join_all;
 use serde_json::{Value, json};
+use tokio_util::task::AbortOnDropHandle;
 
 use stowage_model::object::{Key, ObjectId, Projection, kinds};
 use stowage_model::{AttributesClass, Claim, Pod, Volume, migration};
@@ -12,34 +13,50 @@ use stowage_runtime::cache::View;
 use stowage_runtime::events::Note;
 use stowage_runtime::operation::Ended;
 
-use crate::controller::Binder;
+use crate::controller::{Binder, Step};
 use crate::decide::bind::bind;
 use crate::decide::volume::has_lost_its_claim;
 use crate::decide::{Action, AttributesClassAction, ClaimAction, PodAction, Source, Subject, VolumeAction, status};
 use crate::error::Error;
+use crate::mind::Seen;
 use crate::snapshot::{Caches, Work};
 use crate::write::{self, Write};
 
 impl Binder {
-    pub(crate) async fn carry_out(&self, subject: Subject, action: Action) -> Result<(), Error> {
+    /// Takes a step: what is only told at once, writes on a task of their own, so that encoding and decoding use all cores
+    /// and not only the engine's; it ends with whoever waits for it.
+    pub(crate) async fn take(self: Arc<Self>, subject: Subject, step: Step) -> Result<(), Error> {
+        if step.action.is_told() {
+            return self.carry_out(subject, step).await;
+        }
+        let task = AbortOnDropHandle::new(tokio::spawn(async move { self.carry_out(subject, step).await }));
+        match task.await {
+            Ok(result) => result,
+            Err(ended) if ended.is_panic() => std::panic::resume_unwind(ended.into_panic()),
+            Err(_) => Err(Error::Stopped),
+        }
+    }
+
+    pub(crate) async fn carry_out(&self, subject: Subject, Step { action, seen }: Step) -> Result<(), Error> {
         match (subject, action) {
-            (Subject::Claim(key), Action::Claim(action)) => self.carry_out_for_claim(&key, action).await,
-            (Subject::Volume(key), Action::Volume(action)) => self.carry_out_for_volume(&key, action).await,
+            (Subject::Claim(key), Action::Claim(action)) => self.carry_out_for_claim(&key, action, seen).await,
+            (Subject::Volume(key), Action::Volume(action)) => self.carry_out_for_volume(&key, action, seen).await,
             (Subject::Pod(key), Action::Pod(action)) => self.carry_out_for_pod(&key, action).await,
             (Subject::AttributesClass(key), Action::AttributesClass(action)) => {
-                self.carry_out_for_attributes_class(&key, action).await
+                self.carry_out_for_attributes_class(&key, action, seen).await
             }
             _ => Err(Error::Stale("an action reached a subject of another kind")),
         }
     }
 
-    async fn carry_out_for_claim(&self, key: &Key, action: ClaimAction) -> Result<(), Error> {
+    async fn carry_out_for_claim(&self, key: &Key, action: ClaimAction, seen: Seen) -> Result<(), Error> {
         let claim = self.caches.claims.get(key).ok_or(Error::Stale("the claim is gone"))?;
+        if let ClaimAction::Tell(source, note) = &action {
+            self.tell(*source, Subject::Claim(key.clone()), &claim.reference(), note);
+            return Ok(());
+        }
+        let claim = as_seen(claim, seen.subject)?;
         let volume = match &action {
-            ClaimAction::Tell(source, note) => {
-                self.tell(*source, Subject::Claim(key.clone()), &claim.reference(), note);
-                return Ok(());
-            }
             ClaimAction::Unprotect => {
                 self.look_for_pods(&claim).await?;
                 None
@@ -48,8 +65,8 @@ impl Binder {
                 self.look_for_owner(&claim).await?;
                 None
             }
-            ClaimAction::Reserve { volume, .. } => Some(self.known_volume(volume)?),
-            ClaimAction::Bind(step) => Some(self.known_volume(&step.volume)?),
+            ClaimAction::Reserve { volume, .. } => Some(as_seen(self.known_volume(volume)?, seen.volume)?),
+            ClaimAction::Bind(step) => Some(as_seen(self.known_volume(&step.volume)?, seen.volume)?),
             _ => None,
         };
         let begin = self.context.clock.now();
@@ -102,9 +119,13 @@ impl Binder {
                 let note = Note::warning("ExternalExpanding", format!("cannot name the resizer: {error}"));
                 self.tell(Source::Expander, Subject::Claim(claim.key()), &claim.reference(), &note);
             }
-            (ClaimAction::Make { .. }, Some(Error::Write(error))) if !error.is_stale() => {
+            (ClaimAction::Make { .. } | ClaimAction::AskProvisioner { .. }, Some(Error::Write(error)))
+                if !error.is_stale() =>
+            {
                 self.metrics.fail(&key);
-                let note = Note::warning("ProvisioningFailed", format!("cannot save the volume: {error}"));
+                let what =
+                    if matches!(action, ClaimAction::Make { .. }) { "save the volume" } else { "ask the provisioner" };
+                let note = Note::warning("ProvisioningFailed", format!("cannot {what}: {error}"));
                 self.tell(Source::Binder, Subject::Claim(claim.key()), &claim.reference(), &note);
             }
             (ClaimAction::Bind(step), None) if step.status.is_some() => self.metrics.succeed(&key, now),
@@ -115,8 +136,10 @@ impl Binder {
         }
     }
 
-    async fn carry_out_for_volume(&self, key: &Key, action: VolumeAction) -> Result<(), Error> {
+    async fn carry_out_for_volume(&self, key: &Key, action: VolumeAction, seen: Seen) -> Result<(), Error> {
         let volume = self.caches.volumes.get(key).ok_or(Error::Stale("the volume is gone"))?;
+        let is_told = matches!(action, VolumeAction::Tell(_) | VolumeAction::TellClaim(_));
+        let volume = if is_told { volume } else { as_seen(volume, seen.subject)? };
         match &action {
             VolumeAction::Tell(note) => {
                 self.tell(Source::Binder, Subject::Volume(key.clone()), &volume.reference(), note);
@@ -205,8 +228,14 @@ impl Binder {
         result
     }
 
-    async fn carry_out_for_attributes_class(&self, key: &Key, action: AttributesClassAction) -> Result<(), Error> {
+    async fn carry_out_for_attributes_class(
+        &self,
+        key: &Key,
+        action: AttributesClassAction,
+        seen: Seen,
+    ) -> Result<(), Error> {
         let class = self.caches.attributes_classes.get(key).ok_or(Error::Stale("the class is gone"))?;
+        let class = as_seen(class, seen.subject)?;
         if action == AttributesClassAction::Unprotect {
             self.look_for_users(&class).await?;
         }
@@ -236,11 +265,8 @@ impl Binder {
     }
 
     async fn look_for_pods(&self, claim: &Claim) -> Result<(), Error> {
-        let pods = self.context.api.list::<Pod>(&claim.meta.namespace, "").await.map_err(Error::Read)?;
+        let pods = self.looking.pods(&claim.meta.namespace).await.map_err(Error::Look)?;
         let held = pods.iter().any(|pod| status::holds(pod, claim));
-        for pod in pods {
-            self.caches.pods.observe(pod);
-        }
         if held { Err(Error::Stale("a pod uses the claim after all")) } else { Ok(()) }
     }
 
@@ -262,6 +288,16 @@ impl Binder {
             send(&self.context.api, &self.caches, write).await
         }));
         answers.await.into_iter().collect()
+    }
+}
+
+/// A write is made of what was decided on and guarded by its version; with another version it would undo what came
+/// between.
+fn as_seen<T: Projection>(object: Arc<T>, revision: u64) -> Result<Arc<T>, Error> {
+    if object.meta().revision == revision {
+        Ok(object)
+    } else {
+        Err(Error::Stale("it changed since it was decided on"))
     }
 }
 

@@ -1,18 +1,16 @@
 //! The loop: what changed, which subjects that concerns, and the engine that decides and applies.
 
-use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
 use jiff::Timestamp;
 use tokio::sync::{Semaphore, watch as signal};
-use tokio_util::task::AbortOnDropHandle;
 
 use stowage_model::object::{Key, ObjectId, ObjectRef, Projection, kinds};
 use stowage_model::phase::ReclaimPolicy;
-use stowage_model::{AttributesClass, Claim, Pod, StorageClass, Volume, migration, names};
+use stowage_model::{AttributesClass, Volume, migration};
 use stowage_runtime::backoff::Backoff;
-use stowage_runtime::cache::{Cache, Change};
+use stowage_runtime::cache::Cache;
 use stowage_runtime::engine::{self, Controller, Reserved};
 use stowage_runtime::events::{Note, Recorder};
 use stowage_runtime::operation::Operations;
@@ -24,11 +22,13 @@ use stowage_runtime::{Context, Stop};
 use crate::decide::{self, Action, ClaimAction, Decision, PodAction, Source, Subject, VolumeAction, Waiting, Why};
 use crate::disk::{Disk, LocalDisk};
 use crate::error::Error;
+use crate::looking::Looking;
 use crate::metrics::Metrics;
-use crate::mind::{Memory, Mind};
+use crate::mind::{Memory, Mind, Seen};
 use crate::options::{Options, Rules};
-use crate::recycler::{self, Reclaimer};
-use crate::snapshot::{BY_USED_CLAIM, BY_VOLUME, Caches, WAITING, Work};
+use crate::recycler::Reclaimer;
+use crate::snapshot::{Caches, Work};
+use crate::wakes::{Wakes, concerns};
 
 /// Between attempts to reclaim a volume, as upstream has it.
 const RECLAIM: Backoff = Backoff { base: Duration::from_millis(500), max: Duration::from_secs(122) };
@@ -55,6 +55,13 @@ impl Recorders {
     }
 }
 
+/// An action with the versions that it was decided on.
+#[derive(Debug)]
+pub struct Step {
+    pub(crate) action: Action,
+    pub(crate) seen: Seen,
+}
+
 /// The controller's state: caches, what people were last told, operations under way.
 pub struct Binder {
     pub(crate) context: Context,
@@ -63,6 +70,7 @@ pub struct Binder {
     pub(crate) metrics: Arc<Metrics>,
     pub(crate) operations: Operations<Work, ()>,
     pub(crate) reclaimer: Reclaimer,
+    pub(crate) looking: Looking,
     ephemeral_parallel: Option<usize>,
     /// As many as decisions are applied at once: each write in flight is a connection, with its buffers.
     pub(crate) writes: Semaphore,
@@ -174,6 +182,7 @@ pub async fn run_with(context: Context, options: Options, disk: Arc<dyn Disk>) -
             random: context.random.clone(),
         },
         recorders,
+        looking: Looking::new(context.api.clone(), caches.pods.clone()),
         context: context.clone(),
         caches: caches.clone(),
         writes: Semaphore::new(options.parallel),
@@ -223,174 +232,15 @@ fn subjects(caches: &Caches) -> Vec<Subject> {
     claims.chain(volumes).chain(pods).chain(classes).collect()
 }
 
-fn concerns(pod: &Pod) -> bool {
-    pod.ephemeral_volumes().next().is_some() || recycler::task(pod).is_some()
-}
-
-/// Whether two versions of a claim mean the same to the volumes that it names or that refer to it.
-fn is_same_for_volumes(before: &Arc<Claim>, after: &Arc<Claim>) -> bool {
-    // A claim told again because it was unknown for a while is one of the same version.
-    !Arc::ptr_eq(before, after)
-        && before.meta.uid == after.meta.uid
-        && before.meta.is_deleting() == after.meta.is_deleting()
-        && before.spec.volume_name == after.spec.volume_name
-        && before.spec.volume_mode == after.spec.volume_mode
-}
-
-/// Everything that can change a decision adds its subject to the queue; a hang starts with a line missing here.
-struct Wakes {
-    queue: Queue<Subject>,
-    caches: Caches,
-    memory: Memory,
-}
-
-impl Wakes {
-    fn subscribe(
-        self,
-        metrics: &Arc<Metrics>,
-        operations: &Operations<Work, ()>,
-        context: &Context,
-        moved: signal::Sender<u64>,
-    ) {
-        let wakes = Arc::new(self);
-        let caches = wakes.caches.clone();
-        caches.claims.on_change({
-            let (wakes, metrics) = (Arc::clone(&wakes), Arc::clone(metrics));
-            move |change: &Change<'_, Claim>| {
-                if change.after.is_none() {
-                    metrics.forget(&change.key.to_string());
-                }
-                wakes.claim(change);
-            }
-        });
-        caches.volumes.on_change({
-            let (wakes, metrics) = (Arc::clone(&wakes), Arc::clone(metrics));
-            let (operations, clock) = (operations.clone(), Arc::clone(&context.clock));
-            move |change: &Change<'_, Volume>| {
-                if change.after.is_none() {
-                    metrics.succeed(&change.key.name, clock.now());
-                }
-                let before = change.before.map(|volume| Work::of(volume));
-                if let Some(work) =
-                    before.filter(|work| change.after.map(|volume| Work::of(volume)).as_ref() != Some(work))
-                {
-                    operations.forget(&work);
-                }
-                wakes.volume(change);
-            }
-        });
-        caches.classes.on_change({
-            let wakes = Arc::clone(&wakes);
-            move |change: &Change<'_, StorageClass>| {
-                // Claims without any class wait for a default one under the empty name.
-                for class in ["", &change.key.name] {
-                    for claim in wakes.caches.claims.by_index(WAITING, class) {
-                        wakes.queue.add(Subject::Claim(claim.key()));
-                    }
-                }
-            }
-        });
-        caches.pods.on_change({
-            let wakes = Arc::clone(&wakes);
-            move |change: &Change<'_, Pod>| wakes.pod(change, &moved)
-        });
-        caches.attributes_classes.on_change({
-            let wakes = Arc::clone(&wakes);
-            move |change: &Change<'_, AttributesClass>| wakes.queue.add(Subject::AttributesClass(change.key.clone()))
-        });
-    }
-
-    fn wake(&self, claim: Option<Key>) {
-        if let Some(claim) = claim {
-            self.queue.add(Subject::Claim(claim));
-        }
-    }
-
-    fn claim(&self, change: &Change<'_, Claim>) {
-        let subject = Subject::Claim(change.key.clone());
-        if change.after.is_none() {
-            self.memory.forget(&subject);
-            self.wake(self.caches.matchmaker.forget(change.key));
-        }
-        self.queue.add(subject);
-        if !change.before.zip(change.after).is_some_and(|(before, after)| is_same_for_volumes(before, after)) {
-            let versions = [change.before, change.after].into_iter().flatten();
-            let named = versions.filter(|claim| claim.names_volume());
-            let named = named.map(|claim| Key::cluster(claim.spec.volume_name.clone()));
-            let concerned: BTreeSet<Key> = named.chain(self.caches.matchmaker.claimed_by(change.key)).collect();
-            concerned.into_iter().for_each(|volume| self.queue.add(Subject::Volume(volume)));
-        }
-        if change.before.is_none() || change.after.is_none() {
-            for pod in self.caches.pods.by_index(BY_USED_CLAIM, &change.key.to_string()) {
-                if concerns(&pod) {
-                    self.queue.add(Subject::Pod(pod.key()));
-                }
-            }
-        }
-        for class in change.before.iter().flat_map(|claim| claim.attributes_classes()) {
-            self.queue.add(Subject::AttributesClass(Key::cluster(class)));
-        }
-    }
-
-    fn volume(&self, change: &Change<'_, Volume>) {
-        let subject = Subject::Volume(change.key.clone());
-        if change.after.is_none() {
-            self.memory.forget(&subject);
-        }
-        // A new volume after its claim: what the claim writes is mostly all that there is to do for it.
-        let is_new = change.before.is_none();
-        if !is_new {
-            self.queue.add(subject.clone());
-        }
-        self.wake(self.caches.matchmaker.file(&self.caches.volumes, change.key));
-        for volume in [change.before, change.after].into_iter().flatten() {
-            if let Some(claim) = &volume.spec.claim_ref {
-                self.queue.add(Subject::Claim(claim.key()));
-            }
-        }
-        for claim in self.caches.claims.by_index(BY_VOLUME, &change.key.name) {
-            self.queue.add(Subject::Claim(claim.key()));
-        }
-        if is_new {
-            self.queue.add(subject);
-        }
-        if let Some(class) = change.before.map(|volume| volume.attributes_class()).filter(|name| !name.is_empty()) {
-            self.queue.add(Subject::AttributesClass(Key::cluster(class)));
-        }
-    }
-
-    fn pod(&self, change: &Change<'_, Pod>, moved: &signal::Sender<u64>) {
-        let subject = Subject::Pod(change.key.clone());
-        if change.after.is_none() {
-            self.memory.forget(&subject);
-        }
-        for pod in [change.before, change.after].into_iter().flatten() {
-            // One of that name that somebody else made keeps ours from being made.
-            if names::is_recycler_pod(&pod.meta.name) {
-                moved.send_modify(|count| *count += 1);
-            }
-            if concerns(pod) {
-                self.queue.add(subject.clone());
-            }
-            for claim in pod.claims() {
-                for volume in self.caches.matchmaker.claimed_by(&claim) {
-                    self.queue.add(Subject::Volume(volume));
-                }
-                self.queue.add(Subject::Claim(claim));
-            }
-        }
-    }
-}
-
 impl Controller for Binder {
     type Key = Subject;
-    type Action = Action;
+    type Action = Step;
     type Why = Why;
     type Error = Error;
 
     const NAME: &'static str = "pv-controller";
 
-    fn decide(&self, subject: &Subject, now: Timestamp, reserved: &Reserved) -> Decision<Action> {
+    fn decide(&self, subject: &Subject, now: Timestamp, reserved: &Reserved) -> Decision<Step> {
         let record = |work: &Work| self.operations.record(work);
         let (caches, rules, memory) = (&self.caches, &self.rules, &self.memory);
         let thought = Mind { caches, rules, memory, record, reserved, now }.think(subject);
@@ -398,27 +248,20 @@ impl Controller for Binder {
             self.queue.add(Subject::Claim(claim));
         }
         self.note_start(subject, &thought.decision.why, now);
-        if let (Subject::Volume(key), Why::Gone) = (subject, &thought.decision.why) {
+        if let (Subject::Volume(key), Why::Gone) = (subject, &thought.decision.why)
+            && caches.volumes.get(key).is_none()
+        {
             // What was still running when the volume went leaves a record that nobody asks for.
             let first = Work::first_of(key.clone());
             let of_volume = self.operations.records_from(&first, |work| work.volume == *key);
             of_volume.iter().for_each(|(work, _)| self.operations.forget(work));
         }
-        thought.decision
+        let seen = thought.seen;
+        thought.decision.map(|action| Step { action, seen })
     }
 
-    async fn apply(self: Arc<Self>, subject: Subject, action: Action) -> Result<(), Error> {
-        if action.is_told() {
-            return self.carry_out(subject, action).await;
-        }
-        // On a task of its own, so that encoding and decoding use all cores and not only the engine's; it ends with
-        // whoever waits for it.
-        let task = AbortOnDropHandle::new(tokio::spawn(async move { self.carry_out(subject, action).await }));
-        match task.await {
-            Ok(result) => result,
-            Err(ended) if ended.is_panic() => std::panic::resume_unwind(ended.into_panic()),
-            Err(_) => Err(Error::Stopped),
-        }
+    async fn apply(self: Arc<Self>, subject: Subject, step: Step) -> Result<(), Error> {
+        self.take(subject, step).await
     }
 
     fn subject(subject: &Subject) -> Option<ObjectId> {
@@ -431,11 +274,11 @@ impl Controller for Binder {
         Some(ObjectId { kind, key: key.clone() })
     }
 
-    fn touches(&self, subject: &Subject, actions: &[Action]) -> Vec<ObjectId> {
+    fn touches(&self, subject: &Subject, steps: &[Step]) -> Vec<ObjectId> {
         let mut touched: Vec<ObjectId> = Self::subject(subject).into_iter().collect();
         let volume = |name: &str| ObjectId { kind: kinds::VOLUME, key: Key::cluster(name) };
-        for action in actions {
-            match action {
+        for step in steps {
+            match &step.action {
                 Action::Claim(ClaimAction::Reserve { volume: name, .. }) => touched.push(volume(name)),
                 Action::Claim(ClaimAction::Bind(step)) => touched.push(volume(&step.volume)),
                 Action::Volume(VolumeAction::TellClaim(_)) | Action::Claim(_) | Action::Volume(_) => {}

@@ -17,7 +17,7 @@ use stowage_runtime::engine;
 use stowage_runtime::events::Note;
 
 /// What is decided on.
-#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Subject {
     Claim(Key),
     Volume(Key),
@@ -34,8 +34,6 @@ pub enum Source {
 }
 
 impl Source {
-    pub const ALL: [Self; 3] = [Self::Binder, Self::Expander, Self::Ephemeral];
-
     /// The component as events name it.
     pub fn component(self) -> &'static str {
         match self {

@@ -1,3 +1,5 @@
+use std::sync::Arc;
+
 use stowage_runtime::api;
 use stowage_runtime::engine::{Retry, Retryable};
 
@@ -8,6 +10,8 @@ pub enum Error {
     Write(#[source] api::Error),
     #[error("read before an irreversible step: {0}")]
     Read(#[source] api::Error),
+    #[error("look for pods before an irreversible step: {0}")]
+    Look(Arc<api::Error>),
     #[error("the world changed before the step could be taken: {0}")]
     Stale(&'static str),
     #[error("pod {pod} has no template for ephemeral volume {volume:?}")]
@@ -21,6 +25,7 @@ impl Error {
     pub fn is_stale(&self) -> bool {
         match self {
             Self::Write(error) | Self::Read(error) => error.is_stale(),
+            Self::Look(error) => error.is_stale(),
             Self::Stale(_) => true,
             Self::FindTemplate { .. } | Self::Stopped => false,
         }
@@ -31,6 +36,7 @@ impl Retryable for Error {
     fn retry(&self) -> Retry {
         match self {
             Self::Write(error) | Self::Read(error) => error.retry(),
+            Self::Look(error) => error.retry(),
             Self::Stale(_) => Retry::Now,
             Self::FindTemplate { .. } | Self::Stopped => Retry::Later,
         }

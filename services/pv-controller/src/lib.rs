@@ -13,6 +13,7 @@ pub mod controllers;
 pub mod decide;
 pub mod disk;
 pub mod error;
+pub mod looking;
 pub mod matchmaker;
 pub mod metrics;
 pub mod mind;
@@ -20,6 +21,7 @@ pub mod nfs;
 pub mod options;
 pub mod recycler;
 pub mod snapshot;
+mod wakes;
 pub mod write;
 
 pub use controller::{run, run_with};

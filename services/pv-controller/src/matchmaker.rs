@@ -6,7 +6,7 @@
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard};
 
-use stowage_model::matching::{Index, Misfits, Place, Waiters, fits};
+use stowage_model::matching::{Index, Misfits, Place, Waiters, fits, smallest_fit};
 use stowage_model::object::Key;
 use stowage_model::phase::VolumePhase;
 use stowage_model::{Claim, Volume};
@@ -23,12 +23,25 @@ pub enum Outcome {
     Leaves,
 }
 
+/// What may be done with a volume at this moment.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Sight {
+    Free,
+    /// Somebody is writing to it.
+    Busy,
+    /// A write to it got no answer; it will be read again.
+    Unknown,
+    /// It is there in a form that nobody can read.
+    Unreadable,
+}
+
 /// What a claim can choose from, and at which state of the index that was.
 #[derive(Debug, Clone, Default)]
 pub struct Choice {
     pub candidates: Vec<Arc<Volume>>,
-    /// Without any candidate: a fitting volume that somebody is writing to.
-    pub busy: Option<String>,
+    /// The volume to wait for: it fits and somebody is writing to it, or it is meant for the claim and unknown for the
+    /// moment.
+    pub held_up: Option<String>,
     pub misfits: Misfits,
     pub version: u64,
 }
@@ -57,7 +70,14 @@ impl Matchmaker {
         let mut state = self.lock();
         state.version += 1;
         match volumes.get(key) {
-            Some(volume) => state.index.insert(volume),
+            Some(volume) => {
+                if let Some(held) = &volume.spec.claim_ref
+                    && state.offers.get(&held.key()) == Some(&key.name)
+                {
+                    state.offers.remove(&held.key());
+                }
+                state.index.insert(volume);
+            }
             None => {
                 state.index.remove(&key.name);
             }
@@ -66,30 +86,42 @@ impl Matchmaker {
     }
 
     /// What the claim can choose from, and if that is nothing and somebody wants to know, why.
-    pub fn choice(
-        &self,
-        claim: &Claim,
-        place: Place<'_>,
-        explained: bool,
-        is_known: impl Fn(&Volume) -> bool,
-        is_busy: impl Fn(&Volume) -> bool,
-    ) -> Choice {
+    pub fn choice(&self, claim: &Claim, place: Place<'_>, explained: bool, sight: impl Fn(&Volume) -> Sight) -> Choice {
         let state = self.lock();
         let version = state.version;
-        let candidates = state.index.candidates(claim, place, |volume| !is_busy(volume) && is_known(volume));
+        let is_free = |volume: &Volume| sight(volume) == Sight::Free;
+        // A volume that somebody has meant for this claim is not passed over because it is just being written.
+        let is_meant = |volume: &Volume| volume.spec.claim_ref.is_some() && sight(volume) != Sight::Unreadable;
+        let mut candidates = state.index.candidates(claim, place, |volume| is_meant(volume) || is_free(volume));
+        let best = smallest_fit(candidates.iter().map(AsRef::as_ref), claim, place).ok().flatten();
+        if let Some(held_up) = best.filter(|best| !is_free(best)) {
+            return Choice { held_up: Some(held_up.meta.name.clone()), version, ..Choice::default() };
+        }
+        candidates.retain(|volume| is_free(volume));
         let suits = |volume: &Arc<Volume>| fits(volume, claim, place).is_ok();
         if candidates.iter().any(suits) {
             return Choice { candidates, version, ..Choice::default() };
         }
-        let busy = state.index.candidates(claim, place, is_known).into_iter().find(suits);
+        // Of free volumes only those that are written now: whoever waits for one that is unknown would not be told its fate.
+        let is_there = |volume: &Volume| matches!(sight(volume), Sight::Free | Sight::Busy);
+        let busy = state.index.candidates(claim, place, is_there).into_iter().find(suits);
         let misfits = if explained && busy.is_none() { state.index.explain(claim, place) } else { Misfits::default() };
-        Choice { candidates, busy: busy.map(|volume| volume.meta.name.clone()), misfits, version }
+        Choice { candidates, held_up: busy.map(|volume| volume.meta.name.clone()), misfits, version }
     }
 
-    /// The volumes bound to or reserved for a claim of that name.
-    pub fn claimed_by(&self, claim: &Key) -> Vec<Key> {
+    /// The volumes bound to or reserved for a claim.
+    pub fn claimed_by(&self, claim: &Claim) -> Vec<Key> {
         let state = self.lock();
-        state.index.claimed_by(claim).map(|volume| Key::cluster(volume.meta.name.clone())).collect()
+        let (key, uid) = (claim.meta.key(), &claim.meta.uid);
+        let volumes = state.index.claimed_by(&key, uid);
+        volumes.map(|volume| Key::cluster(volume.meta.name.clone())).collect()
+    }
+
+    /// The volumes bound to or reserved for any claim of that name, of those that suit.
+    pub fn claimed_by_name(&self, claim: &Key, suits: impl Fn(&Volume) -> bool) -> Vec<Key> {
+        let state = self.lock();
+        let volumes = state.index.claimed_by_name(claim).filter(|volume| suits(volume));
+        volumes.map(|volume| Key::cluster(volume.meta.name.clone())).collect()
     }
 
     /// Notes how a claim was decided on at a version of the index; says which claim to wake.
@@ -110,7 +142,11 @@ impl Matchmaker {
             state.waiters.insert(claim);
         }
         match (offered, outcome) {
-            (Some(volume), Outcome::Takes(taken)) if volume == *taken => None,
+            // Until the volume is seen to be taken: the claim may still go, or be refused.
+            (Some(volume), Outcome::Takes(taken)) if volume == *taken => {
+                state.offers.insert(key, volume);
+                None
+            }
             (Some(volume), _) => state.offer(&volume, Some(&key)),
             (None, _) => None,
         }

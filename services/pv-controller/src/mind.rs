@@ -1,12 +1,13 @@
 //! From a key to its decision: the snapshot, what people were told, what operations stand where, and the rules.
 
-use std::collections::BTreeMap;
+use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard};
 
 use jiff::{SignedDuration, Timestamp};
 
 use stowage_model::matching::delays_binding;
 use stowage_model::object::Key;
+use stowage_runtime::cache::View;
 use stowage_runtime::engine::Reserved;
 use stowage_runtime::events::Note;
 use stowage_runtime::operation::Record;
@@ -27,62 +28,80 @@ struct Telling {
     again_at: Timestamp,
 }
 
-/// What people were last told about each subject by each component.
+/// What people were last told about one subject, by each component that told them anything.
+type Tellings = Vec<(Source, Telling)>;
+
+/// What people were last told about each subject. Only looked up, so that the order of a hash map reaches nobody.
 #[derive(Clone, Default)]
-pub struct Memory(Arc<Mutex<BTreeMap<(Subject, Source), Telling>>>);
+pub struct Memory(Arc<Mutex<HashMap<Subject, Tellings>>>);
 
 impl Memory {
-    fn lock(&self) -> MutexGuard<'_, BTreeMap<(Subject, Source), Telling>> {
+    fn lock(&self) -> MutexGuard<'_, HashMap<Subject, Tellings>> {
         self.0.lock().expect("no code panics while holding the notes")
     }
 
     /// Notes what is being told, or what had to be left for later.
     pub fn note(&self, subject: Subject, source: Source, note: Note, is_told: bool, now: Timestamp) {
         let again_at = now.saturating_add(if is_told { AGAIN } else { UNTOLD }).unwrap_or(Timestamp::MAX);
-        self.lock().insert((subject, source), Telling { note, again_at });
+        let mut notes = self.lock();
+        let tellings = notes.entry(subject).or_default();
+        tellings.retain(|(other, _)| *other != source);
+        tellings.push((source, Telling { note, again_at }));
     }
 
     pub fn forget(&self, subject: &Subject) {
-        let mut notes = self.lock();
-        if notes.is_empty() {
-            return;
-        }
-        for source in Source::ALL {
-            notes.remove(&(subject.clone(), source));
-        }
+        self.lock().remove(subject);
     }
 
-    fn told(&self, subject: &Subject, source: Source, now: Timestamp) -> Option<Note> {
+    /// Whether anything was told about a subject.
+    #[cfg(test)]
+    pub fn knows(&self, subject: &Subject) -> bool {
+        self.lock().contains_key(subject)
+    }
+
+    /// What still holds of what was told.
+    fn told(&self, subject: &Subject, now: Timestamp) -> Told {
         let notes = self.lock();
-        let telling = notes.get(&(subject.clone(), source)).filter(|telling| now < telling.again_at);
-        telling.map(|telling| telling.note.clone())
+        let tellings = notes.get(subject).map(Vec::as_slice).unwrap_or_default();
+        let by = |source| {
+            let telling = tellings.iter().find(|(by, telling)| *by == source && now < telling.again_at);
+            telling.map(|(_, telling)| telling.note.clone())
+        };
+        Told { binder: by(Source::Binder), expander: by(Source::Expander), ephemeral: by(Source::Ephemeral) }
     }
 
     /// When something about the subject is to be told again. What was due and was not told does not hold any more.
     fn again_at(&self, subject: &Subject, now: Timestamp) -> Option<Timestamp> {
         let mut notes = self.lock();
-        let mut earliest = None;
-        for source in Source::ALL {
-            let at = (subject.clone(), source);
-            match notes.get(&at).map(|telling| telling.again_at) {
-                Some(due) if due <= now => _ = notes.remove(&at),
-                Some(due) => earliest = earliest.into_iter().chain([due]).min(),
-                None => {}
-            }
+        let tellings = notes.get_mut(subject)?;
+        tellings.retain(|(_, telling)| now < telling.again_at);
+        let earliest = tellings.iter().map(|(_, telling)| telling.again_at).min();
+        if earliest.is_none() {
+            notes.remove(subject);
         }
         earliest
     }
 }
 
-/// A decision, and the claim that it wakes.
+/// The versions that a decision was made on: what is written must be guarded by them and by no later ones.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Seen {
+    /// The subject's revision.
+    pub subject: u64,
+    /// That of the volume which a claim is to be bound to.
+    pub volume: u64,
+}
+
+/// A decision, what it was made on, and the claim that it wakes.
 pub struct Thought {
     pub decision: Decision<Action>,
+    pub seen: Seen,
     pub wake: Option<Key>,
 }
 
 impl Thought {
-    fn of(decision: Decision<Action>) -> Self {
-        Self { decision, wake: None }
+    fn of(decision: Decision<Action>, subject: u64) -> Self {
+        Self { decision, seen: Seen { subject, volume: 0 }, wake: None }
     }
 }
 
@@ -112,37 +131,54 @@ impl<R: Fn(&Work) -> Option<Record<()>>> Mind<'_, R> {
     }
 
     fn decide(&self, subject: &Subject) -> Thought {
-        let gone = || Thought::of(Decision::rest(Why::Gone));
-        let told = |source| self.memory.told(subject, source, self.now);
+        let gone = || Thought::of(Decision::rest(Why::Gone), 0);
+        let told = || self.memory.told(subject, self.now);
         match subject {
             Subject::Claim(key) => {
                 let Some(snapshot) = self.caches.claim(key, self.reserved, self.rules) else { return gone() };
-                let told = Told { binder: told(Source::Binder), expander: told(Source::Expander) };
-                let snapshot = ClaimSnapshot { told, ..snapshot };
+                let snapshot = ClaimSnapshot { told: told(), ..snapshot };
                 let decision = decide::claim::decide(&snapshot, self.now);
                 let wake =
                     self.caches.matchmaker.decided(&snapshot.claim, &outcome(&snapshot, &decision), snapshot.version);
-                Thought { decision: decision.map(Action::Claim), wake }
+                let seen = Seen { subject: snapshot.claim.meta.revision, volume: volume_seen(&snapshot, &decision) };
+                Thought { decision: decision.map(Action::Claim), seen, wake }
             }
             Subject::Volume(key) => {
                 let Some(snapshot) = self.caches.volume(key, self.rules) else { return gone() };
                 let operation = (self.record)(&Work::of(&snapshot.volume));
-                let snapshot = VolumeSnapshot { told: told(Source::Binder), operation, ..snapshot };
-                Thought::of(decide::volume::decide(&snapshot, self.now).map(Action::Volume))
+                let snapshot = VolumeSnapshot { told: told().binder, operation, ..snapshot };
+                let decision = decide::volume::decide(&snapshot, self.now).map(Action::Volume);
+                Thought::of(decision, snapshot.volume.meta.revision)
             }
             Subject::Pod(key) => {
                 let Some(snapshot) = self.caches.pod(key, self.rules) else { return gone() };
-                let snapshot = PodSnapshot { told: told(Source::Ephemeral), ..snapshot };
-                Thought::of(decide::pod::decide(&snapshot).map(Action::Pod))
+                let snapshot = PodSnapshot { told: told().ephemeral, ..snapshot };
+                Thought::of(decide::pod::decide(&snapshot).map(Action::Pod), snapshot.pod.meta.revision)
             }
             Subject::AttributesClass(key) => match self.caches.attributes_class(key) {
                 Some(snapshot) if self.rules.controllers.attributes_class_protection => {
-                    Thought::of(decide::attributes_class::decide(&snapshot).map(Action::AttributesClass))
+                    let decision = decide::attributes_class::decide(&snapshot).map(Action::AttributesClass);
+                    Thought::of(decision, snapshot.class.meta.revision)
                 }
                 _ => gone(),
             },
         }
     }
+}
+
+/// The revision of the volume that the decision is about, as it was when it was chosen.
+fn volume_seen(s: &ClaimSnapshot, decision: &Decision<ClaimAction>) -> u64 {
+    let chosen = decision.actions.iter().find_map(|action| match action {
+        ClaimAction::Reserve { volume, .. } => Some(volume),
+        ClaimAction::Bind(step) => Some(&step.volume),
+        _ => None,
+    });
+    let named = match &s.named {
+        View::Known(volume) => Some(volume),
+        View::Absent | View::Unknown => None,
+    };
+    let volume = s.candidates.iter().chain(named).find(|volume| chosen == Some(&volume.meta.name));
+    volume.map(|volume| volume.meta.revision).unwrap_or_default()
 }
 
 fn outcome(s: &ClaimSnapshot, decision: &Decision<ClaimAction>) -> Outcome {

@@ -12,7 +12,7 @@ use stowage_runtime::events::Note;
 use stowage_runtime::operation::{Record, State};
 
 use crate::decide::provision::provisioner_of;
-use crate::matchmaker::{Choice, Matchmaker};
+use crate::matchmaker::{Choice, Matchmaker, Sight};
 use crate::options::Rules;
 use crate::recycler;
 
@@ -22,6 +22,8 @@ pub const BY_VOLUME: &str = "volume";
 pub const WAITING: &str = "waiting";
 /// Index of pods by the claims they use.
 pub const BY_USED_CLAIM: &str = "used-claim";
+/// Index of recycler pods by the volume they erase.
+pub const BY_RECYCLED: &str = "recycled";
 /// Index of claims and volumes by the VolumeAttributesClasses they name.
 pub const BY_ATTRIBUTES_CLASS: &str = "attributes-class";
 
@@ -47,7 +49,10 @@ impl Default for Caches {
             ]),
             volumes: Cache::indexed(&[(BY_ATTRIBUTES_CLASS, |volume| some_text(volume.attributes_class()))]),
             classes: Cache::new(),
-            pods: Cache::indexed(&[(BY_USED_CLAIM, |pod| pod.claims().map(|claim| claim.to_string()).collect())]),
+            pods: Cache::indexed(&[
+                (BY_USED_CLAIM, |pod| pod.claims().map(|claim| claim.to_string()).collect()),
+                (BY_RECYCLED, |pod| recycler::task(pod).map(|(volume, _)| volume.to_owned()).into_iter().collect()),
+            ]),
             attributes_classes: Cache::new(),
             matchmaker: Arc::default(),
         }
@@ -58,11 +63,12 @@ fn some_text(text: &str) -> Vec<String> {
     if text.is_empty() { vec![] } else { vec![text.to_owned()] }
 }
 
-/// What people were last told about a claim, by each component.
+/// What people were last told about an object, by each component.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Told {
     pub binder: Option<Note>,
     pub expander: Option<Note>,
+    pub ephemeral: Option<Note>,
 }
 
 /// Whether the pod that a claim was made for is still there.
@@ -84,8 +90,8 @@ pub struct ClaimSnapshot {
     pub named: View<Volume>,
     /// The few volumes among which the claim's best match is, if there is one.
     pub candidates: Vec<Arc<Volume>>,
-    /// A volume that would be one, had it no write under way; told only if there is no other.
-    pub busy: Option<String>,
+    /// The volume to wait for, rather than to take one of these or to ask for another.
+    pub held_up: Option<String>,
     /// Why all volumes were no candidates.
     pub misfits: Misfits,
     /// The state of the index that the candidates are from.
@@ -182,13 +188,12 @@ impl Caches {
             let place = if delayed { Place::Undecided } else { Place::Anywhere };
             // Where somebody makes volumes, none has to fit, and nobody asks why.
             let explained = class.as_ref().is_none_or(|class| provisioner_of(class).is_none());
-            self.matchmaker.choice(
-                &claim,
-                place,
-                explained,
-                |volume| matches!(self.volumes.view(&volume.key()), View::Known(_)),
-                |volume| reserved.has(Volume::KIND, "", &volume.meta.name),
-            )
+            self.matchmaker.choice(&claim, place, explained, |volume| match self.volumes.view(&volume.key()) {
+                _ if reserved.has(Volume::KIND, "", &volume.meta.name) => Sight::Busy,
+                View::Known(_) => Sight::Free,
+                View::Unknown if self.volumes.is_unreadable(&volume.key()) => Sight::Unreadable,
+                View::Unknown | View::Absent => Sight::Unknown,
+            })
         };
         let default_class = if claim.has_class() {
             None
@@ -202,7 +207,7 @@ impl Caches {
             class,
             named,
             candidates: choice.candidates,
-            busy: choice.busy,
+            held_up: choice.held_up,
             misfits: choice.misfits,
             version: choice.version,
             pods: self.pods.by_index(BY_USED_CLAIM, &key.to_string()),
@@ -228,7 +233,7 @@ impl Caches {
             default_class: None,
             named: View::Known(volume),
             candidates: vec![],
-            busy: None,
+            held_up: None,
             misfits: Misfits::default(),
             version: 0,
             pods: self.pods.by_index(BY_USED_CLAIM, &key.to_string()),

@@ -11,7 +11,7 @@ use stowage_runtime::api::Target;
 use stowage_runtime::engine;
 
 /// What is decided on.
-#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Subject {
     Pod(Key),
     Node(String),

@@ -18,7 +18,7 @@ use stowage_runtime::operation;
 use crate::desired::{Use, VolumeId};
 
 /// What is decided on.
-#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Key {
     /// The Node of this machine, `volumesInUse` included: one key, so one writer.
     Node,

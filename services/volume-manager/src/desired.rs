@@ -8,7 +8,7 @@ use stowage_model::names;
 use stowage_model::object::Key;
 
 /// A CSI volume as a node knows it; one operation at a time runs on it.
-#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct VolumeId {
     pub driver: String,
     pub handle: String,

@@ -32,22 +32,25 @@ pub struct Index {
 #[derive(Debug, Clone)]
 struct Claimed(Arc<Volume>);
 
-/// Namespace and name of the claim, and name of the volume.
+/// Namespace, name and uid of the claim, and name of the volume.
 trait ClaimOrder {
-    fn order(&self) -> (&str, &str, &str);
+    fn order(&self) -> (&str, &str, &str, &str);
 }
 
 impl ClaimOrder for Claimed {
-    fn order(&self) -> (&str, &str, &str) {
-        let (namespace, name) = self.0.spec.claim_ref.as_ref().map_or(("", ""), |held| (&held.namespace, &held.name));
-        (namespace, name, &self.0.meta.name)
+    fn order(&self) -> (&str, &str, &str, &str) {
+        let held = self.0.spec.claim_ref.as_ref();
+        let (namespace, name, uid) = held.map_or(("", "", ""), |held| (&held.namespace, &held.name, &held.uid));
+        (namespace, name, uid, &self.0.meta.name)
     }
 }
 
-/// Before all volumes of a claim.
-impl ClaimOrder for Key {
-    fn order(&self) -> (&str, &str, &str) {
-        (&self.namespace, &self.name, "")
+/// Before all volumes of a claim of that name, and of that uid among them.
+struct First<'a>(&'a Key, &'a str);
+
+impl ClaimOrder for First<'_> {
+    fn order(&self) -> (&str, &str, &str, &str) {
+        (&self.0.namespace, &self.0.name, self.1, "")
     }
 }
 
@@ -216,15 +219,36 @@ impl Index {
     }
 
     /// The volumes bound to or reserved for a claim of that name, whatever its uid.
-    pub fn claimed_by(&self, claim: &Key) -> impl Iterator<Item = &Volume> {
-        self.claimed_handles(claim).map(AsRef::as_ref)
+    pub fn claimed_by_name(&self, claim: &Key) -> impl Iterator<Item = &Volume> {
+        self.claimed_from(claim, "", |_| true).map(AsRef::as_ref)
     }
 
-    fn claimed_handles<'a>(&'a self, claim: &Key) -> impl Iterator<Item = &'a Arc<Volume>> + use<'a> {
-        let first: &dyn ClaimOrder = claim;
+    /// The volumes bound to or reserved for this claim: those that have its uid, and those that have none. Others of the
+    /// name are an earlier claim's, and there may be many.
+    pub fn claimed_by(&self, claim: &Key, uid: &str) -> impl Iterator<Item = &Volume> {
+        self.claimed_handles(claim, uid).map(AsRef::as_ref)
+    }
+
+    fn claimed_handles<'a>(&'a self, claim: &Key, uid: &str) -> impl Iterator<Item = &'a Arc<Volume>> + use<'a> {
+        let with = |uid: &str| {
+            let wanted = uid.to_owned();
+            self.claimed_from(claim, uid, move |held| held.uid == wanted)
+        };
+        let with_uid = (!uid.is_empty()).then(|| with(uid));
+        with("").chain(with_uid.into_iter().flatten())
+    }
+
+    fn claimed_from<'a, F: Fn(&ClaimRef) -> bool>(
+        &'a self,
+        claim: &Key,
+        uid: &str,
+        suits: F,
+    ) -> impl Iterator<Item = &'a Arc<Volume>> + use<'a, F> {
+        let first: &dyn ClaimOrder = &First(claim, uid);
         let from = self.claimed.range::<dyn ClaimOrder, _>((Bound::Included(first), Bound::Unbounded));
         let claim = claim.clone();
-        let of_claim = move |held: &ClaimRef| held.namespace == claim.namespace && held.name == claim.name;
+        let of_claim =
+            move |held: &ClaimRef| held.namespace == claim.namespace && held.name == claim.name && suits(held);
         from.map(|Claimed(volume)| volume)
             .take_while(move |volume| volume.spec.claim_ref.as_ref().is_some_and(&of_claim))
     }
@@ -232,7 +256,7 @@ impl Index {
     /// A few volumes among which the claim's best match is, if there is one: those that refer to it, and of each group
     /// of free volumes the smallest that fits and may be taken.
     pub fn candidates(&self, claim: &Claim, place: Place<'_>, may_take: impl Fn(&Volume) -> bool) -> Vec<Arc<Volume>> {
-        let claimed = self.claimed_handles(&claim.meta.key()).filter(|volume| may_take(volume));
+        let claimed = self.claimed_handles(&claim.meta.key(), &claim.meta.uid).filter(|volume| may_take(volume));
         let mut candidates: Vec<Arc<Volume>> = claimed.cloned().collect();
         for ((modes, volume_mode), group) in self.free.get(claim.class_name()).into_iter().flatten() {
             let suits = modes.contains_all(claim.spec.access_modes) && *volume_mode == claim.spec.volume_mode;
@@ -260,7 +284,7 @@ impl Index {
         let mut misfits = Misfits::default();
         let mut apart: BTreeMap<(Profile, bool), usize> = BTreeMap::new();
         let wanted = claim.requested();
-        for volume in self.claimed_by(&claim.meta.key()) {
+        for volume in self.claimed_by(&claim.meta.key(), &claim.meta.uid) {
             *apart.entry((Profile::of(volume), volume.capacity() < wanted)).or_default() += 1;
             misfits.add(fits(volume, claim, place), 1);
         }

@@ -385,9 +385,9 @@ fn a_volume_taken_out_of_the_index_is_not_found_any_more() {
     assert!(index.smallest_fit(&claim, Place::Anywhere).unwrap().is_some());
     index.insert(Arc::new(volume("pv", "1Gi", &[RWO], reserved_for("other", "u"))));
     assert!(index.smallest_fit(&claim, Place::Anywhere).unwrap().is_none());
-    assert_eq!(index.claimed_by(&Key::namespaced("default", "other")).count(), 1);
+    assert_eq!(index.claimed_by_name(&Key::namespaced("default", "other")).count(), 1);
     assert!(index.remove("pv").is_some());
-    assert_eq!((index.iter().count(), index.claimed_by(&Key::namespaced("default", "other")).count()), (0, 0));
+    assert_eq!((index.iter().count(), index.claimed_by_name(&Key::namespaced("default", "other")).count()), (0, 0));
     assert_eq!(index, Index::default(), "no empty shelf is left behind");
 }
 

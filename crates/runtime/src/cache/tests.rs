@@ -232,3 +232,25 @@ fn an_index_follows_its_objects() {
     cache.observe_gone(&key("b"), "2");
     assert!(names("red").is_empty());
 }
+
+#[test]
+fn an_object_that_could_never_be_read_is_told_of_when_it_goes() {
+    let cache = Cache::<Thing>::new();
+    cache.relist(vec![], 5);
+    let gone = Arc::new(AtomicUsize::new(0));
+    cache.on_change({
+        let gone = Arc::clone(&gone);
+        move |change| {
+            _ = gone.fetch_add(usize::from(change.before.is_none() && change.after.is_none()), Ordering::Relaxed)
+        }
+    });
+    cache.mark_unreadable(key("watched"));
+    cache.mark_unreadable(key("listed"));
+    assert!(cache.is_unreadable(&key("listed")) && cache.view(&key("listed")) == View::Unknown);
+    cache.watched_deletion(&thing("watched", "1", 6, "").meta);
+    assert_eq!(gone.load(Ordering::Relaxed), 1);
+    cache.relist_with(vec![], [key("listed")].into(), 7);
+    assert_eq!(gone.load(Ordering::Relaxed), 1, "it is still there");
+    cache.relist(vec![], 8);
+    assert_eq!(gone.load(Ordering::Relaxed), 2);
+}

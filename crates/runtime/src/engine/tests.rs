@@ -202,3 +202,19 @@ async fn a_key_that_waits_for_an_object_is_decided_on_again_after_the_action_on_
     result.unwrap();
     assert_eq!(*follower.followed.lock().unwrap(), [false, true]);
 }
+
+#[tokio::test(start_paused = true)]
+async fn a_wish_to_look_again_much_later_hides_nothing_from_the_resync() {
+    let context = context();
+    let state = Mutex::new(State::default());
+    let counter = Arc::new(Counter { goals: BTreeMap::from([("a", 1)]), state, shared: false });
+    let queue = Queue::new(Backoff::QUEUE);
+    queue.add_after("a", Duration::from_secs(45 * 60));
+    let finished = async {
+        tokio::time::sleep(RESYNC * 2).await;
+        context.shutdown.trigger();
+    };
+    let (result, ()) = tokio::join!(run(&context, Arc::clone(&counter), queue, 8), finished);
+    result.unwrap();
+    assert_eq!(context.metrics.missed_wakeups("counter").get(), 1);
+}

@@ -7,7 +7,8 @@
 //! the embedded one, in this process or with `--https` behind a port, unless $KUBECONFIG names another.
 //!
 //! The server's own rate of conditional writes is measured beside: same objects, same mix of spec and status, same
-//! watches open, 64 in flight; the two alternate, and the medians of their runs are compared.
+//! watches open, 64 in flight; the two alternate, each run in a process of its own, and the medians of their ratios are
+//! shown.
 #![allow(clippy::unwrap_used, clippy::panic)]
 
 mod bound;
@@ -16,11 +17,13 @@ mod plot;
 mod raw;
 mod results;
 mod run;
+mod task;
 mod world;
 
 use std::time::Duration;
 
 use results::{Line, Results};
+use task::{Task, Work};
 use world::{Server, Shape, World};
 
 /// Writes and decisions in flight, in both.
@@ -46,47 +49,29 @@ fn at(latencies: &[Duration], part: f64) -> Duration {
     latencies[((latencies.len() - 1) as f64 * part) as usize]
 }
 
-async fn raw(server: Server, shape: Shape, pairs: usize, background: usize) -> (f64, f64) {
-    let world = World::start(server).await;
-    world.fill_background(background).await;
-    let rate = world.raw_rate(shape, pairs).await;
-    world.end().await;
-    rate
-}
-
-async fn waiting(server: Server, shape: Shape, pairs: usize) -> run::Run {
-    let world = World::start(server).await;
-    let run = world.bind_waiting(shape, pairs).await;
-    world.end().await;
-    run
-}
-
 async fn measure(server: Server, shape: Shape, pairs: usize, rounds: usize) -> Line {
     let (mut raws, mut binds, mut ratios, mut processor_ratios) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
     let (mut writes, mut conflicts, mut decisions) = (0.0, 0, 0);
+    let task = |work| Task { server, work, shape, pairs, background: 0 };
     for round in 0..rounds {
         // Who goes first alternates too: a machine that slows down favours neither.
-        let ((rate, processor), run) = if round % 2 == 0 {
-            let limit = raw(server, shape, pairs, 0).await;
-            (limit, waiting(server, shape, pairs).await)
+        let (limit, run) = if round % 2 == 0 {
+            let limit = task(Work::Raw).measure().await;
+            (limit, task(Work::Waiting).measure().await)
         } else {
-            let run = waiting(server, shape, pairs).await;
-            (raw(server, shape, pairs, 0).await, run)
+            let run = task(Work::Waiting).measure().await;
+            (task(Work::Raw).measure().await, run)
         };
         writes = run.writes as f64 / pairs as f64;
-        ratios.push(run.rate * writes / rate);
-        processor_ratios.push(processor * writes / run.processor);
-        raws.push(rate);
+        ratios.push(run.rate * writes / limit.rate);
+        processor_ratios.push(limit.processor * writes / run.processor);
+        raws.push(limit.rate);
         binds.push(run.rate);
         decisions = run.decisions;
         conflicts += run.conflicts;
     }
-    let world = World::start(server).await;
-    let burst = world.bind_arriving(shape, pairs, pairs.min(1000)).await.latencies;
-    world.end().await;
-    let world = World::start(server).await;
-    let alone = world.bind_one_by_one(shape, pairs.min(200)).await;
-    world.end().await;
+    let burst = task(Work::Arriving(pairs.min(1000))).measure().await.latencies;
+    let alone = task(Work::Alone(pairs.min(200))).measure().await.latencies;
     let ((binds, spread), (raw, raw_spread)) = (median(binds), median(raws));
     let ((ratio, ratio_spread), (processor_ratio, _)) = (median(ratios), median(processor_ratios));
     Line {
@@ -112,7 +97,10 @@ async fn measure(server: Server, shape: Shape, pairs: usize, rounds: usize) -> L
 async fn growth(server: Server, small: usize, rounds: usize) {
     let mut ratios = Vec::new();
     for _ in 0..rounds {
-        let time = async |pairs: usize| pairs as f64 / waiting(server, Shape::Static, pairs).await.rate;
+        let time = async |pairs: usize| {
+            let task = Task { server, work: Work::Waiting, shape: Shape::Static, pairs, background: 0 };
+            pairs as f64 / task.measure().await.rate
+        };
         let one = time(small).await;
         ratios.push(time(2 * small).await / one);
     }
@@ -129,12 +117,9 @@ async fn background(server: Server, count: usize, pairs: usize, rounds: usize) {
     let (mut costs, mut processor_costs, mut alone, mut crowded) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
     let mut server_costs = Vec::new();
     for round in 0..rounds {
-        let run = async |crowd: usize| {
-            let world = World::start(server).await;
-            world.fill_background(crowd).await;
-            let run = world.bind_arriving(Shape::Static, pairs, pairs).await;
-            world.end().await;
-            run
+        let shape = Shape::Static;
+        let run = async |background: usize| {
+            Task { server, work: Work::Arriving(pairs), shape, pairs, background }.measure().await
         };
         let (first, second) = if round % 2 == 0 { (0, count) } else { (count, 0) };
         let (first, second) = (run(first).await, run(second).await);
@@ -142,9 +127,9 @@ async fn background(server: Server, count: usize, pairs: usize, rounds: usize) {
         costs.push((without.rate / with.rate - 1.0) * 100.0);
         processor_costs.push((with.processor / without.processor - 1.0) * 100.0);
         // What the same objects cost the server, whose writes are the limit.
-        let (empty, _) = raw(server, Shape::Static, pairs, 0).await;
-        let (full, _) = raw(server, Shape::Static, pairs, count).await;
-        server_costs.push((empty / full - 1.0) * 100.0);
+        let raw = async |background: usize| Task { server, work: Work::Raw, shape, pairs, background }.measure().await;
+        let (empty, full) = (raw(0).await, raw(count).await);
+        server_costs.push((empty.rate / full.rate - 1.0) * 100.0);
         alone.push(without.rate);
         crowded.push(with.rate);
     }
@@ -181,6 +166,11 @@ fn value<'a>(words: &'a [String], flag: &str) -> Option<&'a str> {
 #[tokio::main]
 async fn main() {
     let words: Vec<String> = std::env::args().skip(1).collect();
+    if let Some(task) = value(&words, Task::WORD) {
+        let run = serde_json::from_str::<Task>(task).unwrap().carry_out().await;
+        println!("{}", serde_json::to_string(&run).unwrap());
+        return;
+    }
     let sizes: Vec<usize> =
         value(&words, "--sizes").unwrap_or("100,1000").split(',').map(|size| size.parse().unwrap()).collect();
     let rounds: usize = value(&words, "--rounds").unwrap_or("3").parse().unwrap();

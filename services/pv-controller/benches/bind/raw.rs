@@ -10,6 +10,7 @@ use stowage_model::{Claim, Pod, StorageClass, Volume};
 use stowage_runtime::api::{Api, Part, Patch, Target};
 use stowage_runtime::cache::Cache;
 
+use crate::run::Run;
 use crate::world::{NAMESPACE, Shape, World};
 use crate::{IN_FLIGHT, processor_seconds};
 
@@ -24,8 +25,8 @@ struct Pair {
 }
 
 impl World {
-    /// Writes per second, and seconds of processor time each takes.
-    pub async fn raw_rate(&self, shape: Shape, pairs: usize) -> (f64, f64) {
+    /// Writes per second, and the processor time that each takes.
+    pub async fn raw_rate(&self, shape: Shape, pairs: usize) -> Run {
         self.class(shape).await;
         if shape != Shape::Dynamic {
             self.available_volumes(pairs, shape).await;
@@ -51,7 +52,8 @@ impl World {
         });
         let writes: Vec<usize> = tasks.buffer_unordered(IN_FLIGHT).collect().await;
         let writes = writes.into_iter().sum::<usize>() as f64;
-        (writes / begin.elapsed().as_secs_f64(), (processor_seconds() - processor) / writes)
+        let (rate, processor) = (writes / begin.elapsed().as_secs_f64(), (processor_seconds() - processor) / writes);
+        Run { rate, processor, ..Run::default() }
     }
 }
 

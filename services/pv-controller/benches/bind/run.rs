@@ -5,6 +5,7 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use futures::StreamExt;
+use serde::{Deserialize, Serialize};
 
 use stowage_model::object::kinds;
 use stowage_model::{Claim, Volume};
@@ -16,10 +17,11 @@ use crate::bound::Bound;
 use crate::world::{Running, Shape, World};
 use crate::{IN_FLIGHT, processor_seconds};
 
-/// What one run of the controller did.
+/// What one run of the controller did, or one of the server alone.
+#[derive(Debug, Default, Serialize, Deserialize)]
 pub struct Run {
     pub rate: f64,
-    /// Seconds of processor time for each binding, the server's among them where it is in this process.
+    /// Seconds of processor time for each binding or write, the server's among them where it is in this process.
     pub processor: f64,
     pub writes: u64,
     pub conflicts: u64,
@@ -124,7 +126,7 @@ impl World {
     }
 
     /// The time one claim after the other takes, when nothing else is going on.
-    pub async fn bind_one_by_one(&self, shape: Shape, count: usize) -> Vec<Duration> {
+    pub async fn bind_one_by_one(&self, shape: Shape, count: usize) -> Run {
         let (claims, _watch) = self.watch::<Claim>().await;
         let bound = Bound::watch(&claims, self.prefix.clone());
         let _provisioner = self.prepare(shape, count, &claims).await;
@@ -138,7 +140,7 @@ impl World {
             latencies.push(begin.elapsed());
         }
         latencies.sort();
-        latencies
+        Run { latencies, ..Run::default() }
     }
 
     fn report(

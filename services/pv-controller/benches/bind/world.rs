@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use futures::StreamExt;
+use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 use tokio::task::JoinHandle;
 use tower::Layer;
@@ -22,7 +23,7 @@ use crate::counting::{Counting, Counts};
 pub const NAMESPACE: &str = "default";
 
 /// How claims come to their volumes.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Shape {
     Static,
     PreBound,
@@ -42,7 +43,7 @@ impl Shape {
 }
 
 /// Where the server is.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Server {
     /// In this process, called without a connection: nothing is cheaper than its writes.
     Embedded,

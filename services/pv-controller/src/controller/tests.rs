@@ -3,9 +3,11 @@
 use futures::FutureExt;
 use serde_json::{Value, json};
 
+use stowage_model::{Claim, Pod};
 use stowage_runtime::clock::SystemClock;
 
 use super::*;
+use crate::recycler;
 
 fn claim(change: Value) -> Claim {
     let mut tree = json!({
@@ -45,7 +47,16 @@ fn newer(mut change: Value) -> Value {
     change
 }
 
+fn unreachable_server() -> Context {
+    let service = tower::service_fn(|_: http::Request<kube::client::Body>| async {
+        Err::<http::Response<kube::client::Body>, _>(std::io::Error::other("nothing is sent here"))
+    });
+    Context::real(kube::Client::new(service, "default"), Arc::new(stowage_csi::UnixConnector), "test")
+}
+
 struct Desk {
+    memory: Memory,
+    metrics: Arc<Metrics>,
     caches: Caches,
     queue: Queue<Subject>,
     pods_moved: signal::Receiver<u64>,
@@ -53,23 +64,15 @@ struct Desk {
 
 impl Desk {
     fn new() -> Self {
-        let context = Context::real(
-            kube::Client::new(
-                tower::service_fn(|_: http::Request<kube::client::Body>| async {
-                    Err::<http::Response<kube::client::Body>, _>(std::io::Error::other("nothing is sent here"))
-                }),
-                "default",
-            ),
-            Arc::new(stowage_csi::UnixConnector),
-            "test",
-        );
+        let context = unreachable_server();
         let (caches, queue) = (Caches::default(), Queue::new(Backoff::QUEUE));
         let operations = Operations::new(Tasks::new().spawner(), Arc::new(SystemClock), RECLAIM, |_| {});
         let metrics = Metrics::of(&context.metrics, &caches);
         let (moved, pods_moved) = signal::channel(0);
-        let wakes = Wakes { queue: queue.clone(), caches: caches.clone(), memory: Memory::default() };
+        let memory = Memory::default();
+        let wakes = Wakes { queue: queue.clone(), caches: caches.clone(), memory: memory.clone() };
         wakes.subscribe(&metrics, &operations, &context, moved);
-        Self { caches, queue, pods_moved }
+        Self { memory, metrics, caches, queue, pods_moved }
     }
 
     /// Everybody who is to be decided on, in order of their names.
@@ -94,7 +97,7 @@ impl Desk {
         let version = self
             .caches
             .matchmaker
-            .choice(&claim, stowage_model::matching::Place::Anywhere, false, |_| true, |_| false)
+            .choice(&claim, stowage_model::matching::Place::Anywhere, false, |_| crate::matchmaker::Sight::Free)
             .version;
         self.caches.matchmaker.decided(&claim, &crate::matchmaker::Outcome::Waits, version);
     }
@@ -179,13 +182,25 @@ async fn a_class_wakes_the_claims_that_wait_for_it_or_for_any() {
     desk.woken();
     let class = json!({ "metadata": { "name": "gold", "uid": "x", "resourceVersion": "5" }, "provisioner": "d" });
     desk.caches.classes.watched(serde_json::from_value(class).unwrap());
+    assert_eq!(desk.woken(), ["claim c"]);
+    let default = json!({ "storageclass.kubernetes.io/is-default-class": "true" });
+    let class = json!({
+        "metadata": { "name": "gold", "uid": "x", "resourceVersion": "6", "annotations": default }, "provisioner": "d",
+    });
+    desk.caches.classes.watched(serde_json::from_value(class).unwrap());
     assert_eq!(desk.woken(), ["claim c", "claim d"]);
 }
 
 #[tokio::test]
 async fn a_pod_wakes_its_claims_of_now_and_before_and_the_volumes_kept_for_them() {
     let desk = Desk::new();
-    desk.caches.volumes.watched(volume(refers()));
+    let mut recycled = refers();
+    recycled["spec"]["persistentVolumeReclaimPolicy"] = "Recycle".into();
+    desk.caches.volumes.watched(volume(recycled));
+    // Nothing but recycling waits for pods.
+    let mut retained = refers();
+    retained["metadata"] = json!({ "name": "w", "uid": "w" });
+    desk.caches.volumes.watched(volume(retained));
     desk.woken();
     desk.caches.pods.watched(pod(json!({})));
     assert_eq!(desk.woken(), ["claim c", "volume v"]);
@@ -213,4 +228,177 @@ async fn an_attributes_class_wakes_itself() {
     let class = json!({ "metadata": { "name": "gold", "uid": "x", "resourceVersion": "5" }, "driverName": "d" });
     desk.caches.attributes_classes.watched(serde_json::from_value(class).unwrap());
     assert_eq!(desk.woken(), ["attributes class gold"]);
+}
+
+#[tokio::test]
+async fn a_volume_wakes_the_recycler_that_may_have_become_useless() {
+    let desk = Desk::new();
+    let recycle = json!({ "spec": { "persistentVolumeReclaimPolicy": "Recycle" } });
+    desk.caches.volumes.watched(volume(recycle));
+    let task = json!({ "stowage.dev/recycles-volume": "v", "stowage.dev/recycles-claim": "u" });
+    let recycler =
+        pod(json!({ "metadata": { "name": "recycler-for-v", "annotations": task }, "spec": { "volumes": [] } }));
+    assert!(recycler::task(&recycler).is_some());
+    desk.caches.pods.watched(recycler);
+    desk.woken();
+    desk.caches.volumes.watched(volume(newer(json!({ "spec": { "persistentVolumeReclaimPolicy": "Retain" } }))));
+    assert_eq!(desk.woken(), ["pod recycler-for-v", "volume v"]);
+}
+
+#[tokio::test]
+async fn a_claim_that_is_known_again_wakes_the_pods_that_rested_meanwhile() {
+    let desk = Desk::new();
+    let ephemeral = json!([{ "name": "c", "ephemeral": { "volumeClaimTemplate": { "spec": {} } } }]);
+    desk.caches.pods.watched(pod(json!({ "spec": { "volumes": ephemeral } })));
+    let theirs = claim(json!({ "metadata": { "name": "p-c" } }));
+    desk.caches.claims.watched(theirs.clone());
+    desk.woken();
+    desk.caches.claims.mark_unknown(&theirs.key());
+    desk.caches.claims.observe(theirs);
+    assert_eq!(desk.woken(), ["claim p-c", "pod p"]);
+}
+
+#[tokio::test]
+async fn a_claim_that_could_never_be_read_wakes_the_volumes_of_its_name_when_it_goes() {
+    let desk = Desk::new();
+    desk.caches.volumes.watched(volume(refers()));
+    desk.caches.claims.mark_unreadable(Key::namespaced("n", "c"));
+    desk.woken();
+    desk.caches.claims.watched_deletion(&claim(json!({})).meta);
+    assert_eq!(desk.woken(), ["claim c", "volume v"]);
+}
+
+/// A controller whose every request would fail: nothing may be sent.
+fn binder(desk: &Desk) -> Binder {
+    let context = unreachable_server();
+    let tasks = Tasks::new();
+    let recorders = Recorders::start(&context, &tasks.spawner());
+    let options = Options::default();
+    Binder {
+        reclaimer: Reclaimer {
+            api: context.api.clone(),
+            caches: desk.caches.clone(),
+            recycling: options.recycling.clone(),
+            disk: Arc::new(LocalDisk),
+            pods_moved: desk.pods_moved.clone(),
+            recorder: recorders.binder.clone(),
+            random: context.random.clone(),
+        },
+        recorders,
+        looking: Looking::new(context.api.clone(), desk.caches.pods.clone()),
+        caches: desk.caches.clone(),
+        writes: Semaphore::new(1),
+        ephemeral_parallel: None,
+        rules: options.rules(),
+        queue: desk.queue.clone(),
+        metrics: Arc::clone(&desk.metrics),
+        operations: Operations::new(tasks.spawner(), Arc::new(SystemClock), RECLAIM, |_| {}),
+        memory: Memory::default(),
+        context,
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_changed_between_a_decision_and_its_write_is_decided_on_again() {
+    let desk = Desk::new();
+    desk.caches.claims.watched(claim(json!({ "metadata": { "finalizers": ["kubernetes.io/pvc-protection"] } })));
+    desk.caches.volumes.watched(volume(json!({ "metadata": { "finalizers": ["kubernetes.io/pv-protection"] } })));
+    let binder = binder(&desk);
+    let subject = Subject::Claim(Key::namespaced("n", "c"));
+    let decide = || {
+        let mut steps = binder.decide(&subject, Timestamp::UNIX_EPOCH, &Reserved::default()).actions;
+        assert!(matches!(steps[0].action, Action::Claim(ClaimAction::Reserve { .. })), "{steps:?}");
+        steps.remove(0)
+    };
+    let step = decide();
+    // An administrator puts a finalizer on it.
+    let finalizers = json!(["kubernetes.io/pv-protection", "example.org/kept"]);
+    desk.caches.volumes.observe(volume(newer(json!({ "metadata": { "finalizers": finalizers } }))));
+    assert!(matches!(binder.carry_out(subject.clone(), step).await, Err(Error::Stale(_))));
+    // As it is decided on now the write is tried, and the server cannot be reached.
+    assert!(matches!(binder.carry_out(subject.clone(), decide()).await, Err(Error::Write(_))));
+}
+
+fn decide(binder: &Binder, subject: Subject) -> Why {
+    binder.decide(&subject, Timestamp::UNIX_EPOCH, &Reserved::default()).why
+}
+
+#[tokio::test]
+async fn s5_06_deleting_is_timed_from_the_moment_the_claim_is_gone() {
+    let desk = Desk::new();
+    let mut released = refers();
+    released["metadata"] = json!({
+        "annotations": { "pv.kubernetes.io/provisioned-by": "d" }, "finalizers": ["kubernetes.io/pv-protection"],
+    });
+    released["spec"]["persistentVolumeReclaimPolicy"] = "Delete".into();
+    released["status"] = json!({ "phase": "Released" });
+    desk.caches.volumes.watched(volume(released));
+    decide(&binder(&desk), Subject::Volume(Key::cluster("v")));
+    assert!(desk.metrics.is_started("v"));
+    desk.caches.volumes.observe_gone(&Key::cluster("v"), "v");
+    assert!(!desk.metrics.is_started("v"));
+}
+
+#[tokio::test]
+async fn s5_07_a_volume_that_goes_before_its_claim_is_not_timed() {
+    let desk = Desk::new();
+    let bound = json!({
+        "metadata": {
+            "annotations": { "pv.kubernetes.io/bind-completed": "yes" }, "finalizers": ["kubernetes.io/pvc-protection"],
+        },
+        "spec": { "volumeName": "v" },
+    });
+    desk.caches.claims.watched(claim(bound));
+    let binder = binder(&desk);
+    assert_eq!(decide(&binder, Subject::Claim(Key::namespaced("n", "c"))), Why::Lost);
+    assert_eq!(decide(&binder, Subject::Volume(Key::cluster("v"))), Why::Gone);
+    assert!(!desk.metrics.is_started("v") && !desk.metrics.is_started("n/c"));
+}
+
+#[tokio::test]
+async fn s5_08_a_pending_claim_that_goes_is_not_timed_any_more() {
+    let desk = Desk::new();
+    let meta = json!({ "name": "gold", "uid": "x", "resourceVersion": "5" });
+    let class = json!({ "metadata": meta, "provisioner": "d", "volumeBindingMode": "Immediate" });
+    desk.caches.classes.watched(serde_json::from_value(class).unwrap());
+    let pending = json!({
+        "metadata": { "finalizers": ["kubernetes.io/pvc-protection"] }, "spec": { "storageClassName": "gold" },
+    });
+    desk.caches.claims.watched(claim(pending));
+    assert_eq!(decide(&binder(&desk), Subject::Claim(Key::namespaced("n", "c"))), Why::Provision);
+    assert!(desk.metrics.is_started("n/c"));
+    desk.caches.claims.observe_gone(&Key::namespaced("n", "c"), "u");
+    assert!(!desk.metrics.is_started("n/c"));
+}
+
+#[tokio::test]
+async fn a_claim_that_comes_back_under_its_name_wakes_what_its_forerunner_left() {
+    let desk = Desk::new();
+    for (name, policy) in [("recycled", "Recycle"), ("deleted", "Delete"), ("kept", "Retain")] {
+        let mut left = refers();
+        left["metadata"] = json!({ "name": name, "uid": name });
+        left["spec"]["claimRef"]["uid"] = "earlier".into();
+        left["spec"]["persistentVolumeReclaimPolicy"] = policy.into();
+        left["status"] = json!({ "phase": "Released" });
+        desk.caches.volumes.watched(volume(left));
+    }
+    desk.woken();
+    desk.caches.claims.watched(claim(json!({})));
+    assert_eq!(desk.woken(), ["claim c", "volume deleted", "volume recycled"]);
+    let known = desk.caches.claims.get(&Key::namespaced("n", "c")).unwrap();
+    desk.caches.claims.mark_unknown(&known.key());
+    desk.caches.claims.observe(Claim::clone(&known));
+    assert_eq!(desk.woken(), ["claim c", "volume deleted", "volume recycled"]);
+}
+
+#[tokio::test]
+async fn what_was_told_of_a_volume_is_forgotten_with_its_claim() {
+    let desk = Desk::new();
+    desk.caches.volumes.watched(volume(refers()));
+    let (subject, note) = (Subject::Volume(Key::cluster("v")), Note::normal("VolumeRecycled", "Volume recycled"));
+    desk.memory.note(subject.clone(), Source::Binder, note, true, Timestamp::UNIX_EPOCH);
+    desk.caches.volumes.watched(volume(json!({ "metadata": { "resourceVersion": "2" }, "spec": refers()["spec"] })));
+    assert!(desk.memory.knows(&subject), "the same claim's");
+    desk.caches.volumes.watched(volume(newer(json!({}))));
+    assert!(!desk.memory.knows(&subject));
 }

@@ -36,7 +36,7 @@ fn binding(s: &ClaimSnapshot, now: Timestamp) -> Decision<ClaimAction> {
         return bound(s, now);
     }
     // Nothing is made for a claim on its way out; an unbound claim is deletable at any time.
-    if claim.meta.is_deleting() && !claim.names_volume() {
+    if claim.meta.is_deleting() {
         return Decision::rest(Why::Deleting);
     }
     if claim.names_volume() { named(s, now) } else { unbound(s, now) }
@@ -62,7 +62,7 @@ fn unbound(s: &ClaimSnapshot, now: Timestamp) -> Decision<ClaimAction> {
         Ok(None) => {}
         Err(error) => return unmatchable(s, &error, now),
     }
-    if let Some(volume) = &s.busy {
+    if let Some(volume) = &s.held_up {
         // What is being written may free it for this claim or give it to another: too early to ask or to tell.
         let busy = ObjectId { kind: kinds::VOLUME, key: Key::cluster(volume.clone()) };
         return Decision::wait_for(busy, Why::Waiting(Waiting::Volume));

@@ -96,7 +96,8 @@ fn recycle(s: &VolumeSnapshot, now: Timestamp) -> Decision<VolumeAction> {
     }
     if matches!(s.operation, Some(Record { state: State::Done(()), .. })) {
         let note = Note::normal("VolumeRecycled", "Volume recycled");
-        return Decision::act([VolumeAction::Tell(note), VolumeAction::Unbind], Why::Reclaim);
+        let untold = (s.told.as_ref() != Some(&note)).then_some(VolumeAction::Tell(note));
+        return Decision::act(untold.into_iter().chain([VolumeAction::Unbind]).collect::<Vec<_>>(), Why::Reclaim);
     }
     operation(s, VolumeAction::Recycle, "VolumeFailedRecycle", now)
 }

@@ -1,6 +1,7 @@
 //! The reference's scenario tables, by id: what is written with which bodies, in which order, and everything told.
 
 mod expect;
+mod fixtures;
 mod interleavings;
 mod matching;
 mod metadata;

@@ -41,10 +41,6 @@ fn pod(name: &str, claim: &str) -> Value {
 }
 
 impl World {
-    async fn create<T: Projection>(&self, body: Value) -> T {
-        serde_json::from_value(self.api.create_raw(T::KIND, body).await.unwrap()).unwrap()
-    }
-
     async fn delete<T: Projection>(&self, object: &T) {
         let target = Target::any_version(object.meta());
         self.api.delete(&Cache::<T>::new(), &target, Deletion::default()).await.unwrap();
@@ -189,4 +185,26 @@ async fn a_pod_of_somebody_else_with_the_recyclers_name_is_waited_for() {
     let body = Patch::Merge(json!({ "status": { "phase": "Succeeded" } }));
     world.api.patch(&world.pods, &Target::any_version(&ours.meta), Part::Status, body).await.unwrap();
     until(&world.volumes, |volume| volume.status.phase == VolumePhase::Available).await;
+}
+
+#[tokio::test]
+async fn many_claims_that_are_deleted_at_once_share_their_looks_at_the_pods() {
+    let world = World::start().await;
+    let names: Vec<String> = (0..40).map(|number| format!("c{number}")).collect();
+    let mut claims = Vec::new();
+    for name in &names {
+        claims.push(world.create::<Claim>(claim(name)).await);
+    }
+    let before = world.wire.count("LIST", "/namespaces/default/pods");
+    world.wire.hold("LIST", "/namespaces/default/pods");
+    for claim in &claims {
+        world.delete(claim).await;
+    }
+    world.wire.asked("LIST", "/namespaces/default/pods", before + 1).await;
+    world.wire.release("LIST", "/namespaces/default/pods");
+    for name in &names {
+        until_gone(&world.claims, String::leak(name.clone())).await;
+    }
+    let looks = world.wire.count("LIST", "/namespaces/default/pods") - before;
+    assert!(looks < names.len() / 2, "{looks} looks");
 }

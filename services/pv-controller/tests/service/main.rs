@@ -4,5 +4,6 @@
 mod looks;
 mod metrics;
 mod recycler;
+mod refusals;
 mod wire;
 mod world;

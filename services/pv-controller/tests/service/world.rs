@@ -73,19 +73,26 @@ pub async fn until_gone<T: Projection>(cache: &Cache<T>, name: &'static str) {
 impl World {
     /// The service with its watches open.
     pub async fn start() -> Self {
+        Self::start_with(pv_controller::Options::default()).await
+    }
+
+    pub async fn start_with(options: pv_controller::Options) -> Self {
         let server = stowage_apiserver::Server::in_memory(stowage_apiserver::Options::system());
         let api = Api::new(kube::Client::new(server.service(), "default"));
         let wire = Wire::default();
         let client = kube::Client::new(wire.layer(server.service()), "default");
         let context = Context::real(client, Arc::new(stowage_csi::UnixConnector), "test");
         let metrics = context.metrics.clone();
-        let running =
-            tokio::spawn(async { pv_controller::run(context, pv_controller::Options::default()).await.unwrap() });
+        let running = tokio::spawn(async { pv_controller::run(context, options).await.unwrap() });
         for kind in ["/persistentvolumeclaims", "/persistentvolumes", "/storageclasses", "/pods"] {
             wire.asked("WATCH", kind, 1).await;
         }
         let (claims, volumes, pods, events) = (feed(&api), feed(&api), feed(&api), feed(&api));
         Self { claims, volumes, pods, events, metrics, wire, api, running }
+    }
+
+    pub async fn create<T: Projection>(&self, body: Value) -> T {
+        serde_json::from_value(self.api.create_raw(T::KIND, body).await.unwrap()).unwrap()
     }
 
     /// Every phase that a volume has from now on.

@@ -1,11 +1,12 @@
-//! Two claims, two volumes, two controllers that see late: every order of their steps ends in one valid matching.
+//! Two claims and two volumes: every order of a controller's steps, and a rival that sees late, end in one valid matching.
 
 use std::collections::BTreeSet;
 
 use stowage_model::object::kinds;
 use stowage_model::{Claim, Volume};
 
-use super::world::{Fixture, World, claim_named, volume};
+use super::fixtures::{Fixture, claim_named, volume};
+use super::world::World;
 use crate::decide::Subject;
 
 /// Runs one order of steps, as `path` says at each fork, and adds the forks it meets. Nothing when it comes to a state
@@ -22,7 +23,7 @@ fn run(
             return None;
         }
         assert!(depth < 40, "no fixpoint: {:#?}", world.log);
-        // Each step is one decision of one subject, or somebody else seeing late what was written.
+        // Each step is one decision of one subject.
         let ready: Vec<Subject> =
             world.subjects().into_iter().filter(|subject| !world.decide(subject).0.is_empty()).collect();
         if ready.is_empty() {

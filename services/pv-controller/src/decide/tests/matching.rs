@@ -2,20 +2,44 @@
 
 use serde_json::json;
 
+use stowage_model::Volume;
+
 use super::expect::*;
-use super::world::{Fixture, World, claim, volume};
+use super::fixtures::{Fixture, claim, volume};
+use super::world::World;
 
 const RWO: &str = "ReadWriteOnce";
 const ROX: &str = "ReadOnlyMany";
 const RWX: &str = "ReadWriteMany";
 
-/// The volume the claim is bound to, if any.
+/// The volume the claim is bound to, if any. Whatever it is, exactly the four writes of a binding are made and nothing is told;
+/// without one nothing is written, and the claim is told once.
 fn bound_to(claim: Fixture, volumes: impl IntoIterator<Item = Fixture>) -> Option<String> {
     let mut world = World::new([claim]);
-    volumes.into_iter().for_each(|volume| world.put(volume));
+    let volumes: Vec<Fixture> = volumes.into_iter().collect();
+    volumes.iter().for_each(|volume| world.put(volume.clone()));
     let steps = world.sync_claims();
-    let first = steps.first()?.strip_prefix("pv/")?;
-    first.split([' ', '/']).next().map(str::to_owned)
+    let Some(first) = steps.first().and_then(|step| step.strip_prefix("pv/")) else {
+        assert!(matches!(&steps[..], [told] if told.ends_with(" pvc/c")), "{steps:?}");
+        return None;
+    };
+    let name = first.split([' ', '/']).next().unwrap();
+    let volume: Volume = volumes.iter().find(|volume| volume.key().name == name).unwrap().build();
+    let status = json!({ "status": {
+        "phase": "Bound", "accessModes": volume.spec.access_modes.names(),
+        "capacity": { "storage": volume.capacity().to_string() },
+    } });
+    let reserve = if volume.spec.claim_ref.is_some() { pv_ref(name) } else { pv_ref_marked(name) };
+    let attributes = volume.attributes_class();
+    let mut expected =
+        vec![reserve, pv_phase(name, "Bound"), pvc_done_marked(name), line("pvc/c/status", status.clone())];
+    if !attributes.is_empty() {
+        let mut status = status;
+        status["status"]["currentVolumeAttributesClassName"] = attributes.into();
+        expected[3] = line("pvc/c/status", status);
+    }
+    assert_eq!(steps, expected);
+    Some(name.to_owned())
 }
 
 fn free(name: &str, size: &str) -> Fixture {
@@ -24,6 +48,7 @@ fn free(name: &str, size: &str) -> Fixture {
 
 fn stock() -> Vec<Fixture> {
     vec![
+        free("gce-5", "5G"),
         free("gce-10", "10G"),
         free("gce-20", "20G").phase("Bound").refers("x", "x"),
         free("nfs-5", "5G").modes(&[RWO, ROX, RWX]),
@@ -43,7 +68,7 @@ fn the_stock_of_the_index_test_is_matched_as_upstream_does() {
     let rows: Vec<(&str, Fixture, Option<&str>)> = vec![
         ("8G of the free one", claim().size("8G"), Some("gce-10")),
         ("5G in all modes", claim().size("5G").modes(&[ROX, RWO, RWX]), Some("nfs-5")),
-        ("1G where the 1G is bound: the narrower group first", claim().size("1G"), Some("gce-10")),
+        ("1G where the 1G is bound: the next, of the narrower group", claim().size("1G"), Some("gce-5")),
         ("999G", claim().size("999G"), None),
         ("a label nobody has", claim().size("1G").selects("no", "such"), None),
         ("20000G read-only too", claim().size("20000G").selects("size", "huge"), None),
@@ -113,7 +138,7 @@ fn a_volume_that_is_being_deleted_is_neither_matched_nor_enough() {
 
 #[test]
 fn a_class_that_does_not_say_when_to_bind_is_told() {
-    let class = super::world::class("gold", "d").with("volumeBindingMode", json!(null));
+    let class = super::fixtures::class("gold", "d").with("volumeBindingMode", json!(null));
     let mut world = World::new([claim().class("gold"), class, free("v", "1Gi").class("gold")]);
     assert_eq!(world.sync_claims(), [text("Warning FailedBinding pvc/c")]);
 }

@@ -3,8 +3,9 @@
 use serde_json::json;
 
 use super::expect::*;
+use super::fixtures::{Fixture, claim, class, volume};
 use super::scenarios;
-use super::world::{Fixture, World, claim, class, volume};
+use super::world::World;
 
 const IN_TREE: &str = "kubernetes.io/host-path";
 const MIGRATED: &str = "kubernetes.io/gce-pd";

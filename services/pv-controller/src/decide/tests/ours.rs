@@ -7,12 +7,16 @@ use stowage_model::Volume;
 use stowage_model::matching::Place;
 use stowage_model::object::{Key, ObjectId, kinds};
 use stowage_runtime::engine::Reserved;
+use stowage_runtime::events::Note;
+use stowage_runtime::operation::{Record, State};
 
 use super::expect::*;
+use super::fixtures::{Fixture, claim, claim_named, class, pod, volume};
 use super::scenarios;
-use super::world::{Fixture, NOW, World, claim, claim_named, class, pod, volume};
-use crate::decide::{Action, ClaimAction, Subject};
-use crate::matchmaker::Outcome;
+use super::world::{NOW, World};
+use crate::decide::{Action, ClaimAction, Subject, VolumeAction};
+use crate::matchmaker::{Outcome, Sight};
+use crate::snapshot::VolumeSnapshot;
 
 fn told(objects: impl IntoIterator<Item = Fixture>) -> World {
     World::new(objects).rules(|rules| {
@@ -141,6 +145,94 @@ fn a_claim_waits_for_the_write_to_the_only_volume_that_fits_and_says_nothing() {
 }
 
 #[test]
+fn a_volume_meant_for_the_claim_is_waited_for_although_another_is_free() {
+    let meant = volume("meant", "5Gi").available().with("spec.claimRef", json!({ "namespace": "n", "name": "c" }));
+    let world = World::new([claim(), meant, volume("free", "1Gi").available()]);
+    let key = Key::namespaced("n", "c");
+    let decide = |reserved: &Reserved| {
+        let snapshot = world.caches.claim(&key, reserved, &world.rules).unwrap();
+        crate::decide::claim::decide(&snapshot, world.now)
+    };
+    let busy = ObjectId { kind: kinds::VOLUME, key: Key::cluster("meant") };
+    let waits = decide(&Reserved::of([busy.clone()]));
+    assert_eq!((waits.actions, waits.after), (vec![], Some(busy.clone())));
+    world.caches.volumes.mark_unknown(&busy.key);
+    assert_eq!(decide(&Reserved::default()).actions, []);
+    // One that nobody can read is nothing to wait for.
+    world.caches.volumes.mark_unreadable(busy.key.clone());
+    assert_eq!(decide(&Reserved::default()).actions, [ClaimAction::Reserve { volume: "free".into(), marked: true }]);
+    let mut read = Volume::clone(&world.caches.volumes.get(&busy.key).unwrap());
+    read.meta.revision += 1000;
+    world.caches.volumes.observe(read);
+    let takes = decide(&Reserved::default());
+    assert_eq!(takes.actions, [ClaimAction::Reserve { volume: "meant".into(), marked: false }]);
+}
+
+#[test]
+fn what_an_earlier_claim_of_the_name_has_left_is_not_looked_at() {
+    let left = |n: usize| {
+        let held = json!({ "namespace": "n", "name": "c", "uid": format!("earlier-{n}") });
+        volume(&format!("left{n}"), "1Gi").phase("Released").with("spec.claimRef", held)
+    };
+    let world = World::new([claim(), volume("free", "1Gi").available()].into_iter().chain((0..5).map(left)));
+    let snapshot = world.caches.claim(&Key::namespaced("n", "c"), &Reserved::default(), &world.rules).unwrap();
+    assert_eq!(snapshot.candidates.iter().map(|volume| volume.meta.name.as_str()).collect::<Vec<_>>(), ["free"]);
+}
+
+#[test]
+fn what_a_claim_would_take_goes_to_the_next_if_the_claim_goes_first() {
+    let world = World::new([claim_named("first", "f"), claim_named("second", "s")]);
+    let subjects = ["first", "second"].map(|name| Subject::Claim(Key::namespaced("n", name)));
+    subjects.iter().for_each(|subject| _ = world.decide(subject));
+    let arrives = |version: &str, held: Option<&str>| {
+        let mut tree = volume("v", "1Gi").available().with("metadata.resourceVersion", version);
+        if let Some(name) = held {
+            tree = tree.with("spec.claimRef", json!({ "namespace": "n", "name": name, "uid": name }));
+        }
+        world.caches.volumes.observe(tree.build::<Volume>());
+        world.caches.matchmaker.file(&world.caches.volumes, &Key::cluster("v")).map(|key| key.name)
+    };
+    let first = Key::namespaced("n", "first");
+    assert_eq!(arrives("1000", None).as_deref(), Some("first"));
+    let claim = world.caches.claims.get(&first).unwrap();
+    let version = world.caches.matchmaker.choice(&claim, Place::Anywhere, false, |_| Sight::Free).version;
+    assert_eq!(world.caches.matchmaker.decided(&claim, &Outcome::Takes("v".into()), version), None);
+    let next = world.caches.matchmaker.forget(&first).map(|key| key.name);
+    assert_eq!(next.as_deref(), Some("second"));
+    // Once it is seen to be taken, nothing is on offer any more: what is free again is offered anew, to one only.
+    assert_eq!(arrives("1001", Some("second")), None);
+    let claim = world.caches.claims.get(&first).unwrap();
+    let version = world.caches.matchmaker.choice(&claim, Place::Anywhere, false, |_| Sight::Free).version;
+    assert_eq!(world.caches.matchmaker.decided(&claim, &Outcome::Waits, version), None);
+    assert_eq!(arrives("1002", None).as_deref(), Some("first"));
+    assert_eq!(world.caches.matchmaker.forget(&Key::namespaced("n", "second")), None);
+}
+
+#[test]
+fn a_claim_on_its_way_out_gets_nothing_also_if_it_names_a_volume() {
+    let claim = claim().with("spec.volumeName", "v").finalizers(&["other"]).deleting();
+    let mut world = World::new([claim, volume("v", "1Gi").available()]);
+    assert_eq!(world.settle(), Vec::<String>::new());
+}
+
+#[test]
+fn a_conflict_after_recycling_tells_nobody_again() {
+    let held = json!({ "namespace": "n", "name": "gone", "uid": "gone" });
+    let recycled = volume("v", "1Gi").phase("Released").with("spec.claimRef", held);
+    let recycled = recycled.with("spec.persistentVolumeReclaimPolicy", "Recycle");
+    let recycled = recycled.with("spec.hostPath", json!({ "path": "/x" })).with("spec.csi", Value::Null);
+    let world = World::new([recycled]);
+    let operation = Record { state: State::Done(()), since: world.now, failures: 0, retry_at: world.now };
+    let snapshot = world.caches.volume(&Key::cluster("v"), &world.rules).unwrap();
+    let mut snapshot = VolumeSnapshot { operation: Some(operation), ..snapshot };
+    let note = Note::normal("VolumeRecycled", "Volume recycled");
+    let decide = |snapshot: &VolumeSnapshot| crate::decide::volume::decide(snapshot, world.now).actions;
+    assert_eq!(decide(&snapshot), [VolumeAction::Tell(note.clone()), VolumeAction::Unbind]);
+    snapshot.told = Some(note);
+    assert_eq!(decide(&snapshot), [VolumeAction::Unbind]);
+}
+
+#[test]
 fn what_is_offered_to_a_claim_that_is_decided_on_again_stays_on_offer() {
     let world = World::new([claim_named("first", "f"), claim_named("second", "s")]);
     let subjects = ["first", "second"].map(|name| Subject::Claim(Key::namespaced("n", name)));
@@ -151,7 +243,7 @@ fn what_is_offered_to_a_claim_that_is_decided_on_again_stays_on_offer() {
         world.caches.matchmaker.file(&world.caches.volumes, &Key::cluster(name)).map(|key| key.name)
     };
     let claim = world.caches.claims.get(&Key::namespaced("n", "first")).unwrap();
-    let version = world.caches.matchmaker.choice(&claim, Place::Anywhere, false, |_| true, |_| false).version;
+    let version = world.caches.matchmaker.choice(&claim, Place::Anywhere, false, |_| Sight::Free).version;
     assert_eq!(free("v").as_deref(), Some("first"));
     // It was being decided on before the volume came.
     let again = world.caches.matchmaker.decided(&claim, &Outcome::Waits, version);

@@ -5,8 +5,9 @@ use serde_json::{Value, json};
 use stowage_model::object::{Key, kinds};
 
 use super::expect::*;
+use super::fixtures::{Fixture, attributes_class, claim, claim_named, pod, volume};
 use super::scenarios;
-use super::world::{Fixture, NOW, REFUSED, World, attributes_class, claim, claim_named, pod, volume};
+use super::world::{NOW, REFUSED, World};
 use crate::decide::Subject;
 
 const CLAIM: &str = "kubernetes.io/pvc-protection";

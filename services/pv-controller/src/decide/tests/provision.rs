@@ -3,8 +3,9 @@
 use serde_json::{Value, json};
 
 use super::expect::*;
+use super::fixtures::{Fixture, claim, class, volume};
 use super::scenarios;
-use super::world::{Fixture, REFUSED, World, claim, class, volume};
+use super::world::{REFUSED, World};
 
 const PLUGIN: &str = "kubernetes.io/host-path";
 const VENDOR: &str = "vendor.com/my-volume";
@@ -76,6 +77,9 @@ scenarios! {
             claim().class("gold"), gold(), volume("v", "1Gi").available().class("gold"),
         ]).host_path()
         => chosen("v", "1Gi");
+    s11_13_a_volume_of_another_class_is_made_and_bound:
+        settle World::new([claim().class("silver"), class("silver", PLUGIN)]).host_path()
+        => [made().iter().map(|line| line.replace("gold", "silver")).collect(), provided("pvc-u", "1Gi")].concat();
     s11_13_a_retained_volume_is_made_without_a_finalizer:
         sync_claims World::new([claim().class("gold"), gold().with("reclaimPolicy", "Retain")]).host_path()
         => [

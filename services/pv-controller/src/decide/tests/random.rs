@@ -8,8 +8,9 @@ use stowage_model::object::{Key, ObjectId, kinds};
 use stowage_model::phase::VolumePhase;
 use stowage_model::{Claim, Volume};
 
+use super::fixtures::{Fixture, claim_named, class, pod, volume};
 use super::interleavings::{check, check_fits};
-use super::world::{Fixture, World, claim_named, class, pod, volume};
+use super::world::World;
 
 const CLASSES: [&str; 3] = ["", "gold", "late"];
 const SIZES: [&str; 4] = ["1Gi", "2Gi", "5Gi", "10Gi"];

@@ -1,8 +1,9 @@
 //! 8.1 the claim does not care which volume, 8.2 it names one, 8.3 its binding was completed once.
 
 use super::expect::*;
+use super::fixtures::{claim, class, volume};
 use super::scenarios;
-use super::world::{World, claim, class, volume};
+use super::world::World;
 
 scenarios! {
     s1_01_a_fitting_volume_is_bound: sync_claims World::new([claim(), volume("v", "1Gi").available()])

@@ -1,8 +1,9 @@
 //! 8.4 volumes on their own.
 
 use super::expect::*;
+use super::fixtures::{claim, claim_named, volume};
 use super::scenarios;
-use super::world::{World, claim, claim_named, volume};
+use super::world::World;
 
 const NO_DELETER: &str = "no deleter for a fc volume: delete its data by hand, then the object, or set \
                           persistentVolumeReclaimPolicy to Retain";

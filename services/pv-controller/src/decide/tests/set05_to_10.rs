@@ -6,8 +6,9 @@ use serde_json::json;
 use stowage_model::object::{Key, kinds};
 
 use super::expect::*;
+use super::fixtures::{Fixture, claim, claim_named, class, pod, volume};
 use super::scenarios;
-use super::world::{Fixture, Plugin, World, claim, claim_named, class, pod, volume};
+use super::world::{Plugin, World};
 
 const IN_TREE: &str = "kubernetes.io/host-path";
 const OURS: &[&str] = &["kubernetes.io/pv-protection", "kubernetes.io/pv-controller"];

@@ -1,8 +1,9 @@
 //! 8.5 classes and volume modes.
 
 use super::expect::*;
+use super::fixtures::{Fixture, claim, volume};
 use super::scenarios;
-use super::world::{Fixture, World, claim, volume};
+use super::world::World;
 
 fn block() -> Fixture {
     claim().mode("Block")

@@ -1,0 +1,210 @@
+//! Who is decided on again when something changes.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use tokio::sync::watch as signal;
+
+use stowage_model::object::{Key, Projection};
+use stowage_model::phase::{ReclaimPolicy, VolumePhase};
+use stowage_model::{AttributesClass, Claim, Pod, StorageClass, Volume, names};
+use stowage_runtime::Context;
+use stowage_runtime::cache::Change;
+use stowage_runtime::operation::Operations;
+use stowage_runtime::queue::Queue;
+
+use crate::decide::Subject;
+use crate::metrics::Metrics;
+use crate::mind::Memory;
+use crate::recycler;
+use crate::snapshot::{BY_RECYCLED, BY_USED_CLAIM, BY_VOLUME, Caches, WAITING, Work};
+
+/// Whether a pod itself is decided on.
+pub(crate) fn concerns(pod: &Pod) -> bool {
+    pod.ephemeral_volumes().next().is_some() || recycler::task(pod).is_some()
+}
+
+/// Whether two versions of a claim mean the same to the volumes that it names or that refer to it.
+fn is_same_for_volumes(before: &Arc<Claim>, after: &Arc<Claim>) -> bool {
+    // A claim told again because it was unknown for a while is one of the same version.
+    !Arc::ptr_eq(before, after)
+        && before.meta.uid == after.meta.uid
+        && before.meta.is_deleting() == after.meta.is_deleting()
+        && before.spec.volume_name == after.spec.volume_name
+        && before.spec.volume_mode == after.spec.volume_mode
+}
+
+/// Whether nothing is left to do for a volume whose claim is gone, of which there may be many for one name.
+fn rests(volume: &Volume) -> bool {
+    volume.spec.reclaim_policy == ReclaimPolicy::Retain
+        && matches!(volume.status.phase, VolumePhase::Released | VolumePhase::Failed)
+}
+
+/// Whether two versions of a claim mean the same to the pods that use it.
+fn is_same_for_pods(before: &Arc<Claim>, after: &Arc<Claim>) -> bool {
+    !Arc::ptr_eq(before, after)
+        && before.meta.uid == after.meta.uid
+        && before.meta.controller().map(|owner| &owner.uid) == after.meta.controller().map(|owner| &owner.uid)
+}
+
+/// Everything that can change a decision adds its subject to the queue; a hang starts with a line missing here.
+pub(crate) struct Wakes {
+    pub(crate) queue: Queue<Subject>,
+    pub(crate) caches: Caches,
+    pub(crate) memory: Memory,
+}
+
+impl Wakes {
+    pub(crate) fn subscribe(
+        self,
+        metrics: &Arc<Metrics>,
+        operations: &Operations<Work, ()>,
+        context: &Context,
+        moved: signal::Sender<u64>,
+    ) {
+        let wakes = Arc::new(self);
+        let caches = wakes.caches.clone();
+        caches.claims.on_change({
+            let (wakes, metrics) = (Arc::clone(&wakes), Arc::clone(metrics));
+            move |change: &Change<'_, Claim>| {
+                if change.after.is_none() {
+                    metrics.forget(&change.key.to_string());
+                }
+                wakes.claim(change);
+            }
+        });
+        caches.volumes.on_change({
+            let (wakes, metrics) = (Arc::clone(&wakes), Arc::clone(metrics));
+            let (operations, clock) = (operations.clone(), Arc::clone(&context.clock));
+            move |change: &Change<'_, Volume>| {
+                if change.after.is_none() {
+                    metrics.succeed(&change.key.name, clock.now());
+                }
+                let before = change.before.map(|volume| Work::of(volume));
+                if let Some(work) =
+                    before.filter(|work| change.after.map(|volume| Work::of(volume)).as_ref() != Some(work))
+                {
+                    operations.forget(&work);
+                    // What was told of it was about that work.
+                    wakes.memory.forget(&Subject::Volume(change.key.clone()));
+                }
+                wakes.volume(change);
+            }
+        });
+        caches.classes.on_change({
+            let wakes = Arc::clone(&wakes);
+            move |change: &Change<'_, StorageClass>| {
+                // Claims without any class wait for a default one under the empty name.
+                let is_default = [change.before, change.after].into_iter().flatten().any(|class| class.is_default());
+                for class in is_default.then_some("").into_iter().chain([change.key.name.as_str()]) {
+                    for claim in wakes.caches.claims.by_index(WAITING, class) {
+                        wakes.queue.add(Subject::Claim(claim.key()));
+                    }
+                }
+            }
+        });
+        caches.pods.on_change({
+            let wakes = Arc::clone(&wakes);
+            move |change: &Change<'_, Pod>| wakes.pod(change, &moved)
+        });
+        caches.attributes_classes.on_change({
+            let wakes = Arc::clone(&wakes);
+            move |change: &Change<'_, AttributesClass>| wakes.queue.add(Subject::AttributesClass(change.key.clone()))
+        });
+    }
+
+    fn wake(&self, claim: Option<Key>) {
+        if let Some(claim) = claim {
+            self.queue.add(Subject::Claim(claim));
+        }
+    }
+
+    fn claim(&self, change: &Change<'_, Claim>) {
+        let subject = Subject::Claim(change.key.clone());
+        if change.after.is_none() {
+            self.memory.forget(&subject);
+            self.wake(self.caches.matchmaker.forget(change.key));
+        }
+        self.queue.add(subject);
+        if !change.before.zip(change.after).is_some_and(|(before, after)| is_same_for_volumes(before, after)) {
+            let versions = [change.before, change.after].into_iter().flatten();
+            let named = versions.filter(|claim| claim.names_volume());
+            let named = named.map(|claim| Key::cluster(claim.spec.volume_name.clone()));
+            let versions = [change.before, change.after].into_iter().flatten();
+            let mut claimed: Vec<Key> = versions.flat_map(|claim| self.caches.matchmaker.claimed_by(claim)).collect();
+            if change.before.is_none() || change.before.zip(change.after).is_some_and(|(a, b)| Arc::ptr_eq(a, b)) {
+                // It was absent, unreadable or unknown until now: all that rested on that, except what rests anyway.
+                claimed = self.caches.matchmaker.claimed_by_name(change.key, |volume| !rests(volume));
+            }
+            let concerned: BTreeSet<Key> = named.chain(claimed).collect();
+            concerned.into_iter().for_each(|volume| self.queue.add(Subject::Volume(volume)));
+        }
+        if !change.before.zip(change.after).is_some_and(|(before, after)| is_same_for_pods(before, after)) {
+            for pod in self.caches.pods.by_index(BY_USED_CLAIM, &change.key.to_string()) {
+                if concerns(&pod) {
+                    self.queue.add(Subject::Pod(pod.key()));
+                }
+            }
+        }
+        for class in change.before.iter().flat_map(|claim| claim.attributes_classes()) {
+            self.queue.add(Subject::AttributesClass(Key::cluster(class)));
+        }
+    }
+
+    fn volume(&self, change: &Change<'_, Volume>) {
+        let subject = Subject::Volume(change.key.clone());
+        if change.after.is_none() {
+            self.memory.forget(&subject);
+        }
+        // A new volume after its claim: what the claim writes is mostly all that there is to do for it.
+        let is_new = change.before.is_none();
+        if !is_new {
+            self.queue.add(subject.clone());
+        }
+        self.wake(self.caches.matchmaker.file(&self.caches.volumes, change.key));
+        for volume in [change.before, change.after].into_iter().flatten() {
+            if let Some(claim) = &volume.spec.claim_ref {
+                self.queue.add(Subject::Claim(claim.key()));
+            }
+        }
+        for claim in self.caches.claims.by_index(BY_VOLUME, &change.key.name) {
+            self.queue.add(Subject::Claim(claim.key()));
+        }
+        if is_new {
+            self.queue.add(subject);
+        }
+        let recycles = |volume: &&Arc<Volume>| volume.spec.reclaim_policy == ReclaimPolicy::Recycle;
+        if change.before.is_none() || [change.before, change.after].iter().flatten().any(recycles) {
+            // A recycler that nobody waits for any more has to go.
+            for pod in self.caches.pods.by_index(BY_RECYCLED, &change.key.name) {
+                self.queue.add(Subject::Pod(pod.key()));
+            }
+        }
+        if let Some(class) = change.before.map(|volume| volume.attributes_class()).filter(|name| !name.is_empty()) {
+            self.queue.add(Subject::AttributesClass(Key::cluster(class)));
+        }
+    }
+
+    fn pod(&self, change: &Change<'_, Pod>, moved: &signal::Sender<u64>) {
+        let subject = Subject::Pod(change.key.clone());
+        if change.after.is_none() {
+            self.memory.forget(&subject);
+        }
+        for pod in [change.before, change.after].into_iter().flatten() {
+            // One of that name that somebody else made keeps ours from being made.
+            if names::is_recycler_pod(&pod.meta.name) {
+                moved.send_modify(|count| *count += 1);
+            }
+            if concerns(pod) {
+                self.queue.add(subject.clone());
+            }
+            for claim in pod.claims() {
+                let recycled = |volume: &Volume| volume.spec.reclaim_policy == ReclaimPolicy::Recycle;
+                for volume in self.caches.matchmaker.claimed_by_name(&claim, recycled) {
+                    self.queue.add(Subject::Volume(volume));
+                }
+                self.queue.add(Subject::Claim(claim));
+            }
+        }
+    }
+}
