@@ -51,6 +51,9 @@ pub enum Error {
     /// A program such as mkfs ran and failed.
     #[error("{tool} on {device} ended with {status}: {output}")]
     FinishTool { tool: &'static str, device: PathBuf, status: String, output: String },
+    /// A program that works on the device alone found somebody else there.
+    #[error("{device} is in use by another program, so {tool} cannot work on it; wait until that has ended")]
+    FindInUse { tool: &'static str, device: PathBuf },
     /// The kernel lets nobody grow a mounted ext4 who has not the right to exceed limits.
     #[error("growing the mounted file system on {device} needs the capability SYS_RESOURCE; give it to the driver")]
     GrowWithoutRight { device: PathBuf },
@@ -97,6 +100,7 @@ impl Error {
     pub fn is_busy(&self) -> bool {
         match self {
             Error::UnmountUsed { .. }
+            | Error::FindInUse { .. }
             | Error::RemoveMounted { .. }
             | Error::KeepLoop { .. }
             | Error::GrowTwice { .. } => true,

@@ -35,7 +35,7 @@ pub use loopback::{LoopDevice, LoopOptions, MAX_TAG};
 pub use mounter::{Access, Mounter};
 pub use options::MountOptions;
 pub use place::Place;
-pub use program::run_program;
+pub use program::{run_program, without_open_files};
 pub use table::{DeviceNumber, Mount, MountTable};
 
 /// What a call of this crate returns.

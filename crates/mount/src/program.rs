@@ -2,21 +2,26 @@
 #![allow(unsafe_code)]
 
 use std::io;
+use std::panic::resume_unwind;
 use std::process::{Command, Output, Stdio};
 
 use nix::libc;
 
-/// Runs a program to its end and returns what it said. Until a forked program executes it has a copy of every file its
-/// parent has open, and a mount would be busy although nobody uses it; so it is forked from a thread that has none but
-/// the first three.
+/// Runs a program to its end and returns what it said, as [`without_open_files`].
 pub fn run_program(command: &mut Command) -> io::Result<Output> {
     command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    without_open_files(|| command.output())
+}
+
+/// Until a forked program executes, it has a copy of every file its parent has open, and a mount is busy although nobody
+/// uses it. So programs are to be forked here: on a thread that has no files but the first three.
+pub fn without_open_files<T: Send>(work: impl FnOnce() -> T + Send) -> T {
     std::thread::scope(|scope| {
-        let run = || {
+        let thread = scope.spawn(|| {
             leave_files();
-            command.output()
-        };
-        scope.spawn(run).join().unwrap_or_else(|_| Err(io::Error::other("the thread that ran it panicked")))
+            work()
+        });
+        thread.join().unwrap_or_else(|panic| resume_unwind(panic))
     })
 }
 

@@ -214,6 +214,8 @@ impl Stack {
     /// Takes a service's network away, until [`Stack::mend`].
     pub async fn cut_off(&self, service: &str) -> anyhow::Result<()> {
         let container = self.container(service);
+        // One that is being started again has no address.
+        self.pid(service).await?;
         let address = self.engine.address(&self.run, &container).await?;
         self.engine.cut_off(&self.run, &container).await?;
         self.cut.lock().unwrap_or_else(PoisonError::into_inner).insert(service.to_owned(), address);

@@ -58,7 +58,8 @@ fn on_own_thread(test: impl FnOnce() -> anyhow::Result<()> + Send + 'static) -> 
 fn in_folder<F: Future<Output = anyhow::Result<()>>>(test: impl FnOnce(PathBuf) -> F) -> anyhow::Result<()> {
     // One thread, and blocking ones that it starts: all in its namespace.
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().context("cannot start tokio")?;
-    let (folder, _lock) = take_folder(&runtime)?;
+    // The folder goes first: unlocked, it would be taken for that of a killed test.
+    let (_lock, folder) = take_folder(&runtime)?;
     let root = folder.path().canonicalize().context("cannot resolve the directory")?;
     let outcome = catch_unwind(AssertUnwindSafe(|| runtime.block_on(test(root.clone()))));
     if !matches!(outcome, Ok(Ok(()))) {
@@ -74,7 +75,7 @@ fn in_folder<F: Future<Output = anyhow::Result<()>>>(test: impl FnOnce(PathBuf) 
 }
 
 /// A directory that is locked while its test runs, so that the next test can tell those of killed ones.
-fn take_folder(runtime: &Runtime) -> anyhow::Result<(TempDir, Flock<File>)> {
+fn take_folder(runtime: &Runtime) -> anyhow::Result<(Flock<File>, TempDir)> {
     let lock = |path: &Path, how| {
         let file = File::open(path).with_context(|| format!("cannot open {}", path.display()))?;
         Flock::lock(file, how).map_err(|(_, errno)| errno).with_context(|| format!("cannot lock {}", path.display()))
@@ -94,7 +95,7 @@ fn take_folder(runtime: &Runtime) -> anyhow::Result<(TempDir, Flock<File>)> {
     let name = folder.path().join(LOCK);
     File::create(&name).with_context(|| format!("cannot create {}", name.display()))?;
     let held = lock(&name, FlockArg::LockExclusive)?;
-    Ok((folder, held))
+    Ok((held, folder))
 }
 
 fn logs(root: &Path) -> Vec<PathBuf> {

@@ -147,14 +147,18 @@ async fn round(stack: &mut Stack, number: usize, rng: &mut StdRng, tally: &mut T
             sleep(SUPERVISE).await;
         }
     };
+    let lived = async {
+        let lived = lives.await?;
+        all_over(&api).await?;
+        anyhow::Ok(lived)
+    };
     let lived = tokio::select! {
         biased;
-        lived = lives => lived?,
+        lived = lived => lived?,
         failed = kills => return failed,
     };
     tally.claims += lived.iter().sum::<u32>();
-    all_over(&api).await?;
-    stack.all_run()?;
+    tally.revive(stack)?;
     leftovers::none(&place.root).await
 }
 

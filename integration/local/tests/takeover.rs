@@ -17,13 +17,18 @@ use local_suite::{machine, objects};
 
 const CANDIDATES: [&str; 2] = ["first", "second"];
 
+/// How long a candidate's own lease lasts and how long it tries to renew it, in seconds. The first is to lose it soon; the
+/// second waits by what the first has written, and is not to lose it again.
+const LEASES: [(u32, u32); 2] = [(3, 2), (60, 50)];
+
 fn provisioner(place: &Place, identity: &str) -> anyhow::Result<Process> {
+    let (duration, deadline) = LEASES[CANDIDATES.iter().position(|name| *name == identity).unwrap_or_default()];
     let args = [
         format!("--kubeconfig={}", place.kubeconfig().display()),
         format!("--csi-address={}", place.socket().display()),
         "--leader-election".to_owned(),
-        "--leader-election-lease-duration=3s".to_owned(),
-        "--leader-election-renew-deadline=2s".to_owned(),
+        format!("--leader-election-lease-duration={duration}s"),
+        format!("--leader-election-renew-deadline={deadline}s"),
         "--leader-election-retry-period=500ms".to_owned(),
         format!("--leader-election-identity={identity}"),
     ];

@@ -6,8 +6,10 @@ use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::Command;
 
+use nix::errno::Errno;
 use nix::sys::prctl;
 use nix::sys::signal::Signal;
+use nix::unistd::{Pid, getppid};
 
 use super::FileSystem;
 use crate::{Error, Result, run_program};
@@ -53,15 +55,15 @@ pub(crate) fn grow(device: &Path, kind: FileSystem, mounted: &Path) -> Result<()
             run("btrfs", words.into_iter().chain([mounted.as_os_str()]), device, &[0])
         }
     };
-    let says = |output: &str, words: &[&str]| words.iter().any(|word| output.contains(word));
     grown.map_err(|error| match error {
         Error::FinishTool { output, .. } if says(&output, &["Permission denied"]) => {
             Error::GrowWithoutRight { device: device.into() }
         }
         // A killed program ends only after the kernel has done what it was asked for.
-        Error::FinishTool { output, .. } if says(&output, &["in progress", "resource busy"]) => {
+        Error::FinishTool { output, .. } if says(&output, &["in progress"]) => {
             Error::GrowTwice { device: device.into() }
         }
+        Error::FindInUse { .. } => Error::GrowTwice { device: device.into() },
         other => other,
     })
 }
@@ -93,10 +95,15 @@ pub(crate) fn reserve_blocks(device: &Path, percent: u8) -> Result<()> {
 fn run<'a>(tool: &'static str, words: impl IntoIterator<Item = &'a OsStr>, device: &Path, good: &[i32]) -> Result<()> {
     let mut command = Command::new(tool);
     command.args(words).env("LC_ALL", "C");
-    // SAFETY: between fork and exec only prctl is called, which is safe there.
+    let parent = Pid::this();
+    // SAFETY: between fork and exec only prctl and getppid are called, which are safe there.
     unsafe {
         // A program that outlived us would write to the device while our successor starts it again.
-        command.pre_exec(|| Ok(prctl::set_pdeathsig(Signal::SIGKILL)?));
+        command.pre_exec(move || {
+            prctl::set_pdeathsig(Signal::SIGKILL)?;
+            // Who was killed before that sends no signal any more.
+            if getppid() == parent { Ok(()) } else { Err(Errno::ESRCH.into()) }
+        });
     }
     let output = run_program(&mut command).map_err(|source| Error::RunTool { tool, device: device.into(), source })?;
     if output.status.code().is_some_and(|code| good.contains(&code)) {
@@ -104,7 +111,14 @@ fn run<'a>(tool: &'static str, words: impl IntoIterator<Item = &'a OsStr>, devic
     }
     let said = [output.stdout, output.stderr].concat();
     let words = String::from_utf8_lossy(&said).split_whitespace().collect::<Vec<_>>().join(" ");
+    if says(&words, &["is in use", "apparently in use", "resource busy"]) {
+        return Err(Error::FindInUse { tool, device: device.into() });
+    }
     let output_words = words.chars().take(MAX_OUTPUT).collect();
     let status = output.status.to_string();
     Err(Error::FinishTool { tool, device: device.into(), status, output: output_words })
+}
+
+fn says(output: &str, words: &[&str]) -> bool {
+    words.iter().any(|word| output.contains(word))
 }

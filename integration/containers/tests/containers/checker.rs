@@ -1,5 +1,6 @@
 //! The checker itself: what is planted is found, and named.
 
+use std::future::pending;
 use std::time::Duration;
 
 use anyhow::{Context as _, ensure};
@@ -10,10 +11,11 @@ use stowage_csi::v1::{CapacityRange, CreateVolumeRequest, DeleteVolumeRequest, V
 use stowage_csi::{Connector as _, Deadline, UnixConnector};
 use stowage_mount::{Host as _, LinuxMounter, LoopOptions};
 
-use tokio::time::sleep;
+use tokio::time::timeout;
 
 use container_suite::checker::{Observation, nothing_left, nothing_left_after, watched};
 use container_suite::machine::with_stack;
+use local_suite::api::PATIENCE;
 
 const CALL: Deadline = Deadline(Duration::from_secs(10));
 /// What is planted does not go by itself.
@@ -44,11 +46,8 @@ fn a_planted_orphan_volume_and_a_planted_loop_device_fail_the_check() -> anyhow:
         ensure!(found.iter().any(|one| one.id == "P1" && one.text.contains(&id)), "the orphan is not found: {found:?}");
         let said = nothing_left_after(stack, SHORT).await.err().context("an orphan passes")?.to_string();
         ensure!(said.contains("P1") && said.contains(&id), "{said}");
-        let beside = watched(stack, async {
-            sleep(SHORT).await;
-            Ok(())
-        });
-        let said = beside.await.err().context("an orphan passes while something goes on")?.to_string();
+        let beside = timeout(PATIENCE, watched(stack, pending::<anyhow::Result<()>>()));
+        let said = beside.await?.err().context("an orphan passes while something goes on")?.to_string();
         ensure!(said.contains("P1") && said.contains(&id), "{said}");
 
         let key = id.split('.').nth(1).context("a handle without a key")?;

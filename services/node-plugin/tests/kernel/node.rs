@@ -1,15 +1,15 @@
 use std::collections::BTreeMap;
 use std::fs;
-use std::io::Read;
 use std::os::unix::fs::symlink;
 use std::process::{Child, Command, Stdio};
 
 use stowage_csi::v1::volume_capability::access_mode::Mode as AccessMode;
 use stowage_csi::v1::volume_capability::{AccessType, MountVolume};
 use stowage_csi::v1::*;
+use stowage_mount::without_open_files;
 use tonic::Code;
 
-use crate::world::{Client, SIZE, capability, refused, request, request_with, test, text, unmount};
+use crate::world::{Client, SIZE, World, capability, refused, request, request_with, test, text, unmount};
 
 #[test]
 fn a_volume_lives_from_creation_to_a_pod_and_back_and_keeps_its_data() {
@@ -308,24 +308,29 @@ fn a_volume_is_unstaged_even_when_its_pool_is_gone() {
 }
 
 /// Another mount namespace that has copies of all mounts of this moment, as a container that was started now.
-struct Container(Child);
+struct Container {
+    process: Child,
+    /// It ends when this is closed.
+    gate: Option<fs::File>,
+}
 
 impl Container {
-    fn start() -> Self {
+    fn start(world: &World) -> Self {
+        let gate = world.root.join("gate");
+        nix::unistd::mkfifo(&gate, nix::sys::stat::Mode::S_IRWXU).unwrap();
         let mut command = Command::new("unshare");
-        command.args(["--mount", "--propagation", "private", "sh", "-c", "echo ready; read line"]);
-        let mut process = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
-        let mut said = [0; 6];
-        process.stdout.as_mut().unwrap().read_exact(&mut said).unwrap();
-        assert_eq!(&said, b"ready\n");
-        Container(process)
+        command.args(["--mount", "--propagation", "private", "sh", "-c", "read line < \"$0\""]).arg(&gate);
+        let process = without_open_files(|| command.stdin(Stdio::null()).spawn().unwrap());
+        // Opens when it has its mounts and reads.
+        let gate = Some(fs::File::options().write(true).open(&gate).unwrap());
+        Container { process, gate }
     }
 }
 
 impl Drop for Container {
     fn drop(&mut self) {
-        drop(self.0.stdin.take());
-        let _ = self.0.wait();
+        drop(self.gate.take());
+        let _ = self.process.wait();
     }
 }
 
@@ -335,7 +340,7 @@ fn a_volume_that_another_mount_namespace_still_has_mounted_is_not_said_to_be_uns
         let client = world.node("a").await;
         let (volume, context) = client.staged("v", "a").await;
         fs::write(client.staging().join("data"), "kept").unwrap();
-        let container = Container::start();
+        let container = Container::start(&world);
         for client in [&client, &world.node("a").await] {
             assert_eq!(refused(client.unstage(&volume).await, &["somewhere else", "/dev/loop"]), Code::Unavailable);
             assert!(world.files().iter().any(|name| name.contains(".staged.a")), "{:?}", world.files());

@@ -19,7 +19,7 @@ use proptest::strategy::{Strategy, ValueTree};
 use proptest::test_runner::TestRunner;
 use stowage_csi::Channel;
 use stowage_csi::v1::{CreateVolumeGroupSnapshotRequest, VolumeGroupSnapshot};
-use stowage_mount::{Counting, LinuxMounter, MountTable};
+use stowage_mount::{Counting, LinuxMounter, MountTable, run_program};
 use tonic::client::Grpc;
 use tonic::codec::{Codec, DecodeBuf, Decoder, EncodeBuf, Encoder};
 use tonic::codegen::http::uri::PathAndQuery;
@@ -31,6 +31,14 @@ use crate::world::{Client, World, request, test};
 /// Calls per driver; `STOWAGE_FUZZ_CALLS` for a longer storm.
 fn calls() -> usize {
     std::env::var("STOWAGE_FUZZ_CALLS").ok().and_then(|text| text.parse().ok()).unwrap_or(2500)
+}
+
+/// The same bytes each time, but for a longer storm.
+fn runner() -> TestRunner {
+    match std::env::var("STOWAGE_FUZZ_CALLS") {
+        Ok(_) => TestRunner::default(),
+        Err(_) => TestRunner::deterministic(),
+    }
 }
 
 /// Sends and receives bytes as they are.
@@ -125,7 +133,7 @@ async fn storm(world: &World, kind: Kind) {
     let context = client.attach(&volume, "a").await.unwrap_or_default();
     let good = bytes_of::good_requests(&client, &volume, &snapshot, &group, &context);
 
-    let mut runner = TestRunner::default();
+    let mut runner = runner();
     let any = bytes_of::any_call(good);
     let (mut answered, before, calls) = (0, outside(world), calls());
     for number in 0..calls {
@@ -160,7 +168,7 @@ fn clean(world: &World, mounts: &MountTable) {
         umount2(&mount.target, MntFlags::MNT_DETACH).unwrap();
     }
     for device in world.loops() {
-        Command::new("losetup").arg("-d").arg(device).status().unwrap();
+        run_program(Command::new("losetup").arg("-d").arg(device)).unwrap();
     }
     let now = MountTable::read().unwrap();
     let new: Vec<_> = now.iter().filter(|mount| !mounts.iter().any(|old| old == *mount)).collect();
@@ -227,7 +235,7 @@ fn records_of_any_bytes_are_refused_by_name_and_other_volumes_do_not_suffer() {
             good.iter().filter(|(method, _)| looks.iter().any(|look| METHODS[*method].contains(look))).collect();
         let targets: Vec<_> = records(&world).into_iter().filter(|path| *path != theirs).collect();
         assert!(targets.len() >= 5, "{targets:?}");
-        let mut runner = TestRunner::default();
+        let mut runner = runner();
         let mut refusals = 0;
         for round in 0..120 {
             let path = &targets[round % targets.len()];

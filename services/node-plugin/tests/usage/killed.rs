@@ -7,7 +7,7 @@ use std::process::{Child, Command, Stdio};
 
 use stowage_csi::v1::*;
 use stowage_csi::{Channel, Endpoint};
-
+use stowage_mount::without_open_files;
 use tonic::Code;
 
 use crate::expand::{expand_controller, expand_node};
@@ -20,11 +20,7 @@ pub struct Process(Child);
 
 impl Process {
     async fn start(world: &World) -> (Self, Client) {
-        Self::start_with(world, &["--driver=local"], Stdio::null()).await
-    }
-
-    pub async fn start_with(world: &World, words: &[&str], log: Stdio) -> (Self, Client) {
-        Self::spawn(world, Self::command(world).args(words), log).await
+        Self::spawn(world, Self::command(world).arg("--driver=local"), None).await
     }
 
     pub fn command(world: &World) -> Command {
@@ -35,9 +31,12 @@ impl Process {
         command
     }
 
-    pub async fn spawn(world: &World, command: &mut Command, log: Stdio) -> (Self, Client) {
+    pub async fn spawn(world: &World, command: &mut Command, log: Option<&Path>) -> (Self, Client) {
         let socket = world.root.join("csi.sock");
-        let process = Process(command.stdout(Stdio::null()).stderr(log).spawn().unwrap());
+        let process = Process(without_open_files(|| {
+            let log = log.map_or_else(Stdio::null, |path| fs::File::create(path).unwrap().into());
+            command.stdout(Stdio::null()).stderr(log).spawn().unwrap()
+        }));
         let client = Client {
             channel: Channel::unix(&Endpoint::at(&socket).unwrap()),
             kubelet: world.root.join("kubelet").join("a"),
@@ -92,33 +91,28 @@ async fn kill_when<T>(seen: impl Fn() -> bool, process: Process, call: impl Futu
 }
 
 /// Whether some program has a device open.
-fn is_open(device: &Path) -> bool {
-    let processes = fs::read_dir("/proc").unwrap().map(|entry| entry.unwrap().path());
-    let opens = |process: PathBuf| {
-        let files = fs::read_dir(process.join("fd")).into_iter().flatten().flatten();
-        files.map(|entry| fs::read_link(entry.path())).any(|target| target.is_ok_and(|target| target == device))
-    };
-    processes.into_iter().any(opens)
-}
-
 #[test]
 fn a_driver_killed_in_the_middle_of_mkfs_makes_the_file_system_when_it_is_back() {
     test(async |world| {
         for kind in file_systems() {
             let made = Made::Of(kind);
             let mut killed = 0;
-            for round in 0..3 {
+            for round in 0..30 {
+                if round >= 3 && killed > 0 {
+                    break;
+                }
                 let (process, client) = Process::start(&world).await;
                 let volume = made.create(&client, &format!("{kind}-{round}"), 2048 * MIB).await.unwrap();
                 let staging = made.stage(&client, &volume);
                 killed += usize::from(kill_when(|| has_mark(&world, ".formatting"), process, staging).await);
-                // A mkfs is killed with its driver, but a write that it is in ends first; its successor cannot open the
-                // device before.
-                while world.loops().iter().any(|device| is_open(device)) {
-                    tokio::task::yield_now().await;
-                }
                 let (_process, client) = Process::start(&world).await;
-                made.stage(&client, &volume).await.unwrap();
+                // A mkfs is killed with its driver, but a write that it is in ends first.
+                loop {
+                    match made.stage(&client, &volume).await {
+                        Err(status) if status.code() == Code::Unavailable => tokio::task::yield_now().await,
+                        answer => break answer.unwrap(),
+                    }
+                }
                 made.publish(&client, &volume, "pod", false).await.unwrap();
                 fs::write(client.target("pod").join("data"), "x").unwrap();
                 client.give_back(&volume).await;
@@ -146,7 +140,10 @@ fn a_driver_killed_in_the_middle_of_a_resize_goes_on_with_it_when_it_is_back_and
             let data = vec![0x5A; 8 << 20];
             fs::write(target.join("data"), &data).unwrap();
             let mut killed = 0;
-            for step in 1..=6 {
+            for step in 1..=30 {
+                if step > 6 && killed > 0 {
+                    break;
+                }
                 let bytes = ROOM + step * 64 * MIB;
                 expand_controller(&client, &volume, bytes).await.unwrap();
                 let driver = process.0.id();

@@ -3,7 +3,7 @@
 use std::fs;
 use std::os::unix::fs::{FileExt, PermissionsExt};
 use std::pin::pin;
-use std::process::{Command, Stdio};
+use std::process::Command;
 
 use stowage_csi::v1::volume_capability::access_mode::Mode as AccessMode;
 use stowage_csi::v1::*;
@@ -120,7 +120,7 @@ fn a_node_that_loses_a_volume_while_it_makes_it_ready_does_not_mount_it() {
         fs::set_permissions(programs.join("mkfs.ext4"), fs::Permissions::from_mode(0o755)).unwrap();
         let path = format!("{}:{}", programs.display(), std::env::var("PATH").unwrap());
         let mut command = Process::command(&world);
-        let (_process, a) = Process::spawn(&world, command.env("PATH", path), Stdio::null()).await;
+        let (_process, a) = Process::spawn(&world, command.env("PATH", path), None).await;
         a.info().await.unwrap();
         let b = world.node("b").await;
         let volume = a.create(request("v")).await.unwrap().volume_id;

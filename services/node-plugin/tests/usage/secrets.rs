@@ -2,7 +2,6 @@
 
 use std::collections::BTreeMap;
 use std::fs;
-use std::process::Stdio;
 
 use stowage_csi::v1::volume_capability::access_mode::Mode as AccessMode;
 use stowage_csi::v1::volume_capability::{AccessType, MountVolume};
@@ -132,8 +131,7 @@ async fn use_on_node(client: &Client, volume: &str, context: &BTreeMap<String, S
 fn no_call_brings_a_secret_or_the_value_of_a_mount_flag_into_the_log() {
     test(async |world: World| {
         let path = world.root.join("log");
-        let log = Stdio::from(fs::File::create(&path).unwrap());
-        let (process, client) = Process::start_with(&world, &["-v=10"], log).await;
+        let (process, client) = Process::spawn(&world, Process::command(&world).arg("-v=10"), Some(&path)).await;
         client.info().await.unwrap();
         live(&client, "good", "a").await;
         // Refused from the second call on, and from the first.
