@@ -14,7 +14,8 @@ pub fn run_program(command: &mut Command) -> io::Result<Output> {
 }
 
 /// Until a forked program executes, it has a copy of every file its parent has open, and a mount is busy although nobody
-/// uses it. So programs are to be forked here: on a thread that has no files but the first three.
+/// uses it. So programs are to be forked here: on a thread that has no files but the first three. What the work
+/// opens it must close: outside, its numbers belong to other files.
 pub fn without_open_files<T: Send>(work: impl FnOnce() -> T + Send) -> T {
     std::thread::scope(|scope| {
         let thread = scope.spawn(|| {

@@ -35,7 +35,10 @@ impl Process {
         let socket = world.root.join("csi.sock");
         let process = Process(without_open_files(|| {
             let log = log.map_or_else(Stdio::null, |path| fs::File::create(path).unwrap().into());
-            command.stdout(Stdio::null()).stderr(log).spawn().unwrap()
+            let child = command.stdout(Stdio::null()).stderr(log).spawn().unwrap();
+            // Closed where it was opened.
+            command.stderr(Stdio::null());
+            child
         }));
         let client = Client {
             channel: Channel::unix(&Endpoint::at(&socket).unwrap()),
