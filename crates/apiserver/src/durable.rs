@@ -226,8 +226,8 @@ fn decode(key: &str, value: &[u8], newest: u64) -> Result<(String, Key, Object),
 #[derive(Default)]
 struct Queue {
     events: Vec<Arc<Event>>,
-    /// Somebody wants to know whether the file can be written again.
-    retry: bool,
+    /// How many writes wanted to know whether the file can be written again.
+    asked: u64,
     /// The thread has ended and will do nothing more.
     ended: bool,
     stopping: bool,
@@ -260,13 +260,13 @@ impl Journal {
         wake.notify_one();
     }
 
-    /// Asks for another try after a failure; false if there will be none.
-    pub fn retry(&self) -> bool {
+    /// Asks for another try after a failure: the ticket that a try from now on serves, or nothing if there will be none.
+    pub fn retry(&self) -> Option<u64> {
         let (_, wake) = &*self.queue;
         let mut queue = lock(&self.queue);
-        queue.retry = true;
+        queue.asked += 1;
         wake.notify_one();
-        !queue.ended
+        (!queue.ended).then_some(queue.asked)
     }
 }
 
@@ -292,7 +292,7 @@ impl Drop for EndOfThread {
     fn drop(&mut self) {
         lock(&self.queue).ended = true;
         if std::thread::panicking() {
-            self.core.fail("the journal has failed; restart the API server".to_owned());
+            self.core.fail("the journal has failed; restart the API server".to_owned(), u64::MAX);
         }
     }
 }
@@ -310,16 +310,17 @@ fn wait(queue: &Shared, ready: impl Fn(&Queue) -> bool) -> Option<MutexGuard<'_,
 
 fn write_all(mut file: File, database: Database, core: &Core, queue: &Shared) {
     let mut database = database;
+    let mut served = 0;
     loop {
         let Some(mut gathered) = wait(queue, |q| !q.events.is_empty()) else { return };
         let events = std::mem::take(&mut gathered.events);
         drop(gathered);
         if let Err(error) = commit(&database, &events) {
             tracing::error!(path = %file.path.display(), %error, "cannot write to the data file; writes are refused");
-            core.fail(explain_failure(&file.path, &error));
+            core.fail(explain_failure(&file.path, &error), served);
             // After an error the database refuses everything; it has to be closed and opened again.
             drop(database);
-            let Some(reopened) = recover(&mut file, core, queue, &events) else { return };
+            let Some(reopened) = recover(&mut file, core, queue, &events, &mut served) else { return };
             database = reopened;
             continue;
         }
@@ -327,10 +328,17 @@ fn write_all(mut file: File, database: Database, core: &Core, queue: &Shared) {
     }
 }
 
-/// Tries to open the file whenever a write asks for it, until that works; nothing at the end.
-fn recover(file: &mut File, core: &Core, queue: &Shared, unfinished: &[Arc<Event>]) -> Option<Database> {
+/// Tries to open the file whenever a write asks for it, until that works; nothing at the end. `served` is the newest ticket
+/// that was there when the last try began.
+fn recover(
+    file: &mut File,
+    core: &Core,
+    queue: &Shared,
+    unfinished: &[Arc<Event>],
+    served: &mut u64,
+) -> Option<Database> {
     loop {
-        wait(queue, |q| q.retry)?.retry = false;
+        *served = wait(queue, |q| q.asked > *served)?.asked;
         match file.reopen() {
             Ok((database, revision)) => {
                 // The failed commit may have reached the disk after all, and then as a whole.
@@ -341,7 +349,9 @@ fn recover(file: &mut File, core: &Core, queue: &Shared, unfinished: &[Arc<Event
                 tracing::warn!(path = %file.path.display(), revision, "the data file can be written again");
                 return Some(database);
             }
-            Err(error) => core.fail(format!("{error}; writes are refused until that is done, reads are answered")),
+            Err(error) => {
+                core.fail(format!("{error}; writes are refused until that is done, reads are answered"), *served);
+            }
         }
     }
 }

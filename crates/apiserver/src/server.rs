@@ -62,8 +62,8 @@ pub(crate) struct Progress {
 #[derive(Debug, Clone)]
 struct Failure {
     why: String,
-    /// How often it was tried in vain.
-    attempts: u64,
+    /// The newest ticket of the journal that was there when the last try in vain began.
+    served: u64,
 }
 
 impl Failure {
@@ -376,12 +376,9 @@ impl Core {
         self.progress.send_modify(|p| p.published = last.revision);
     }
 
-    /// Says that nothing becomes durable at the moment.
-    pub fn fail(&self, why: String) {
-        self.progress.send_modify(|p| {
-            let attempts = p.failure.as_ref().map_or(0, |f| f.attempts) + 1;
-            p.failure = Some(Failure { why, attempts });
-        });
+    /// Says that nothing becomes durable at the moment, to all who asked with a ticket up to `served`.
+    pub fn fail(&self, why: String, served: u64) {
+        self.progress.send_modify(|p| p.failure = Some(Failure { why, served }));
     }
 
     /// Undoes what did not become durable and accepts writes again. `drain` forgets what is queued.
@@ -411,10 +408,9 @@ impl Core {
     async fn recovered(&self, journal: &Journal) -> Result<(), Status> {
         let Some(failure) = self.progress.borrow().failure.clone() else { return Ok(()) };
         let mut progress = self.progress.subscribe();
-        if !journal.retry() {
-            return Err(failure.status());
-        }
-        let tried = |p: &Progress| p.failure.as_ref().is_none_or(|f| f.attempts > failure.attempts);
+        let Some(ticket) = journal.retry() else { return Err(failure.status()) };
+        // A try that was under way already may have met the disk as it was before.
+        let tried = |p: &Progress| p.failure.as_ref().is_none_or(|f| f.served >= ticket);
         match progress.wait_for(tried).await {
             Ok(now) => now.failure.as_ref().map_or(Ok(()), |f| Err(f.status())),
             Err(_) => Err(failure.status()),

@@ -120,6 +120,8 @@ fn ask_driver(address: &str) -> Result<(), Error> {
 mod tests {
     use std::net::TcpListener;
 
+    use tokio::net::TcpSocket;
+
     use super::*;
 
     /// The address of a server that gives this answer once.
@@ -150,8 +152,10 @@ mod tests {
 
     #[test]
     fn nobody_there_and_no_address_are_told_apart() {
-        let closed = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
-        let error = check(&format!("http://{closed}/readyz")).unwrap_err();
+        // Bound and not listening: nobody else gets the port meanwhile.
+        let closed = TcpSocket::new_v4().unwrap();
+        closed.bind("127.0.0.1:0".parse().unwrap()).unwrap();
+        let error = check(&format!("http://{}/readyz", closed.local_addr().unwrap())).unwrap_err();
         assert!(matches!(error, Error::Ask { .. }), "{error}");
         let error = check("unix:///nowhere/csi.sock").unwrap_err();
         assert!(matches!(error, Error::Ask { .. }), "{error}");

@@ -95,9 +95,9 @@ async fn label_annotate_patch_edit_and_wait() {
             works(&world, "get pvc -l tier=gold -o name", "").await.unwrap().contains("persistentvolumeclaim/data")
         );
         works(&world, r#"patch pvc data --type=merge -p {"metadata":{"labels":{"tier":"iron"}}}"#, "").await;
-        works(&world, "wait --for=jsonpath={.status.phase}=Pending pvc/data --timeout=10s", "").await;
+        works(&world, "wait --for=jsonpath={.status.phase}=Pending pvc/data --timeout=120s", "").await;
         works(&world, "delete pod web --grace-period=0 --force", "").await;
-        works(&world, "wait --for=delete pod/web --timeout=10s", "").await;
+        works(&world, "wait --for=delete pod/web --timeout=120s", "").await;
     })
     .await;
 }

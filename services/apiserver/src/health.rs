@@ -78,6 +78,8 @@ fn reachable(listen: SocketAddr) -> SocketAddr {
 
 #[cfg(test)]
 mod tests {
+    use tokio::net::TcpSocket;
+
     use super::*;
     use crate::{Options, bind};
 
@@ -88,7 +90,11 @@ mod tests {
         let check = |listen| Healthcheck { data_dir: data_dir.clone(), listen }.run();
         let before = check("127.0.0.1:1".parse().unwrap()).await.unwrap_err();
         assert!(format!("{before:#}").contains("--data-dir"), "{before:#}");
-        let listen = "0.0.0.0:0".parse().unwrap();
+        // Bound and never listening: nobody else gets the port when the server is gone.
+        let port = TcpSocket::new_v4().unwrap();
+        port.set_reuseaddr(true).unwrap();
+        port.bind("0.0.0.0:0".parse().unwrap()).unwrap();
+        let listen = port.local_addr().unwrap();
         let bound = bind(Options { listen, data_dir: Some(data_dir.clone()), kubeconfig_out: None }).await.unwrap();
         let address = bound.address;
         let (stop, stopped) = tokio::sync::oneshot::channel::<()>();

@@ -184,14 +184,18 @@ async fn too_many_requests_at_a_time_are_sent_away_and_told_when_to_come_back() 
     slow.write_all(&body[..1]).await.unwrap();
     slow.flush().await.unwrap();
     let other = server.admin();
-    let refused = loop {
-        let request = Request::post(format!("{MAPS}?dryRun=All")).body(Body::from(b"{}".to_vec())).unwrap();
-        let response = other.send(request).await.unwrap();
-        // Until the first one has arrived, others find a place.
-        if response.status() != 422 {
-            break response;
+    // Until it has arrived, another one would find the place, and it none.
+    let arrived = r#"apiserver_current_inflight_requests{request_kind="mutating"} 1"#;
+    loop {
+        let metrics = Request::get("/metrics").body(Body::empty()).unwrap();
+        let (code, metrics) = whole(other.send(metrics).await.unwrap()).await;
+        assert_eq!(code, 200);
+        if std::str::from_utf8(&metrics).unwrap().lines().any(|line| line == arrived) {
+            break;
         }
-    };
+    }
+    let request = Request::post(format!("{MAPS}?dryRun=All")).body(Body::from(b"{}".to_vec())).unwrap();
+    let refused = other.send(request).await.unwrap();
     assert_eq!(refused.status(), 429);
     assert_eq!(refused.headers()[header::RETRY_AFTER], "1");
     let (_, status) = whole(refused).await;

@@ -142,7 +142,7 @@ async fn kubectl_creates_shows_changes_waits_and_deletes() {
     server.works("label pvc data tier=gold", "").await;
     server.works("annotate pvc data note=x", "").await;
     assert!(server.works("get pvc -l tier=gold -o name", "").await.contains("persistentvolumeclaim/data"));
-    server.works("wait --for=jsonpath={.status.phase}=Pending pvc/data --timeout=10s", "").await;
+    server.works("wait --for=jsonpath={.status.phase}=Pending pvc/data --timeout=120s", "").await;
 
     server.restart().await;
     assert!(server.works("get pvc -l tier=gold -o name", "").await.contains("persistentvolumeclaim/data"));

@@ -1,8 +1,14 @@
 //! A full disk fails writes, not the server.
 
+use std::io;
+use std::pin::pin;
+use std::sync::mpsc;
+
+use futures::poll;
 use http::{Method, StatusCode, header};
 use http_body_util::BodyExt as _;
 use serde_json::{Value, json};
+use stowage_apiserver::{Options, Server};
 
 use super::disk::Disk;
 use super::{MAPS, call, map, open, revision, send};
@@ -62,4 +68,39 @@ async fn writes_work_again_as_soon_as_there_is_space() {
     let found: Vec<&Value> = list["items"].as_array().unwrap().iter().map(|i| &i["metadata"]["name"]).collect();
     assert_eq!(found, [&json!("a"), &json!("deleted")]);
     assert!(server.revision() >= revision(&changed));
+}
+
+#[tokio::test]
+async fn a_write_is_not_refused_by_a_try_that_began_before_it_came() {
+    let disk = Disk::new(3);
+    let (begin, mut begun) = tokio::sync::mpsc::unbounded_channel();
+    let (end, ended) = mpsc::channel::<io::Result<()>>();
+    let opened = disk.clone();
+    let open = move || {
+        begin.send(()).unwrap();
+        ended.recv().map_err(io::Error::other)??;
+        opened.open()
+    };
+    end.send(Ok(())).unwrap();
+    let server = Server::open_storage("test.redb".as_ref(), open, Options::system()).unwrap();
+    // Dropped before the server, which waits for its tries to end.
+    let end = end;
+    begun.recv().await.unwrap();
+    disk.set_full(true);
+    let post = |name| call(&server, Method::POST, MAPS, map(name, "1"));
+    assert_eq!(post("lost").await.0, StatusCode::INTERNAL_SERVER_ERROR);
+    let mut early = pin!(post("early"));
+    tokio::select! {
+        biased;
+        answer = &mut early => panic!("answered before it was tried: {answer:?}"),
+        _ = begun.recv() => {}
+    }
+    let mut late = pin!(post("late"));
+    assert!(poll!(&mut late).is_pending());
+    end.send(Err(io::ErrorKind::StorageFull.into())).unwrap();
+    assert_eq!(early.await.0, StatusCode::INTERNAL_SERVER_ERROR);
+    disk.set_full(false);
+    end.send(Ok(())).unwrap();
+    let (code, made) = late.await;
+    assert_eq!(code, StatusCode::CREATED, "{made}");
 }

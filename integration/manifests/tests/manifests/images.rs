@@ -1,8 +1,6 @@
 //! Every image that is shipped with a manifest has a Dockerfile, and the tag of this version.
 
 use std::fs;
-use std::os::unix::fs::PermissionsExt as _;
-use std::path::Path;
 use std::process::Command;
 
 use manifest_suite::{KUSTOMIZATIONS, containers, documents, pods, repository, service_of, shipped};
@@ -61,22 +59,19 @@ fn prepare_base(there: &[&str], package_manager_brings: &[&str]) -> (bool, bool)
     let file = fs::read_to_string(repository().join("deploy/images/node-base.Dockerfile")).unwrap();
     let script = file.split_once("\nRUN ").unwrap().1.replace("\\\n", "");
     let folder = tempfile::tempdir().unwrap();
-    let program = |name: &str, text: &str| {
-        let path = folder.path().join(name);
-        fs::write(&path, format!("#!/bin/sh\n{text}\n")).unwrap();
-        fs::set_permissions(path, fs::Permissions::from_mode(0o755)).unwrap();
-    };
-    there.iter().for_each(|name| program(name, ""));
-    program("rm", "");
-    let bring: String =
-        package_manager_brings.iter().map(|name| format!("/bin/cp $0 {}/{name};", here(&folder))).collect();
-    program("apt-get", &format!(": > {0}/was-asked; {bring} exit 0", here(&folder)));
-    let run = Command::new("/bin/sh").arg("-c").arg(script).env("PATH", folder.path()).output().unwrap();
+    let here = folder.path().display();
+    let bring: String = package_manager_brings.iter().map(|name| format!("/bin/cp $0 {here}/{name};")).collect();
+    let manager = format!(": > {here}/was-asked; {bring} exit 0");
+    // The shell writes its programs itself: what this process has open for writing, the child of another test may still
+    // hold when it is to be executed.
+    let mut prepare = String::new();
+    for (name, text) in there.iter().map(|name| (*name, "")).chain([("rm", ""), ("apt-get", &*manager)]) {
+        let program = format!("{here}/{name}");
+        prepare += &format!("printf '#!/bin/sh\\n%s\\n' '{text}' > {program} && /bin/chmod 755 {program} || exit 9\n");
+    }
+    let run = Command::new("/bin/sh").arg("-c").arg(prepare + &script).env("PATH", folder.path()).output().unwrap();
+    assert_ne!(run.status.code(), Some(9), "{run:?}");
     (run.status.success(), fs::metadata(folder.path().join("was-asked")).is_ok())
-}
-
-fn here(folder: &tempfile::TempDir) -> std::path::Display<'_> {
-    Path::display(folder.path())
 }
 
 #[test]

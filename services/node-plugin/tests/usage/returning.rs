@@ -1,7 +1,7 @@
 //! A driver that finds the machine otherwise than it left it: rebooted, or with a pool that cannot be written.
 
 use std::fs;
-use std::os::unix::fs::{FileExt, PermissionsExt};
+use std::os::unix::fs::FileExt;
 use std::pin::pin;
 use std::process::Command;
 
@@ -116,8 +116,10 @@ fn a_node_that_loses_a_volume_while_it_makes_it_ready_does_not_mount_it() {
         let script = format!(
             "#!/bin/sh\ntouch {begun_at}\nwhile [ ! -e {go_at} ]; do sleep 0.01; done\nPATH=${{PATH#*:}}\nexec mkfs.ext4 \"$@\"\n"
         );
-        fs::write(programs.join("mkfs.ext4"), script).unwrap();
-        fs::set_permissions(programs.join("mkfs.ext4"), fs::Permissions::from_mode(0o755)).unwrap();
+        // Written by a child: what this process has open for writing, the child of another test may still hold when it is
+        // to be executed.
+        let write = r#"printf %s "$1" > "$2" && chmod 755 "$2""#;
+        run(Command::new("sh").args(["-c", write, "sh", &script]).arg(programs.join("mkfs.ext4")));
         let path = format!("{}:{}", programs.display(), std::env::var("PATH").unwrap());
         let mut command = Process::command(&world);
         let (_process, a) = Process::spawn(&world, command.env("PATH", path), None).await;

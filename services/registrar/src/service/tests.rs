@@ -1,4 +1,5 @@
 use std::path::Path;
+use std::pin::pin;
 
 use stowage_csi::UnixConnector;
 use stowage_csi::registration::registration_client::RegistrationClient;
@@ -33,6 +34,8 @@ fn options(dir: &Path) -> Options {
         csi_address: dir.join("csi.sock").to_str().unwrap().to_owned(),
         kubelet_registration_path: "/kubelet/csi.sock".into(),
         plugin_registration_path: dir.join("registry"),
+        // Real time passes in some of these tests, and the machine may be busy.
+        timeout: Duration::from_secs(60),
         ..Options::default()
     }
 }
@@ -45,19 +48,27 @@ async fn with_registrar<F: Future<Output = ()>>(
     let driver = Socket::bind(dir.path().join("csi.sock"), SocketMode::default()).unwrap();
     let (context, options) = (context(), options(dir.path()));
     let socket = options.socket("driver.example");
-    let run = run(context.clone(), Arc::new(UnixServe), options.clone());
-    let kubelet = async {
+    let mut run = pin!(run(context.clone(), Arc::new(UnixServe), options.clone()));
+    let registration = async {
         let channel = context.csi.connect(socket.to_str().unwrap()).unwrap();
         // The channel says at once that nobody is there, so ask until somebody is.
         let mut client = RegistrationClient::new(channel.clone());
-        while client.get_info(InfoRequest {}).await.is_err() {
-            tokio::task::yield_now().await;
+        let offered = async {
+            while client.get_info(InfoRequest {}).await.is_err() {
+                tokio::task::yield_now().await;
+            }
+        };
+        tokio::select! {
+            biased;
+            ended = &mut run => panic!("ended before it offered registration: {ended:?}"),
+            () = offered => {}
         }
-        kubelet(context.clone(), options.clone(), channel).await;
+        let (result, ()) = tokio::join!(run, kubelet(context.clone(), options.clone(), channel));
+        result
     };
     let result = tokio::select! {
         biased;
-        (result, ()) = async { tokio::join!(run, kubelet) } => result,
+        result = registration => result,
         served = driver.serve(Routes::new(IdentityServer::new(Driver)), std::future::pending()) => panic!("{served:?}"),
     };
     assert!(!socket.try_exists().unwrap(), "the registration socket is left behind");
