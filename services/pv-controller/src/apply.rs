@@ -7,6 +7,7 @@ use serde_json::{Value, json};
 use tokio_util::task::AbortOnDropHandle;
 
 use stowage_model::object::{Key, ObjectId, Projection, kinds};
+use stowage_model::phase::ClaimPhase;
 use stowage_model::{AttributesClass, Claim, Pod, Volume, migration};
 use stowage_runtime::api::{Deletion, Target};
 use stowage_runtime::cache::View;
@@ -65,7 +66,16 @@ impl Binder {
                 self.look_for_owner(&claim).await?;
                 None
             }
-            ClaimAction::Reserve { volume, .. } => Some(as_seen(self.known_volume(volume)?, seen.volume)?),
+            ClaimAction::Reserve { volume, marked } => {
+                if *marked && seen.class == 0 {
+                    self.look_for_class(&claim).await?;
+                }
+                Some(as_seen(self.known_volume(volume)?, seen.volume)?)
+            }
+            ClaimAction::Status(change) if change.to.phase == ClaimPhase::Lost => {
+                self.look_for_volume(&claim, seen.volume).await?;
+                None
+            }
             ClaimAction::Bind(step) => Some(as_seen(self.known_volume(&step.volume)?, seen.volume)?),
             _ => None,
         };
@@ -254,6 +264,34 @@ impl Binder {
     }
 
     /// Releasing starts reclaiming, so the claim is looked up once more where it cannot be out of date.
+    /// A class that only has not been seen yet may say to wait for a pod: what is chosen without it may be out of the
+    /// pod's reach, and is not given back.
+    async fn look_for_class(&self, claim: &Claim) -> Result<(), Error> {
+        if claim.names_volume() || claim.class_name().is_empty() {
+            return Ok(());
+        }
+        let key = Key::cluster(claim.class_name());
+        let found = match self.caches.classes.get(&key) {
+            Some(class) => Some(class),
+            None => self.context.api.refresh(&self.caches.classes, &key).await.map_err(Error::Read)?,
+        };
+        if found.is_some() { Err(Error::Stale("the class exists after all")) } else { Ok(()) }
+    }
+
+    /// People are told that data may be lost, so the volume is looked up once more where it cannot be out of date.
+    async fn look_for_volume(&self, claim: &Claim, seen: u64) -> Result<(), Error> {
+        if !claim.names_volume() {
+            return Ok(());
+        }
+        let key = Key::cluster(claim.spec.volume_name.clone());
+        let found = self.context.api.refresh(&self.caches.volumes, &key).await.map_err(Error::Read)?;
+        if found.map_or(0, |volume| volume.meta.revision) == seen {
+            Ok(())
+        } else {
+            Err(Error::Stale("the volume is another than it was"))
+        }
+    }
+
     async fn look_for_claim(&self, volume: &Volume) -> Result<(), Error> {
         let held = volume.spec.claim_ref.as_ref().ok_or(Error::Stale("the volume lost its claim reference"))?;
         let found = self.context.api.refresh(&self.caches.claims, &held.key()).await.map_err(Error::Read)?;
