@@ -106,6 +106,16 @@ fn the_condition_changes_with_the_kind_of_reason_and_goes_with_the_binding() {
 }
 
 #[test]
+fn without_provisioning_the_reason_is_the_missing_volume_and_nothing_is_told() {
+    let mut world = told([claim().class("gold")]);
+    assert_eq!(world.settle(), [first("ClassNotFound"), text("Warning ProvisioningFailed pvc/c")]);
+    world.rules.provisioning = false;
+    assert_eq!(world.settle(), [other("NoFittingVolume")]);
+    world.put(class("gold", "d"));
+    assert_eq!(world.settle(), Vec::<String>::new());
+}
+
+#[test]
 fn the_default_class_is_looked_for_only_where_it_can_matter() {
     let found = |claim: Fixture| {
         let world = World::new([claim, class("gold", "d").default_class(), class("silver", "d")]);
