@@ -8,7 +8,7 @@ use tokio_util::task::AbortOnDropHandle;
 
 use stowage_model::object::{Key, ObjectId, Projection, kinds};
 use stowage_model::phase::ClaimPhase;
-use stowage_model::{AttributesClass, Claim, Pod, Volume, migration};
+use stowage_model::{Claim, Pod, Volume, migration};
 use stowage_runtime::api::{Deletion, Target};
 use stowage_runtime::cache::View;
 use stowage_runtime::events::Note;
@@ -21,6 +21,7 @@ use crate::decide::{Action, AttributesClassAction, ClaimAction, PodAction, Sourc
 use crate::error::Error;
 use crate::mind::Seen;
 use crate::snapshot::{Caches, Work};
+use crate::users::look_for_users;
 use crate::write::{self, Write};
 
 impl Binder {
@@ -247,23 +248,22 @@ impl Binder {
         let class = self.caches.attributes_classes.get(key).ok_or(Error::Stale("the class is gone"))?;
         let class = as_seen(class, seen.subject)?;
         if action == AttributesClassAction::Unprotect {
-            self.look_for_users(&class).await?;
+            look_for_users(&self.context.api, &self.caches, &class).await?;
         }
         self.send(vec![write::of_attributes_class(action, &class)]).await
     }
 
-    async fn look_for_users(&self, class: &AttributesClass) -> Result<(), Error> {
-        let name = class.meta.name.as_str();
-        let claims = self.context.api.list::<Claim>("", "").await.map_err(Error::Read)?;
-        let volumes = self.context.api.list::<Volume>("", "").await.map_err(Error::Read)?;
-        let is_used = claims.iter().any(|claim| claim.attributes_classes().contains(&name))
-            || volumes.iter().any(|volume| volume.attributes_class() == name);
-        claims.into_iter().for_each(|claim| _ = self.caches.claims.observe(claim));
-        volumes.into_iter().for_each(|volume| _ = self.caches.volumes.observe(volume));
-        if is_used { Err(Error::Stale("the class is used after all")) } else { Ok(()) }
+    /// Releasing starts reclaiming, so the claim is looked up once more where it cannot be out of date.
+    async fn look_for_claim(&self, volume: &Volume) -> Result<(), Error> {
+        let held = volume.spec.claim_ref.as_ref().ok_or(Error::Stale("the volume lost its claim reference"))?;
+        let found = self.context.api.refresh(&self.caches.claims, &held.key()).await.map_err(Error::Read)?;
+        if has_lost_its_claim(volume, found.as_deref()) {
+            Ok(())
+        } else {
+            Err(Error::Stale("the claim exists after all"))
+        }
     }
 
-    /// Releasing starts reclaiming, so the claim is looked up once more where it cannot be out of date.
     /// A class that only has not been seen yet may say to wait for a pod: what is chosen without it may be out of the
     /// pod's reach, and is not given back.
     async fn look_for_class(&self, claim: &Claim) -> Result<(), Error> {
@@ -289,16 +289,6 @@ impl Binder {
             Ok(())
         } else {
             Err(Error::Stale("the volume is another than it was"))
-        }
-    }
-
-    async fn look_for_claim(&self, volume: &Volume) -> Result<(), Error> {
-        let held = volume.spec.claim_ref.as_ref().ok_or(Error::Stale("the volume lost its claim reference"))?;
-        let found = self.context.api.refresh(&self.caches.claims, &held.key()).await.map_err(Error::Read)?;
-        if has_lost_its_claim(volume, found.as_deref()) {
-            Ok(())
-        } else {
-            Err(Error::Stale("the claim exists after all"))
         }
     }
 

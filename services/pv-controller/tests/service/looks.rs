@@ -117,9 +117,9 @@ async fn an_attributes_class_is_kept_for_a_claim_that_the_watch_has_not_shown() 
     body["spec"]["volumeAttributesClassName"] = "gold".into();
     let user: Claim = world.create(body).await;
     let classes = feed::<AttributesClass>(&world.api);
-    let looks = world.wire.count("LIST", "/persistentvolumes");
+    let looks = world.wire.count("LIST", "/persistentvolumeclaims");
     world.delete(&class).await;
-    world.wire.asked("LIST", "/persistentvolumes", looks + 1).await;
+    world.wire.asked("LIST", "/persistentvolumeclaims", looks + 1).await;
     // Work that comes later, and is done.
     let other = json!({ "metadata": { "name": "silver" }, "driverName": "d", "parameters": { "a": "b" } });
     world.create::<AttributesClass>(other).await;
