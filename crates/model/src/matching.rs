@@ -15,6 +15,7 @@ use crate::selector;
 use crate::topology;
 use crate::volume::Volume;
 
+mod census;
 mod index;
 mod misfit;
 mod waiters;

@@ -5,6 +5,7 @@
 //! decides again on a view that is true.
 
 mod error;
+mod pages;
 mod patch;
 mod traffic;
 

@@ -18,7 +18,7 @@ use crate::cache::Cache;
 use crate::random::Random;
 
 /// Objects per page of a list: large enough to be cheap, small enough to keep memory flat.
-const PAGE: u32 = 500;
+pub(crate) const PAGE: u32 = 500;
 
 /// The server ends a watch after this many seconds; jittered so that a fleet does not reconnect in step.
 const WATCH_SECONDS: f64 = 300.0;
@@ -328,7 +328,7 @@ fn request<T: Projection>(scope: &Scope, mut query: Vec<(&'static str, String)>)
     Request::get(uri).body(Vec::new()).expect("every reserved character of the query is escaped")
 }
 
-fn escape(text: &str) -> String {
+pub(crate) fn escape(text: &str) -> String {
     let mut escaped = String::with_capacity(text.len());
     for byte in text.bytes() {
         if byte.is_ascii_alphanumeric() || b"-._~".contains(&byte) {

@@ -7,7 +7,8 @@ use serde_json::{Value, json};
 use tokio_util::task::AbortOnDropHandle;
 
 use stowage_model::object::{Key, ObjectId, Projection, kinds};
-use stowage_model::{AttributesClass, Claim, Pod, Volume, migration};
+use stowage_model::phase::ClaimPhase;
+use stowage_model::{Claim, Pod, Volume, migration};
 use stowage_runtime::api::{Deletion, Target};
 use stowage_runtime::cache::View;
 use stowage_runtime::events::Note;
@@ -20,6 +21,7 @@ use crate::decide::{Action, AttributesClassAction, ClaimAction, PodAction, Sourc
 use crate::error::Error;
 use crate::mind::Seen;
 use crate::snapshot::{Caches, Work};
+use crate::users::look_for_users;
 use crate::write::{self, Write};
 
 impl Binder {
@@ -65,7 +67,16 @@ impl Binder {
                 self.look_for_owner(&claim).await?;
                 None
             }
-            ClaimAction::Reserve { volume, .. } => Some(as_seen(self.known_volume(volume)?, seen.volume)?),
+            ClaimAction::Reserve { volume, marked } => {
+                if *marked && seen.class == 0 {
+                    self.look_for_class(&claim).await?;
+                }
+                Some(as_seen(self.known_volume(volume)?, seen.volume)?)
+            }
+            ClaimAction::Status(change) if change.to.phase == ClaimPhase::Lost => {
+                self.look_for_volume(&claim, seen.volume).await?;
+                None
+            }
             ClaimAction::Bind(step) => Some(as_seen(self.known_volume(&step.volume)?, seen.volume)?),
             _ => None,
         };
@@ -237,20 +248,9 @@ impl Binder {
         let class = self.caches.attributes_classes.get(key).ok_or(Error::Stale("the class is gone"))?;
         let class = as_seen(class, seen.subject)?;
         if action == AttributesClassAction::Unprotect {
-            self.look_for_users(&class).await?;
+            look_for_users(&self.context.api, &self.caches, &class).await?;
         }
         self.send(vec![write::of_attributes_class(action, &class)]).await
-    }
-
-    async fn look_for_users(&self, class: &AttributesClass) -> Result<(), Error> {
-        let name = class.meta.name.as_str();
-        let claims = self.context.api.list::<Claim>("", "").await.map_err(Error::Read)?;
-        let volumes = self.context.api.list::<Volume>("", "").await.map_err(Error::Read)?;
-        let is_used = claims.iter().any(|claim| claim.attributes_classes().contains(&name))
-            || volumes.iter().any(|volume| volume.attributes_class() == name);
-        claims.into_iter().for_each(|claim| _ = self.caches.claims.observe(claim));
-        volumes.into_iter().for_each(|volume| _ = self.caches.volumes.observe(volume));
-        if is_used { Err(Error::Stale("the class is used after all")) } else { Ok(()) }
     }
 
     /// Releasing starts reclaiming, so the claim is looked up once more where it cannot be out of date.
@@ -261,6 +261,34 @@ impl Binder {
             Ok(())
         } else {
             Err(Error::Stale("the claim exists after all"))
+        }
+    }
+
+    /// A class that only has not been seen yet may say to wait for a pod: what is chosen without it may be out of the
+    /// pod's reach, and is not given back.
+    async fn look_for_class(&self, claim: &Claim) -> Result<(), Error> {
+        if claim.names_volume() || claim.class_name().is_empty() {
+            return Ok(());
+        }
+        let key = Key::cluster(claim.class_name());
+        let found = match self.caches.classes.get(&key) {
+            Some(class) => Some(class),
+            None => self.context.api.refresh(&self.caches.classes, &key).await.map_err(Error::Read)?,
+        };
+        if found.is_some() { Err(Error::Stale("the class exists after all")) } else { Ok(()) }
+    }
+
+    /// People are told that data may be lost, so the volume is looked up once more where it cannot be out of date.
+    async fn look_for_volume(&self, claim: &Claim, seen: u64) -> Result<(), Error> {
+        if !claim.names_volume() {
+            return Ok(());
+        }
+        let key = Key::cluster(claim.spec.volume_name.clone());
+        let found = self.context.api.refresh(&self.caches.volumes, &key).await.map_err(Error::Read)?;
+        if found.map_or(0, |volume| volume.meta.revision) == seen {
+            Ok(())
+        } else {
+            Err(Error::Stale("the volume is another than it was"))
         }
     }
 

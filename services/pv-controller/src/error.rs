@@ -16,6 +16,8 @@ pub enum Error {
     Stale(&'static str),
     #[error("pod {pod} has no template for ephemeral volume {volume:?}")]
     FindTemplate { pod: String, volume: String },
+    #[error("the class is kept: {user}, which may use it, cannot be read: {source}")]
+    ReadUser { user: String, source: serde_json::Error },
     #[error("the write was given up because the service stops")]
     Stopped,
 }
@@ -27,7 +29,7 @@ impl Error {
             Self::Write(error) | Self::Read(error) => error.is_stale(),
             Self::Look(error) => error.is_stale(),
             Self::Stale(_) => true,
-            Self::FindTemplate { .. } | Self::Stopped => false,
+            Self::FindTemplate { .. } | Self::ReadUser { .. } | Self::Stopped => false,
         }
     }
 }
@@ -38,7 +40,7 @@ impl Retryable for Error {
             Self::Write(error) | Self::Read(error) => error.retry(),
             Self::Look(error) => error.retry(),
             Self::Stale(_) => Retry::Now,
-            Self::FindTemplate { .. } | Self::Stopped => Retry::Later,
+            Self::FindTemplate { .. } | Self::ReadUser { .. } | Self::Stopped => Retry::Later,
         }
     }
 }

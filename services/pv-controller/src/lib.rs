@@ -21,6 +21,7 @@ pub mod nfs;
 pub mod options;
 pub mod recycler;
 pub mod snapshot;
+mod users;
 mod wakes;
 pub mod write;
 

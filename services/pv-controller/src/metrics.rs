@@ -12,8 +12,8 @@ use prometheus_client::metrics::gauge::{ConstGauge, Gauge};
 use prometheus_client::metrics::histogram::Histogram;
 use prometheus_client::registry::Registry;
 
-use stowage_model::migration;
 use stowage_model::phase::{ClaimPhase, VolumePhase};
+use stowage_model::{Volume, migration};
 
 use crate::snapshot::Caches;
 
@@ -176,10 +176,7 @@ impl Counts {
         let Some(caches) = caches else { return counts };
         let mut add = |name, labels| *counts.entry((name, labels)).or_default() += 1;
         for volume in caches.volumes.list() {
-            let plugin = match (&volume.spec.csi, migration::plugin_of_source(&volume)) {
-                (Some(csi), _) => format!("kubernetes.io/csi:{}", csi.driver),
-                (None, plugin) => plugin.unwrap_or("N/A").to_owned(),
-            };
+            let plugin = plugin_name(&volume);
             let mode = volume.spec.volume_mode.as_str().to_owned();
             add("pv_collector_total_pv_count", vec![("plugin_name", plugin), ("volume_mode", mode)]);
             let bound = volume.status.phase == VolumePhase::Bound;
@@ -199,6 +196,17 @@ impl Counts {
             );
         }
         counts
+    }
+}
+
+/// The plugin of the volume's source, if kube-controller-manager still has it.
+fn plugin_name(volume: &Volume) -> String {
+    const LINKED: [&str; 4] = [migration::HOST_PATH, "kubernetes.io/nfs", "kubernetes.io/fc", "kubernetes.io/iscsi"];
+    match &volume.spec.csi {
+        Some(csi) => format!("kubernetes.io/csi:{}", csi.driver),
+        None => {
+            migration::plugin_of_source(volume).filter(|plugin| LINKED.contains(plugin)).unwrap_or("N/A").to_owned()
+        }
     }
 }
 
@@ -231,6 +239,23 @@ mod tests {
     use serde_json::json;
 
     use super::*;
+
+    #[test]
+    fn only_volumes_of_plugins_that_upstream_still_has_are_counted_under_a_name() {
+        for (source, name) in [
+            ("hostPath", "kubernetes.io/host-path"),
+            ("nfs", "kubernetes.io/nfs"),
+            ("fc", "kubernetes.io/fc"),
+            ("iscsi", "kubernetes.io/iscsi"),
+            ("local", "N/A"),
+            ("awsElasticBlockStore", "N/A"),
+            ("cinder", "N/A"),
+            ("flexVolume", "N/A"),
+        ] {
+            let volume = serde_json::from_value(json!({ "spec": { source: {} } })).unwrap();
+            assert_eq!(plugin_name(&volume), name, "{source}");
+        }
+    }
 
     #[test]
     fn the_text_has_upstreams_names_and_labels() {

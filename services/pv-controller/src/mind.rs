@@ -7,6 +7,7 @@ use jiff::{SignedDuration, Timestamp};
 
 use stowage_model::matching::delays_binding;
 use stowage_model::object::Key;
+use stowage_model::phase::ClaimPhase;
 use stowage_runtime::cache::View;
 use stowage_runtime::engine::Reserved;
 use stowage_runtime::events::Note;
@@ -88,8 +89,10 @@ impl Memory {
 pub struct Seen {
     /// The subject's revision.
     pub subject: u64,
-    /// That of the volume which a claim is to be bound to.
+    /// That of the volume which a claim is to be bound to, or has lost; 0 for one that is gone.
     pub volume: u64,
+    /// That of the claim's class; 0 for one that does not exist.
+    pub class: u64,
 }
 
 /// A decision, what it was made on, and the claim that it wakes.
@@ -101,7 +104,7 @@ pub struct Thought {
 
 impl Thought {
     fn of(decision: Decision<Action>, subject: u64) -> Self {
-        Self { decision, seen: Seen { subject, volume: 0 }, wake: None }
+        Self { decision, seen: Seen { subject, ..Seen::default() }, wake: None }
     }
 }
 
@@ -140,7 +143,11 @@ impl<R: Fn(&Work) -> Option<Record<()>>> Mind<'_, R> {
                 let decision = decide::claim::decide(&snapshot, self.now);
                 let wake =
                     self.caches.matchmaker.decided(&snapshot.claim, &outcome(&snapshot, &decision), snapshot.version);
-                let seen = Seen { subject: snapshot.claim.meta.revision, volume: volume_seen(&snapshot, &decision) };
+                let seen = Seen {
+                    subject: snapshot.claim.meta.revision,
+                    volume: volume_seen(&snapshot, &decision),
+                    class: snapshot.class.as_ref().map(|class| class.meta.revision).unwrap_or_default(),
+                };
                 Thought { decision: decision.map(Action::Claim), seen, wake }
             }
             Subject::Volume(key) => {
@@ -171,6 +178,7 @@ fn volume_seen(s: &ClaimSnapshot, decision: &Decision<ClaimAction>) -> u64 {
     let chosen = decision.actions.iter().find_map(|action| match action {
         ClaimAction::Reserve { volume, .. } => Some(volume),
         ClaimAction::Bind(step) => Some(&step.volume),
+        ClaimAction::Status(change) if change.to.phase == ClaimPhase::Lost => Some(&s.claim.spec.volume_name),
         _ => None,
     });
     let named = match &s.named {

@@ -24,6 +24,8 @@ pub const WAITING: &str = "waiting";
 pub const BY_USED_CLAIM: &str = "used-claim";
 /// Index of recycler pods by the volume they erase.
 pub const BY_RECYCLED: &str = "recycled";
+/// Index of the classes that are marked as the default, under one name.
+const DEFAULT: &str = "default";
 /// Index of claims and volumes by the VolumeAttributesClasses they name.
 pub const BY_ATTRIBUTES_CLASS: &str = "attributes-class";
 
@@ -48,7 +50,10 @@ impl Default for Caches {
                 (BY_ATTRIBUTES_CLASS, |claim| claim.attributes_classes().into_iter().map(str::to_owned).collect()),
             ]),
             volumes: Cache::indexed(&[(BY_ATTRIBUTES_CLASS, |volume| some_text(volume.attributes_class()))]),
-            classes: Cache::new(),
+            classes: Cache::indexed(&[(
+                DEFAULT,
+                |class| if class.is_default() { vec![String::new()] } else { vec![] },
+            )]),
             pods: Cache::indexed(&[
                 (BY_USED_CLAIM, |pod| pod.claims().map(|claim| claim.to_string()).collect()),
                 (BY_RECYCLED, |pod| recycler::task(pod).map(|(volume, _)| volume.to_owned()).into_iter().collect()),
@@ -181,7 +186,11 @@ impl Caches {
         } else {
             View::Absent
         };
-        let choice = if claim.names_volume() || claim.is_bind_completed() || !rules.controllers.binder {
+        let seeks = rules.controllers.binder
+            && !claim.names_volume()
+            && !claim.is_bind_completed()
+            && !claim.meta.is_deleting();
+        let choice = if !seeks {
             Choice::default()
         } else {
             let delayed = delays_binding(&claim, class.as_deref()).unwrap_or(true);
@@ -195,15 +204,8 @@ impl Caches {
                 View::Unknown | View::Absent => Sight::Unknown,
             })
         };
-        let default_class = if claim.has_class() {
-            None
-        } else {
-            let classes = self.classes.list();
-            let default = stowage_model::class::default_class(classes.iter().map(Arc::as_ref));
-            default.map(|class| class.meta.name.clone())
-        };
         Some(ClaimSnapshot {
-            default_class,
+            default_class: (seeks && !claim.has_class()).then(|| self.default_class()).flatten(),
             class,
             named,
             candidates: choice.candidates,
@@ -216,6 +218,12 @@ impl Caches {
             rules: rules.clone(),
             claim,
         })
+    }
+
+    fn default_class(&self) -> Option<String> {
+        let marked = self.classes.by_index(DEFAULT, "");
+        let default = stowage_model::class::default_class(marked.iter().map(Arc::as_ref));
+        default.map(|class| class.meta.name.clone())
     }
 
     /// What the steps after a reservation are decided on; none once the pair is no pair any more.

@@ -1,13 +1,14 @@
 //! Volumes kept so that a claim finds its match without looking at all of them.
 
-use std::borrow::{Borrow, Cow};
+use std::borrow::Borrow;
 use std::cmp::Ordering;
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Bound;
 use std::sync::Arc;
 
 use crate::access_mode::AccessModes;
-use crate::claim::{Claim, ClaimSpec};
+use crate::claim::Claim;
+use crate::matching::census::Census;
 use crate::matching::misfit::Misfits;
 use crate::matching::{Error, Place, check_selector, fits, smallest_fit};
 use crate::object::Key;
@@ -24,8 +25,7 @@ pub struct Index {
     volumes: BTreeMap<String, Arc<Volume>>,
     free: BTreeMap<String, BTreeMap<(AccessModes, VolumeMode), BySize>>,
     claimed: BTreeSet<Claimed>,
-    /// How many volumes there are of each profile, so that a summary need not look at each of them.
-    profiles: BTreeMap<Profile, Sizes>,
+    pub(super) census: Census,
 }
 
 /// A volume in the order of the claim it refers to. Neither name is stored again.
@@ -100,55 +100,8 @@ impl<'a> Borrow<dyn ClaimOrder + 'a> for Claimed {
     }
 }
 
-/// How many volumes there are of each size.
-#[derive(Debug, Clone, Default, PartialEq)]
-struct Sizes {
-    total: usize,
-    counts: BTreeMap<Quantity, usize>,
-}
-
-/// Everything about a volume that decides why it does not fit, except its size, its labels and whose claim it is.
-#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
-struct Profile {
-    class: String,
-    modes: AccessModes,
-    volume_mode: VolumeMode,
-    attributes_class: String,
-    phase: VolumePhase,
-    claimed: bool,
-    deleting: bool,
-}
-
-impl Profile {
-    fn of(volume: &Volume) -> Self {
-        Self {
-            class: volume.class_name().to_owned(),
-            modes: volume.spec.access_modes,
-            volume_mode: volume.spec.volume_mode,
-            attributes_class: volume.attributes_class().to_owned(),
-            phase: volume.status.phase,
-            claimed: volume.spec.claim_ref.is_some(),
-            deleting: volume.meta.is_deleting(),
-        }
-    }
-
-    fn is_free(&self) -> bool {
-        !self.claimed && !self.deleting && self.phase == VolumePhase::Available
-    }
-
-    /// A volume that stands for all of the profile and size.
-    fn example(&self, size: Quantity) -> Volume {
-        let mut volume = Volume::default();
-        volume.spec.storage_class_name.clone_from(&self.class);
-        volume.spec.access_modes = self.modes;
-        volume.spec.volume_mode = self.volume_mode;
-        volume.spec.volume_attributes_class_name = Some(self.attributes_class.clone());
-        volume.spec.capacity = Some(size);
-        volume.spec.claim_ref = self.claimed.then(ClaimRef::default);
-        volume.status.phase = self.phase;
-        volume.meta.deletion_timestamp = self.deleting.then_some(jiff::Timestamp::UNIX_EPOCH);
-        volume
-    }
+fn is_free(volume: &Volume) -> bool {
+    volume.spec.claim_ref.is_none() && !volume.meta.is_deleting() && volume.status.phase == VolumePhase::Available
 }
 
 impl Index {
@@ -156,55 +109,40 @@ impl Index {
     pub fn insert(&mut self, volume: Arc<Volume>) {
         let name = volume.meta.name.clone();
         self.remove(&name);
-        let profile = Profile::of(&volume);
         if volume.spec.claim_ref.is_some() {
             self.claimed.insert(Claimed(Arc::clone(&volume)));
-        } else if profile.is_free() {
-            let groups = self.free.entry(profile.class.clone()).or_default();
-            let group = groups.entry((profile.modes, profile.volume_mode)).or_default();
+        } else if is_free(&volume) {
+            let groups = self.free.entry(volume.class_name().to_owned()).or_default();
+            let group = groups.entry((volume.spec.access_modes, volume.spec.volume_mode)).or_default();
             group.insert((volume.capacity(), name.clone()));
         }
-        let sizes = self.profiles.entry(profile).or_default();
-        sizes.total += 1;
-        *sizes.counts.entry(volume.capacity()).or_default() += 1;
+        self.census.add(&volume);
         self.volumes.insert(name, volume);
     }
 
     /// Takes a volume out.
     pub fn remove(&mut self, name: &str) -> Option<Arc<Volume>> {
         let volume = self.volumes.remove(name)?;
-        let profile = Profile::of(&volume);
         if volume.spec.claim_ref.is_some() {
             self.claimed.remove(&Claimed(Arc::clone(&volume)));
-        } else if profile.is_free() {
-            self.take_off_shelf(&profile, volume.capacity(), name);
+        } else if is_free(&volume) {
+            self.take_off_shelf(&volume);
         }
-        if let Some(sizes) = self.profiles.get_mut(&profile) {
-            sizes.total -= 1;
-            if let Some(count) = sizes.counts.get_mut(&volume.capacity()) {
-                *count -= 1;
-                if *count == 0 {
-                    sizes.counts.remove(&volume.capacity());
-                }
-            }
-            if sizes.total == 0 {
-                self.profiles.remove(&profile);
-            }
-        }
+        self.census.remove(&volume);
         Some(volume)
     }
 
-    fn take_off_shelf(&mut self, profile: &Profile, size: Quantity, name: &str) {
-        let Some(groups) = self.free.get_mut(&profile.class) else { return };
-        let at = (profile.modes, profile.volume_mode);
+    fn take_off_shelf(&mut self, volume: &Volume) {
+        let Some(groups) = self.free.get_mut(volume.class_name()) else { return };
+        let at = (volume.spec.access_modes, volume.spec.volume_mode);
         if let Some(group) = groups.get_mut(&at) {
-            group.remove(&(size, name.to_owned()));
+            group.remove(&(volume.capacity(), volume.meta.name.clone()));
             if group.is_empty() {
                 groups.remove(&at);
             }
         }
         if groups.is_empty() {
-            self.free.remove(&profile.class);
+            self.free.remove(volume.class_name());
         }
     }
 
@@ -279,55 +217,19 @@ impl Index {
         Ok(best.and_then(|name| self.volumes.get(&name).map(AsRef::as_ref)))
     }
 
-    /// The same summary as [`explain`](super::explain) over all volumes away from nodes, from counts.
+    /// The same summary as [`explain`](super::explain) over all volumes; away from nodes from counts.
     pub fn explain(&self, claim: &Claim, place: Place<'_>) -> Misfits {
-        let mut misfits = Misfits::default();
-        let mut apart: BTreeMap<(Profile, bool), usize> = BTreeMap::new();
-        let wanted = claim.requested();
-        for volume in self.claimed_by(&claim.meta.key(), &claim.meta.uid) {
-            *apart.entry((Profile::of(volume), volume.capacity() < wanted)).or_default() += 1;
-            misfits.add(fits(volume, claim, place), 1);
+        if matches!(place, Place::On(_)) {
+            return super::explain(self.iter(), claim, place);
         }
-        let apart = |profile: &Profile, small| apart.get(&(profile.clone(), small)).copied().unwrap_or_default();
-        let without_selector = match &claim.spec.selector {
-            None => Cow::Borrowed(claim),
-            Some(_) => {
-                let spec = ClaimSpec { selector: None, ..claim.spec.clone() };
-                Cow::Owned(Claim { spec, ..claim.clone() })
-            }
-        };
-        for (profile, sizes) in &self.profiles {
-            let first = fits(&profile.example(wanted), &without_selector, place);
-            let first_of_small = match sizes.counts.first_key_value() {
-                Some((smallest, _)) if *smallest < wanted => {
-                    fits(&profile.example(*smallest), &without_selector, place)
-                }
-                _ => first,
-            };
-            // Only the selector asks for labels, and only of volumes that pass everything before it.
-            let asks_labels =
-                claim.spec.selector.is_some() && matches!(first, Ok(_) | Err(super::Misfit::NodeAffinity));
-            if first == first_of_small && !asks_labels {
-                misfits.add(first, sizes.total - apart(profile, true) - apart(profile, false));
-                continue;
-            }
-            // Only those of the claim's own class and modes that nobody has come this far.
-            let small: usize = sizes.counts.range(..wanted).map(|(_, count)| count).sum();
-            if small > 0 {
-                misfits.add(first_of_small, small - apart(profile, true));
-            }
-            if asks_labels {
-                let shelf = self.free.get(&profile.class).and_then(|g| g.get(&(profile.modes, profile.volume_mode)));
-                let names = shelf.into_iter().flat_map(|shelf| shelf.range((wanted, String::new())..));
-                for volume in names.filter_map(|(_, name)| self.volumes.get(name)) {
-                    if volume.attributes_class() == profile.attributes_class {
-                        misfits.add(fits(volume, claim, place), 1);
-                    }
-                }
-            } else {
-                misfits.add(first, sizes.total - small - apart(profile, false));
-            }
-        }
-        misfits
+        let key = claim.meta.key();
+        let reserved = self.claimed_by(&key, &claim.meta.uid);
+        self.census.explain(claim, place, reserved, |profile| {
+            let groups = self.free.get(claim.class_name());
+            let shelf = groups.and_then(|groups| groups.get(&(profile.modes, profile.volume_mode)));
+            let names = shelf.into_iter().flat_map(|shelf| shelf.range((claim.requested(), String::new())..));
+            let volumes = names.filter_map(|(_, name)| self.volumes.get(name)).map(AsRef::as_ref);
+            volumes.filter(|volume: &&Volume| volume.attributes_class() == profile.attributes_class).collect()
+        })
     }
 }

@@ -391,6 +391,56 @@ fn a_volume_taken_out_of_the_index_is_not_found_any_more() {
     assert_eq!(index, Index::default(), "no empty shelf is left behind");
 }
 
+#[test]
+fn telling_why_nothing_fits_looks_at_the_claims_own_class_and_modes_only() {
+    let mut index = Index::default();
+    for number in 0..500 {
+        let other = json!({"spec": {"storageClassName": format!("class{number}")}});
+        index.insert(Arc::new(volume(&format!("other{number}"), "9Gi", &[RWO], other)));
+        let mut taken = reserved_for(&format!("claim-of-{number}"), "u");
+        merge(&mut taken, json!({"spec": {"storageClassName": format!("class{number}")}}));
+        index.insert(Arc::new(volume(&format!("taken{number}"), "9Gi", &[RWO], taken)));
+    }
+    index.insert(Arc::new(volume("small", "1Gi", &[RWO], json!({}))));
+    index.insert(Arc::new(volume("pending", "9Gi", &[RWO], json!({"status": {"phase": "Pending"}}))));
+    index.insert(Arc::new(volume("read-only", "9Gi", &[ROX], json!({}))));
+    index.insert(Arc::new(volume("taken", "9Gi", &[RWO], reserved_for("other", "u"))));
+    let claim = claim("2Gi", &[RWO], json!({}));
+    assert_eq!(index.census.profiles_asked(&claim).count(), 2);
+    assert_eq!(
+        index.explain(&claim, Place::Anywhere).to_string(),
+        "1004 volumes: 501 taken, 500 other class, 1 other access modes, 1 too small, 1 not available"
+    );
+}
+
+/// Every part of a volume that a reason can come from.
+fn any_odd_volume() -> impl Strategy<Value = Volume> {
+    let volume_mode = prop::sample::select(vec!["Filesystem", "Filesystem", "Block"]);
+    let attributes = prop::sample::select(vec!["", "", "silver"]);
+    let beta_class = prop::sample::select(vec![None, None, None, Some("wait"), Some("gold")]);
+    let odd = (volume_mode, attributes, beta_class, prop::bool::weighted(0.1), any::<bool>(), any::<bool>());
+    (any_volume(), odd).prop_map(|(mut volume, (volume_mode, attributes, beta_class, deleting, labelled, with_uid))| {
+        let patch = json!({
+            "metadata": {
+                "annotations": beta_class.map(|class| json!({"volume.beta.kubernetes.io/storage-class": class})),
+                "deletionTimestamp": deleting.then_some("2025-01-01T00:00:00Z"),
+                "labels": labelled.then_some(json!({"tier": "fast"})),
+            },
+            "spec": {"volumeMode": volume_mode, "volumeAttributesClassName": attributes},
+        });
+        let odd = self::volume("odd", "1Gi", &[], patch);
+        volume.meta.annotations = odd.meta.annotations;
+        volume.meta.deletion_timestamp = odd.meta.deletion_timestamp;
+        volume.meta.labels = odd.meta.labels;
+        volume.spec.volume_mode = odd.spec.volume_mode;
+        volume.spec.volume_attributes_class_name = odd.spec.volume_attributes_class_name;
+        if let Some(held) = volume.spec.claim_ref.as_mut().filter(|_| with_uid) {
+            "claim-uid".clone_into(&mut held.uid);
+        }
+        volume
+    })
+}
+
 fn any_volume() -> impl Strategy<Value = Volume> {
     let modes = prop::sample::subsequence(vec![RWO, ROX, RWX], 0..=3);
     let owner = prop::sample::select(vec!["", "", "", "claim1", "other"]);
@@ -432,22 +482,31 @@ proptest! {
 
     #[test]
     fn the_index_counts_what_the_full_search_counts(
-        volumes in prop::collection::vec(any_volume(), 0..30),
+        volumes in prop::collection::vec(any_odd_volume(), 0..40),
+        taken_out in prop::collection::vec(0..20_u32, 0..5),
         size in 1..6_u32,
         modes in prop::sample::subsequence(vec![RWO, ROX, RWX], 0..=2),
+        class in prop::sample::select(vec!["", "", "wait", "gold"]),
+        attributes in prop::sample::select(vec!["", "silver"]),
         selects in any::<bool>(),
-        undecided in any::<bool>(),
+        place in 0..3_u8,
     ) {
         let mut index = Index::default();
-        for mut volume in volumes {
-            if volume.meta.name.len() % 2 == 0 {
-                volume.meta.labels.insert("tier".to_owned(), "fast".to_owned());
-            }
+        for volume in volumes {
             index.insert(Arc::new(volume));
         }
-        let selector = if selects { json!({"spec": {"selector": {"matchLabels": {"tier": "fast"}}}}) } else { json!({}) };
-        let claim = claim(&format!("{size}Gi"), &modes, selector);
-        let place = if undecided { Place::Undecided } else { Place::Anywhere };
-        prop_assert_eq!(index.explain(&claim, place), explain(index.iter(), &claim, place));
+        for number in taken_out {
+            index.remove(&format!("pv{number}"));
+        }
+        let mut asked = json!({"spec": {"storageClassName": class, "volumeAttributesClassName": attributes}});
+        if selects {
+            merge(&mut asked, json!({"spec": {"selector": {"matchLabels": {"tier": "fast"}}}}));
+        }
+        let claim = claim(&format!("{size}Gi"), &modes, asked);
+        let node = node("a");
+        let place = [Place::Anywhere, Place::Undecided, Place::On(&node)][usize::from(place)];
+        let plain = explain(index.iter(), &claim, place);
+        prop_assert_eq!(index.explain(&claim, place).to_string(), plain.to_string());
+        prop_assert_eq!(index.explain(&claim, place), plain);
     }
 }

@@ -319,6 +319,23 @@ async fn what_changed_between_a_decision_and_its_write_is_decided_on_again() {
     assert!(matches!(binder.carry_out(subject.clone(), decide()).await, Err(Error::Write(_))));
 }
 
+#[tokio::test(start_paused = true)]
+async fn a_class_that_comes_between_a_decision_without_it_and_the_write_is_heeded() {
+    let desk = Desk::new();
+    let of_gold = |meta: Value| json!({ "metadata": meta, "spec": { "storageClassName": "gold" } });
+    desk.caches.claims.watched(claim(of_gold(json!({ "finalizers": ["kubernetes.io/pvc-protection"] }))));
+    desk.caches.volumes.watched(volume(of_gold(json!({ "finalizers": ["kubernetes.io/pv-protection"] }))));
+    let binder = binder(&desk);
+    let subject = Subject::Claim(Key::namespaced("n", "c"));
+    let decide = || binder.decide(&subject, Timestamp::UNIX_EPOCH, &Reserved::default()).actions.remove(0);
+    let (looks, comes_late) = (decide(), decide());
+    assert!(matches!(looks.action, Action::Claim(ClaimAction::Reserve { .. })), "{looks:?}");
+    assert!(matches!(binder.carry_out(subject.clone(), looks).await, Err(Error::Read(_))), "looked for at the server");
+    let class = json!({ "metadata": { "name": "gold", "uid": "x", "resourceVersion": "5" }, "provisioner": "d" });
+    desk.caches.classes.watched(serde_json::from_value(class).unwrap());
+    assert!(matches!(binder.carry_out(subject.clone(), comes_late).await, Err(Error::Stale(_))));
+}
+
 fn decide(binder: &Binder, subject: Subject) -> Why {
     binder.decide(&subject, Timestamp::UNIX_EPOCH, &Reserved::default()).why
 }

@@ -20,7 +20,7 @@ const HOST_PATH_ROOT: &str = "/tmp/hostpath_pv";
 pub fn provision(s: &ClaimSnapshot, now: Timestamp) -> Decision<ClaimAction> {
     let claim = &*s.claim;
     if !s.rules.provisioning {
-        return Decision::rest(Why::Waiting(Waiting::Volume));
+        return pending(s, None, Some(Unbound::NoFittingVolume), Waiting::Volume, now);
     }
     let Some(class) = &s.class else {
         let name = claim.class_name();

@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 
 use stowage_model::object::{Key, Projection};
 use stowage_model::phase::{ClaimPhase, VolumePhase};
-use stowage_model::{AttributesClass, Claim, Pod};
+use stowage_model::{AttributesClass, Claim, Pod, StorageClass, Volume};
 use stowage_runtime::api::{Deletion, Part, Patch, Target};
 use stowage_runtime::cache::Cache;
 
@@ -77,7 +77,7 @@ async fn a_volume_is_not_released_while_its_claim_only_has_not_been_seen() {
     let owner: Claim = world.create(claim("c")).await;
     let mut body = volume("v");
     body["spec"]["claimRef"] = json!({ "namespace": "default", "name": "c", "uid": owner.meta.uid });
-    world.create::<stowage_model::Volume>(body).await;
+    world.create::<Volume>(body).await;
     until(&world.claims, |claim| claim.status.phase == ClaimPhase::Bound).await;
     until(&world.volumes, |volume| volume.status.phase == VolumePhase::Bound).await;
     while let Ok(phase) = phases.try_recv() {
@@ -117,9 +117,9 @@ async fn an_attributes_class_is_kept_for_a_claim_that_the_watch_has_not_shown() 
     body["spec"]["volumeAttributesClassName"] = "gold".into();
     let user: Claim = world.create(body).await;
     let classes = feed::<AttributesClass>(&world.api);
-    let looks = world.wire.count("LIST", "/persistentvolumes");
+    let looks = world.wire.count("LIST", "/persistentvolumeclaims");
     world.delete(&class).await;
-    world.wire.asked("LIST", "/persistentvolumes", looks + 1).await;
+    world.wire.asked("LIST", "/persistentvolumeclaims", looks + 1).await;
     // Work that comes later, and is done.
     let other = json!({ "metadata": { "name": "silver" }, "driverName": "d", "parameters": { "a": "b" } });
     world.create::<AttributesClass>(other).await;
@@ -132,13 +132,74 @@ async fn an_attributes_class_is_kept_for_a_claim_that_the_watch_has_not_shown() 
     until_gone(&classes, "gold").await;
 }
 
+fn of_class(mut body: Value, class: &str) -> Value {
+    body["spec"]["storageClassName"] = class.into();
+    body
+}
+
+#[tokio::test]
+async fn a_claim_waits_for_its_pod_although_the_watch_has_not_shown_its_class() {
+    let world = World::start().await;
+    world.wire.hold("WATCH", "/storageclasses");
+    let late = json!({
+        "metadata": { "name": "late" }, "provisioner": "d.example", "volumeBindingMode": "WaitForFirstConsumer",
+    });
+    world.create::<StorageClass>(late).await;
+    world.create::<Volume>(of_class(volume("v"), "late")).await;
+    until(&world.volumes, |volume| volume.status.phase == VolumePhase::Available).await;
+    world.create::<Claim>(of_class(claim("c"), "late")).await;
+    tokio::select! {
+        _ = until(&world.events, |event| event.message.contains("waiting for first consumer")) => {}
+        _ = until(&world.volumes, |volume| volume.spec.claim_ref.is_some()) => panic!("bound although no pod is there"),
+    }
+    assert_eq!(world.wire.count("GET", "/storageclasses/late"), 1);
+}
+
+#[tokio::test]
+async fn a_class_is_asked_for_once_if_it_is_missing_and_never_if_it_is_known() {
+    let world = World::start().await;
+    let now = json!({ "metadata": { "name": "now" }, "provisioner": "d.example", "volumeBindingMode": "Immediate" });
+    world.create::<StorageClass>(now).await;
+    world.create::<Claim>(of_class(claim("first"), "now")).await;
+    until(&world.claims, |claim| claim.storage_provisioner().is_some()).await;
+    for class in ["now", "none"] {
+        world.create::<Volume>(of_class(volume(class), class)).await;
+        world.create::<Claim>(of_class(claim(&format!("of-{class}")), class)).await;
+        until(&world.volumes, move |volume| volume.meta.name == class && volume.status.phase == VolumePhase::Bound)
+            .await;
+    }
+    assert_eq!(world.wire.count("GET", "/storageclasses/now"), 0);
+    assert_eq!(world.wire.count("GET", "/storageclasses/none"), 1);
+}
+
+#[tokio::test]
+async fn a_claim_is_not_lost_while_its_volume_only_has_not_been_seen() {
+    let world = World::start().await;
+    world.wire.hold("WATCH", "/persistentvolumes");
+    let completed = |name: &str, volume: &str| {
+        let mut body = claim(name);
+        body["metadata"]["annotations"] = json!({ "pv.kubernetes.io/bind-completed": "yes" });
+        body["spec"]["volumeName"] = volume.into();
+        body
+    };
+    world.create::<Volume>(volume("v")).await;
+    world.create::<Claim>(completed("restored", "v")).await;
+    until(&world.claims, |claim| claim.meta.name == "restored" && claim.status.phase == ClaimPhase::Bound).await;
+    world.create::<Claim>(completed("lost", "gone")).await;
+    until(&world.events, |event| event.message.contains("\"gone\" is gone")).await;
+    let told = world.raw_events().await;
+    let lost = told.iter().filter(|event| event["reason"] == "ClaimLost").map(|event| &event["involvedObject"]["name"]);
+    assert_eq!(lost.collect::<Vec<_>>(), ["lost"]);
+    assert_eq!(world.claim("lost").await.unwrap().status.phase, ClaimPhase::Lost);
+}
+
 #[tokio::test]
 async fn a_claim_gets_the_volume_whose_watch_event_comes_before_its_answer() {
     let world = World::start().await;
     world.create::<Claim>(claim("c")).await;
     until(&world.events, |event| event.message.contains("no volumes")).await;
     world.wire.hold("PATCH", "/persistentvolumes/v/status");
-    world.create::<stowage_model::Volume>(volume("v")).await;
+    world.create::<Volume>(volume("v")).await;
     until(&world.volumes, |volume| volume.status.phase == VolumePhase::Available).await;
     // The claim was woken for the volume by now: work that came later is done.
     let mut later = claim("later");
@@ -159,7 +220,7 @@ async fn a_volume_whose_look_fails_is_not_called_failed() {
     body["spec"]["hostPath"]["path"] = "/tmp/stowage-no-such-volume".into();
     body["spec"]["claimRef"] = json!({ "namespace": "default", "name": "gone", "uid": "gone" });
     world.wire.refuse("GET", "/persistentvolumes/v", StatusCode::INTERNAL_SERVER_ERROR);
-    world.create::<stowage_model::Volume>(body).await;
+    world.create::<Volume>(body).await;
     until_gone(&world.volumes, "v").await;
     while let Ok(phase) = phases.try_recv() {
         assert_ne!(phase, VolumePhase::Failed);
@@ -176,7 +237,7 @@ async fn a_pod_of_somebody_else_with_the_recyclers_name_is_waited_for() {
     let mut body = volume("v");
     body["spec"]["persistentVolumeReclaimPolicy"] = "Recycle".into();
     body["spec"]["claimRef"] = json!({ "namespace": "default", "name": "gone", "uid": "gone" });
-    world.create::<stowage_model::Volume>(body).await;
+    world.create::<Volume>(body).await;
     until(&world.pods, |pod| pod.meta.is_deleting()).await;
     world.api.patch_raw(&stranger.id(), json!({ "metadata": { "finalizers": null } })).await.unwrap();
     world.delete_now(&stranger).await;

@@ -106,6 +106,29 @@ fn the_condition_changes_with_the_kind_of_reason_and_goes_with_the_binding() {
 }
 
 #[test]
+fn without_provisioning_the_reason_is_the_missing_volume_and_nothing_is_told() {
+    let mut world = told([claim().class("gold")]);
+    assert_eq!(world.settle(), [first("ClassNotFound"), text("Warning ProvisioningFailed pvc/c")]);
+    world.rules.provisioning = false;
+    assert_eq!(world.settle(), [other("NoFittingVolume")]);
+    world.put(class("gold", "d"));
+    assert_eq!(world.settle(), Vec::<String>::new());
+}
+
+#[test]
+fn the_default_class_is_looked_for_only_where_it_can_matter() {
+    let found = |claim: Fixture| {
+        let world = World::new([claim, class("gold", "d").default_class(), class("silver", "d")]);
+        let snapshot = world.caches.claim(&Key::namespaced("n", "c"), &Reserved::default(), &world.rules);
+        snapshot.unwrap().default_class
+    };
+    assert_eq!(found(claim()).as_deref(), Some("gold"));
+    for settled in [claim().class(""), claim().names("v"), claim().completed("v"), claim().deleting()] {
+        assert_eq!(found(settled.clone()), None, "{settled:?}");
+    }
+}
+
+#[test]
 fn conditions_of_others_are_kept_word_for_word() {
     let resizing = json!({ "type": "Resizing", "status": "True", "lastProbeTime": NOW, "newer": { "x": 1 } });
     let mut world = told([claim().with("status.conditions", json!([resizing])), volume("v", "1Gi").available()]);
