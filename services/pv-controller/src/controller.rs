@@ -21,6 +21,7 @@ use stowage_runtime::{Context, Stop};
 
 use crate::decide::{self, Action, ClaimAction, Decision, PodAction, Source, Subject, VolumeAction, Waiting, Why};
 use crate::disk::{Disk, LocalDisk};
+use crate::erase::Permit;
 use crate::error::Error;
 use crate::looking::Looking;
 use crate::metrics::Metrics;
@@ -135,7 +136,7 @@ impl Binder {
 
 /// Binds claims until shutdown.
 pub async fn run(context: Context, options: Options) -> Result<(), Stop> {
-    run_with(context, options, Arc::new(LocalDisk)).await
+    run_with(context, options, Arc::new(LocalDisk::default())).await
 }
 
 /// The same, with hostPath volumes on another disk.
@@ -176,7 +177,8 @@ pub async fn run_with(context: Context, options: Options, disk: Arc<dyn Disk>) -
             api: context.api.clone(),
             caches: caches.clone(),
             recycling: options.recycling.clone(),
-            disk,
+            disk: Arc::clone(&disk),
+            permit: permit(&context),
             pods_moved,
             recorder: recorders.binder.clone(),
             random: context.random.clone(),
@@ -207,7 +209,15 @@ pub async fn run_with(context: Context, options: Options, disk: Arc<dyn Disk>) -
         ready.ready();
         engine::run(&context, binder, queue, options.parallel).await
     };
-    context.supervise(tasks, work).await
+    let ended = context.supervise(tasks, work).await;
+    // Before the lease is given to somebody who may give the volumes to others.
+    disk.idle().await;
+    ended
+}
+
+fn permit(context: &Context) -> Permit {
+    let context = context.clone();
+    Permit::new(move || context.may_call_driver() && !context.shutdown.is_triggered())
 }
 
 fn feed<T: Projection>(context: &Context, spawner: &Spawner, cache: &Cache<T>) {

@@ -1,5 +1,6 @@
 //! Reclaiming as an operation: a pod or this process erases the volume, or this process deletes its data.
 
+use std::io;
 use std::path::PathBuf;
 use std::sync::Arc;
 
@@ -19,6 +20,7 @@ use stowage_runtime::watch::{self, Scope};
 
 use crate::decide::volume::has_lost_its_claim;
 use crate::disk::Disk;
+use crate::erase::Permit;
 use crate::nfs::Export;
 use crate::options::{Eraser, Recipe, Recycling};
 use crate::snapshot::{Caches, Work};
@@ -42,6 +44,8 @@ pub struct Reclaimer {
     pub caches: Caches,
     pub recycling: Recycling,
     pub disk: Arc<dyn Disk>,
+    /// Asked before anything is removed here.
+    pub permit: Permit,
     /// Moves whenever a recycler pod does.
     pub pods_moved: signal::Receiver<u64>,
     /// Tells people about the volume what is told about its recycler pod.
@@ -56,9 +60,11 @@ enum Error {
     #[error("run the recycler pod: {0}")]
     Api(api::Error),
     #[error("{0}")]
-    Erase(std::io::Error),
+    Erase(io::Error),
     #[error("the volume is not released any more")]
     NotReleased,
+    #[error("this process does not lead any more or stops")]
+    Deposed,
     #[error("volume {0} has no spec.{1}")]
     FindPath(String, &'static str),
     #[error("recycler pod {pod} ended as {phase}: {reason}")]
@@ -71,7 +77,7 @@ impl Error {
     /// Whether nothing was tried, or nobody knows what came of it: people need not be told, it is decided on again.
     fn is_called_off(&self) -> bool {
         match self {
-            Self::NotReleased => true,
+            Self::NotReleased | Self::Deposed => true,
             Self::Api(error) => error.is_stale(),
             Self::Look(_) => true,
             Self::Erase(_) | Self::FindPath(..) | Self::Pod { .. } | Self::NeedsPod(_) => false,
@@ -103,15 +109,31 @@ impl Reclaimer {
             return Err(Error::NotReleased);
         }
         match (work.policy, self.recycling.eraser) {
-            (ReclaimPolicy::Delete, _) => self.disk.remove(&host_path(&raw, work)?).await.map_err(Error::Erase),
+            (ReclaimPolicy::Delete, _) => {
+                let path = host_path(&raw, work)?;
+                self.remove(self.disk.remove(&path, &self.permit)).await
+            }
             (_, Eraser::Plugin) if volume.spec.other_source == Some("hostPath") => {
-                self.disk.erase(&host_path(&raw, work)?).await.map_err(Error::Erase)
+                let path = host_path(&raw, work)?;
+                self.remove(self.disk.erase(&path, &self.permit)).await
             }
             (_, Eraser::Plugin) if volume.spec.other_source == Some("nfs") => {
-                self.disk.erase_export(&export(&raw, work)?).await.map_err(Error::Erase)
+                let export = export(&raw, work)?;
+                self.remove(self.disk.erase_export(&export, &self.permit)).await
             }
             (_, Eraser::Plugin) => Err(Error::NeedsPod(volume.spec.other_source.unwrap_or_default())),
             (_, Eraser::Pod) => self.run_pod(&raw, &volume, work).await,
+        }
+    }
+
+    /// Whoever does not lead any more must not begin, and what became of what it had begun is not its to tell.
+    async fn remove(&self, removal: impl Future<Output = io::Result<()>>) -> Result<(), Error> {
+        if !self.permit.lasts() {
+            return Err(Error::Deposed);
+        }
+        match removal.await {
+            Err(_) if !self.permit.lasts() => Err(Error::Deposed),
+            removed => removed.map_err(Error::Erase),
         }
     }
 
@@ -268,3 +290,6 @@ fn pod(recipe: &Recipe, raw: &Value, volume: &Volume, work: &Work) -> Value {
     pod["spec"]["activeDeadlineSeconds"] = recipe.minimum_seconds.max(gi * recipe.seconds_per_gi).into();
     pod
 }
+
+#[cfg(test)]
+mod tests;
