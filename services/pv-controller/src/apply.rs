@@ -111,16 +111,16 @@ impl Binder {
         match (action, error) {
             (ClaimAction::AssignClass { .. }, error) => {
                 self.metrics.retroactive_classes.inc();
-                if error.is_some_and(|error| !error.is_stale()) {
+                if error.is_some_and(Error::must_be_told) {
                     self.metrics.retroactive_class_errors.inc();
                 }
             }
-            (ClaimAction::NameResizer { .. }, Some(Error::Write(error))) if !error.is_stale() => {
+            (ClaimAction::NameResizer { .. }, Some(Error::Write(error))) if error.must_be_told() => {
                 let note = Note::warning("ExternalExpanding", format!("cannot name the resizer: {error}"));
                 self.tell(Source::Expander, Subject::Claim(claim.key()), &claim.reference(), &note);
             }
             (ClaimAction::Make { .. } | ClaimAction::AskProvisioner { .. }, Some(Error::Write(error)))
-                if !error.is_stale() =>
+                if error.must_be_told() =>
             {
                 self.metrics.fail(&key);
                 let what =
@@ -129,7 +129,7 @@ impl Binder {
                 self.tell(Source::Binder, Subject::Claim(claim.key()), &claim.reference(), &note);
             }
             (ClaimAction::Bind(step), None) if step.status.is_some() => self.metrics.succeed(&key, now),
-            (ClaimAction::Reserve { .. } | ClaimAction::Bind(_), Some(Error::Write(error))) if !error.is_stale() => {
+            (ClaimAction::Reserve { .. } | ClaimAction::Bind(_), Some(Error::Write(error))) if error.must_be_told() => {
                 self.metrics.fail(&key);
             }
             _ => {}
@@ -219,7 +219,7 @@ impl Binder {
         if let Err(error) = &result {
             self.metrics.ephemeral_failures.inc();
             if let Error::Write(error) = error
-                && !error.is_stale()
+                && error.must_be_told()
             {
                 let note = Note::warning("FailedBinding", format!("cannot create claim {claim}: {error}"));
                 self.tell(Source::Ephemeral, Subject::Pod(pod.key()), &pod.reference(), &note);

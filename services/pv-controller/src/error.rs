@@ -21,13 +21,13 @@ pub enum Error {
 }
 
 impl Error {
-    /// Whether somebody else was faster: nobody failed.
-    pub fn is_stale(&self) -> bool {
+    /// Whether people must hear of it: nobody failed where somebody else was only faster.
+    pub fn must_be_told(&self) -> bool {
         match self {
-            Self::Write(error) | Self::Read(error) => error.is_stale(),
-            Self::Look(error) => error.is_stale(),
-            Self::Stale(_) => true,
-            Self::FindTemplate { .. } | Self::Stopped => false,
+            Self::Write(error) | Self::Read(error) => error.must_be_told(),
+            Self::Look(error) => error.must_be_told(),
+            Self::Stale(_) | Self::Stopped => false,
+            Self::FindTemplate { .. } => true,
         }
     }
 }

@@ -78,7 +78,7 @@ impl Error {
     fn is_called_off(&self) -> bool {
         match self {
             Self::NotReleased | Self::Deposed => true,
-            Self::Api(error) => error.is_stale(),
+            Self::Api(error) => !error.must_be_told(),
             Self::Look(_) => true,
             Self::Erase(_) | Self::FindPath(..) | Self::Pod { .. } | Self::NeedsPod(_) => false,
         }
