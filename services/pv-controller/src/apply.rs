@@ -18,6 +18,7 @@ use crate::decide::bind::bind;
 use crate::decide::volume::has_lost_its_claim;
 use crate::decide::{Action, AttributesClassAction, ClaimAction, PodAction, Source, Subject, VolumeAction, status};
 use crate::error::Error;
+use crate::looking::claim_of;
 use crate::mind::Seen;
 use crate::snapshot::{Caches, Work};
 use crate::write::{self, Write};
@@ -256,7 +257,7 @@ impl Binder {
     /// Releasing starts reclaiming, so the claim is looked up once more where it cannot be out of date.
     async fn look_for_claim(&self, volume: &Volume) -> Result<(), Error> {
         let held = volume.spec.claim_ref.as_ref().ok_or(Error::Stale("the volume lost its claim reference"))?;
-        let found = self.context.api.refresh(&self.caches.claims, &held.key()).await.map_err(Error::Read)?;
+        let found = claim_of(&self.context.api, &self.caches.claims, held).await.map_err(Error::Read)?;
         if has_lost_its_claim(volume, found.as_deref()) {
             Ok(())
         } else {

@@ -8,9 +8,15 @@ use futures::FutureExt;
 use futures::future::{BoxFuture, Shared};
 use tokio::sync::Semaphore;
 
-use stowage_model::Pod;
+use stowage_model::volume::ClaimRef;
+use stowage_model::{Claim, Pod};
 use stowage_runtime::api::{self, Api};
 use stowage_runtime::cache::Cache;
+
+/// The claim that a volume refers to, as it is now. A reference without a name refers to nothing.
+pub async fn claim_of(api: &Api, claims: &Cache<Claim>, held: &ClaimRef) -> Result<Option<Arc<Claim>>, api::Error> {
+    if held.name.is_empty() { Ok(None) } else { api.refresh(claims, &held.key()).await }
+}
 
 type Lanes = Mutex<BTreeMap<String, Lane>>;
 type Found = Result<Arc<Vec<Arc<Pod>>>, Arc<api::Error>>;

@@ -21,6 +21,7 @@ use stowage_runtime::watch::{self, Scope};
 use crate::decide::volume::has_lost_its_claim;
 use crate::disk::Disk;
 use crate::erase::Permit;
+use crate::looking::claim_of;
 use crate::nfs::Export;
 use crate::options::{Eraser, Recipe, Recycling};
 use crate::snapshot::{Caches, Work};
@@ -104,7 +105,7 @@ impl Reclaimer {
         let volume: Volume = serde_json::from_value(raw.clone()).map_err(|_| Error::NotReleased)?;
         self.caches.volumes.observe(volume.clone());
         let held = volume.spec.claim_ref.as_ref().ok_or(Error::NotReleased)?;
-        let claim = self.api.refresh(&self.caches.claims, &held.key()).await.map_err(Error::Look)?;
+        let claim = claim_of(&self.api, &self.caches.claims, held).await.map_err(Error::Look)?;
         if Work::of(&volume) != *work || !has_lost_its_claim(&volume, claim.as_deref()) {
             return Err(Error::NotReleased);
         }

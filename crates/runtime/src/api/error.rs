@@ -2,7 +2,9 @@
 
 use std::time::Duration;
 
-use stowage_model::object::ObjectId;
+use serde::de::Error as _;
+
+use stowage_model::object::{Key, Kind, ObjectId};
 
 /// A request to the Kubernetes API did not do what was asked, or did not say so.
 #[derive(Debug, thiserror::Error)]
@@ -53,6 +55,14 @@ pub enum Error {
         /// Why not.
         source: http::Error,
     },
+    /// The object was not named, so nothing was asked.
+    #[error("{verb} {}: it has no name", kind.kind)]
+    Unnamed {
+        /// What was to be asked.
+        verb: &'static str,
+        /// Of an object of which kind.
+        kind: Kind,
+    },
 }
 
 impl Error {
@@ -82,6 +92,11 @@ impl Error {
 
     pub(super) fn build(verb: &'static str, id: &ObjectId, source: http::Error) -> Self {
         Self::Build { verb, id: Box::new(id.clone()), source }
+    }
+
+    pub(super) fn other_object(verb: &'static str, id: &ObjectId, found: &Key) -> Self {
+        let source = serde_json::Error::custom(format!("it is about {found}"));
+        Self::Decode { verb, id: Box::new(id.clone()), source }
     }
 
     pub(super) fn conflict(verb: &'static str, id: &ObjectId, message: &str) -> Self {
@@ -155,7 +170,7 @@ impl Error {
                 !(self.is_conflict() || self.is_already_exists() || is_gone)
             }
             Self::Unanswered { source, .. } => matches!(**source, kube::Error::Api(_)),
-            Self::Decode { .. } | Self::Build { .. } => true,
+            Self::Decode { .. } | Self::Build { .. } | Self::Unnamed { .. } => true,
         }
     }
 

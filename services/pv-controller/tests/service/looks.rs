@@ -208,3 +208,14 @@ async fn many_claims_that_are_deleted_at_once_share_their_looks_at_the_pods() {
     let looks = world.wire.count("LIST", "/namespaces/default/pods") - before;
     assert!(looks < names.len() / 2, "{looks} looks");
 }
+
+#[tokio::test]
+async fn a_volume_whose_claim_reference_has_no_name_has_lost_its_claim() {
+    let world = World::start().await;
+    let mut body = volume("v");
+    body["spec"]["claimRef"] = json!({ "namespace": "default", "uid": "gone" });
+    world.create::<stowage_model::Volume>(body).await;
+    until(&world.volumes, |volume| volume.status.phase == VolumePhase::Released).await;
+    assert_eq!(world.wire.count("GET", "/persistentvolumeclaims/"), 0, "that would be a list");
+    assert_eq!(world.wire.count("LIST", "/persistentvolumeclaims/"), 0, "that would be a list");
+}
