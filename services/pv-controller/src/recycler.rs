@@ -70,6 +70,8 @@ enum Error {
     FindPath(String, &'static str),
     #[error("recycler pod {pod} ended as {phase}: {reason}")]
     Pod { pod: Key, phase: PodPhase, reason: String },
+    #[error("an earlier pod {0} is being deleted and must be gone first")]
+    PodInTheWay(Key),
     #[error("volumes of kind {0:?} are erased by a pod only: start with --pv-recycler=pod")]
     NeedsPod(&'static str),
 }
@@ -81,7 +83,7 @@ impl Error {
             Self::NotReleased | Self::Deposed => true,
             Self::Api(error) => !error.must_be_told(),
             Self::Look(_) => true,
-            Self::Erase(_) | Self::FindPath(..) | Self::Pod { .. } | Self::NeedsPod(_) => false,
+            Self::Erase(_) | Self::FindPath(..) | Self::Pod { .. } | Self::PodInTheWay(_) | Self::NeedsPod(_) => false,
         }
     }
 }
@@ -145,24 +147,19 @@ impl Reclaimer {
         let text = |field: &str| body["metadata"][field].as_str().unwrap_or_default().to_owned();
         let key = Key::namespaced(text("namespace"), text("name"));
         let pods = self.caches.pods.clone();
-        let uid = loop {
-            let found = match self.api.create(&pods, body.clone()).await {
-                Ok(made) => made,
-                Err(error) if error.is_already_exists() => match pods.get(&key) {
-                    Some(found) => found,
-                    None => continue,
-                },
-                Err(error) => return Err(Error::Api(error)),
-            };
-            let ours = task(&found) == Some((work.volume.name.as_str(), work.claim.as_str()));
-            if ours && !found.meta.is_deleting() {
-                break found.meta.uid.clone();
-            }
-            // Of an earlier time: it must be gone before another can have the name.
+        let found = match self.api.create(&pods, body).await {
+            Ok(made) => made,
+            Err(error) if error.is_already_exists() => pods.get(&key).ok_or(Error::Api(error))?,
+            Err(error) => return Err(Error::Api(error)),
+        };
+        let ours = task(&found) == Some((work.volume.name.as_str(), work.claim.as_str()));
+        if !ours || found.meta.is_deleting() {
+            // Of an earlier time: it must be gone before another can have the name, and that may take for ever.
             let gone = self.api.delete(&pods, &Target::any_version(&found.meta), Deletion::default()).await;
             gone.map_err(Error::Api)?;
-            self.until(&pods, &key, |pod| pod.is_none_or(|pod| pod.meta.uid != found.meta.uid)).await;
-        };
+            return Err(Error::PodInTheWay(key));
+        }
+        let uid = found.meta.uid.clone();
         let relay = Relay::new(self, &key, &uid, volume);
         tokio::select! {
             biased;

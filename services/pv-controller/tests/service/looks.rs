@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 use stowage_model::object::{Key, Projection};
 use stowage_model::phase::{ClaimPhase, VolumePhase};
 use stowage_model::{AttributesClass, Claim, Pod};
-use stowage_runtime::api::{Deletion, Part, Patch, Target};
+use stowage_runtime::api::{Deletion, Target};
 use stowage_runtime::cache::Cache;
 
 use crate::world::{World, feed, until, until_gone};
@@ -165,26 +165,6 @@ async fn a_volume_whose_look_fails_is_not_called_failed() {
         assert_ne!(phase, VolumePhase::Failed);
     }
     world.shows_no("status=\"fail-unknown\"");
-}
-
-#[tokio::test]
-async fn a_pod_of_somebody_else_with_the_recyclers_name_is_waited_for() {
-    let world = World::start().await;
-    let mut stranger = pod("recycler-for-v", "none");
-    stranger["metadata"]["finalizers"] = json!(["test/held"]);
-    let stranger: Pod = world.create(stranger).await;
-    let mut body = volume("v");
-    body["spec"]["persistentVolumeReclaimPolicy"] = "Recycle".into();
-    body["spec"]["claimRef"] = json!({ "namespace": "default", "name": "gone", "uid": "gone" });
-    world.create::<stowage_model::Volume>(body).await;
-    until(&world.pods, |pod| pod.meta.is_deleting()).await;
-    world.api.patch_raw(&stranger.id(), json!({ "metadata": { "finalizers": null } })).await.unwrap();
-    world.delete_now(&stranger).await;
-    let (uid, name) = (stranger.meta.uid.clone(), "recycler-for-v");
-    let ours = until(&world.pods, move |pod| pod.meta.name == name && pod.meta.uid != uid).await;
-    let body = Patch::Merge(json!({ "status": { "phase": "Succeeded" } }));
-    world.api.patch(&world.pods, &Target::any_version(&ours.meta), Part::Status, body).await.unwrap();
-    until(&world.volumes, |volume| volume.status.phase == VolumePhase::Available).await;
 }
 
 #[tokio::test]
