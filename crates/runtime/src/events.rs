@@ -2,14 +2,17 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::time::Duration;
 
 use jiff::Timestamp;
 use serde_json::{Value, json};
 use tokio::sync::mpsc;
+use tokio::time::Instant;
 
 use stowage_model::object::{Key, ObjectId, ObjectRef, kinds};
 
-use crate::api::Api;
+use crate::api::{self, Api};
+use crate::backoff::Backoff;
 use crate::clock::Clock;
 use crate::random::Random;
 use crate::tasks::Spawner;
@@ -20,6 +23,15 @@ const WAITING: usize = 1 << 16;
 
 /// Events taken from the waiting at once, to count repetitions among them.
 const BATCH: usize = 1024;
+
+/// Events that wait for another try after a write without an answer; with so many no more are taken from the waiting.
+const LATE: usize = 1024;
+
+/// Tries of one event: an outage of several minutes is outlasted, then nobody asks any more.
+const TRIES: u32 = 12;
+
+/// Between the tries of one event.
+const AGAIN: Backoff = Backoff { base: Duration::from_secs(1), max: Duration::from_secs(60) };
 
 /// Series remembered for counting repetitions.
 const SERIES: usize = 4096;
@@ -82,6 +94,12 @@ struct Entry {
     at: Timestamp,
 }
 
+impl Entry {
+    fn series(&self) -> Series {
+        (self.about.key.clone(), self.about.uid.clone(), self.note.clone())
+    }
+}
+
 impl std::fmt::Debug for Recorder {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str("Recorder")
@@ -100,8 +118,8 @@ impl Recorder {
     ) -> Self {
         let (sender, receiver) = mpsc::channel(WAITING);
         let source = json!({ "component": component.into(), "host": host.into() });
-        let (known, ages) = (BTreeMap::new(), BTreeMap::new());
-        spawner.spawn(Writer { api, random, source, known, ages, begun: 0 }.run(receiver));
+        let (known, ages, late) = (BTreeMap::new(), BTreeMap::new(), BTreeMap::new());
+        spawner.spawn(Writer { api, random, source, known, ages, begun: 0, late }.run(receiver));
         Self { sender, clock }
     }
 
@@ -123,6 +141,22 @@ struct Known {
     age: u64,
 }
 
+/// An entry, how often it was told, and what came of writing it so far.
+struct Telling {
+    entry: Entry,
+    times: u64,
+    /// What the event was to be called: a create whose answer was lost may have been done.
+    name: Option<String>,
+    failures: u32,
+    due: Instant,
+}
+
+impl Telling {
+    fn new(entry: Entry, times: u64) -> Self {
+        Self { entry, times, name: None, failures: 0, due: Instant::now() }
+    }
+}
+
 struct Writer {
     api: Api,
     random: Random,
@@ -131,54 +165,99 @@ struct Writer {
     /// The same series, the oldest first.
     ages: BTreeMap<u64, Arc<Series>>,
     begun: u64,
+    /// What waits for another try.
+    late: BTreeMap<Series, Telling>,
 }
 
 impl Writer {
     async fn run(mut self, mut receiver: mpsc::Receiver<Entry>) {
         let mut gathered = Vec::new();
-        // A batch is what gathered while the previous write was in flight.
-        while receiver.recv_many(&mut gathered, BATCH).await > 0 {
-            for (entry, times) in counted(gathered.drain(..)) {
-                // The work goes first: a claim is better bound than told that it waits.
-                self.api.traffic().let_pass().await;
-                self.write(entry, times).await;
+        loop {
+            let due = self.late.values().map(|late| late.due).min();
+            let due = async {
+                match due {
+                    Some(due) => tokio::time::sleep_until(due).await,
+                    None => std::future::pending().await,
+                }
+            };
+            tokio::select! {
+                biased;
+                () = due => self.write_late().await,
+                // A batch is what gathered while the previous write was in flight.
+                received = receiver.recv_many(&mut gathered, BATCH), if self.late.len() < LATE => {
+                    if received == 0 {
+                        return;
+                    }
+                    for (entry, times) in counted(gathered.drain(..)) {
+                        self.tell(entry, times).await;
+                    }
+                }
             }
         }
     }
 
-    async fn write(&mut self, Entry { about, note, at: now }: Entry, times: u64) {
-        let series = (about.key.clone(), about.uid.clone(), note.clone());
-        let repeated = match self.known.get_mut(&series) {
-            Some(known) => {
-                known.count += times;
-                let body = json!({ "count": known.count, "lastTimestamp": seconds(now) });
-                Some(self.api.patch_raw(&known.id, body).await.map(|_| ()))
+    /// Writes one event that is due again; what else was told meanwhile has its turn before the next.
+    async fn write_late(&mut self) {
+        let now = Instant::now();
+        let due = self.late.iter().filter(|(_, late)| late.due <= now).min_by_key(|(_, late)| late.due);
+        let series = due.map(|(series, _)| series.clone());
+        if let Some(late) = series.and_then(|series| self.late.remove(&series)) {
+            self.write(late).await;
+        }
+    }
+
+    async fn tell(&mut self, entry: Entry, times: u64) {
+        match self.late.get_mut(&entry.series()) {
+            Some(late) => {
+                late.entry.at = entry.at;
+                late.times += times;
             }
-            None => None,
-        };
-        let result = match repeated {
-            // Events expire after an hour: a repetition then begins a new series.
-            Some(Err(error)) if error.is_not_found() => self.create(about, note, times, now, series.clone()).await,
-            Some(result) => result,
-            None => self.create(about, note, times, now, series.clone()).await,
-        };
-        if let Err(error) = result {
+            None => self.write(Telling::new(entry, times)).await,
+        }
+    }
+
+    async fn write(&mut self, mut telling: Telling) {
+        // The work goes first: a claim is better bound than told that it waits.
+        self.api.traffic().let_pass().await;
+        let Err(error) = self.try_write(&mut telling).await else { return };
+        let series = telling.entry.series();
+        telling.failures += 1;
+        if !error.is_unanswered() {
             self.forget(&series);
-            tracing::debug!(%error, "event not written");
+            tracing::debug!(%error, "event refused");
+        } else if telling.failures < TRIES {
+            telling.due = Instant::now() + AGAIN.delay(telling.failures);
+            tracing::debug!(%error, "event not written yet");
+            self.late.insert(series, telling);
+        } else {
+            self.forget(&series);
+            tracing::info!(object = %series.0, reason = series.2.reason, %error, "event given up");
         }
     }
 
-    async fn create(
-        &mut self,
-        about: ObjectRef,
-        note: Note,
-        times: u64,
-        now: Timestamp,
-        series: Series,
-    ) -> Result<(), crate::api::Error> {
+    async fn try_write(&mut self, telling: &mut Telling) -> Result<(), api::Error> {
+        let series = telling.entry.series();
+        if let Some(known) = self.known.get_mut(&series) {
+            let count = known.count + telling.times;
+            match repeat(&self.api, &known.id, count, telling.entry.at).await {
+                // Events expire after an hour: a repetition then begins a new series.
+                Err(error) if error.is_not_found() => {}
+                Err(error) => return Err(error),
+                Ok(()) => {
+                    known.count = count;
+                    return Ok(());
+                }
+            }
+        }
+        self.create(telling, series).await
+    }
+
+    async fn create(&mut self, telling: &mut Telling, series: Series) -> Result<(), api::Error> {
+        let Telling { entry: Entry { about, note, at: now }, times, name: tried, .. } = telling;
         // Events of cluster-scoped objects live in `default`.
         let namespace = if about.key.namespace.is_empty() { "default" } else { &about.key.namespace };
-        let name = format!("{}.{:016x}", about.key.name, self.random.number());
+        let is_tried = tried.is_some();
+        let name = tried.get_or_insert_with(|| format!("{}.{:016x}", about.key.name, self.random.number())).clone();
         let mut involved = json!({
             "apiVersion": about.kind.api_version(), "kind": about.kind.kind, "name": about.key.name, "uid": about.uid,
         });
@@ -194,21 +273,25 @@ impl Writer {
             "source": self.source,
             "reportingComponent": self.source["component"],
             "reportingInstance": "",
-            "firstTimestamp": seconds(now),
-            "lastTimestamp": seconds(now),
-            "count": times,
+            "firstTimestamp": seconds(*now),
+            "lastTimestamp": seconds(*now),
+            "count": *times,
         });
-        self.api.create_raw(kinds::EVENT, body).await?;
+        let id = ObjectId { kind: kinds::EVENT, key: Key::namespaced(namespace, name) };
+        match self.api.create_raw(kinds::EVENT, body).await {
+            // The answer that was lost: it may have been told again since.
+            Err(error) if is_tried && error.is_already_exists() => repeat(&self.api, &id, *times, *now).await?,
+            created => drop(created?),
+        }
         self.forget(&series);
         if self.known.len() >= SERIES
             && let Some((_, oldest)) = self.ages.pop_first()
         {
             self.known.remove(&oldest);
         }
-        let id = ObjectId { kind: kinds::EVENT, key: Key::namespaced(namespace, name) };
         let series = Arc::new(series);
         self.ages.insert(self.begun, Arc::clone(&series));
-        self.known.insert(series, Known { id, count: times, age: self.begun });
+        self.known.insert(series, Known { id, count: *times, age: self.begun });
         self.begun += 1;
         Ok(())
     }
@@ -218,6 +301,11 @@ impl Writer {
             self.ages.remove(&known.age);
         }
     }
+}
+
+async fn repeat(api: &Api, id: &ObjectId, count: u64, at: Timestamp) -> Result<(), api::Error> {
+    let body = json!({ "count": count, "lastTimestamp": seconds(at) });
+    api.patch_raw(id, body).await.map(drop)
 }
 
 /// The same told several times is one entry, as it was told last, at the place where it was told first.
