@@ -58,10 +58,16 @@ impl Binder {
         }
         let claim = as_seen(claim, seen.subject)?;
         let volume = match &action {
-            ClaimAction::Unprotect => {
-                self.look_for_pods(&claim).await?;
-                None
-            }
+            ClaimAction::Unprotect => match self.looking.take(key, seen.subject) {
+                Some(pods) if pods.iter().any(|pod| status::holds(pod, &claim)) => {
+                    return Err(Error::Stale("a pod uses the claim after all"));
+                }
+                Some(_) => None,
+                None => {
+                    self.looking.ask(key, seen.subject);
+                    return Ok(());
+                }
+            },
             ClaimAction::Collect => {
                 self.look_for_owner(&claim).await?;
                 None
@@ -263,12 +269,6 @@ impl Binder {
         } else {
             Err(Error::Stale("the claim exists after all"))
         }
-    }
-
-    async fn look_for_pods(&self, claim: &Claim) -> Result<(), Error> {
-        let pods = self.looking.pods(&claim.meta.namespace).await.map_err(Error::Look)?;
-        let held = pods.iter().any(|pod| status::holds(pod, claim));
-        if held { Err(Error::Stale("a pod uses the claim after all")) } else { Ok(()) }
     }
 
     async fn look_for_owner(&self, claim: &Claim) -> Result<(), Error> {

@@ -184,7 +184,10 @@ pub async fn run_with(context: Context, options: Options, disk: Arc<dyn Disk>) -
             random: context.random.clone(),
         },
         recorders,
-        looking: Looking::new(context.api.clone(), caches.pods.clone()),
+        looking: Looking::new(context.api.clone(), caches.pods.clone(), spawner.clone(), {
+            let queue = queue.clone();
+            move |claim| queue.add(Subject::Claim(claim))
+        }),
         context: context.clone(),
         caches: caches.clone(),
         writes: Semaphore::new(options.parallel),
@@ -253,7 +256,16 @@ impl Controller for Binder {
     fn decide(&self, subject: &Subject, now: Timestamp, reserved: &Reserved) -> Decision<Step> {
         let record = |work: &Work| self.operations.record(work);
         let (caches, rules, memory) = (&self.caches, &self.rules, &self.memory);
-        let thought = Mind { caches, rules, memory, record, reserved, now }.think(subject);
+        let mut thought = Mind { caches, rules, memory, record, reserved, now }.think(subject);
+        if let Subject::Claim(key) = subject {
+            let is_let_go = matches!(thought.decision.actions[..], [Action::Claim(ClaimAction::Unprotect)]);
+            if !is_let_go {
+                self.looking.forget(key);
+            } else if self.looking.is_pending(key) {
+                // Its end wakes the claim, which meanwhile takes no place from others.
+                thought.decision = Decision::rest(Why::Protection);
+            }
+        }
         if let Some(claim) = thought.wake {
             self.queue.add(Subject::Claim(claim));
         }

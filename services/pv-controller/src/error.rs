@@ -1,5 +1,3 @@
-use std::sync::Arc;
-
 use stowage_runtime::api;
 use stowage_runtime::engine::{Retry, Retryable};
 
@@ -10,8 +8,6 @@ pub enum Error {
     Write(#[source] api::Error),
     #[error("read before an irreversible step: {0}")]
     Read(#[source] api::Error),
-    #[error("look for pods before an irreversible step: {0}")]
-    Look(Arc<api::Error>),
     #[error("the world changed before the step could be taken: {0}")]
     Stale(&'static str),
     #[error("pod {pod} has no template for ephemeral volume {volume:?}")]
@@ -25,7 +21,6 @@ impl Error {
     pub fn must_be_told(&self) -> bool {
         match self {
             Self::Write(error) | Self::Read(error) => error.must_be_told(),
-            Self::Look(error) => error.must_be_told(),
             Self::Stale(_) | Self::Stopped => false,
             Self::FindTemplate { .. } => true,
         }
@@ -36,7 +31,6 @@ impl Retryable for Error {
     fn retry(&self) -> Retry {
         match self {
             Self::Write(error) | Self::Read(error) => error.retry(),
-            Self::Look(error) => error.retry(),
             Self::Stale(_) => Retry::Now,
             Self::FindTemplate { .. } | Self::Stopped => Retry::Later,
         }

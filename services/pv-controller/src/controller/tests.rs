@@ -286,7 +286,7 @@ fn binder(desk: &Desk) -> Binder {
             random: context.random.clone(),
         },
         recorders,
-        looking: Looking::new(context.api.clone(), desk.caches.pods.clone()),
+        looking: Looking::new(context.api.clone(), desk.caches.pods.clone(), tasks.spawner(), |_| {}),
         caches: desk.caches.clone(),
         writes: Semaphore::new(1),
         ephemeral_parallel: None,

@@ -199,3 +199,31 @@ async fn a_volume_whose_claim_reference_has_no_name_has_lost_its_claim() {
     assert_eq!(world.wire.count("GET", "/persistentvolumeclaims/"), 0, "that would be a list");
     assert_eq!(world.wire.count("LIST", "/persistentvolumeclaims/"), 0, "that would be a list");
 }
+
+#[tokio::test]
+async fn claims_that_wait_for_a_look_at_the_pods_keep_no_other_from_being_bound() {
+    let world = World::start_with(pv_controller::Options { parallel: 2, ..Default::default() }).await;
+    let names: Vec<String> = (0..20).map(|number| format!("c{number}")).collect();
+    let mut claims = Vec::new();
+    for name in &names {
+        claims.push(world.create::<Claim>(claim(name)).await);
+    }
+    let path = "/namespaces/default/pods";
+    let before = world.wire.count("LIST", path);
+    world.wire.refuse("LIST", path, StatusCode::INTERNAL_SERVER_ERROR);
+    world.wire.hold("LIST", path);
+    for claim in &claims {
+        world.delete(claim).await;
+    }
+    world.wire.asked("LIST", path, before + 1).await;
+    world.create::<Claim>(claim("bound")).await;
+    world.create::<stowage_model::Volume>(volume("v")).await;
+    until(&world.claims, |claim| claim.status.phase == ClaimPhase::Bound).await;
+
+    world.wire.release("LIST", path);
+    for name in &names {
+        until_gone(&world.claims, String::leak(name.clone())).await;
+    }
+    let looks = world.wire.count("LIST", path) - before;
+    assert!(looks <= 4, "{looks} looks for {} claims that two at a time are decided on", names.len());
+}
