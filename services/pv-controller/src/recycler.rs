@@ -111,32 +111,28 @@ impl Reclaimer {
         if Work::of(&volume) != *work || !has_lost_its_claim(&volume, claim.as_deref()) {
             return Err(Error::NotReleased);
         }
+        // The looks may have taken longer than the lease lasts.
+        if !self.permit.lasts() {
+            return Err(Error::Deposed);
+        }
         match (work.policy, self.recycling.eraser) {
-            (ReclaimPolicy::Delete, _) => {
-                let path = host_path(&raw, work)?;
-                self.remove(self.disk.remove(&path, &self.permit)).await
-            }
+            (ReclaimPolicy::Delete, _) => self.removed(self.disk.remove(&host_path(&raw, work)?, &self.permit).await),
             (_, Eraser::Plugin) if volume.spec.other_source == Some("hostPath") => {
-                let path = host_path(&raw, work)?;
-                self.remove(self.disk.erase(&path, &self.permit)).await
+                self.removed(self.disk.erase(&host_path(&raw, work)?, &self.permit).await)
             }
             (_, Eraser::Plugin) if volume.spec.other_source == Some("nfs") => {
-                let export = export(&raw, work)?;
-                self.remove(self.disk.erase_export(&export, &self.permit)).await
+                self.removed(self.disk.erase_export(&export(&raw, work)?, &self.permit).await)
             }
             (_, Eraser::Plugin) => Err(Error::NeedsPod(volume.spec.other_source.unwrap_or_default())),
             (_, Eraser::Pod) => self.run_pod(&raw, &volume, work).await,
         }
     }
 
-    /// Whoever does not lead any more must not begin, and what became of what it had begun is not its to tell.
-    async fn remove(&self, removal: impl Future<Output = io::Result<()>>) -> Result<(), Error> {
-        if !self.permit.lasts() {
-            return Err(Error::Deposed);
-        }
-        match removal.await {
+    /// What became of it is not for a deposed leader to tell.
+    fn removed(&self, result: io::Result<()>) -> Result<(), Error> {
+        match result {
             Err(_) if !self.permit.lasts() => Err(Error::Deposed),
-            removed => removed.map_err(Error::Erase),
+            result => result.map_err(Error::Erase),
         }
     }
 

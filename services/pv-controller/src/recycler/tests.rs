@@ -41,7 +41,12 @@ fn released(policy: &str, source: Value) -> Value {
 async fn a_deposed_leader_removes_nothing_and_tells_nobody() {
     let (path, export) =
         (json!({ "hostPath": { "path": "/tmp/v" } }), json!({ "nfs": { "server": "s", "path": "/v" } }));
-    for (policy, source) in [("Delete", path.clone()), ("Recycle", path), ("Recycle", export)] {
+    for (policy, source, eraser) in [
+        ("Delete", path.clone(), Eraser::Plugin),
+        ("Recycle", path.clone(), Eraser::Plugin),
+        ("Recycle", export, Eraser::Plugin),
+        ("Recycle", path, Eraser::Pod),
+    ] {
         let server = stowage_apiserver::Server::in_memory(stowage_apiserver::Options::system());
         let client = kube::Client::new(server.service(), "default");
         let context = Context::real(client, Arc::new(stowage_csi::UnixConnector), "test");
@@ -49,7 +54,7 @@ async fn a_deposed_leader_removes_nothing_and_tells_nobody() {
         let reclaimer = Reclaimer {
             api: context.api.clone(),
             caches: Caches::default(),
-            recycling: Recycling { eraser: Eraser::Plugin, ..Recycling::default() },
+            recycling: Recycling { eraser, ..Recycling::default() },
             disk: Arc::new(Untouchable),
             permit: Permit::new(|| false),
             pods_moved: signal::channel(0).1,
@@ -58,6 +63,7 @@ async fn a_deposed_leader_removes_nothing_and_tells_nobody() {
         };
         let work = Work::of(&serde_json::from_value(volume).unwrap());
         let ended = reclaimer.reclaim(work).await;
+        assert!(context.api.list::<Pod>("", "").await.unwrap().is_empty(), "a pod would erase it");
         assert!(matches!(&ended, Ended::Uncertain(why) if why.message.contains("does not lead")), "{ended:?}");
     }
 }
