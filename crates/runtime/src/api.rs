@@ -74,8 +74,10 @@ impl Api {
 
     /// Reads one object live; `None` when there is none.
     pub async fn get<T: Projection>(&self, key: &Key) -> Result<Option<T>, Error> {
-        match self.send(Method::GET, &id::<T>(key), "", None, "").await {
-            Ok(object) => Ok(Some(object)),
+        let id = id::<T>(key);
+        match self.send::<T>(Method::GET, &id, "", None, "").await {
+            Ok(object) if object.key() == *key => Ok(Some(object)),
+            Ok(object) => Err(Error::other_object("get", &id, &object.key())),
             Err(error) if error.is_not_found() => Ok(None),
             Err(error) => Err(error),
         }
@@ -83,8 +85,9 @@ impl Api {
 
     /// Reads one object live and whole; `None` when there is none.
     pub async fn get_raw(&self, id: &ObjectId) -> Result<Option<Value>, Error> {
-        match self.send(Method::GET, id, "", None, "").await {
-            Ok(object) => Ok(Some(object)),
+        match self.send::<Value>(Method::GET, id, "", None, "").await {
+            Ok(object) if key_of(&object) == id.key => Ok(Some(object)),
+            Ok(object) => Err(Error::other_object("get", id, &key_of(&object))),
             Err(error) if error.is_not_found() => Ok(None),
             Err(error) => Err(error),
         }
@@ -281,6 +284,10 @@ impl Api {
         body: Option<&Value>,
         content_type: &'static str,
     ) -> Result<T, Error> {
+        // Without a name the path is that of the collection: a get would list it and a delete would empty it.
+        if id.key.name.is_empty() {
+            return Err(Error::Unnamed { verb: verb(&method), kind: id.kind });
+        }
         let path = format!("{}{suffix}", id.kind.object_path(&id.key));
         self.send_to(method, &path, id, body, content_type).await
     }

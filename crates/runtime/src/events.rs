@@ -1,28 +1,25 @@
 //! Events people read in `kubectl describe`: written beside the work, repeated ones counted instead of repeated.
 
-use std::collections::BTreeMap;
+mod writer;
+
 use std::sync::Arc;
 
 use jiff::Timestamp;
-use serde_json::{Value, json};
+use serde_json::json;
 use tokio::sync::mpsc;
 
-use stowage_model::object::{Key, ObjectId, ObjectRef, kinds};
+use stowage_model::object::ObjectRef;
 
 use crate::api::Api;
 use crate::clock::Clock;
 use crate::random::Random;
 use crate::tasks::Spawner;
 
+use writer::Writer;
+
 /// Events waiting to be written; more are refused, because events are a courtesy and the work is not. Enough for
 /// something to tell about each object of a large cluster at once.
 const WAITING: usize = 1 << 16;
-
-/// Events taken from the waiting at once, to count repetitions among them.
-const BATCH: usize = 1024;
-
-/// Series remembered for counting repetitions.
-const SERIES: usize = 4096;
 
 /// Normal or Warning, as Kubernetes has it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -65,8 +62,6 @@ impl Note {
     }
 }
 
-type Series = (Key, String, Note);
-
 /// Writes events for one component.
 #[derive(Clone)]
 pub struct Recorder {
@@ -100,8 +95,7 @@ impl Recorder {
     ) -> Self {
         let (sender, receiver) = mpsc::channel(WAITING);
         let source = json!({ "component": component.into(), "host": host.into() });
-        let (known, ages) = (BTreeMap::new(), BTreeMap::new());
-        spawner.spawn(Writer { api, random, source, known, ages, begun: 0 }.run(receiver));
+        spawner.spawn(Writer::new(api, random, source).run(receiver));
         Self { sender, clock }
     }
 
@@ -114,127 +108,6 @@ impl Recorder {
         }
         taken
     }
-}
-
-struct Known {
-    id: ObjectId,
-    count: u64,
-    /// Its place in `Writer::ages`.
-    age: u64,
-}
-
-struct Writer {
-    api: Api,
-    random: Random,
-    source: Value,
-    known: BTreeMap<Arc<Series>, Known>,
-    /// The same series, the oldest first.
-    ages: BTreeMap<u64, Arc<Series>>,
-    begun: u64,
-}
-
-impl Writer {
-    async fn run(mut self, mut receiver: mpsc::Receiver<Entry>) {
-        let mut gathered = Vec::new();
-        // A batch is what gathered while the previous write was in flight.
-        while receiver.recv_many(&mut gathered, BATCH).await > 0 {
-            for (entry, times) in counted(gathered.drain(..)) {
-                // The work goes first: a claim is better bound than told that it waits.
-                self.api.traffic().let_pass().await;
-                self.write(entry, times).await;
-            }
-        }
-    }
-
-    async fn write(&mut self, Entry { about, note, at: now }: Entry, times: u64) {
-        let series = (about.key.clone(), about.uid.clone(), note.clone());
-        let repeated = match self.known.get_mut(&series) {
-            Some(known) => {
-                known.count += times;
-                let body = json!({ "count": known.count, "lastTimestamp": seconds(now) });
-                Some(self.api.patch_raw(&known.id, body).await.map(|_| ()))
-            }
-            None => None,
-        };
-        let result = match repeated {
-            // Events expire after an hour: a repetition then begins a new series.
-            Some(Err(error)) if error.is_not_found() => self.create(about, note, times, now, series.clone()).await,
-            Some(result) => result,
-            None => self.create(about, note, times, now, series.clone()).await,
-        };
-        if let Err(error) = result {
-            self.forget(&series);
-            tracing::debug!(%error, "event not written");
-        }
-    }
-
-    async fn create(
-        &mut self,
-        about: ObjectRef,
-        note: Note,
-        times: u64,
-        now: Timestamp,
-        series: Series,
-    ) -> Result<(), crate::api::Error> {
-        // Events of cluster-scoped objects live in `default`.
-        let namespace = if about.key.namespace.is_empty() { "default" } else { &about.key.namespace };
-        let name = format!("{}.{:016x}", about.key.name, self.random.number());
-        let mut involved = json!({
-            "apiVersion": about.kind.api_version(), "kind": about.kind.kind, "name": about.key.name, "uid": about.uid,
-        });
-        if !about.key.namespace.is_empty() {
-            involved["namespace"] = about.key.namespace.as_str().into();
-        }
-        let body = json!({
-            "metadata": { "name": name, "namespace": namespace },
-            "involvedObject": involved,
-            "reason": note.reason,
-            "message": note.message,
-            "type": note.severity.as_str(),
-            "source": self.source,
-            "reportingComponent": self.source["component"],
-            "reportingInstance": "",
-            "firstTimestamp": seconds(now),
-            "lastTimestamp": seconds(now),
-            "count": times,
-        });
-        self.api.create_raw(kinds::EVENT, body).await?;
-        self.forget(&series);
-        if self.known.len() >= SERIES
-            && let Some((_, oldest)) = self.ages.pop_first()
-        {
-            self.known.remove(&oldest);
-        }
-        let id = ObjectId { kind: kinds::EVENT, key: Key::namespaced(namespace, name) };
-        let series = Arc::new(series);
-        self.ages.insert(self.begun, Arc::clone(&series));
-        self.known.insert(series, Known { id, count: times, age: self.begun });
-        self.begun += 1;
-        Ok(())
-    }
-
-    fn forget(&mut self, series: &Series) {
-        if let Some(known) = self.known.remove(series) {
-            self.ages.remove(&known.age);
-        }
-    }
-}
-
-/// The same told several times is one entry, as it was told last, at the place where it was told first.
-fn counted(gathered: impl Iterator<Item = Entry>) -> Vec<(Entry, u64)> {
-    let mut counted: Vec<(Entry, u64)> = Vec::new();
-    let mut places: BTreeMap<(ObjectRef, Note), usize> = BTreeMap::new();
-    for entry in gathered {
-        let place = *places.entry((entry.about.clone(), entry.note.clone())).or_insert(counted.len());
-        match counted.get_mut(place) {
-            Some((told, times)) => {
-                told.at = entry.at;
-                *times += 1;
-            }
-            None => counted.push((entry, 1)),
-        }
-    }
-    counted
 }
 
 /// Kubernetes timestamps carry whole seconds.

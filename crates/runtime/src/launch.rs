@@ -16,6 +16,8 @@ use crate::lease::{self, Election};
 pub struct Launch<'a> {
     /// How to reach the API.
     pub client: &'a ClientArgs,
+    /// The original's default of `--kube-api-burst`.
+    pub burst: u32,
     /// How to log.
     pub log: &'a LogArgs,
     /// Where to serve health and metrics, if anywhere.
@@ -26,7 +28,7 @@ impl Launch<'_> {
     /// Starts logging and connects; the rest is up to [`run`].
     pub async fn context(&self) -> anyhow::Result<Context> {
         crate::log::init(self.log)?;
-        let client = self.client.client().await?;
+        let client = self.client.client(self.burst).await?;
         let context = Context::real(client, Arc::new(UnixConnector), host_name());
         context.metrics.started(context.clock.now());
         Ok(context)

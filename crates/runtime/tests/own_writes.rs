@@ -334,3 +334,39 @@ async fn an_object_left_unknown_by_a_long_outage_is_read_when_the_server_is_back
         () = story => {}
     }
 }
+
+/// A server that has the same answer to everything.
+fn api_answering(answer: &Value) -> Api {
+    let answer = Bytes::from(answer.to_string());
+    let service = tower::service_fn(move |_: Request<Body>| {
+        let body = Full::new(answer.clone());
+        async move { Ok::<_, Lost>(http::Response::new(body)) }
+    });
+    Api::new(kube::Client::new(service, "default"))
+}
+
+#[tokio::test]
+async fn an_object_without_a_name_is_not_asked_for_and_not_deleted() {
+    let world = world();
+    let unnamed = Key::namespaced("default", "");
+    assert!(world.api.get::<Claim>(&unnamed).await.is_err());
+    assert!(world.api.refresh(&world.cache, &unnamed).await.is_err());
+    assert!(world.api.get_raw(&ObjectId { kind: kinds::CLAIM, key: unnamed.clone() }).await.is_err());
+    let target = Target { key: unnamed, uid: "u".into(), revision: None };
+    assert!(world.api.delete(&world.cache, &target, Deletion::default()).await.is_err());
+    assert_eq!(world.requests.load(Ordering::Relaxed), 0);
+    assert!(world.cache.keys().is_empty());
+}
+
+#[tokio::test]
+async fn an_answer_about_another_object_is_no_answer() {
+    let list = json!({ "kind": "List", "metadata": { "resourceVersion": "7" }, "items": [] });
+    let other = json!({ "metadata": { "namespace": "default", "name": "d", "uid": "d", "resourceVersion": "7" } });
+    for answer in [list, other] {
+        let (api, cache) = (api_answering(&answer), Cache::<Claim>::new());
+        let error = api.refresh(&cache, &key()).await.unwrap_err();
+        assert!(error.to_string().contains("cannot read the answer"), "{error}");
+        assert!(api.get_raw(&ObjectId { kind: kinds::CLAIM, key: key() }).await.is_err());
+        assert!(cache.keys().is_empty());
+    }
+}

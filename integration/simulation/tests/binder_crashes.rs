@@ -12,6 +12,7 @@ use std::time::{Duration, Instant};
 use futures::FutureExt;
 use futures::future::BoxFuture;
 use pv_controller::disk::Disk;
+use pv_controller::erase::Permit;
 use pv_controller::nfs::Export;
 use pv_controller::options::{Eraser, Recycling};
 use serde_json::{Value, json};
@@ -71,15 +72,15 @@ struct Files {
 }
 
 impl Disk for Files {
-    fn erase<'a>(&'a self, directory: &'a Path) -> BoxFuture<'a, io::Result<()>> {
+    fn erase<'a>(&'a self, directory: &'a Path, _permit: &'a Permit) -> BoxFuture<'a, io::Result<()>> {
         self.remove_each(directory).boxed()
     }
 
-    fn remove<'a>(&'a self, directory: &'a Path) -> BoxFuture<'a, io::Result<()>> {
+    fn remove<'a>(&'a self, directory: &'a Path, _permit: &'a Permit) -> BoxFuture<'a, io::Result<()>> {
         self.remove_each(directory).boxed()
     }
 
-    fn erase_export<'a>(&'a self, export: &'a Export) -> BoxFuture<'a, io::Result<()>> {
+    fn erase_export<'a>(&'a self, export: &'a Export, _permit: &'a Permit) -> BoxFuture<'a, io::Result<()>> {
         assert_eq!((export.volume.as_str(), export.server.as_str()), ("v", "server.example"));
         self.remove_each(&export.path).boxed()
     }

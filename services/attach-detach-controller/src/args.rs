@@ -49,7 +49,7 @@ pub struct Args {
 
 impl Args {
     pub async fn run(self) -> anyhow::Result<()> {
-        let launch = Launch { client: &self.client, log: &self.log, admin: Some(&self.admin) };
+        let launch = Launch { client: &self.client, burst: 30, log: &self.log, admin: Some(&self.admin) };
         let election = self.election.options("attach-detach-controller")?;
         let options = self.options()?;
         let context = launch.context().await?;

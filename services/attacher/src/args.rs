@@ -60,7 +60,7 @@ pub struct Args {
 
 impl Args {
     pub async fn run(self) -> anyhow::Result<()> {
-        let launch = Launch { client: &self.client, log: &self.log, admin: Some(&self.admin) };
+        let launch = Launch { client: &self.client, burst: 10, log: &self.log, admin: Some(&self.admin) };
         let options = self.options()?;
         let context = launch.context().await?;
         for ignored in self.ignored() {

@@ -155,7 +155,7 @@ impl Controller {
                 Ok(())
             }
             Err(source) => {
-                if !source.is_stale() {
+                if source.must_be_told() {
                     let message = format!("the volume is made, but its object cannot be saved yet: {source}");
                     self.calls.recorder.record(&about, Note::warning("ProvisioningFailed", message));
                 }

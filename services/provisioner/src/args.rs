@@ -17,6 +17,9 @@ use crate::options::{NodeDeployment, Options};
 
 const TIMEOUT: Duration = Duration::from_secs(10);
 
+/// The original's `--kube-api-burst`.
+const BURST: u32 = 10;
+
 /// Makes and deletes volumes for the claims that ask for one CSI driver
 #[derive(Debug, Clone, Parser)]
 #[command(name = "provisioner", version)]
@@ -168,7 +171,7 @@ impl Args {
         let always = LeaderElectionArgs { leader_election: true, ..self.election.clone() };
         let candidate = always.options("unnamed", false)?.context("the election is switched on just above")?;
         let options = self.options(candidate.namespace)?;
-        let context = Context::real(self.client.client().await?, Arc::new(UnixConnector), candidate.identity);
+        let context = Context::real(self.client.client(BURST).await?, Arc::new(UnixConnector), candidate.identity);
         context.metrics.started(context.clock.now());
         let signals = tokio::spawn(context.shutdown.clone().listen_to_signals());
 

@@ -19,6 +19,7 @@ use crate::decide::bind::bind;
 use crate::decide::volume::has_lost_its_claim;
 use crate::decide::{Action, AttributesClassAction, ClaimAction, PodAction, Source, Subject, VolumeAction, status};
 use crate::error::Error;
+use crate::looking::claim_of;
 use crate::mind::Seen;
 use crate::snapshot::{Caches, Work};
 use crate::users::look_for_users;
@@ -59,10 +60,16 @@ impl Binder {
         }
         let claim = as_seen(claim, seen.subject)?;
         let volume = match &action {
-            ClaimAction::Unprotect => {
-                self.look_for_pods(&claim).await?;
-                None
-            }
+            ClaimAction::Unprotect => match self.looking.take(key, seen.subject) {
+                Some(pods) if pods.iter().any(|pod| status::holds(pod, &claim)) => {
+                    return Err(Error::Stale("a pod uses the claim after all"));
+                }
+                Some(_) => None,
+                None => {
+                    self.looking.ask(key, seen.subject);
+                    return Ok(());
+                }
+            },
             ClaimAction::Collect => {
                 self.look_for_owner(&claim).await?;
                 None
@@ -122,16 +129,16 @@ impl Binder {
         match (action, error) {
             (ClaimAction::AssignClass { .. }, error) => {
                 self.metrics.retroactive_classes.inc();
-                if error.is_some_and(|error| !error.is_stale()) {
+                if error.is_some_and(Error::must_be_told) {
                     self.metrics.retroactive_class_errors.inc();
                 }
             }
-            (ClaimAction::NameResizer { .. }, Some(Error::Write(error))) if !error.is_stale() => {
+            (ClaimAction::NameResizer { .. }, Some(Error::Write(error))) if error.must_be_told() => {
                 let note = Note::warning("ExternalExpanding", format!("cannot name the resizer: {error}"));
                 self.tell(Source::Expander, Subject::Claim(claim.key()), &claim.reference(), &note);
             }
             (ClaimAction::Make { .. } | ClaimAction::AskProvisioner { .. }, Some(Error::Write(error)))
-                if !error.is_stale() =>
+                if error.must_be_told() =>
             {
                 self.metrics.fail(&key);
                 let what =
@@ -140,7 +147,7 @@ impl Binder {
                 self.tell(Source::Binder, Subject::Claim(claim.key()), &claim.reference(), &note);
             }
             (ClaimAction::Bind(step), None) if step.status.is_some() => self.metrics.succeed(&key, now),
-            (ClaimAction::Reserve { .. } | ClaimAction::Bind(_), Some(Error::Write(error))) if !error.is_stale() => {
+            (ClaimAction::Reserve { .. } | ClaimAction::Bind(_), Some(Error::Write(error))) if error.must_be_told() => {
                 self.metrics.fail(&key);
             }
             _ => {}
@@ -230,7 +237,7 @@ impl Binder {
         if let Err(error) = &result {
             self.metrics.ephemeral_failures.inc();
             if let Error::Write(error) = error
-                && !error.is_stale()
+                && error.must_be_told()
             {
                 let note = Note::warning("FailedBinding", format!("cannot create claim {claim}: {error}"));
                 self.tell(Source::Ephemeral, Subject::Pod(pod.key()), &pod.reference(), &note);
@@ -256,7 +263,7 @@ impl Binder {
     /// Releasing starts reclaiming, so the claim is looked up once more where it cannot be out of date.
     async fn look_for_claim(&self, volume: &Volume) -> Result<(), Error> {
         let held = volume.spec.claim_ref.as_ref().ok_or(Error::Stale("the volume lost its claim reference"))?;
-        let found = self.context.api.refresh(&self.caches.claims, &held.key()).await.map_err(Error::Read)?;
+        let found = claim_of(&self.context.api, &self.caches.claims, held).await.map_err(Error::Read)?;
         if has_lost_its_claim(volume, found.as_deref()) {
             Ok(())
         } else {
@@ -290,12 +297,6 @@ impl Binder {
         } else {
             Err(Error::Stale("the volume is another than it was"))
         }
-    }
-
-    async fn look_for_pods(&self, claim: &Claim) -> Result<(), Error> {
-        let pods = self.looking.pods(&claim.meta.namespace).await.map_err(Error::Look)?;
-        let held = pods.iter().any(|pod| status::holds(pod, claim));
-        if held { Err(Error::Stale("a pod uses the claim after all")) } else { Ok(()) }
     }
 
     async fn look_for_owner(&self, claim: &Claim) -> Result<(), Error> {

@@ -138,7 +138,7 @@ impl Args {
     }
 
     pub async fn run(self) -> anyhow::Result<()> {
-        let launch = Launch { client: &self.client, log: &self.log, admin: Some(&self.admin) };
+        let launch = Launch { client: &self.client, burst: 30, log: &self.log, admin: Some(&self.admin) };
         let election = self.election.options("pv-controller")?;
         let options = self.options()?;
         launch.run(launch.context().await?, election, |context| run(context, options)).await

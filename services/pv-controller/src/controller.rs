@@ -21,6 +21,7 @@ use stowage_runtime::{Context, Stop};
 
 use crate::decide::{self, Action, ClaimAction, Decision, PodAction, Source, Subject, VolumeAction, Waiting, Why};
 use crate::disk::{Disk, LocalDisk};
+use crate::erase::Permit;
 use crate::error::Error;
 use crate::looking::Looking;
 use crate::metrics::Metrics;
@@ -135,7 +136,7 @@ impl Binder {
 
 /// Binds claims until shutdown.
 pub async fn run(context: Context, options: Options) -> Result<(), Stop> {
-    run_with(context, options, Arc::new(LocalDisk)).await
+    run_with(context, options, Arc::new(LocalDisk::default())).await
 }
 
 /// The same, with hostPath volumes on another disk.
@@ -176,13 +177,17 @@ pub async fn run_with(context: Context, options: Options, disk: Arc<dyn Disk>) -
             api: context.api.clone(),
             caches: caches.clone(),
             recycling: options.recycling.clone(),
-            disk,
+            disk: Arc::clone(&disk),
+            permit: permit(&context),
             pods_moved,
             recorder: recorders.binder.clone(),
             random: context.random.clone(),
         },
         recorders,
-        looking: Looking::new(context.api.clone(), caches.pods.clone()),
+        looking: Looking::new(context.api.clone(), caches.pods.clone(), spawner.clone(), {
+            let queue = queue.clone();
+            move |claim| queue.add(Subject::Claim(claim))
+        }),
         context: context.clone(),
         caches: caches.clone(),
         writes: Semaphore::new(options.parallel),
@@ -207,7 +212,15 @@ pub async fn run_with(context: Context, options: Options, disk: Arc<dyn Disk>) -
         ready.ready();
         engine::run(&context, binder, queue, options.parallel).await
     };
-    context.supervise(tasks, work).await
+    let ended = context.supervise(tasks, work).await;
+    // Before the lease is given to somebody who may give the volumes to others.
+    disk.idle().await;
+    ended
+}
+
+fn permit(context: &Context) -> Permit {
+    let context = context.clone();
+    Permit::new(move || context.may_call_driver() && !context.shutdown.is_triggered())
 }
 
 fn feed<T: Projection>(context: &Context, spawner: &Spawner, cache: &Cache<T>) {
@@ -243,7 +256,16 @@ impl Controller for Binder {
     fn decide(&self, subject: &Subject, now: Timestamp, reserved: &Reserved) -> Decision<Step> {
         let record = |work: &Work| self.operations.record(work);
         let (caches, rules, memory) = (&self.caches, &self.rules, &self.memory);
-        let thought = Mind { caches, rules, memory, record, reserved, now }.think(subject);
+        let mut thought = Mind { caches, rules, memory, record, reserved, now }.think(subject);
+        if let Subject::Claim(key) = subject {
+            let is_let_go = matches!(thought.decision.actions[..], [Action::Claim(ClaimAction::Unprotect)]);
+            if !is_let_go {
+                self.looking.forget(key);
+            } else if self.looking.is_pending(key) {
+                // Its end wakes the claim, which meanwhile takes no place from others.
+                thought.decision = Decision::rest(Why::Protection);
+            }
+        }
         if let Some(claim) = thought.wake {
             self.queue.add(Subject::Claim(claim));
         }

@@ -6,62 +6,85 @@ use std::path::{Component, Path, PathBuf};
 
 use futures::FutureExt;
 use futures::future::BoxFuture;
+use tokio_util::task::TaskTracker;
 
+use crate::erase::{self, Permit, refuse};
 use crate::nfs::{Export, Exports};
 
 /// Where files are erased; a port, so that a test can stop it anywhere.
 pub trait Disk: Send + Sync + 'static {
     /// Removes everything in the directory, not the directory.
-    fn erase<'a>(&'a self, directory: &'a Path) -> BoxFuture<'a, io::Result<()>>;
+    fn erase<'a>(&'a self, directory: &'a Path, permit: &'a Permit) -> BoxFuture<'a, io::Result<()>>;
 
     /// Removes the directory with everything in it; one that is not there is success.
-    fn remove<'a>(&'a self, directory: &'a Path) -> BoxFuture<'a, io::Result<()>>;
+    fn remove<'a>(&'a self, directory: &'a Path, permit: &'a Permit) -> BoxFuture<'a, io::Result<()>>;
 
     /// Removes everything in a directory that is exported over NFS, not the directory.
-    fn erase_export<'a>(&'a self, export: &'a Export) -> BoxFuture<'a, io::Result<()>>;
+    fn erase_export<'a>(&'a self, export: &'a Export, permit: &'a Permit) -> BoxFuture<'a, io::Result<()>>;
+
+    /// Until nothing is being removed any more, also of what nobody waits for.
+    fn idle(&self) -> BoxFuture<'_, ()> {
+        async {}.boxed()
+    }
+}
+
+/// Threads that remove files. Where nobody waits for one any more it ends before its next entry.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Threads(TaskTracker);
+
+impl Threads {
+    pub(crate) async fn run(
+        &self,
+        permit: &Permit,
+        work: impl FnOnce(&Permit) -> io::Result<()> + Send + 'static,
+    ) -> io::Result<()> {
+        let (permit, _waiting) = permit.while_waited_for();
+        let work = move || permit.check().and_then(|()| work(&permit));
+        self.0.spawn_blocking(work).await.map_err(io::Error::other)?
+    }
 }
 
 /// The real disk.
-#[derive(Debug, Clone, Copy, Default)]
-pub struct LocalDisk;
+#[derive(Debug, Clone, Default)]
+pub struct LocalDisk(Threads);
 
 impl Disk for LocalDisk {
-    fn erase<'a>(&'a self, directory: &'a Path) -> BoxFuture<'a, io::Result<()>> {
+    fn erase<'a>(&'a self, directory: &'a Path, permit: &'a Permit) -> BoxFuture<'a, io::Result<()>> {
         async move {
             let directory = checked(directory)?;
-            run(move || erase(&directory)).await
+            self.0.run(permit, move |permit| erase::erase(&directory, permit)).await
         }
         .boxed()
     }
 
-    fn remove<'a>(&'a self, directory: &'a Path) -> BoxFuture<'a, io::Result<()>> {
+    fn remove<'a>(&'a self, directory: &'a Path, permit: &'a Permit) -> BoxFuture<'a, io::Result<()>> {
         async move {
             let directory = checked(directory)?;
             // Upstream's rule: what a user may name in a hostPath volume is not deleted at large.
             if !directory.starts_with("/tmp") || directory == Path::new("/tmp") {
                 return Err(refuse(&directory, "only directories below /tmp are deleted"));
             }
-            run(move || match is_plain_directory(&directory) {
-                Ok(()) => fs::remove_dir_all(&directory),
-                Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
-                Err(error) => Err(error),
-            })
-            .await
+            let remove = move |permit: &Permit| {
+                match fs::symlink_metadata(&directory) {
+                    Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
+                    _ => erase::erase(&directory, permit)?,
+                }
+                permit.check()?;
+                fs::remove_dir(&directory)
+            };
+            self.0.run(permit, remove).await
         }
         .boxed()
     }
 
-    fn erase_export<'a>(&'a self, export: &'a Export) -> BoxFuture<'a, io::Result<()>> {
-        async move { Exports::default().erase(export).await }.boxed()
+    fn erase_export<'a>(&'a self, export: &'a Export, permit: &'a Permit) -> BoxFuture<'a, io::Result<()>> {
+        async move { Exports::with(self.0.clone()).erase(export, permit).await }.boxed()
     }
-}
 
-pub(crate) async fn run(work: impl FnOnce() -> io::Result<()> + Send + 'static) -> io::Result<()> {
-    tokio::task::spawn_blocking(work).await.map_err(io::Error::other)?
-}
-
-fn refuse(path: &Path, why: &str) -> io::Error {
-    io::Error::new(io::ErrorKind::InvalidInput, format!("{}: {why}", path.display()))
+    fn idle(&self) -> BoxFuture<'_, ()> {
+        self.0.0.close();
+        self.0.0.wait().boxed()
+    }
 }
 
 pub(crate) fn checked(path: &Path) -> io::Result<PathBuf> {
@@ -72,34 +95,25 @@ pub(crate) fn checked(path: &Path) -> io::Result<PathBuf> {
     Ok(path.to_owned())
 }
 
-fn is_plain_directory(path: &Path) -> io::Result<()> {
-    let kind = match fs::symlink_metadata(path) {
-        Ok(found) => found.file_type(),
-        Err(error) => return Err(io::Error::new(error.kind(), format!("{} on this machine: {error}", path.display()))),
-    };
-    if kind.is_dir() { Ok(()) } else { Err(refuse(path, "not a directory, or a link to one")) }
-}
-
-/// Links are removed, never followed. Begun again after a crash it removes what is left.
-pub(crate) fn erase(directory: &Path) -> io::Result<()> {
-    is_plain_directory(directory)?;
-    for entry in fs::read_dir(directory)? {
-        let entry = entry?;
-        if entry.file_type()?.is_dir() {
-            fs::remove_dir_all(entry.path())?;
-        } else {
-            fs::remove_file(entry.path())?;
-        }
-    }
-    match fs::read_dir(directory)?.next() {
-        None => Ok(()),
-        Some(_) => Err(refuse(directory, "something was put in while it was erased")),
-    }
-}
-
 #[cfg(test)]
 mod tests {
+    use std::sync::atomic::{AtomicUsize, Ordering};
+    use std::sync::{Arc, mpsc};
+
     use super::*;
+
+    /// A volume with as many files as are named, some of them deep.
+    fn volume(files: usize) -> (tempfile::TempDir, PathBuf) {
+        let root = tempfile::tempdir_in("/tmp").unwrap();
+        let volume = root.path().join("volume");
+        fs::create_dir_all(volume.join("a/b")).unwrap();
+        (0..files).for_each(|n| fs::write(volume.join(format!("a/b/{n}")), "x").unwrap());
+        (root, volume)
+    }
+
+    fn left(volume: &Path) -> usize {
+        fs::read_dir(volume.join("a/b")).unwrap().count()
+    }
 
     #[tokio::test]
     async fn erasing_leaves_an_empty_directory_and_what_links_point_to() {
@@ -111,10 +125,10 @@ mod tests {
         fs::write(volume.join("a/b/file"), "secret").unwrap();
         fs::write(volume.join(".hidden"), "secret").unwrap();
         std::os::unix::fs::symlink(outside.path(), volume.join("link")).unwrap();
-        LocalDisk.erase(&volume).await.unwrap();
+        LocalDisk::default().erase(&volume, &Permit::always()).await.unwrap();
         assert_eq!(fs::read_dir(&volume).unwrap().count(), 0);
         assert!(outside.path().join("kept").is_file());
-        LocalDisk.erase(&volume).await.expect("erasing again is nothing");
+        LocalDisk::default().erase(&volume, &Permit::always()).await.expect("erasing again is nothing");
     }
 
     #[tokio::test]
@@ -129,7 +143,7 @@ mod tests {
         for n in 0..10 {
             fs::remove_file(volume.join(format!("a/{n}"))).unwrap();
         }
-        LocalDisk.erase(&volume).await.unwrap();
+        LocalDisk::default().erase(&volume, &Permit::always()).await.unwrap();
         assert_eq!(fs::read_dir(&volume).unwrap().count(), 0);
     }
 
@@ -141,11 +155,52 @@ mod tests {
         for path in
             [Path::new("/"), Path::new("relative"), Path::new("/tmp/../etc"), &link, &root.path().join("missing")]
         {
-            assert!(LocalDisk.erase(path).await.is_err(), "{}", path.display());
+            assert!(LocalDisk::default().erase(path, &Permit::always()).await.is_err(), "{}", path.display());
         }
         for path in ["/etc", "/tmp", "/var/data"] {
-            assert!(LocalDisk.remove(Path::new(path)).await.is_err(), "{path}");
+            assert!(LocalDisk::default().remove(Path::new(path), &Permit::always()).await.is_err(), "{path}");
         }
-        assert!(LocalDisk.remove(Path::new("/tmp/stowage-no-such-volume")).await.is_ok());
+        assert!(LocalDisk::default().remove(Path::new("/tmp/stowage-no-such-volume"), &Permit::always()).await.is_ok());
+    }
+
+    #[tokio::test]
+    async fn a_deposed_leader_leaves_the_files_that_it_has_not_removed_yet() {
+        let (_root, volume) = volume(20);
+        let asked = Arc::new(AtomicUsize::new(0));
+        let permit = Permit::new(move || asked.fetch_add(1, Ordering::SeqCst) < 10);
+        assert!(LocalDisk::default().erase(&volume, &permit).await.is_err());
+        let kept = left(&volume);
+        assert!((1..20).contains(&kept), "{kept} files are left");
+        let never = Permit::new(|| false);
+        assert!(LocalDisk::default().remove(&volume, &never).await.is_err());
+        assert_eq!(left(&volume), kept);
+    }
+
+    #[tokio::test]
+    async fn erasing_ends_with_whoever_waits_for_it() {
+        let (_root, volume) = volume(20);
+        let disk = LocalDisk::default();
+        let (began, mut begun) = tokio::sync::mpsc::unbounded_channel();
+        let (go_on, going_on) = mpsc::channel::<()>();
+        let going_on = std::sync::Mutex::new(going_on);
+        let asked = AtomicUsize::new(0);
+        let permit = Permit::new(move || {
+            if asked.fetch_add(1, Ordering::SeqCst) == 5 {
+                began.send(()).unwrap();
+                going_on.lock().unwrap().recv().unwrap();
+            }
+            true
+        });
+        let erasing = tokio::spawn({
+            let (disk, volume) = (disk.clone(), volume.clone());
+            async move { disk.erase(&volume, &permit).await }
+        });
+        begun.recv().await.unwrap();
+        erasing.abort();
+        assert!(erasing.await.unwrap_err().is_cancelled());
+        assert!(disk.idle().now_or_never().is_none(), "the thread has not ended");
+        go_on.send(()).unwrap();
+        disk.idle().await;
+        assert!(left(&volume) > 10, "{} files are left", left(&volume));
     }
 }

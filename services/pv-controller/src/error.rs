@@ -1,5 +1,3 @@
-use std::sync::Arc;
-
 use stowage_runtime::api;
 use stowage_runtime::engine::{Retry, Retryable};
 
@@ -10,8 +8,6 @@ pub enum Error {
     Write(#[source] api::Error),
     #[error("read before an irreversible step: {0}")]
     Read(#[source] api::Error),
-    #[error("look for pods before an irreversible step: {0}")]
-    Look(Arc<api::Error>),
     #[error("the world changed before the step could be taken: {0}")]
     Stale(&'static str),
     #[error("pod {pod} has no template for ephemeral volume {volume:?}")]
@@ -23,13 +19,12 @@ pub enum Error {
 }
 
 impl Error {
-    /// Whether somebody else was faster: nobody failed.
-    pub fn is_stale(&self) -> bool {
+    /// Whether people must hear of it: nobody failed where somebody else was only faster.
+    pub fn must_be_told(&self) -> bool {
         match self {
-            Self::Write(error) | Self::Read(error) => error.is_stale(),
-            Self::Look(error) => error.is_stale(),
-            Self::Stale(_) => true,
-            Self::FindTemplate { .. } | Self::ReadUser { .. } | Self::Stopped => false,
+            Self::Write(error) | Self::Read(error) => error.must_be_told(),
+            Self::Stale(_) | Self::Stopped => false,
+            Self::FindTemplate { .. } | Self::ReadUser { .. } => true,
         }
     }
 }
@@ -38,7 +33,6 @@ impl Retryable for Error {
     fn retry(&self) -> Retry {
         match self {
             Self::Write(error) | Self::Read(error) => error.retry(),
-            Self::Look(error) => error.retry(),
             Self::Stale(_) => Retry::Now,
             Self::FindTemplate { .. } | Self::ReadUser { .. } | Self::Stopped => Retry::Later,
         }

@@ -12,6 +12,7 @@ pub mod controller;
 pub mod controllers;
 pub mod decide;
 pub mod disk;
+pub mod erase;
 pub mod error;
 pub mod looking;
 pub mod matchmaker;

@@ -1,78 +1,172 @@
-//! Fresh looks at the pods of a namespace, shared: of many claims that are deleted at once each needs one that began after
-//! it was decided on, and none needs its own.
+//! Fresh looks before steps that cannot be taken back.
+//!
+//! Those at the pods of a namespace are shared: of many claims that are deleted at once each needs one that began after it
+//! was decided on, and none needs its own. Nobody waits for them: they are operations, whose end wakes the claims.
 
-use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex, MutexGuard, Weak};
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::{Arc, Mutex, MutexGuard};
+use std::time::Duration;
 
-use futures::FutureExt;
-use futures::future::{BoxFuture, Shared};
 use tokio::sync::Semaphore;
 
-use stowage_model::Pod;
+use stowage_model::object::Key;
+use stowage_model::volume::ClaimRef;
+use stowage_model::{Claim, Pod};
 use stowage_runtime::api::{self, Api};
+use stowage_runtime::backoff::Backoff;
 use stowage_runtime::cache::Cache;
+use stowage_runtime::tasks::Spawner;
 
-type Lanes = Mutex<BTreeMap<String, Lane>>;
-type Found = Result<Arc<Vec<Arc<Pod>>>, Arc<api::Error>>;
-type Look = Shared<BoxFuture<'static, Found>>;
+/// Namespaces looked at side by side: each look is a list of pods in memory.
+const PARALLEL: usize = 8;
 
-/// One namespace.
-struct Lane {
-    /// One look at a time.
-    turn: Arc<Semaphore>,
-    /// The look that has not begun yet: whoever asks now shares it.
-    next: Option<Look>,
+/// Between looks at a namespace that fail.
+const AGAIN: Backoff = Backoff { base: Duration::from_millis(100), max: Duration::from_secs(60) };
+
+/// The claim that a volume refers to, as it is now. A reference without a name refers to nothing.
+pub async fn claim_of(api: &Api, claims: &Cache<Claim>, held: &ClaimRef) -> Result<Option<Arc<Claim>>, api::Error> {
+    if held.name.is_empty() { Ok(None) } else { api.refresh(claims, &held.key()).await }
+}
+
+pub type Pods = Arc<Vec<Arc<Pod>>>;
+
+/// Where a claim's look stands.
+enum Look {
+    Asked,
+    UnderWay,
+    Done(Pods),
+}
+
+#[derive(Default)]
+struct State {
+    /// With the revision of the claim that it was asked for.
+    claims: BTreeMap<Key, (u64, Look)>,
+    /// Namespaces that are looked at, each by one task.
+    busy: BTreeSet<String>,
+}
+
+impl State {
+    fn of<'a>(&'a mut self, namespace: &'a str) -> impl Iterator<Item = (&'a Key, &'a mut Look)> {
+        let from = Key::namespaced(namespace, "");
+        let together = self.claims.range_mut(from..).take_while(move |(key, _)| key.namespace == namespace);
+        together.map(|(key, (_, look))| (key, look))
+    }
+}
+
+struct Inner {
+    api: Api,
+    cache: Cache<Pod>,
+    state: Mutex<State>,
+    turns: Semaphore,
+    wake: Box<dyn Fn(Key) + Send + Sync>,
 }
 
 #[derive(Clone)]
 pub struct Looking {
-    api: Api,
-    cache: Cache<Pod>,
-    lanes: Arc<Lanes>,
+    inner: Arc<Inner>,
+    spawner: Spawner,
 }
 
 impl Looking {
-    pub fn new(api: Api, cache: Cache<Pod>) -> Self {
-        Self { api, cache, lanes: Arc::default() }
+    /// `wake` is called with each claim whose look has ended.
+    pub fn new(api: Api, cache: Cache<Pod>, spawner: Spawner, wake: impl Fn(Key) + Send + Sync + 'static) -> Self {
+        let (state, turns) = (Mutex::default(), Semaphore::new(PARALLEL));
+        Self { inner: Arc::new(Inner { api, cache, state, turns, wake: Box::new(wake) }), spawner }
     }
 
-    /// All pods of a namespace, by a list that begins after this was asked.
-    pub async fn pods(&self, namespace: &str) -> Found {
-        let look = {
-            let mut lanes = lock(&self.lanes);
-            let new = || Lane { turn: Arc::new(Semaphore::new(1)), next: None };
-            let lane = lanes.entry(namespace.to_owned()).or_insert_with(new);
-            let turn = Arc::clone(&lane.turn);
-            let (api, cache, lanes) = (self.api.clone(), self.cache.clone(), Arc::downgrade(&self.lanes));
-            let new = || look(api, cache, lanes, namespace.to_owned(), turn).boxed().shared();
-            lane.next.get_or_insert_with(new).clone()
-        };
-        look.await
-    }
-}
-
-/// Holds the lanes loosely: it waits in one of them.
-async fn look(api: Api, cache: Cache<Pod>, lanes: Weak<Lanes>, namespace: String, turn: Arc<Semaphore>) -> Found {
-    // It is never closed; without a turn the look would only be one of several.
-    let turn = turn.acquire().await;
-    if let Some(lanes) = lanes.upgrade()
-        && let Some(lane) = lock(&lanes).get_mut(&namespace)
-    {
-        lane.next = None;
-    }
-    let found = api.list::<Pod>(&namespace, "").await;
-    drop(turn);
-    if let Some(lanes) = lanes.upgrade() {
-        let mut lanes = lock(&lanes);
-        if lanes.get(&namespace).is_some_and(|lane| lane.next.is_none()) {
-            lanes.remove(&namespace);
+    /// Asks for a look at all pods of the claim's namespace that begins after this.
+    pub fn ask(&self, claim: &Key, revision: u64) {
+        let mut state = self.inner.lock();
+        state.claims.entry(claim.clone()).or_insert((revision, Look::Asked));
+        if state.busy.insert(claim.namespace.clone()) {
+            self.spawner.spawn(Arc::clone(&self.inner).look(claim.namespace.clone()));
         }
     }
-    let pods: Vec<Arc<Pod>> = found.map_err(Arc::new)?.into_iter().map(Arc::new).collect();
-    pods.iter().for_each(|pod| _ = cache.observe_shared(Arc::clone(pod)));
-    Ok(Arc::new(pods))
+
+    /// Whether a look that was asked for has not ended.
+    pub fn is_pending(&self, claim: &Key) -> bool {
+        matches!(self.inner.lock().claims.get(claim), Some((_, Look::Asked | Look::UnderWay)))
+    }
+
+    /// What was seen for this version of the claim; it serves for one step.
+    pub fn take(&self, claim: &Key, revision: u64) -> Option<Pods> {
+        let mut state = self.inner.lock();
+        if !matches!(state.claims.get(claim), Some((_, Look::Done(_)))) {
+            return None;
+        }
+        match state.claims.remove(claim) {
+            Some((asked_for, Look::Done(pods))) if asked_for == revision => Some(pods),
+            _ => None,
+        }
+    }
+
+    /// The claim has no use for a look any more: a later one must not find an old one.
+    pub fn forget(&self, claim: &Key) {
+        self.inner.lock().claims.remove(claim);
+    }
 }
 
-fn lock(lanes: &Lanes) -> MutexGuard<'_, BTreeMap<String, Lane>> {
-    lanes.lock().expect("no code panics while holding the lanes")
+impl Inner {
+    /// Looks at a namespace until nobody asks.
+    async fn look(self: Arc<Self>, namespace: String) {
+        let mut failures = 0;
+        loop {
+            // Never closed; without a turn there would only be more looks at once.
+            let turn = self.turns.acquire().await;
+            if !self.begin(&namespace) {
+                return;
+            }
+            let found = self.api.list::<Pod>(&namespace, "").await;
+            drop(turn);
+            match found {
+                Ok(pods) => {
+                    failures = 0;
+                    self.end(&namespace, pods);
+                }
+                Err(error) => {
+                    failures += 1;
+                    let delay = AGAIN.delay(failures);
+                    tracing::warn!(%namespace, %error, ?delay, "cannot look for pods before claims are let go");
+                    self.lock().of(&namespace).for_each(|(_, look)| {
+                        if matches!(look, Look::UnderWay) {
+                            *look = Look::Asked;
+                        }
+                    });
+                    tokio::time::sleep(delay).await;
+                }
+            }
+        }
+    }
+
+    fn begin(&self, namespace: &str) -> bool {
+        let mut state = self.lock();
+        let mut any = false;
+        for (_, look) in state.of(namespace) {
+            if matches!(look, Look::Asked) {
+                *look = Look::UnderWay;
+                any = true;
+            }
+        }
+        if !any {
+            state.busy.remove(namespace);
+        }
+        any
+    }
+
+    fn end(&self, namespace: &str, pods: Vec<Pod>) {
+        let pods: Pods = Arc::new(pods.into_iter().map(Arc::new).collect());
+        pods.iter().for_each(|pod| _ = self.cache.observe_shared(Arc::clone(pod)));
+        let mut woken = Vec::new();
+        for (claim, look) in self.lock().of(namespace) {
+            if matches!(look, Look::UnderWay) {
+                *look = Look::Done(Arc::clone(&pods));
+                woken.push(claim.clone());
+            }
+        }
+        woken.into_iter().for_each(|claim| (self.wake)(claim));
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().expect("no code panics while holding the looks")
+    }
 }

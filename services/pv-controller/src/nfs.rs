@@ -10,7 +10,8 @@ use futures::future::BoxFuture;
 
 use stowage_mount::{LinuxMounter, MountOptions, Mounter};
 
-use crate::disk::{checked, erase, run};
+use crate::disk::{Threads, checked};
+use crate::erase::{Permit, erase};
 
 /// Where exports are mounted while they are erased. Names of volumes are names of directories too.
 const ROOT: &str = "/run/stowage/recycle";
@@ -64,35 +65,27 @@ impl Mounts for LinuxMounter {
 pub(crate) struct Exports {
     mounts: Arc<dyn Mounts>,
     root: PathBuf,
-}
-
-impl Default for Exports {
-    fn default() -> Self {
-        Self { mounts: Arc::new(LinuxMounter), root: ROOT.into() }
-    }
+    threads: Threads,
 }
 
 impl Exports {
-    pub(crate) async fn erase(&self, export: &Export) -> io::Result<()> {
+    pub(crate) fn with(threads: Threads) -> Self {
+        Self { mounts: Arc::new(LinuxMounter), root: ROOT.into(), threads }
+    }
+
+    pub(crate) async fn erase(&self, export: &Export, permit: &Permit) -> io::Result<()> {
         let target = checked(&self.root.join(&export.volume))?;
         if target.parent() != Some(self.root.as_path()) {
             return Err(io::Error::other(format!("volume name {:?} is no name of a directory", export.volume)));
         }
-        run({
-            let target = target.clone();
-            move || std::fs::create_dir_all(&target)
-        })
-        .await?;
+        tokio::fs::create_dir_all(&target).await?;
         // A process that was killed may have left it mounted.
         self.mounts.unmount(&target).await?;
         self.mounts.mount(export, &target).await.map_err(|error| cannot_mount(export, &error))?;
-        let erased = run({
-            let target = target.clone();
-            move || erase(&target)
-        })
-        .await;
+        let mounted = target.clone();
+        let erased = self.threads.run(permit, move |permit| erase(&mounted, permit)).await;
         self.mounts.unmount(&target).await?;
-        run(move || std::fs::remove_dir(&target)).await?;
+        tokio::fs::remove_dir(&target).await?;
         erased
     }
 }
@@ -155,7 +148,7 @@ mod tests {
 
     fn exports(machine: &Machine, refuses: bool, busy: bool) -> Exports {
         let mounts = Moves { exported: machine.exported.clone(), busy: AtomicBool::new(busy), refuses };
-        Exports { mounts: Arc::new(mounts), root: machine.root.clone() }
+        Exports { mounts: Arc::new(mounts), root: machine.root.clone(), threads: Threads::default() }
     }
 
     fn export(volume: &str) -> Export {
@@ -165,7 +158,7 @@ mod tests {
     #[tokio::test]
     async fn an_export_is_emptied_and_nothing_stays_mounted() {
         let machine = machine();
-        exports(&machine, false, false).erase(&export("v")).await.unwrap();
+        exports(&machine, false, false).erase(&export("v"), &Permit::always()).await.unwrap();
         assert_eq!(fs::read_dir(&machine.exported).unwrap().count(), 0);
         assert_eq!(fs::read_dir(&machine.root).unwrap().count(), 0, "a directory of the mount is left");
     }
@@ -175,14 +168,15 @@ mod tests {
         let machine = machine();
         fs::create_dir(&machine.root).unwrap();
         fs::rename(&machine.exported, machine.root.join("v")).unwrap();
-        exports(&machine, false, true).erase(&export("v")).await.unwrap();
+        exports(&machine, false, true).erase(&export("v"), &Permit::always()).await.unwrap();
         assert_eq!(fs::read_dir(&machine.exported).unwrap().count(), 0);
     }
 
     #[tokio::test]
     async fn an_export_that_cannot_be_mounted_is_named_with_the_way_out() {
         let machine = machine();
-        let error = exports(&machine, true, false).erase(&export("v")).await.unwrap_err().to_string();
+        let error =
+            exports(&machine, true, false).erase(&export("v"), &Permit::always()).await.unwrap_err().to_string();
         assert!(error.contains("[2001:db8::1]:/exports/a") && error.contains("--pv-recycler=pod"), "{error}");
         assert!(machine.exported.join("a/b/secret").is_file());
     }
@@ -191,7 +185,7 @@ mod tests {
     async fn a_volume_whose_name_is_a_path_is_refused() {
         let machine = machine();
         for name in ["../../etc", "", "..", "/etc"] {
-            assert!(exports(&machine, false, false).erase(&export(name)).await.is_err(), "{name:?}");
+            assert!(exports(&machine, false, false).erase(&export(name), &Permit::always()).await.is_err(), "{name:?}");
         }
         assert!(machine.exported.join("a/b/secret").is_file());
     }

@@ -1,5 +1,6 @@
 //! Reclaiming as an operation: a pod or this process erases the volume, or this process deletes its data.
 
+use std::io;
 use std::path::PathBuf;
 use std::sync::Arc;
 
@@ -19,6 +20,8 @@ use stowage_runtime::watch::{self, Scope};
 
 use crate::decide::volume::has_lost_its_claim;
 use crate::disk::Disk;
+use crate::erase::Permit;
+use crate::looking::claim_of;
 use crate::nfs::Export;
 use crate::options::{Eraser, Recipe, Recycling};
 use crate::snapshot::{Caches, Work};
@@ -42,6 +45,8 @@ pub struct Reclaimer {
     pub caches: Caches,
     pub recycling: Recycling,
     pub disk: Arc<dyn Disk>,
+    /// Asked before anything is removed here.
+    pub permit: Permit,
     /// Moves whenever a recycler pod does.
     pub pods_moved: signal::Receiver<u64>,
     /// Tells people about the volume what is told about its recycler pod.
@@ -56,13 +61,17 @@ enum Error {
     #[error("run the recycler pod: {0}")]
     Api(api::Error),
     #[error("{0}")]
-    Erase(std::io::Error),
+    Erase(io::Error),
     #[error("the volume is not released any more")]
     NotReleased,
+    #[error("this process does not lead any more or stops")]
+    Deposed,
     #[error("volume {0} has no spec.{1}")]
     FindPath(String, &'static str),
     #[error("recycler pod {pod} ended as {phase}: {reason}")]
     Pod { pod: Key, phase: PodPhase, reason: String },
+    #[error("an earlier pod {0} is being deleted and must be gone first")]
+    PodInTheWay(Key),
     #[error("volumes of kind {0:?} are erased by a pod only: start with --pv-recycler=pod")]
     NeedsPod(&'static str),
 }
@@ -71,10 +80,10 @@ impl Error {
     /// Whether nothing was tried, or nobody knows what came of it: people need not be told, it is decided on again.
     fn is_called_off(&self) -> bool {
         match self {
-            Self::NotReleased => true,
-            Self::Api(error) => error.is_stale(),
+            Self::NotReleased | Self::Deposed => true,
+            Self::Api(error) => !error.must_be_told(),
             Self::Look(_) => true,
-            Self::Erase(_) | Self::FindPath(..) | Self::Pod { .. } | Self::NeedsPod(_) => false,
+            Self::Erase(_) | Self::FindPath(..) | Self::Pod { .. } | Self::PodInTheWay(_) | Self::NeedsPod(_) => false,
         }
     }
 }
@@ -98,20 +107,32 @@ impl Reclaimer {
         let volume: Volume = serde_json::from_value(raw.clone()).map_err(|_| Error::NotReleased)?;
         self.caches.volumes.observe(volume.clone());
         let held = volume.spec.claim_ref.as_ref().ok_or(Error::NotReleased)?;
-        let claim = self.api.refresh(&self.caches.claims, &held.key()).await.map_err(Error::Look)?;
+        let claim = claim_of(&self.api, &self.caches.claims, held).await.map_err(Error::Look)?;
         if Work::of(&volume) != *work || !has_lost_its_claim(&volume, claim.as_deref()) {
             return Err(Error::NotReleased);
         }
+        // The looks may have taken longer than the lease lasts.
+        if !self.permit.lasts() {
+            return Err(Error::Deposed);
+        }
         match (work.policy, self.recycling.eraser) {
-            (ReclaimPolicy::Delete, _) => self.disk.remove(&host_path(&raw, work)?).await.map_err(Error::Erase),
+            (ReclaimPolicy::Delete, _) => self.removed(self.disk.remove(&host_path(&raw, work)?, &self.permit).await),
             (_, Eraser::Plugin) if volume.spec.other_source == Some("hostPath") => {
-                self.disk.erase(&host_path(&raw, work)?).await.map_err(Error::Erase)
+                self.removed(self.disk.erase(&host_path(&raw, work)?, &self.permit).await)
             }
             (_, Eraser::Plugin) if volume.spec.other_source == Some("nfs") => {
-                self.disk.erase_export(&export(&raw, work)?).await.map_err(Error::Erase)
+                self.removed(self.disk.erase_export(&export(&raw, work)?, &self.permit).await)
             }
             (_, Eraser::Plugin) => Err(Error::NeedsPod(volume.spec.other_source.unwrap_or_default())),
             (_, Eraser::Pod) => self.run_pod(&raw, &volume, work).await,
+        }
+    }
+
+    /// What became of it is not for a deposed leader to tell.
+    fn removed(&self, result: io::Result<()>) -> Result<(), Error> {
+        match result {
+            Err(_) if !self.permit.lasts() => Err(Error::Deposed),
+            result => result.map_err(Error::Erase),
         }
     }
 
@@ -122,24 +143,19 @@ impl Reclaimer {
         let text = |field: &str| body["metadata"][field].as_str().unwrap_or_default().to_owned();
         let key = Key::namespaced(text("namespace"), text("name"));
         let pods = self.caches.pods.clone();
-        let uid = loop {
-            let found = match self.api.create(&pods, body.clone()).await {
-                Ok(made) => made,
-                Err(error) if error.is_already_exists() => match pods.get(&key) {
-                    Some(found) => found,
-                    None => continue,
-                },
-                Err(error) => return Err(Error::Api(error)),
-            };
-            let ours = task(&found) == Some((work.volume.name.as_str(), work.claim.as_str()));
-            if ours && !found.meta.is_deleting() {
-                break found.meta.uid.clone();
-            }
-            // Of an earlier time: it must be gone before another can have the name.
+        let found = match self.api.create(&pods, body).await {
+            Ok(made) => made,
+            Err(error) if error.is_already_exists() => pods.get(&key).ok_or(Error::Api(error))?,
+            Err(error) => return Err(Error::Api(error)),
+        };
+        let ours = task(&found) == Some((work.volume.name.as_str(), work.claim.as_str()));
+        if !ours || found.meta.is_deleting() {
+            // Of an earlier time: it must be gone before another can have the name, and that may take for ever.
             let gone = self.api.delete(&pods, &Target::any_version(&found.meta), Deletion::default()).await;
             gone.map_err(Error::Api)?;
-            self.until(&pods, &key, |pod| pod.is_none_or(|pod| pod.meta.uid != found.meta.uid)).await;
-        };
+            return Err(Error::PodInTheWay(key));
+        }
+        let uid = found.meta.uid.clone();
         let relay = Relay::new(self, &key, &uid, volume);
         tokio::select! {
             biased;
@@ -268,3 +284,6 @@ fn pod(recipe: &Recipe, raw: &Value, volume: &Volume, work: &Work) -> Value {
     pod["spec"]["activeDeadlineSeconds"] = recipe.minimum_seconds.max(gi * recipe.seconds_per_gi).into();
     pod
 }
+
+#[cfg(test)]
+mod tests;

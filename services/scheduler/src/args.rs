@@ -61,7 +61,7 @@ impl Args {
     }
 
     pub async fn run(self) -> anyhow::Result<()> {
-        let launch = Launch { client: &self.client, log: &self.log, admin: Some(&self.admin) };
+        let launch = Launch { client: &self.client, burst: 100, log: &self.log, admin: Some(&self.admin) };
         let election = self.election.options(LEASE)?;
         let options = self.options()?;
         launch.run(launch.context().await?, election, |context| run(context, options)).await

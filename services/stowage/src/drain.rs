@@ -22,7 +22,7 @@ const CLOSED: &str = "stowage.dev/closed-at-shutdown";
 /// Drains now, or opens the nodes, waits for a signal and drains then.
 pub async fn run(options: Drain) -> anyhow::Result<()> {
     stowage_runtime::log::init(&options.log)?;
-    let client = options.client.client().await?;
+    let client = options.client.client(10).await?;
     let context = Context::real(client, Arc::new(UnixConnector), host_name());
     let signals = context.shutdown.clone().listen_to_signals();
     let work = async {

@@ -32,7 +32,7 @@ const KINDS: [Kind; 2] = [kinds::CSI_DRIVER, kinds::STORAGE_CLASS];
 pub async fn run(options: Setup) -> anyhow::Result<()> {
     stowage_runtime::log::init(&options.log)?;
     let objects = read(&options.filenames)?;
-    let client = options.client.client().await?;
+    let client = options.client.client(10).await?;
     let context = Context::real(client, Arc::new(UnixConnector), host_name());
     until_it_answers(&context.api, options.timeout.into()).await?;
     for (kind, object) in objects {

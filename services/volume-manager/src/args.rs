@@ -18,6 +18,9 @@ use crate::layout::Layout;
 use crate::options::Options;
 use crate::plugins::RegistryDir;
 
+/// The kubelet's `kubeAPIBurst`.
+const BURST: u32 = 100;
+
 /// Mounts the volumes of one node's pods, where no kubelet does.
 #[derive(Debug, Parser)]
 #[command(name = "volume-manager", version)]
@@ -43,7 +46,7 @@ impl Args {
     pub async fn run(self) -> anyhow::Result<()> {
         log::init(&self.log)?;
         let options = self.options()?;
-        let context = Context::real(self.client.client().await?, Arc::new(UnixConnector), &options.node_name);
+        let context = Context::real(self.client.client(BURST).await?, Arc::new(UnixConnector), &options.node_name);
         context.metrics.started(context.clock.now());
         let admin = async {
             match self.admin.address()? {

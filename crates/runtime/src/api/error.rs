@@ -2,7 +2,9 @@
 
 use std::time::Duration;
 
-use stowage_model::object::ObjectId;
+use serde::de::Error as _;
+
+use stowage_model::object::{Key, Kind, ObjectId};
 
 /// A request to the Kubernetes API did not do what was asked, or did not say so.
 #[derive(Debug, thiserror::Error)]
@@ -53,6 +55,14 @@ pub enum Error {
         /// Why not.
         source: http::Error,
     },
+    /// The object was not named, so nothing was asked.
+    #[error("{verb} {}: it has no name", kind.kind)]
+    Unnamed {
+        /// What was to be asked.
+        verb: &'static str,
+        /// Of an object of which kind.
+        kind: Kind,
+    },
 }
 
 impl Error {
@@ -82,6 +92,11 @@ impl Error {
 
     pub(super) fn build(verb: &'static str, id: &ObjectId, source: http::Error) -> Self {
         Self::Build { verb, id: Box::new(id.clone()), source }
+    }
+
+    pub(super) fn other_object(verb: &'static str, id: &ObjectId, found: &Key) -> Self {
+        let source = serde_json::Error::custom(format!("it is about {found}"));
+        Self::Decode { verb, id: Box::new(id.clone()), source }
     }
 
     pub(super) fn conflict(verb: &'static str, id: &ObjectId, message: &str) -> Self {
@@ -146,11 +161,63 @@ impl Error {
         self.is_unanswered() || self.is_conflict() || self.is_already_exists() || self.is_not_found()
     }
 
+    /// Whether people must hear of it: the server has answered, and it is not only that somebody else was faster.
+    pub fn must_be_told(&self) -> bool {
+        match self {
+            Self::Refused { verb, .. } => {
+                // What is being created cannot be missing itself: its namespace is.
+                let is_gone = self.is_not_found() && *verb != "create";
+                !(self.is_conflict() || self.is_already_exists() || is_gone)
+            }
+            Self::Unanswered { source, .. } => matches!(**source, kube::Error::Api(_)),
+            Self::Decode { .. } | Self::Build { .. } | Self::Unnamed { .. } => true,
+        }
+    }
+
     /// How long the server asks us to wait before trying again.
     pub fn retry_after(&self) -> Option<Duration> {
         match self {
             Self::Refused { retry_after, .. } => *retry_after,
             _ => None,
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use stowage_model::object::{Key, kinds};
+
+    use super::*;
+
+    fn answered(verb: &'static str, code: u16, reason: &str) -> Error {
+        let status = json!({ "status": "Failure", "code": code, "reason": reason, "message": "a webhook is down" });
+        let id = ObjectId { kind: kinds::CLAIM, key: Key::namespaced("default", "c") };
+        Error::from_client(verb, &id, kube::Error::Api(Box::new(serde_json::from_value(status).unwrap())))
+    }
+
+    #[test]
+    fn what_the_server_says_is_told_unless_somebody_else_was_faster() {
+        let told = [("patch", 500), ("patch", 502), ("create", 504), ("patch", 403), ("create", 422), ("create", 404)];
+        for (verb, code) in told {
+            assert!(answered(verb, code, "Whatever").must_be_told(), "{verb} {code}");
+        }
+        for (verb, code, reason) in [
+            ("patch", 409, "Conflict"),
+            ("create", 409, "AlreadyExists"),
+            ("patch", 404, "NotFound"),
+            ("delete", 404, "NotFound"),
+        ] {
+            assert!(!answered(verb, code, reason).must_be_told(), "{verb} {code}");
+        }
+    }
+
+    #[test]
+    fn an_internal_error_leaves_open_whether_it_was_done_and_a_lost_connection_is_not_told() {
+        assert!(answered("patch", 500, "InternalError").is_unanswered());
+        let id = ObjectId { kind: kinds::CLAIM, key: Key::namespaced("default", "c") };
+        let lost = Error::from_client("patch", &id, kube::Error::Service("connection reset".into()));
+        assert!(lost.is_unanswered() && !lost.must_be_told());
     }
 }

@@ -19,23 +19,28 @@ pub struct ClientArgs {
     /// URL of the API server, overriding the kubeconfig's
     #[arg(long, value_name = "URL")]
     pub master: Option<String>,
-    /// Requests per second to the API server; unlike the original's 5, there is no limit unless this is set
+    /// Requests per second to the API server; unlike the original there is no limit unless this is set
     #[arg(long, value_name = "QPS", allow_negative_numbers = true)]
     pub kube_api_qps: Option<f32>,
-    /// Requests that may exceed --kube-api-qps for a moment; counts only together with it [default: 10]
+    /// Requests that may exceed --kube-api-qps for a moment; counts only together with it, by default as in the original
     #[arg(long, value_name = "COUNT")]
     pub kube_api_burst: Option<u32>,
 }
 
 impl ClientArgs {
-    /// A client for the service's work, limited if the user asked for it.
-    pub async fn client(&self) -> anyhow::Result<Client> {
+    /// A client for the service's work, limited if the user asked for it; `burst` is the original's default.
+    pub async fn client(&self, burst: u32) -> anyhow::Result<Client> {
         let builder = ClientBuilder::try_from(self.config().await?).context("cannot make a Kubernetes client")?;
+        Ok(match self.limit(burst) {
+            Some(limit) => builder.with_layer(&limit).build(),
+            None => builder.build(),
+        })
+    }
+
+    fn limit(&self, burst: u32) -> Option<RateLimit> {
         // As in client-go, zero or less means no limit.
-        match self.kube_api_qps.filter(|qps| *qps > 0.0) {
-            Some(qps) => Ok(builder.with_layer(&RateLimit::new(qps, self.kube_api_burst.unwrap_or(10))).build()),
-            None => Ok(builder.build()),
-        }
+        let qps = self.kube_api_qps.filter(|qps| *qps > 0.0)?;
+        Some(RateLimit::new(qps, self.kube_api_burst.unwrap_or(burst)))
     }
 
     /// A client that is never limited, so that work cannot starve lease renewals.
@@ -98,6 +103,17 @@ mod tests {
         let args = ClientArgs { kubeconfig: Some("/nowhere/kubeconfig".into()), ..ClientArgs::default() };
         let error = args.config().await.unwrap_err().to_string();
         assert!(error.contains("/nowhere/kubeconfig") && error.contains("leave the flag out"), "{error}");
+    }
+
+    #[test]
+    fn the_burst_is_the_services_own_unless_the_user_sets_it() {
+        let burst = |args: &ClientArgs| args.limit(30).map(|limit| limit.burst());
+        let mut args = ClientArgs { kube_api_qps: Some(20.0), ..ClientArgs::default() };
+        assert_eq!(burst(&args), Some(30));
+        args.kube_api_burst = Some(7);
+        assert_eq!(burst(&args), Some(7));
+        args.kube_api_qps = None;
+        assert_eq!(burst(&args), None);
     }
 
     #[tokio::test]

@@ -27,6 +27,11 @@ impl RateLimit {
         Self(Arc::new(Bucket { interval, burst: burst.max(1), full_at: Mutex::new(None) }))
     }
 
+    #[cfg(test)]
+    pub(super) fn burst(&self) -> u32 {
+        self.0.burst
+    }
+
     /// Takes one request off the allowance and says when it may be sent.
     fn reserve(&self) -> Instant {
         let now = Instant::now();

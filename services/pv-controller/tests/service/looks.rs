@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 use stowage_model::object::{Key, Projection};
 use stowage_model::phase::{ClaimPhase, VolumePhase};
 use stowage_model::{AttributesClass, Claim, Pod, StorageClass, Volume};
-use stowage_runtime::api::{Deletion, Part, Patch, Target};
+use stowage_runtime::api::{Deletion, Target};
 use stowage_runtime::cache::Cache;
 
 use crate::world::{World, feed, until, until_gone};
@@ -229,26 +229,6 @@ async fn a_volume_whose_look_fails_is_not_called_failed() {
 }
 
 #[tokio::test]
-async fn a_pod_of_somebody_else_with_the_recyclers_name_is_waited_for() {
-    let world = World::start().await;
-    let mut stranger = pod("recycler-for-v", "none");
-    stranger["metadata"]["finalizers"] = json!(["test/held"]);
-    let stranger: Pod = world.create(stranger).await;
-    let mut body = volume("v");
-    body["spec"]["persistentVolumeReclaimPolicy"] = "Recycle".into();
-    body["spec"]["claimRef"] = json!({ "namespace": "default", "name": "gone", "uid": "gone" });
-    world.create::<Volume>(body).await;
-    until(&world.pods, |pod| pod.meta.is_deleting()).await;
-    world.api.patch_raw(&stranger.id(), json!({ "metadata": { "finalizers": null } })).await.unwrap();
-    world.delete_now(&stranger).await;
-    let (uid, name) = (stranger.meta.uid.clone(), "recycler-for-v");
-    let ours = until(&world.pods, move |pod| pod.meta.name == name && pod.meta.uid != uid).await;
-    let body = Patch::Merge(json!({ "status": { "phase": "Succeeded" } }));
-    world.api.patch(&world.pods, &Target::any_version(&ours.meta), Part::Status, body).await.unwrap();
-    until(&world.volumes, |volume| volume.status.phase == VolumePhase::Available).await;
-}
-
-#[tokio::test]
 async fn many_claims_that_are_deleted_at_once_share_their_looks_at_the_pods() {
     let world = World::start().await;
     let names: Vec<String> = (0..40).map(|number| format!("c{number}")).collect();
@@ -268,4 +248,43 @@ async fn many_claims_that_are_deleted_at_once_share_their_looks_at_the_pods() {
     }
     let looks = world.wire.count("LIST", "/namespaces/default/pods") - before;
     assert!(looks < names.len() / 2, "{looks} looks");
+}
+
+#[tokio::test]
+async fn a_volume_whose_claim_reference_has_no_name_has_lost_its_claim() {
+    let world = World::start().await;
+    let mut body = volume("v");
+    body["spec"]["claimRef"] = json!({ "namespace": "default", "uid": "gone" });
+    world.create::<stowage_model::Volume>(body).await;
+    until(&world.volumes, |volume| volume.status.phase == VolumePhase::Released).await;
+    assert_eq!(world.wire.count("GET", "/persistentvolumeclaims/"), 0, "that would be a list");
+    assert_eq!(world.wire.count("LIST", "/persistentvolumeclaims/"), 0, "that would be a list");
+}
+
+#[tokio::test]
+async fn claims_that_wait_for_a_look_at_the_pods_keep_no_other_from_being_bound() {
+    let world = World::start_with(pv_controller::Options { parallel: 2, ..Default::default() }).await;
+    let names: Vec<String> = (0..20).map(|number| format!("c{number}")).collect();
+    let mut claims = Vec::new();
+    for name in &names {
+        claims.push(world.create::<Claim>(claim(name)).await);
+    }
+    let path = "/namespaces/default/pods";
+    let before = world.wire.count("LIST", path);
+    world.wire.refuse("LIST", path, StatusCode::INTERNAL_SERVER_ERROR);
+    world.wire.hold("LIST", path);
+    for claim in &claims {
+        world.delete(claim).await;
+    }
+    world.wire.asked("LIST", path, before + 1).await;
+    world.create::<Claim>(claim("bound")).await;
+    world.create::<stowage_model::Volume>(volume("v")).await;
+    until(&world.claims, |claim| claim.status.phase == ClaimPhase::Bound).await;
+
+    world.wire.release("LIST", path);
+    for name in &names {
+        until_gone(&world.claims, String::leak(name.clone())).await;
+    }
+    let looks = world.wire.count("LIST", path) - before;
+    assert!(looks <= 4, "{looks} looks for {} claims that two at a time are decided on", names.len());
 }

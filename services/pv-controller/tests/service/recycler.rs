@@ -1,5 +1,6 @@
 //! The recycler pod as people see it: what is told about the pod is told about the volume too.
 
+use http::StatusCode;
 use serde_json::{Value, json};
 
 use stowage_model::Pod;
@@ -86,4 +87,43 @@ async fn a_recycler_pod_that_fails_makes_the_volume_failed_with_its_reason() {
     assert!(failed.status.message.contains("DeadlineExceeded"), "{}", failed.status.message);
     let told = until(&world.events, |event| event.message.starts_with("Recycle failed: ")).await;
     assert_eq!(told.event_type, EventType::Warning);
+}
+
+async fn is_told_as_failed(world: &World, text: &'static str) {
+    let failed = until(&world.volumes, |volume| volume.status.phase == VolumePhase::Failed).await;
+    assert!(failed.status.message.contains(text), "{}", failed.status.message);
+    until(&world.events, |event| event.message.starts_with("Recycle failed: ")).await;
+    let events = world.raw_events().await;
+    let told = events.iter().find(|event| event["reason"] == "VolumeFailedRecycle").unwrap();
+    assert_eq!(told["type"], "Warning");
+}
+
+#[tokio::test]
+async fn s6_04_a_recycler_pod_whose_namespace_is_missing_makes_the_volume_failed() {
+    let world = World::start().await;
+    world.wire.refuse("POST", "/pods", StatusCode::NOT_FOUND);
+    world.released_volume().await;
+    is_told_as_failed(&world, "(404)").await;
+    until(&world.pods, |pod| pod.meta.name == "recycler-for-v").await;
+}
+
+#[tokio::test]
+async fn s6_05_an_earlier_pod_that_does_not_go_is_told_and_the_volume_is_recycled_once_it_went() {
+    let world = World::start().await;
+    let stranger: Pod = world
+        .create(json!({
+            "metadata": { "namespace": "default", "name": "recycler-for-v", "finalizers": ["test/held"] },
+            "spec": { "nodeName": "a", "containers": [{ "name": "x", "image": "x" }] },
+        }))
+        .await;
+    world.released_volume().await;
+    is_told_as_failed(&world, "earlier pod default/recycler-for-v").await;
+    until(&world.pods, |pod| pod.meta.is_deleting()).await;
+
+    world.api.patch_raw(&stranger.id(), json!({ "metadata": { "finalizers": null } })).await.unwrap();
+    world.delete_now(&stranger).await;
+    let uid = stranger.meta.uid.clone();
+    let ours = until(&world.pods, move |pod| pod.meta.uid != uid).await;
+    world.end(&ours, "Succeeded").await;
+    until(&world.volumes, |volume| volume.status.phase == VolumePhase::Available).await;
 }

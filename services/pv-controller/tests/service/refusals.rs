@@ -3,8 +3,9 @@
 use http::StatusCode;
 use serde_json::{Value, json};
 
+use stowage_model::event::EventType;
 use stowage_model::phase::ClaimPhase;
-use stowage_model::{Claim, StorageClass};
+use stowage_model::{Claim, Pod, StorageClass};
 
 use crate::world::{World, until};
 
@@ -57,4 +58,53 @@ async fn a_provisioner_that_cannot_be_asked_is_told_and_asked_later() {
     told(&world, "Warning", "ProvisioningFailed", "cannot ask the provisioner").await;
     until(&world.claims, |claim| claim.storage_provisioner().is_some()).await;
     told(&world, "Normal", "ExternalProvisioning", "driver.example").await;
+}
+
+#[tokio::test]
+async fn a_webhook_that_is_down_is_told_and_counted() {
+    let options = pv_controller::Options { host_path_provisioner: true, ..Default::default() };
+    for (provisioner, verb, path, text) in [
+        ("driver.example", "PATCH", "/persistentvolumeclaims/c", "cannot ask the provisioner"),
+        ("kubernetes.io/host-path", "POST", "/persistentvolumes", "cannot save the volume"),
+    ] {
+        let world = World::start_with(options.clone()).await;
+        class(&world, provisioner).await;
+        world.wire.refuse(verb, path, StatusCode::INTERNAL_SERVER_ERROR);
+        world.create::<Claim>(claim()).await;
+        told(&world, "Warning", "ProvisioningFailed", text).await;
+        let labels = format!("plugin_name=\"{provisioner}\",operation_name=\"provision\"");
+        world.shows(&format!("volume_operation_errors_total{{{labels}}} 1"));
+    }
+}
+
+#[tokio::test]
+async fn a_default_class_that_cannot_be_given_for_a_webhook_is_counted() {
+    let world = World::start().await;
+    let mut unclassed = claim();
+    unclassed["spec"]["storageClassName"] = Value::Null;
+    world.create::<Claim>(unclassed).await;
+    until(&world.events, |event| event.message.contains("no persistent volumes")).await;
+    world.wire.refuse("PATCH", "/persistentvolumeclaims/c", StatusCode::INTERNAL_SERVER_ERROR);
+    let default = json!({ "storageclass.kubernetes.io/is-default-class": "true" });
+    let gold = json!({ "metadata": { "name": "gold", "annotations": default }, "provisioner": "driver.example" });
+    world.create::<StorageClass>(gold).await;
+    until(&world.claims, |claim| claim.class_name() == "gold").await;
+    world.shows("retroactive_storageclass_errors_total 1");
+}
+
+#[tokio::test]
+async fn a_claim_that_cannot_be_made_for_a_pod_is_told_of_the_pod() {
+    let world = World::start().await;
+    world.wire.refuse("POST", "/persistentvolumeclaims", StatusCode::INTERNAL_SERVER_ERROR);
+    let pod = json!({
+        "metadata": { "namespace": "default", "name": "p" },
+        "spec": {
+            "containers": [{ "name": "x", "image": "x" }],
+            "volumes": [{ "name": "data", "ephemeral": { "volumeClaimTemplate": { "spec": claim()["spec"] } } }],
+        },
+    });
+    world.create::<Pod>(pod).await;
+    let event = until(&world.events, |event| event.message.contains("cannot create claim default/p-data")).await;
+    assert_eq!(event.event_type, EventType::Warning);
+    until(&world.claims, |claim| claim.meta.name == "p-data").await;
 }

@@ -17,7 +17,7 @@ use tokio::time::Instant;
 use stowage_apiserver::Server;
 use stowage_model::csi_node::{CsiNode, CsiNodeDriver};
 use stowage_model::node::Node;
-use stowage_model::object::{Key, ObjectId, Projection, kinds};
+use stowage_model::object::{Key, Projection, kinds};
 use stowage_model::phase::PodPhase;
 use stowage_model::pod::Pod;
 use stowage_model::{Claim, VolumeAttachment, names};
@@ -430,10 +430,10 @@ impl Stage {
 
     /// Waits for a FailedMount event about the pod that says so.
     pub async fn event_about(&self, pod: &str, says: &str) {
-        let collection = ObjectId { kind: kinds::EVENT, key: Key::namespaced("default", "") };
         let found = async {
             loop {
-                let list = self.api.get_raw(&collection).await.unwrap().unwrap();
+                let request = http::Request::get(kinds::EVENT.collection_path("default")).body(Vec::new()).unwrap();
+                let list: Value = self.api.client().request(request).await.unwrap();
                 let events = list["items"].as_array().cloned().unwrap_or_default();
                 let about = |event: &Value| event["involvedObject"]["name"] == pod && event["reason"] == "FailedMount";
                 if events.iter().any(|event| about(event) && event["message"].as_str().unwrap().contains(says)) {

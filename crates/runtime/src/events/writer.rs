@@ -1,0 +1,236 @@
+//! Writes what was told: repeated ones counted, unanswered ones tried again.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use jiff::Timestamp;
+use serde_json::{Value, json};
+use tokio::sync::mpsc;
+use tokio::time::Instant;
+
+use stowage_model::object::{Key, ObjectId, ObjectRef, kinds};
+
+use super::{Entry, Note, seconds};
+use crate::api::{self, Api};
+use crate::backoff::Backoff;
+use crate::random::Random;
+
+/// Events taken from the waiting at once, to count repetitions among them.
+const BATCH: usize = 1024;
+
+/// Events that wait for another try after a write without an answer; with so many no more are taken from the waiting.
+const LATE: usize = 1024;
+
+/// Tries of one event: an outage of several minutes is outlasted, then nobody asks any more.
+const TRIES: u32 = 12;
+
+/// Between the tries of one event.
+const AGAIN: Backoff = Backoff { base: Duration::from_secs(1), max: Duration::from_secs(60) };
+
+/// Series remembered for counting repetitions.
+const SERIES: usize = 4096;
+
+type Series = (Key, String, Note);
+
+impl Entry {
+    fn series(&self) -> Series {
+        (self.about.key.clone(), self.about.uid.clone(), self.note.clone())
+    }
+}
+
+struct Known {
+    id: ObjectId,
+    count: u64,
+    /// Its place in `Writer::ages`.
+    age: u64,
+}
+
+/// An entry, how often it was told, and what came of writing it so far.
+struct Telling {
+    entry: Entry,
+    times: u64,
+    /// What the event was to be called: a create whose answer was lost may have been done.
+    name: Option<String>,
+    failures: u32,
+    due: Instant,
+}
+
+impl Telling {
+    fn new(entry: Entry, times: u64) -> Self {
+        Self { entry, times, name: None, failures: 0, due: Instant::now() }
+    }
+}
+
+pub(super) struct Writer {
+    api: Api,
+    random: Random,
+    source: Value,
+    known: BTreeMap<Arc<Series>, Known>,
+    /// The same series, the oldest first.
+    ages: BTreeMap<u64, Arc<Series>>,
+    begun: u64,
+    /// What waits for another try.
+    late: BTreeMap<Series, Telling>,
+}
+
+impl Writer {
+    pub(super) fn new(api: Api, random: Random, source: Value) -> Self {
+        let (known, ages, late) = (BTreeMap::new(), BTreeMap::new(), BTreeMap::new());
+        Self { api, random, source, known, ages, begun: 0, late }
+    }
+
+    pub(super) async fn run(mut self, mut receiver: mpsc::Receiver<Entry>) {
+        let mut gathered = Vec::new();
+        loop {
+            let due = self.late.values().map(|late| late.due).min();
+            let due = async {
+                match due {
+                    Some(due) => tokio::time::sleep_until(due).await,
+                    None => std::future::pending().await,
+                }
+            };
+            tokio::select! {
+                biased;
+                () = due => self.write_late().await,
+                // A batch is what gathered while the previous write was in flight.
+                received = receiver.recv_many(&mut gathered, BATCH), if self.late.len() < LATE => {
+                    if received == 0 {
+                        return;
+                    }
+                    for (entry, times) in counted(gathered.drain(..)) {
+                        self.tell(entry, times).await;
+                    }
+                }
+            }
+        }
+    }
+
+    /// Writes one event that is due again; what else was told meanwhile has its turn before the next.
+    async fn write_late(&mut self) {
+        let now = Instant::now();
+        let due = self.late.iter().filter(|(_, late)| late.due <= now).min_by_key(|(_, late)| late.due);
+        let series = due.map(|(series, _)| series.clone());
+        if let Some(late) = series.and_then(|series| self.late.remove(&series)) {
+            self.write(late).await;
+        }
+    }
+
+    async fn tell(&mut self, entry: Entry, times: u64) {
+        match self.late.get_mut(&entry.series()) {
+            Some(late) => {
+                late.entry.at = entry.at;
+                late.times += times;
+            }
+            None => self.write(Telling::new(entry, times)).await,
+        }
+    }
+
+    async fn write(&mut self, mut telling: Telling) {
+        // The work goes first: a claim is better bound than told that it waits.
+        self.api.traffic().let_pass().await;
+        let Err(error) = self.try_write(&mut telling).await else { return };
+        let series = telling.entry.series();
+        telling.failures += 1;
+        if !error.is_unanswered() {
+            self.forget(&series);
+            tracing::debug!(%error, "event refused");
+        } else if telling.failures < TRIES {
+            telling.due = Instant::now() + AGAIN.delay(telling.failures);
+            tracing::debug!(%error, "event not written yet");
+            self.late.insert(series, telling);
+        } else {
+            self.forget(&series);
+            tracing::info!(object = %series.0, reason = series.2.reason, %error, "event given up");
+        }
+    }
+
+    async fn try_write(&mut self, telling: &mut Telling) -> Result<(), api::Error> {
+        let series = telling.entry.series();
+        if let Some(known) = self.known.get_mut(&series) {
+            let count = known.count + telling.times;
+            match repeat(&self.api, &known.id, count, telling.entry.at).await {
+                // Events expire after an hour: a repetition then begins a new series.
+                Err(error) if error.is_not_found() => {}
+                Err(error) => return Err(error),
+                Ok(()) => {
+                    known.count = count;
+                    return Ok(());
+                }
+            }
+        }
+        self.create(telling, series).await
+    }
+
+    async fn create(&mut self, telling: &mut Telling, series: Series) -> Result<(), api::Error> {
+        let Telling { entry: Entry { about, note, at: now }, times, name: tried, .. } = telling;
+        // Events of cluster-scoped objects live in `default`.
+        let namespace = if about.key.namespace.is_empty() { "default" } else { &about.key.namespace };
+        let is_tried = tried.is_some();
+        let name = tried.get_or_insert_with(|| format!("{}.{:016x}", about.key.name, self.random.number())).clone();
+        let mut involved = json!({
+            "apiVersion": about.kind.api_version(), "kind": about.kind.kind, "name": about.key.name, "uid": about.uid,
+        });
+        if !about.key.namespace.is_empty() {
+            involved["namespace"] = about.key.namespace.as_str().into();
+        }
+        let body = json!({
+            "metadata": { "name": name, "namespace": namespace },
+            "involvedObject": involved,
+            "reason": note.reason,
+            "message": note.message,
+            "type": note.severity.as_str(),
+            "source": self.source,
+            "reportingComponent": self.source["component"],
+            "reportingInstance": "",
+            "firstTimestamp": seconds(*now),
+            "lastTimestamp": seconds(*now),
+            "count": *times,
+        });
+        let id = ObjectId { kind: kinds::EVENT, key: Key::namespaced(namespace, name) };
+        match self.api.create_raw(kinds::EVENT, body).await {
+            // The answer that was lost: it may have been told again since.
+            Err(error) if is_tried && error.is_already_exists() => repeat(&self.api, &id, *times, *now).await?,
+            created => drop(created?),
+        }
+        self.forget(&series);
+        if self.known.len() >= SERIES
+            && let Some((_, oldest)) = self.ages.pop_first()
+        {
+            self.known.remove(&oldest);
+        }
+        let series = Arc::new(series);
+        self.ages.insert(self.begun, Arc::clone(&series));
+        self.known.insert(series, Known { id, count: *times, age: self.begun });
+        self.begun += 1;
+        Ok(())
+    }
+
+    fn forget(&mut self, series: &Series) {
+        if let Some(known) = self.known.remove(series) {
+            self.ages.remove(&known.age);
+        }
+    }
+}
+
+async fn repeat(api: &Api, id: &ObjectId, count: u64, at: Timestamp) -> Result<(), api::Error> {
+    let body = json!({ "count": count, "lastTimestamp": seconds(at) });
+    api.patch_raw(id, body).await.map(drop)
+}
+
+/// The same told several times is one entry, as it was told last, at the place where it was told first.
+fn counted(gathered: impl Iterator<Item = Entry>) -> Vec<(Entry, u64)> {
+    let mut counted: Vec<(Entry, u64)> = Vec::new();
+    let mut places: BTreeMap<(ObjectRef, Note), usize> = BTreeMap::new();
+    for entry in gathered {
+        let place = *places.entry((entry.about.clone(), entry.note.clone())).or_insert(counted.len());
+        match counted.get_mut(place) {
+            Some((told, times)) => {
+                told.at = entry.at;
+                *times += 1;
+            }
+            None => counted.push((entry, 1)),
+        }
+    }
+    counted
+}
