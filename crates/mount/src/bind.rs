@@ -14,14 +14,22 @@ use std::path::Path;
 
 use nix::errno::Errno;
 use nix::libc;
-use nix::mount::{MntFlags, mount as mount_call, umount2};
+use nix::mount::{MntFlags, MsFlags, mount as mount_call, umount2};
 
-use crate::{Access, Error, MountOptions, MountTable, Result, files};
+use crate::{Error, MountOptions, MountTable, Result, files};
 
 const OPEN_TREE_CLONE: c_uint = 1;
 const MOVE_MOUNT_F_EMPTY_PATH: c_uint = 0x04;
 const MOVE_MOUNT_T_EMPTY_PATH: c_uint = 0x40;
 const MOUNT_ATTR_RDONLY: u64 = 0x01;
+const MOUNT_ATTR_NOSUID: u64 = 0x02;
+const MOUNT_ATTR_NODEV: u64 = 0x04;
+const MOUNT_ATTR_NOEXEC: u64 = 0x08;
+/// All of the next two, which are one choice; neither means relatime.
+const MOUNT_ATTR_ATIME: u64 = 0x70;
+const MOUNT_ATTR_NOATIME: u64 = 0x10;
+const MOUNT_ATTR_STRICTATIME: u64 = 0x20;
+const MOUNT_ATTR_NODIRATIME: u64 = 0x80;
 
 /// The kernel's `struct mount_attr`, first version.
 #[repr(C)]
@@ -44,15 +52,34 @@ pub(crate) fn mount(from: &str, target: &Path, fs_type: &str, options: &MountOpt
     call().map_err(|source| Error::Mount { from: from.into(), target: target.into(), fs_type: fs_type.into(), source })
 }
 
-pub(crate) fn bind(from: &Path, target: &Path, access: Access) -> Result<()> {
+pub(crate) fn bind(from: &Path, target: &Path, options: &MountOptions) -> Result<()> {
+    let attributes = attributes(options);
     let call = || -> io::Result<()> {
         let tree = clone_tree(from)?;
-        if access == Access::ReadOnly {
-            set_attributes(&tree, &MountAttr { set: MOUNT_ATTR_RDONLY, ..MountAttr::default() })?;
+        if attributes.set | attributes.clear != 0 {
+            set_attributes(&tree, &attributes)?;
         }
         move_tree(&tree, &open_place(target)?)
     };
     call().map_err(|source| Error::Bind { from: from.into(), target: target.into(), source })
+}
+
+/// What mount_setattr is to be told. A way to keep times replaces the one the source has.
+fn attributes(options: &MountOptions) -> MountAttr {
+    let (flags, _) = options.split();
+    let words = [
+        (MsFlags::MS_RDONLY, MOUNT_ATTR_RDONLY),
+        (MsFlags::MS_NOSUID, MOUNT_ATTR_NOSUID),
+        (MsFlags::MS_NODEV, MOUNT_ATTR_NODEV),
+        (MsFlags::MS_NOEXEC, MOUNT_ATTR_NOEXEC),
+        (MsFlags::MS_NOATIME, MOUNT_ATTR_NOATIME),
+        (MsFlags::MS_STRICTATIME, MOUNT_ATTR_STRICTATIME),
+        (MsFlags::MS_NODIRATIME, MOUNT_ATTR_NODIRATIME),
+    ];
+    let set = words.into_iter().filter(|(flag, _)| flags.contains(*flag)).fold(0, |set, (_, one)| set | one);
+    let one_choice = MsFlags::MS_NOATIME | MsFlags::MS_STRICTATIME | MsFlags::MS_RELATIME;
+    let clear = if flags.intersects(one_choice) { MOUNT_ATTR_ATIME } else { 0 };
+    MountAttr { set, clear, ..MountAttr::default() }
 }
 
 pub(crate) fn unmount(target: &Path) -> Result<()> {

@@ -4,7 +4,7 @@
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, ErrorKind};
 use std::os::fd::AsRawFd;
-use std::os::unix::fs::{FileExt, OpenOptionsExt};
+use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt, fchown};
 use std::path::Path;
 
 use nix::errno::Errno;
@@ -85,6 +85,7 @@ fn create(path: &Path, bytes: u64, space: Space, fill: impl FnOnce(&File) -> io:
         }
         let mut options = OpenOptions::new();
         let file = options.read(true).write(true).create_new(true).mode(0o600).open(&waiting)?;
+        keep_owner(path, &file)?;
         fill(&file)?;
         give_size(&file, bytes, space)?;
         file.sync_all()?;
@@ -100,11 +101,31 @@ fn create(path: &Path, bytes: u64, space: Space, fill: impl FnOnce(&File) -> io:
     })
 }
 
+/// What is made again belongs to whom it belonged: a pool's controller may be another user than its nodes. Without the
+/// right to give files away it stays ours.
+fn keep_owner(path: &Path, file: &File) -> io::Result<()> {
+    let before = match fs::symlink_metadata(path) {
+        Err(error) if error.kind() == ErrorKind::NotFound => return Ok(()),
+        before => before?,
+    };
+    let ours = file.metadata()?;
+    if (before.uid(), before.gid()) == (ours.uid(), ours.gid()) {
+        return Ok(());
+    }
+    match fchown(file, Some(before.uid()), Some(before.gid())) {
+        Err(error) if error.kind() == ErrorKind::PermissionDenied => Ok(()),
+        other => other,
+    }
+}
+
 fn give_size(file: &File, bytes: u64, space: Space) -> io::Result<()> {
     if space == Space::Allocated {
         let length = libc::off_t::try_from(bytes).map_err(|_| io::Error::from(ErrorKind::FileTooLarge))?;
-        // The size changes only if all the space is there.
-        fallocate(file, FallocateFlags::empty(), 0, length)?;
+        // The size changes only if all the space is there; what there was of it goes back.
+        if let Err(errno) = fallocate(file, FallocateFlags::FALLOC_FL_KEEP_SIZE, 0, length) {
+            file.set_len(file.metadata()?.len())?;
+            return Err(errno.into());
+        }
     }
     file.set_len(bytes)
 }
@@ -148,8 +169,6 @@ fn copy_data(source: &File, target: &File) -> io::Result<()> {
 
 #[cfg(test)]
 mod tests {
-    use std::os::unix::fs::MetadataExt;
-
     use super::*;
 
     #[test]
@@ -167,6 +186,21 @@ mod tests {
         assert!(about(&allocated).blocks() * 512 < 6 << 20);
         grow(&allocated, 1 << 20, Space::Allocated).unwrap();
         assert!(about(&allocated).len() == 9 << 20 && about(&allocated).blocks() * 512 >= 9 << 20);
+    }
+
+    #[test]
+    fn an_image_that_is_made_again_belongs_to_whom_it_belonged() {
+        if !nix::unistd::geteuid().is_root() {
+            eprintln!("skipped: giving files away needs root");
+            return;
+        }
+        let dir = tempfile::tempdir().unwrap();
+        let image = dir.path().join("image");
+        make(&image, 4096, Space::Sparse).unwrap();
+        std::os::unix::fs::chown(&image, Some(12), Some(34)).unwrap();
+        make(&image, 8192, Space::Sparse).unwrap();
+        let about = fs::metadata(&image).unwrap();
+        assert_eq!((about.uid(), about.gid(), about.len()), (12, 34, 8192));
     }
 
     #[test]

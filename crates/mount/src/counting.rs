@@ -215,6 +215,10 @@ impl Host for Counting {
         self.look()?.locate(path).await
     }
 
+    async fn bind_with(&self, source: &Path, target: &Path, options: &MountOptions) -> Result<()> {
+        self.change("bind", target, self.inner.bind_with(source, target, options)).await
+    }
+
     async fn create_file(&self, path: &Path) -> Result<()> {
         self.change("create_file", path, self.inner.create_file(path)).await
     }

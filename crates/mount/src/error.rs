@@ -108,6 +108,11 @@ impl Error {
         }
     }
 
+    /// Whether the kernel knows what is asked for and cannot do it here.
+    pub fn is_unsupported(&self) -> bool {
+        matches!(self.os_error(), Some(nix::libc::EINVAL | nix::libc::EOPNOTSUPP))
+    }
+
     /// Whether this process may not do that.
     pub fn is_forbidden(&self) -> bool {
         matches!(self.os_error(), Some(nix::libc::EACCES | nix::libc::EPERM))

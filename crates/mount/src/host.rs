@@ -2,7 +2,7 @@ use std::path::{Path, PathBuf};
 
 use async_trait::async_trait;
 
-use crate::{Content, DeviceNumber, FileSystem, Images, LoopDevice, LoopOptions, Mounter, Place, Result};
+use crate::{Content, DeviceNumber, FileSystem, Images, LoopDevice, LoopOptions, MountOptions, Mounter, Place, Result};
 
 /// A [`Mounter`] that also has images, loop devices and file systems: all that a local storage driver changes.
 #[async_trait]
@@ -54,6 +54,9 @@ pub trait Host: Mounter + Images {
 
     /// Where a path leads: links followed as far as it exists, but for its last name, which is left as it is.
     async fn locate(&self, path: &Path) -> Result<PathBuf>;
+
+    /// As [`Mounter::bind`], with the options of a mount; those of a file system are its own already.
+    async fn bind_with(&self, source: &Path, target: &Path, options: &MountOptions) -> Result<()>;
 
     /// Makes an empty file where there is none, mode 0600: the place a device node is bound to.
     async fn create_file(&self, path: &Path) -> Result<()>;

@@ -43,7 +43,8 @@ impl Mounter for LinuxMounter {
 
     async fn bind(&self, source: &Path, target: &Path, access: Access) -> Result<()> {
         let (source, target) = (source.to_owned(), target.to_owned());
-        blocking(move || bind::bind(&source, &target, access)).await
+        let options = MountOptions::new((access == Access::ReadOnly).then_some("ro"));
+        blocking(move || bind::bind(&source, &target, &options)).await
     }
 
     async fn unmount(&self, target: &Path) -> Result<()> {
@@ -155,6 +156,11 @@ impl Host for LinuxMounter {
 
     async fn locate(&self, path: &Path) -> Result<PathBuf> {
         on(path, files::locate).await
+    }
+
+    async fn bind_with(&self, source: &Path, target: &Path, options: &MountOptions) -> Result<()> {
+        let (source, target, options) = (source.to_owned(), target.to_owned(), options.clone());
+        blocking(move || bind::bind(&source, &target, &options)).await
     }
 
     async fn create_file(&self, path: &Path) -> Result<()> {

@@ -19,6 +19,15 @@ impl MountOptions {
         self.split().0.contains(MsFlags::MS_RDONLY)
     }
 
+    /// The first word that is for the file system and not for one mount of it.
+    pub fn beyond_mount(&self) -> Option<&str> {
+        let times = MsFlags::MS_NOATIME | MsFlags::MS_NODIRATIME | MsFlags::MS_RELATIME | MsFlags::MS_STRICTATIME;
+        let per_mount = MsFlags::MS_RDONLY | MsFlags::MS_NOSUID | MsFlags::MS_NODEV | MsFlags::MS_NOEXEC | times;
+        let is_for_mount =
+            |word: &str| word == "defaults" || flag(word).is_some_and(|(flag, _)| per_mount.contains(flag));
+        self.words.iter().map(String::as_str).find(|word| !is_for_mount(word))
+    }
+
     /// The kernel's flags, and what is left for the file system.
     pub(crate) fn split(&self) -> (MsFlags, String) {
         let mut flags = MsFlags::empty();
@@ -70,6 +79,14 @@ mod tests {
         let (flags, data) = MountOptions::new(["noatime,discard", "ro", "defaults", "data=ordered"]).split();
         assert_eq!(flags, MsFlags::MS_NOATIME | MsFlags::MS_RDONLY);
         assert_eq!(data, "discard,data=ordered");
+    }
+
+    #[test]
+    fn what_is_for_one_mount_is_told_from_what_is_for_its_file_system() {
+        assert_eq!(MountOptions::new(["ro,nosuid", "nodev", "noexec", "noatime", "defaults"]).beyond_mount(), None);
+        for word in ["discard", "sync", "data=ordered", "lazytime"] {
+            assert_eq!(MountOptions::new(["ro", word]).beyond_mount(), Some(word));
+        }
     }
 
     #[test]

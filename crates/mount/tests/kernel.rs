@@ -334,3 +334,34 @@ fn the_namespace_of_a_test_is_its_own() {
         HOST.unmount(&dir).await.unwrap();
     });
 }
+
+#[test]
+fn an_image_for_whose_growth_there_is_no_space_stays_as_it_was() {
+    in_own_namespace(async |dir| {
+        for kind in ["ext4", "xfs"] {
+            if run_program(Command::new(format!("mkfs.{kind}")).arg("-V")).is_err() {
+                eprintln!("skipped: mkfs.{kind} is not installed");
+                continue;
+            }
+            let disk = dir.join(kind);
+            fs::File::create_new(&disk).unwrap().set_len(400 << 20).unwrap();
+            let under = Attached(HOST.attach_loop(&disk, &tag(kind), LoopOptions::default()).await.unwrap());
+            HOST.make_filesystem(&under.0.path, kind.parse().unwrap(), &[]).await.unwrap();
+            let pool = dir.join("pool");
+            HOST.create_dir(&pool).await.unwrap();
+            HOST.mount(under.0.path.to_str().unwrap(), &pool, kind, &MountOptions::default()).await.unwrap();
+            let image = pool.join("image");
+            HOST.make_image(&image, 8 << 20, Space::Allocated).await.unwrap();
+            let (before, room) =
+                (HOST.stat(&image).await.unwrap().unwrap(), HOST.usage(&pool).await.unwrap().available_bytes);
+            let refused = HOST.grow_image(&image, 1 << 30, Space::Allocated).await.unwrap_err();
+            assert!(refused.is_out_of_space(), "{kind}: {refused}");
+            let after = HOST.stat(&image).await.unwrap().unwrap();
+            // ext4 keeps a block in which it had begun to list the space.
+            assert!(after.size == before.size && after.allocated < before.allocated + (64 << 10), "{kind}: {after:?}");
+            let left = HOST.usage(&pool).await.unwrap().available_bytes;
+            assert!(left + (1 << 20) > room, "{kind}: {room} became {left}");
+            HOST.unmount(&pool).await.unwrap();
+        }
+    });
+}
