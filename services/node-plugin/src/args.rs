@@ -170,8 +170,11 @@ impl Args {
     pub fn options(&self) -> anyhow::Result<Options> {
         for (index, pool) in self.pools.iter().enumerate() {
             anyhow::ensure!(
-                !self.pools[..index].iter().any(|other| other.name == pool.name || other.path == pool.path),
-                "--pool {}={} is given twice; give each pool its own name and path",
+                !self.pools[..index].iter().any(|other| {
+                    let nested = other.path.starts_with(&pool.path) || pool.path.starts_with(&other.path);
+                    other.name == pool.name || nested
+                }),
+                "--pool {}={} is given twice or lies within another; give each pool its own name and path",
                 pool.name,
                 pool.path.display()
             );

@@ -1,6 +1,7 @@
 use stowage_csi::v1::VolumeCapability;
 use stowage_csi::v1::volume_capability::access_mode::Mode;
 use stowage_csi::v1::volume_capability::{AccessType, MountVolume};
+use stowage_mount::MountOptions;
 
 use crate::volume::{Backend, Record};
 
@@ -88,6 +89,11 @@ impl Capability {
     pub fn check(&self, attach: bool, backend: Backend) -> Result<(), Error> {
         if self.is_block() && backend == Backend::Directory {
             return Err(Error::BlockDirectory);
+        }
+        let options = MountOptions::new(&self.mount().mount_flags);
+        if let Some(word) = options.beyond_mount().filter(|_| backend == Backend::Directory) {
+            let name = word.split('=').next().unwrap_or_default().to_owned();
+            return Err(Error::MountFlag { name, reason: "a directory has no file system of its own to give it to" });
         }
         match attach && backend == Backend::Image && self.is_multi_node() {
             true => Err(Error::MultiNode { mode: self.mode.as_str_name() }),

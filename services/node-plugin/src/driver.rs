@@ -66,6 +66,7 @@ impl Driver {
             name: options.driver_name.clone(),
             node: options.node_id.clone(),
             stages: options.mode != Mode::Controller,
+            controls: options.mode != Mode::Node,
             attach: !local,
             topology: local.then(|| (TOPOLOGY_KEY.to_owned(), options.node_id.clone())),
             place: local.then(|| Handle::place_of(&options.node_id)),
@@ -123,6 +124,8 @@ pub struct Shared {
     pub node: String,
     /// Whether volumes are staged by this process.
     pub stages: bool,
+    /// Whether volumes and snapshots are made by this process.
+    controls: bool,
     /// Whether a node needs a token to use a volume: pools are seen by several nodes.
     pub attach: bool,
     /// Key and value by which the cluster knows that volumes are here; none if every node sees the pools.
@@ -170,13 +173,30 @@ impl Shared {
         Handle::new(pool.name(), key, self.place.as_deref()).expect("a pool's name and digests make a handle")
     }
 
-    /// Thaws what an earlier run left frozen in a pool, once: at the start, or before the first change after it has come.
+    /// Thaws what an earlier run left frozen in a pool and removes what it had only begun, once: at the start, or before the
+    /// first change after the pool has come.
     pub async fn recover(&self, pool: &Pool) -> Result<(), pool::Error> {
-        let thaw = async || {
+        let recover = async || {
             pool.open().await?;
-            freezing::thaw_leftovers(self, pool).await
+            freezing::thaw_leftovers(self, pool).await?;
+            // In a shared pool another controller may be at it: one that is being replaced.
+            if self.controls && !self.attach {
+                self.forget_unfinished(pool).await;
+            }
+            Ok(())
         };
-        pool.recovered.get_or_try_init(thaw).await.copied()
+        pool.recovered.get_or_try_init(recover).await.copied()
+    }
+
+    /// It only takes space, so it keeps nobody from anything; a record that cannot be read is told by those who need it.
+    async fn forget_unfinished(&self, pool: &Pool) {
+        let forgotten = async {
+            group::forget_unfinished(self, pool).await?;
+            controller::snapshots::forget_unfinished(self, pool).await
+        };
+        if let Err(error) = forgotten.await {
+            tracing::warn!(pool = pool.name(), %error, "what an earlier run had begun may still take space");
+        }
     }
 
     /// Does for each pool what could not be done before it had come.
@@ -185,6 +205,7 @@ impl Shared {
             if let Err(error) = self.recover(pool).await {
                 tracing::debug!(pool = pool.name(), %error, "not looked through for frozen volumes yet");
             }
+            freezing::thaw_again(self, pool).await;
             if self.introduced.load(Ordering::Relaxed)
                 && !pool.signed.initialized()
                 && let Err(error) = node::sign(self, pool).await

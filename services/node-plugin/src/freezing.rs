@@ -45,8 +45,7 @@ impl Use {
         if let Some(device) = view.ours.first() {
             return Ok(Use::Device(device.path.clone()));
         }
-        let attached = record.attachments.iter().map(|attachment| &attachment.node).find(|node| **node != shared.node);
-        if let Some(node) = attached {
+        if let Some(node) = elsewhere(record, shared.stages.then_some(&shared.node)) {
             return Ok(Use::Elsewhere { node: node.clone() });
         }
         match view.foreign.first() {
@@ -54,6 +53,12 @@ impl Use {
             None => Ok(Use::Nobody),
         }
     }
+}
+
+/// The node that may have the volume where this process does not see it. A controller stages nothing itself, so a node of its
+/// own name is another process, too.
+fn elsewhere<'a>(record: &'a Record, here: Option<&String>) -> Option<&'a String> {
+    record.attachments.iter().map(|attachment| &attachment.node).find(|node| Some(*node) != here)
 }
 
 /// A mounted volume that must stand still.
@@ -82,6 +87,10 @@ pub async fn while_frozen<T, E: From<pool::Error>>(
         for subject in subjects {
             // Else it could be taken for a leftover.
             shared.recover(subject.pool).await?;
+            if subject.pool.is_still_frozen(subject.id) {
+                thaw_leftover(shared, subject.pool, subject.id).await?;
+                subject.pool.thawed(subject.id);
+            }
             let marker = subject.pool.frozen(subject.id, &shared.node);
             let record = Frozen { version: RECORD_VERSION, path: subject.mounted_at.clone() };
             reached.push((subject, false));
@@ -99,7 +108,8 @@ pub async fn while_frozen<T, E: From<pool::Error>>(
     let mut thawed = Ok(());
     for (subject, ours) in reached.into_iter().rev() {
         if let Err(error) = let_go(shared, subject, ours).await {
-            tracing::error!(volume = %subject.id, %error, "a volume may still be frozen; the next start thaws it");
+            tracing::error!(volume = %subject.id, %error, "a volume may still be frozen; the next call tries again");
+            subject.pool.still_frozen(subject.id);
             thawed = Err(error);
         }
     }
@@ -133,10 +143,22 @@ pub async fn thaw_leftovers(shared: &Shared, pool: &Pool) -> Result<(), pool::Er
     for key in pool.frozen_keys(&shared.node).await? {
         let Some(id) = Handle::new(pool.name(), &key, shared.place.as_deref()) else { continue };
         if let Err(error) = thaw_leftover(shared, pool, &id).await {
-            tracing::error!(volume = %id, %error, "a volume may still be frozen; the next start tries again");
+            tracing::error!(volume = %id, %error, "a volume may still be frozen; the next call tries again");
+            pool.still_frozen(&id);
         }
     }
     Ok(())
+}
+
+/// Tries again what could not be thawed, unless somebody is at work on it.
+pub async fn thaw_again(shared: &Shared, pool: &Pool) {
+    for id in pool.all_still_frozen() {
+        let Some(_guard) = shared.locks.try_lock(id.key()) else { continue };
+        match thaw_leftover(shared, pool, &id).await {
+            Ok(()) => pool.thawed(&id),
+            Err(error) => tracing::debug!(volume = %id, %error, "still frozen"),
+        }
+    }
 }
 
 async fn thaw_leftover(shared: &Shared, pool: &Pool, id: &Handle) -> Result<(), pool::Error> {
@@ -154,6 +176,18 @@ async fn thaw_leftover(shared: &Shared, pool: &Pool, id: &Handle) -> Result<(), 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::volume::{Attachment, example};
+
+    #[test]
+    fn a_controller_with_the_name_of_a_node_does_not_take_its_volumes_for_unused() {
+        let (here, there) = ("a".to_owned(), "b".to_owned());
+        let attachment =
+            Attachment { node: here.clone(), token: "t".into(), read_only: false, several: None, unmarked: false };
+        let record = Record { attachments: vec![attachment], ..example() };
+        assert_eq!(elsewhere(&record, Some(&here)), None);
+        assert_eq!(elsewhere(&record, Some(&there)), Some(&here));
+        assert_eq!(elsewhere(&record, None), Some(&here));
+    }
 
     #[tokio::test]
     async fn a_panic_is_caught_and_a_value_comes_through() {

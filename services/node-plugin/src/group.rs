@@ -18,7 +18,7 @@ use crate::driver::{Shared, Side};
 use crate::freezing::{Use, while_frozen};
 use crate::handle::Handle;
 use crate::parameters;
-use crate::pool::{Pool, Promise};
+use crate::pool::{self, Pool, Promise};
 use crate::snapshot::{Group, Member, Snapshot as Record};
 use crate::volume::RECORD_VERSION;
 
@@ -91,8 +91,14 @@ async fn create(
     let wanted = describe_members(shared, &request.name, &sources)?;
     for pool in &shared.pools {
         // The same name is the same group, in whichever pool its first volume is.
-        let found = pool.load_group(&shared.id_in(pool, id.key())).await?;
+        let found_id = shared.id_in(pool, id.key());
+        let found = pool.load_group(&found_id).await?;
         if let Some(group) = found.filter(|group| group.members != wanted || group.name != request.name) {
+            if group.cut.is_none() {
+                // A kill has left it, and nobody ever heard of it.
+                forget(shared, pool, &found_id, &group).await?;
+                continue;
+            }
             let has = group.members.iter().map(|member| member.volume.as_str()).collect::<Vec<_>>().join(", ");
             let wanted = sources.iter().map(Handle::to_string).collect::<Vec<_>>().join(", ");
             return Err(Error::MatchExisting { volume: format!("group {id}"), has, wanted });
@@ -156,13 +162,28 @@ async fn prepare_all<'a>(
 
 /// As for a volume: after a final error code there is nothing, also of what a killed driver had begun.
 async fn undo(shared: &Shared, home: &Pool, id: &Handle, group: &Group, cause: Error) -> Error {
-    let undone = async {
-        for snapshot in group.members.iter().filter_map(|member| Handle::parse(&member.snapshot)) {
-            shared.pool_of(&snapshot)?.forget_snapshot(&snapshot).await?;
+    cause.once_undone(format!("group {id}"), forget(shared, home, id, group).await)
+}
+
+/// The members first: whatever a kill leaves has a record that names them.
+async fn forget(shared: &Shared, home: &Pool, id: &Handle, group: &Group) -> Result<(), pool::Error> {
+    for snapshot in group.members.iter().filter_map(|member| Handle::parse(&member.snapshot)) {
+        shared.pool_of(&snapshot)?.forget_snapshot(&snapshot).await?;
+    }
+    home.forget_group(id).await
+}
+
+/// Removes the groups that a killed driver had begun and not cut: nobody ever got their ids, and their images take space.
+pub async fn forget_unfinished(shared: &Shared, pool: &Pool) -> Result<(), pool::Error> {
+    for key in pool.group_keys().await? {
+        let id = shared.id_in(pool, &key);
+        let Some(_guard) = shared.locks.try_lock(&lock_name(&id)) else { continue };
+        if let Some(group) = pool.load_group(&id).await?.filter(|group| group.cut.is_none()) {
+            forget(shared, pool, &id, &group).await?;
+            tracing::info!(group = %id, "removed what an earlier run had begun");
         }
-        home.forget_group(id).await
-    };
-    cause.once_undone(format!("group {id}"), undone.await)
+    }
+    Ok(())
 }
 
 async fn cut_all(

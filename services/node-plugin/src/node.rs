@@ -141,7 +141,10 @@ async fn introduce(shared: &Shared) -> Result<NodeGetInfoResponse, Error> {
             refusal = Some(error);
         }
     }
-    if let Some(error) = refusal.filter(|_| shared.pools.iter().all(|pool| !pool.signed.initialized())) {
+    // Only an attachment asks whether the pool knows the node; without one, a node that were refused here could not even
+    // take its pods' volumes away.
+    let unknown = shared.attach && shared.pools.iter().all(|pool| !pool.signed.initialized());
+    if let Some(error) = refusal.filter(|_| unknown) {
         return Err(error.into());
     }
     let segments = |(key, value): &(String, String)| BTreeMap::from([(key.clone(), value.clone())]);
@@ -152,12 +155,13 @@ async fn introduce(shared: &Shared) -> Result<NodeGetInfoResponse, Error> {
     })
 }
 
-/// Makes this node known in a pool.
+/// Makes this node known in a pool; in one that is read-only it may be known already.
 pub async fn sign(shared: &Shared, pool: &Pool) -> Result<(), pool::Error> {
-    pool.open_for_writing().await?;
+    pool.open().await?;
     let record = NodeRecord { version: RECORD_VERSION, name: shared.node.clone() };
     let path = pool.node(&shared.node);
     if pool.load_file::<NodeRecord>(&path).await?.as_ref() != Some(&record) {
+        pool.open_for_writing().await?;
         pool.store_file(&path, &record).await?;
     }
     // An error means that it was known before.

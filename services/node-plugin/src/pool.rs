@@ -1,18 +1,19 @@
 mod records;
 mod space;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use stowage_csi::Endpoint;
 use stowage_mount::{FileId, FileKind, Host, Usage};
 use tokio::sync::OnceCell;
 use tonic::Code;
 
-pub use self::space::Promise;
+pub use self::space::{Promise, free, neighbours, set_aside};
 use crate::args::{Options, PoolOption};
+use crate::handle::Handle;
 use crate::volume::{RECORD_VERSION, VolumeId};
 
 /// Why a pool cannot answer.
@@ -56,6 +57,11 @@ impl Error {
 }
 
 impl Error {
+    /// Whether nothing can be made in the pool until somebody has brought it back.
+    pub fn is_away(&self) -> bool {
+        matches!(self, Error::OpenPool { .. } | Error::KeepPool { .. } | Error::WritePool { .. })
+    }
+
     pub fn is_read_only(&self) -> bool {
         matches!(self, Error::AccessPool { source, .. } if source.is_read_only())
     }
@@ -113,6 +119,8 @@ pub struct Pool {
     prepares: bool,
     /// Set once what an earlier run left frozen was thawed.
     pub recovered: OnceCell<()>,
+    /// What should have been thawed and could not be.
+    still_frozen: Mutex<BTreeSet<Handle>>,
     /// Set once this node is known in it.
     pub signed: OnceCell<()>,
     /// Whether files here can share blocks; asked once.
@@ -135,6 +143,7 @@ impl Pool {
             seen: AtomicBool::new(false),
             prepares: options.prepare_pools,
             recovered: OnceCell::new(),
+            still_frozen: Mutex::default(),
             signed: OnceCell::new(),
             clones: OnceCell::new(),
             promises: Mutex::default(),
@@ -210,6 +219,26 @@ impl Pool {
 
     pub fn node(&self, node: &str) -> PathBuf {
         self.root.join("nodes").join(format!("{node}.json"))
+    }
+
+    fn frozen_now(&self) -> MutexGuard<'_, BTreeSet<Handle>> {
+        self.still_frozen.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub fn still_frozen(&self, id: &Handle) {
+        self.frozen_now().insert(id.clone());
+    }
+
+    pub fn thawed(&self, id: &Handle) {
+        self.frozen_now().remove(id);
+    }
+
+    pub fn is_still_frozen(&self, id: &Handle) -> bool {
+        self.frozen_now().contains(id)
+    }
+
+    pub fn all_still_frozen(&self) -> Vec<Handle> {
+        self.frozen_now().iter().cloned().collect()
     }
 
     pub fn failed(&self, source: stowage_mount::Error) -> Error {

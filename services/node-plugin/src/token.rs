@@ -10,6 +10,8 @@ use crate::volume::{Attachment, Record};
 
 /// The key of the token in the publish context.
 pub const TOKEN_KEY: &str = "stowage.dev/token";
+/// What stands for the token of an inline volume, which is never attached.
+pub const INLINE: &str = "inline";
 /// What stands for a token where there are none.
 const NO_TOKEN: &str = "local";
 
@@ -25,6 +27,8 @@ pub enum Error {
         "the token in publish_context is not the current one: the volume was attached again since; repeat with a fresh publish_context"
     )]
     Stale,
+    #[error("the volume was attached again since it was staged; unstage it, and stage it with a fresh publish_context")]
+    Lost,
 }
 
 /// What publishing to a node means for a volume.
@@ -85,6 +89,21 @@ pub fn check<'a>(
     match current.token == *presented {
         true => Ok(Grant { token: &current.token, read_only: current.read_only }),
         false => Err(Error::Stale),
+    }
+}
+
+/// Whether what this node has staged under a token is still its own: a call about a mount brings no token.
+pub fn check_held(attach: bool, record: &Record, node: &str, token: &str) -> Result<(), Error> {
+    if !attach || token == INLINE {
+        return Ok(());
+    }
+    match record.attachments.iter().find(|attachment| attachment.node == node) {
+        Some(current) if current.token == token => Ok(()),
+        Some(_) => Err(Error::Lost),
+        None => match record.attachments.first() {
+            Some(other) => Err(Error::AttachedElsewhere { node: other.node.clone() }),
+            None => Err(Error::NotAttached),
+        },
     }
 }
 

@@ -88,9 +88,8 @@ impl Tuning {
     }
 }
 
-/// Brings a volume's tuning into force on the device that serves it, mounted or not.
-pub async fn apply(host: &dyn Host, device: &LoopDevice, record: &Record) -> Result<(), stowage_mount::Error> {
-    let tuning = record.tuning;
+/// Brings a tuning into force on the device that serves a volume, mounted or not.
+pub async fn apply(host: &dyn Host, device: &LoopDevice, tuning: Tuning) -> Result<(), stowage_mount::Error> {
     if let Some(kilobytes) = tuning.read_ahead_kb {
         host.set_read_ahead(device, kilobytes).await?;
     }

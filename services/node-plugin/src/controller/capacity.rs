@@ -1,5 +1,7 @@
 //! GetCapacity and ValidateVolumeCapabilities: what could be made, and whether what was made will do.
 
+use std::collections::BTreeSet;
+
 use stowage_csi::v1::validate_volume_capabilities_response::Confirmed;
 use stowage_csi::v1::{
     GetCapacityRequest, GetCapacityResponse, ValidateVolumeCapabilitiesRequest, ValidateVolumeCapabilitiesResponse,
@@ -10,7 +12,7 @@ use super::{Error, topology, volumes};
 use crate::capability::Capability;
 use crate::driver::Shared;
 use crate::parameters::Parameters;
-use crate::pool::Pool;
+use crate::pool::{self, Pool};
 use crate::size::{self, MAX_BYTES};
 use crate::tuning::Tuning;
 use crate::volume::{Backend, Record, VolumeId};
@@ -29,19 +31,27 @@ pub async fn get(shared: &Shared, request: &GetCapacityRequest) -> Result<GetCap
     let chosen = if anything { None } else { Some(volumes::choose_pool(shared, &parameters)?) };
     let wanted = |pool: &&Pool| chosen.is_none_or(|chosen| chosen.name() == pool.name());
     let (mut sum, mut largest) = (0u64, 0u64);
+    let mut counted = BTreeSet::new();
     // Another node's space is told by the driver there.
     let here = topology::covers(shared, request.accessible_topology.as_ref());
     for pool in shared.pools.iter().filter(|pool| here && wanted(pool)) {
-        let free = match pool.free().await {
-            Err(error) if anything && shared.pools.len() > 1 => {
-                tracing::warn!(pool = pool.name(), %error, "its space is not counted");
+        let free = match pool::free(shared, pool).await {
+            // An error would be taken for "unknown, so try": a node without its pool would draw claims that others could
+            // have.
+            Err(error) if error.is_away() => {
+                tracing::warn!(pool = pool.name(), %error, "it has no room");
                 continue;
             }
             free => free?,
         };
         let free = if parameters.thin { free.thin } else { free.thick };
-        sum = sum.saturating_add(free);
         largest = largest.max(free);
+        // Pools on one file system have one space between them.
+        let near = pool::neighbours(shared, pool).await?;
+        if !near.iter().any(|other| counted.contains(other.name())) {
+            sum = sum.saturating_add(free);
+        }
+        counted.insert(pool.name());
     }
     let signed = |bytes: u64| i64::try_from(bytes).unwrap_or(i64::MAX);
     Ok(GetCapacityResponse {
@@ -107,6 +117,9 @@ fn compare(
     if !request.parameters.is_empty() && parameters.backend != record.backend {
         return Err(format!("the volume has backend {:?}", record.backend));
     }
+    if request.parameters.contains_key("thin") && parameters.thin != record.thin {
+        return Err(format!("the volume has thin={}", record.thin));
+    }
     if !record.block && record.is_image() {
         let names = capabilities.iter().map(|capability| capability.mount().fs_type.as_str());
         let kind = parameters.choose_file_system(names).map_err(|error| error.to_string())?;
@@ -114,6 +127,10 @@ fn compare(
             || capabilities.iter().any(|capability| !capability.mount().fs_type.is_empty());
         if asked && kind.name() != record.fs_type {
             return Err(format!("the volume has fsType {}, asked for is {kind}", record.fs_type));
+        }
+        let options = parameters.mkfs_options(kind).map_err(|error| error.to_string())?;
+        if request.parameters.contains_key("mkfsOptions") && options != record.mkfs_options {
+            return Err(format!("the volume has mkfsOptions {:?}", record.mkfs_options.join(" ")));
         }
     }
     if parameters.pool.as_deref().is_some_and(|wanted| wanted != id.pool()) {

@@ -8,6 +8,7 @@ use stowage_csi::v1::{
 use super::{Error, volumes};
 use crate::capability::Capability;
 use crate::driver::Shared;
+use crate::pool;
 use crate::size::Limits;
 use crate::staging::View;
 use crate::tuning::{self, Tuning};
@@ -49,9 +50,8 @@ pub async fn expand(
     let bytes = limits.choose_for_growth(now).map_err(Error::ReadSize)?;
     if bytes > now {
         let more = bytes - now;
-        let (_promise, others) = pool.promise(id.key(), more);
-        let free = pool.free().await?;
-        let free = if record.thin { free.thin } else { free.thick }.saturating_sub(others);
+        let (_promise, free) = pool::set_aside(shared, pool, id.key(), more).await?;
+        let free = if record.thin { free.thin } else { free.thick };
         if more > free {
             return Err(Error::PromiseSpace { pool: pool.name().into(), free, wanted: more });
         }
@@ -84,11 +84,29 @@ pub async fn modify(
     let wanted = Tuning::read(&request.mutable_parameters).map_err(Error::ReadTuning)?;
     wanted.check(&record).map_err(Error::ReadTuning)?;
 
-    record.tuning = wanted.over(record.tuning);
-    pool.store(&id, &record).await?;
+    if request.mutable_parameters.is_empty() {
+        return Err(Error::ReadField { field: "mutable_parameters" });
+    }
+
+    let before = record.tuning;
+    record.tuning = wanted.over(before);
     let view = View::look(shared, pool, &id).await.map_err(|source| pool.failed(source))?;
-    for device in view.ours.iter().filter(|device| !device.autoclear) {
-        tuning::apply(&*shared.host, device, &record).await.map_err(|source| pool.failed(source))?;
+    let devices = || view.ours.iter().filter(|device| !device.autoclear);
+    let applied = async {
+        for device in devices() {
+            let refused = |source| Error::ApplyTuning { volume: id.to_string(), source };
+            tuning::apply(&*shared.host, device, record.tuning).await.map_err(refused)?;
+        }
+        // What the device refuses is not written down: the volume could not be staged any more.
+        Ok::<_, Error>(pool.store(&id, &record).await?)
+    };
+    if let Err(cause) = applied.await {
+        for device in devices() {
+            if let Err(error) = tuning::apply(&*shared.host, device, before).await {
+                tracing::warn!(volume = %id, %error, "a part of the refused tuning stays until the volume is staged again");
+            }
+        }
+        return Err(cause);
     }
     tracing::info!(volume = %id, tuning = ?record.tuning, "modified");
     Ok(ControllerModifyVolumeResponse {})

@@ -102,6 +102,14 @@ pub enum Error {
     ReadPageToken { token: String },
     #[error("max_entries {value} is negative; use 0 for all")]
     ReadPageSize { value: i32 },
+    #[error(
+        "volume {volume} cannot be tuned so: {source}; its pool or kernel does not allow it, leave that parameter out"
+    )]
+    ApplyTuning { volume: String, source: stowage_mount::Error },
+    #[error(
+        "volume {volume}: {source}; to remove what pods own the driver needs the capabilities DAC_OVERRIDE and FOWNER"
+    )]
+    RemoveForeign { volume: String, source: stowage_mount::Error },
     #[error(transparent)]
     UsePool(#[from] pool::Error),
     /// The change stopped half-way and could not be undone: not a final answer.
@@ -159,8 +167,9 @@ impl Error {
             | Error::CopyElsewhere { .. }
             | Error::CopyThick { .. }
             | Error::CutTogether { .. } => Code::FailedPrecondition,
+            Error::ApplyTuning { source, .. } if source.is_unsupported() => Code::InvalidArgument,
             Error::UsePool(error) => error.code(),
-            Error::Undo { .. } => Code::Unavailable,
+            Error::ApplyTuning { .. } | Error::RemoveForeign { .. } | Error::Undo { .. } => Code::Unavailable,
         }
     }
 }

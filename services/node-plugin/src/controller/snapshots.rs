@@ -16,7 +16,7 @@ use crate::freezing::while_frozen;
 use crate::handle::Handle;
 use crate::locks::Guard;
 use crate::parameters;
-use crate::pool::{Pool, Promise};
+use crate::pool::{self, Pool, Promise};
 use crate::snapshot::Snapshot;
 use crate::volume::Record;
 
@@ -72,6 +72,20 @@ async fn undo(pool: &Pool, id: &Handle, cause: Error) -> Error {
     cause.once_undone(format!("snapshot {id}"), pool.forget_snapshot(id).await)
 }
 
+/// Removes the snapshots that a killed driver had begun and not cut: nobody ever got their ids, and their images take space.
+pub async fn forget_unfinished(shared: &Shared, pool: &Pool) -> Result<(), pool::Error> {
+    for key in pool.snapshot_keys().await? {
+        let id = shared.id_in(pool, &key);
+        let Some(_guard) = shared.locks.try_lock(&lock_name(&id)) else { continue };
+        let unfinished = |snapshot: &Snapshot| snapshot.cut.is_none() && snapshot.group.is_none();
+        if pool.load_snapshot(&id).await?.is_some_and(|snapshot| unfinished(&snapshot)) {
+            pool.forget_snapshot(&id).await?;
+            tracing::info!(snapshot = %id, "removed what an earlier run had begun");
+        }
+    }
+    Ok(())
+}
+
 /// The volume a snapshot is to be taken of, as large as it really is.
 pub async fn find_source(pool: &Pool, source: &Handle) -> Result<Record, Error> {
     let record = pool.load(source).await?.ok_or_else(|| Error::FindVolume { volume: source.to_string() })?;
@@ -86,7 +100,7 @@ pub async fn find_source(pool: &Pool, source: &Handle) -> Result<Record, Error> 
 
 /// Sets aside what a snapshot may come to hold alone: all that its source holds now.
 pub async fn promise<'a>(
-    shared: &Shared,
+    shared: &'a Shared,
     pool: &'a Pool,
     id: &Handle,
     source: &Handle,
@@ -94,9 +108,8 @@ pub async fn promise<'a>(
 ) -> Result<Promise<'a>, Error> {
     let image = shared.host.stat(&pool.image(source)).await.map_err(|source| pool.failed(source))?;
     let wanted = image.map_or(0, |image| image.allocated);
-    let (promise, others) = pool.promise(&lock_name(id), wanted);
-    let free = pool.free().await?;
-    let free = if way == Way::Share { free.thin } else { free.thick }.saturating_sub(others);
+    let (promise, free) = pool::set_aside(shared, pool, &lock_name(id), wanted).await?;
+    let free = if way == Way::Share { free.thin } else { free.thick };
     match wanted <= free {
         true => Ok(promise),
         false => Err(Error::PromiseSpace { pool: pool.name().into(), free, wanted }),

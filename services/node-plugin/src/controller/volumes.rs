@@ -14,7 +14,7 @@ use super::{Error, check_name};
 use crate::capability::Capability;
 use crate::driver::Shared;
 use crate::parameters::Parameters;
-use crate::pool::{Pool, Promise};
+use crate::pool::{self, Pool, Promise};
 use crate::size::{self, Limits};
 use crate::tuning::Tuning;
 use crate::volume::{Backend, RECORD_VERSION, Record, SECTOR_BYTES, Source, VolumeId};
@@ -166,9 +166,8 @@ async fn plan<'a>(
     // The source may have grown since.
     let fits = |record: &Record| origin.as_ref().is_none_or(|origin| origin.bytes <= record.capacity_bytes);
     let record = existing.filter(fits).map_or_else(|| wanted.record(id.key(), origin.as_ref()), Ok)?;
-    let (promise, others) = pool.promise(id.key(), record.capacity_bytes);
-    let free = pool.free().await?;
-    let free = if record.thin { free.thin } else { free.thick }.saturating_sub(others);
+    let (promise, free) = pool::set_aside(shared, pool, id.key(), record.capacity_bytes).await?;
+    let free = if record.thin { free.thin } else { free.thick };
     match record.capacity_bytes <= free {
         true => Ok(Plan { record, origin, _promise: promise }),
         false => Err(Error::PromiseSpace { pool: pool.name().into(), free, wanted: record.capacity_bytes }),
@@ -323,5 +322,8 @@ async fn delete_directory(shared: &Shared, pool: &Pool, id: &VolumeId) -> Result
     if let Some(mount) = table.iter().find(|mount| mount.root.ends_with(&name)) {
         return Err(Error::InUse { volume: id.to_string(), device: mount.target.display().to_string() });
     }
-    Ok(shared.host.remove_tree(&pool.directory(id)).await.map_err(|source| pool.failed(source))?)
+    match shared.host.remove_tree(&pool.directory(id)).await {
+        Err(source) if source.is_forbidden() => Err(Error::RemoveForeign { volume: id.to_string(), source }),
+        removed => Ok(removed.map_err(|source| pool.failed(source))?),
+    }
 }

@@ -120,7 +120,10 @@ impl Volume<'_> {
         if wanted.form == Form::Directory {
             return match mounted {
                 true => Ok(()),
-                false => Ok(host.bind(&self.pool.directory(self.id), &mount_point, Access::ReadWrite).await?),
+                false => {
+                    let options = MountOptions::new(&wanted.mount_flags);
+                    Ok(host.bind_with(&self.pool.directory(self.id), &mount_point, &options).await?)
+                }
             };
         }
         let fresh = match wanted.form == Form::FileSystem && !mounted {
@@ -130,7 +133,7 @@ impl Volume<'_> {
         let view = fresh.as_ref().unwrap_or(view);
         let device = self.attach(view, &self.tag().with_token(&wanted.token), false, record).await?;
         if wanted.form == Form::Block {
-            tuning::apply(&**host, &device, record).await?;
+            self.tune(&device, record).await?;
             if !mounted {
                 self.allocate(&device, record).await?;
                 host.create_file(&mount_point).await?;
@@ -141,12 +144,23 @@ impl Volume<'_> {
         if !mounted {
             self.make_or_check(&device, kind, record, wanted).await?;
             self.allocate(&device, record).await?;
-            tuning::apply(&**host, &device, record).await?;
+            self.tune(&device, record).await?;
             self.check_again(wanted, record).await?;
             let options = options(&wanted.mount_flags, record);
             host.mount(&device.path.to_string_lossy(), &mount_point, kind.name(), &options).await?;
         }
         self.grow_if_allowed(&device, kind, &mount_point).await
+    }
+
+    /// What this pool cannot do is no reason to have no volume.
+    async fn tune(&self, device: &LoopDevice, record: &Record) -> Result<(), Error> {
+        match tuning::apply(&*self.shared.host, device, record.tuning).await {
+            Err(error) if error.is_unsupported() => {
+                tracing::warn!(volume = %self.id, %error, "the volume is not tuned as it should be");
+                Ok(())
+            }
+            other => Ok(other?),
+        }
     }
 
     /// A node that stood still for a while may have lost the volume since the call began: it is asked once more before

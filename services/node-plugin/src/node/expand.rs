@@ -10,6 +10,7 @@ use crate::capability::Capability;
 use crate::driver::Shared;
 use crate::size::Limits;
 use crate::staging::Form;
+use crate::token;
 
 pub async fn expand(shared: &Shared, request: &NodeExpandVolumeRequest) -> Result<NodeExpandVolumeResponse, Error> {
     let (id, path) = locate(shared, &request.volume_id, &request.volume_path).await?;
@@ -22,6 +23,8 @@ pub async fn expand(shared: &Shared, request: &NodeExpandVolumeRequest) -> Resul
         capability.check_volume(shared.attach, &record).map_err(Error::ReadCapability)?;
     }
     let staged = find(shared, pool, &id, &path).await?;
+    token::check_held(shared.attach, &record, &shared.node, &staged.staging.token)
+        .map_err(|source| Error::CheckToken { volume: id.to_string(), source })?;
     if !limits.allow(record.capacity_bytes) {
         let (volume, has, wanted) = (id.to_string(), record.capacity_bytes, format!("{:?}", request.capacity_range));
         return Err(Error::ExpandFirst { volume, has, wanted });

@@ -18,14 +18,13 @@ use crate::capability::Capability;
 use crate::controller::{self, volumes};
 use crate::driver::Shared;
 use crate::staging::{Form, Staged, Staging};
+use crate::token;
 use crate::volume::{RECORD_VERSION, VolumeId};
 
 /// Where the kubelet says that a volume is inline (needs `podInfoOnMount`).
 const EPHEMERAL_KEY: &str = "csi.storage.k8s.io/ephemeral";
 const KUBERNETES_PREFIX: &str = "csi.storage.k8s.io/";
 const SIZE_KEY: &str = "size";
-/// Inline volumes are never attached; this stands for the token.
-const TOKEN: &str = "inline";
 /// Hex digits of a SHA-256.
 const DIGEST_LENGTH: usize = 64;
 
@@ -61,7 +60,8 @@ pub async fn publish(shared: &Shared, request: &NodePublishVolumeRequest) -> Res
     if request.readonly {
         mount_flags.push("ro".into());
     }
-    let wanted = Staging { version: RECORD_VERSION, token: TOKEN.into(), path, mount_flags, form: Form::of(&record) };
+    let wanted =
+        Staging { version: RECORD_VERSION, token: token::INLINE.into(), path, mount_flags, form: Form::of(&record) };
     if let Some(staged) = Staged::find(shared, pool, &id).await? {
         if staged.staging == wanted {
             return Ok(NodePublishVolumeResponse {});
@@ -74,7 +74,7 @@ pub async fn publish(shared: &Shared, request: &NodePublishVolumeRequest) -> Res
         let kind = file_system(&record, &capability)?;
         shared.host.create_dir(&wanted.path).await?;
         let volume = Volume { shared, pool, id: &id };
-        volume.drop_stale(TOKEN).await?;
+        volume.drop_stale(token::INLINE).await?;
         let view = volume.look().await?;
         volume.check_free(&view, &wanted).await?;
         volume.bring_up(&view, &wanted, &record, kind).await

@@ -169,6 +169,11 @@ impl Pool {
         self.keys_in(&self.snapshots()).await
     }
 
+    /// The keys of all groups that have a record, in order.
+    pub async fn group_keys(&self) -> Result<Vec<String>, Error> {
+        self.keys_in(&self.groups()).await
+    }
+
     async fn keys_in(&self, folder: &Path) -> Result<Vec<String>, Error> {
         let key = |name: String| Some(Handle::new(&self.name, name.strip_suffix(".json")?, None)?.key().to_owned());
         Ok(self.names(folder).await?.into_iter().filter_map(key).collect())

@@ -8,9 +8,10 @@ use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::PoisonError;
 
-use stowage_mount::FileInfo;
+use stowage_mount::{DeviceNumber, FileInfo};
 
 use super::{Error, Pool};
+use crate::driver::Shared;
 use crate::handle::Handle;
 use crate::volume::Record;
 
@@ -23,9 +24,85 @@ pub struct Free {
     pub thick: u64,
 }
 
+/// What the images of one pool add up to, in bytes.
+#[derive(Debug, Clone, Copy, Default)]
+struct Counted {
+    promised: u64,
+    occupied: u64,
+}
+
+/// What tells file systems apart: the device of their files, or for btrfs, whose subvolumes have devices of their own,
+/// that of the disk.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct FileSystemId(Option<DeviceNumber>, u64);
+
+/// Of each file system this part is nobody's: a file of scattered blocks needs that much to say where they are, and a write
+/// within a volume's size must not fail for want of it.
+const OWN_SHARE: u64 = 50;
+/// btrfs writes down much more about each block, and all of it twice.
+const OWN_SHARE_OF_BTRFS: u64 = 10;
+
+/// What a pool can still promise. Pools on one file system have one space between them.
+pub async fn free(shared: &Shared, pool: &Pool) -> Result<Free, Error> {
+    let usage = pool.open_for_writing().await?;
+    let sum = |sum: Counted, one: Counted| Counted {
+        promised: sum.promised.saturating_add(one.promised),
+        occupied: sum.occupied.saturating_add(one.occupied),
+    };
+    let mut all = Counted::default();
+    for one in neighbours(shared, pool).await? {
+        all = sum(all, one.count().await?);
+    }
+    let share = if pool.file_system().await?.0.is_some() { OWN_SHARE_OF_BTRFS } else { OWN_SHARE };
+    // What only root may write (ext4) is for this, too: a loop device writes as root.
+    let for_root = usage.total_bytes.saturating_sub(usage.used_bytes).saturating_sub(usage.available_bytes);
+    let own = (usage.total_bytes / share).saturating_sub(for_root);
+    let available = usage.available_bytes.saturating_sub(own);
+    let space = available.saturating_add(all.occupied);
+    let thin = ((space as f64 * pool.overcommit) as u64).saturating_sub(all.promised);
+    Ok(Free { thin, thick: thin.min(available) })
+}
+
+/// The pools on the file system of this one, itself among them.
+pub async fn neighbours<'a>(shared: &'a Shared, pool: &'a Pool) -> Result<Vec<&'a Pool>, Error> {
+    let mut found = vec![pool];
+    if shared.pools.len() > 1 {
+        let here = pool.file_system().await?;
+        for other in shared.pools.iter().filter(|other| other.name != pool.name) {
+            // One that is away has nothing here.
+            if other.open().await.is_ok() && other.file_system().await? == here {
+                found.push(other);
+            }
+        }
+    }
+    Ok(found)
+}
+
+/// Sets space aside for what is about to be made, until its image counts; and tells what can be promised beside all others
+/// in the making. In this order, so that of two calls at least one sees the other.
+pub async fn set_aside<'a>(
+    shared: &'a Shared,
+    pool: &'a Pool,
+    key: &str,
+    bytes: u64,
+) -> Result<(Promise<'a>, Free), Error> {
+    let promise = pool.promise(key, bytes);
+    let near = neighbours(shared, pool).await?;
+    let making = near.iter().fold(0u64, |sum, pool| sum.saturating_add(pool.in_the_making()));
+    let others = making.saturating_sub(bytes);
+    let free = free(shared, pool).await?;
+    Ok((promise, Free { thin: free.thin.saturating_sub(others), thick: free.thick.saturating_sub(others) }))
+}
+
 impl Pool {
-    pub async fn free(&self) -> Result<Free, Error> {
-        let usage = self.open_for_writing().await?;
+    async fn file_system(&self) -> Result<FileSystemId, Error> {
+        let volumes = self.volumes();
+        let disk = self.host.btrfs_device(&volumes).await.map_err(|source| self.failed(source))?;
+        let device = self.stat(&volumes).await?.map_or(0, |info| info.id.device);
+        Ok(FileSystemId(disk, if disk.is_some() { 0 } else { device }))
+    }
+
+    async fn count(&self) -> Result<Counted, Error> {
         // To find out takes a block; without one, what is there is counted as if it were shared, which promises less.
         let shares = match self.can_clone().await {
             Err(error) if error.is_out_of_space() => true,
@@ -48,9 +125,7 @@ impl Pool {
             }
         }
         let occupied = occupied.values().fold(0u64, |sum, bytes| sum.saturating_add(*bytes));
-        let space = usage.available_bytes.saturating_add(occupied);
-        let thin = ((space as f64 * self.overcommit) as u64).saturating_sub(promised);
-        Ok(Free { thin, thick: thin.min(usage.available_bytes) })
+        Ok(Counted { promised, occupied })
     }
 
     /// How large a volume with an image is: as large as its image, where a call that let it grow was cut short before the
@@ -85,14 +160,14 @@ impl Pool {
         self.families.lock().unwrap_or_else(PoisonError::into_inner).remove(&image.id);
     }
 
-    /// Counts what is about to be made until its image does; returns what others in the making take.
-    ///
-    /// Taken before the images are counted, so that of two calls at least one sees the other.
-    pub fn promise<'a>(&'a self, key: &str, bytes: u64) -> (Promise<'a>, u64) {
-        let mut promises = self.promises.lock().unwrap_or_else(PoisonError::into_inner);
-        let others = promises.values().fold(0u64, |sum, bytes| sum.saturating_add(*bytes));
-        promises.insert(key.to_owned(), bytes);
-        (Promise { pool: self, key: key.to_owned() }, others)
+    fn promise(&self, key: &str, bytes: u64) -> Promise<'_> {
+        self.promises.lock().unwrap_or_else(PoisonError::into_inner).insert(key.to_owned(), bytes);
+        Promise { pool: self, key: key.to_owned() }
+    }
+
+    fn in_the_making(&self) -> u64 {
+        let promises = self.promises.lock().unwrap_or_else(PoisonError::into_inner);
+        promises.values().fold(0u64, |sum, bytes| sum.saturating_add(*bytes))
     }
 }
 

@@ -2,12 +2,12 @@ use std::fs;
 use std::path::Path;
 
 use node_plugin::{Options, TOKEN_KEY};
-use stowage_csi::v1::ControllerPublishVolumeRequest;
 use stowage_csi::v1::volume_capability::access_mode::Mode as AccessMode;
+use stowage_csi::v1::{ControllerPublishVolumeRequest, NodeExpandVolumeRequest};
 use stowage_mount::{Host, LinuxMounter};
 use tonic::Code;
 
-use crate::world::{block, capability, refused, request, request_with, test};
+use crate::world::{MIB, SIZE, block, capability, refused, request, request_with, test, text};
 
 #[test]
 fn attaching_again_gives_the_same_token_and_detaching_twice_is_fine() {
@@ -271,4 +271,32 @@ fn an_attachment_that_an_older_driver_made_holds_until_it_is_taken_away() {
 
 async fn loop_tag(device: &Path) -> String {
     LinuxMounter.loops().await.unwrap().into_iter().find(|found| found.path == device).unwrap().tag
+}
+
+#[test]
+fn a_node_that_was_cut_off_does_not_let_a_volume_grow_that_another_has_now() {
+    test(async |world| {
+        let (a, b) = (world.node("a").await, world.node("b").await);
+        let (volume, context) = a.staged("v", "a").await;
+        a.publish(&volume, &context, "pod").await.unwrap();
+        let grow = async || {
+            let request = NodeExpandVolumeRequest {
+                volume_id: volume.clone(),
+                volume_path: text(&a.target("pod")),
+                ..Default::default()
+            };
+            a.node().node_expand_volume(request).await
+        };
+        grow().await.unwrap();
+        b.detach(&volume, "a").await.unwrap();
+        assert_eq!(refused(grow().await, &["not attached"]), Code::FailedPrecondition);
+        b.attach(&volume, "b").await.unwrap();
+        b.expand(&volume, SIZE + MIB).await.unwrap();
+        assert_eq!(refused(grow().await, &["attached to node b"]), Code::FailedPrecondition);
+        b.detach(&volume, "b").await.unwrap();
+        b.attach(&volume, "a").await.unwrap();
+        assert_eq!(refused(grow().await, &["attached again", "unstage it"]), Code::FailedPrecondition);
+        a.unpublish(&volume, "pod").await.unwrap();
+        a.unstage(&volume).await.unwrap();
+    });
 }

@@ -104,6 +104,7 @@ fn mutable_parameters_that_would_do_nothing_are_refused_and_change_nothing() {
         let refusal = client.modify(&raw, &[("reservedPercent", "5")]).await;
         assert_eq!(refused(refusal, &["reservedPercent"]), Code::InvalidArgument);
         assert_eq!(refused(client.modify("", &[]).await, &["volume_id"]), Code::InvalidArgument);
+        assert_eq!(refused(client.modify(&volume, &[]).await, &["mutable_parameters"]), Code::InvalidArgument);
         let unknown = format!("main.{}", "0".repeat(32));
         assert_eq!(refused(client.modify(&unknown, &[]).await, &[&unknown]), Code::NotFound);
     });

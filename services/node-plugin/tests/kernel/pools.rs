@@ -9,7 +9,7 @@ use stowage_csi::v1::volume_capability::access_mode::Mode as AccessMode;
 use stowage_csi::v1::*;
 use tonic::Code;
 
-use crate::world::{Answer, Client, SIZE, World, capability, map, refused, request_with, test, text};
+use crate::world::{Answer, Client, MIB, SIZE, World, capability, map, refused, request_with, test, test_on, text};
 
 /// A pool `main` that is there, and `late`, which is not.
 fn options(world: &World) -> Options {
@@ -32,12 +32,14 @@ fn the_room_of_a_class_is_that_of_its_pool_and_an_empty_request_asks_for_all_the
         // The machine's disk is others', too.
         let about = |bytes: i64| (bytes - main).abs() < main / 10;
         assert!(about(capacity(&client, &[]).await.unwrap()));
-        let late = capacity(&client, &[("pool", "late")]).await;
-        assert_eq!(refused(late, &["\"late\"", "create or mount it"]), Code::Unavailable);
+        // An error would draw claims to a node that cannot serve them.
+        assert_eq!(capacity(&client, &[("pool", "late")]).await.unwrap(), 0);
         let none = capacity(&client, &[("thin", "true")]).await;
         assert_eq!(refused(none, &["choose one of: main, late"]), Code::InvalidArgument);
         fs::create_dir(world.root.join("late")).unwrap();
-        assert!(about(capacity(&client, &[]).await.unwrap() - main));
+        // One disk is counted once, however many pools are on it.
+        assert!(about(capacity(&client, &[("pool", "late")]).await.unwrap()));
+        assert!(about(capacity(&client, &[]).await.unwrap()));
     });
 }
 
@@ -80,5 +82,31 @@ fn an_inline_volume_goes_while_another_pool_is_away() {
         assert_eq!(refused(client.unpublish(&volume_id, "pod").await, &["\"late\""]), Code::Unavailable);
         fs::create_dir(world.root.join("late")).unwrap();
         client.unpublish(&volume_id, "pod").await.unwrap();
+    });
+}
+
+#[test]
+fn pools_on_one_file_system_do_not_promise_its_space_twice() {
+    test_on("xfs", 512 * MIB, async |world| {
+        let pool = |name: &str| {
+            let path = world.pool().join(name);
+            fs::create_dir(&path).unwrap();
+            PoolOption { name: name.into(), path }
+        };
+        let client = world.introduced(Options { pools: vec![pool("main"), pool("other")], ..world.options("a") }).await;
+        let all = capacity(&client, &[]).await.unwrap();
+        let of = async |name: &str, bytes: i64| {
+            let capacity_range = Some(CapacityRange { required_bytes: bytes, limit_bytes: 0 });
+            let request = request_with(&format!("{name} {bytes}"), &[("pool", name)]);
+            client.create(CreateVolumeRequest { capacity_range, ..request }).await
+        };
+        let volume = of("main", all / 2).await.unwrap().volume_id;
+        let (main, other) =
+            (capacity(&client, &[("pool", "main")]).await, capacity(&client, &[("pool", "other")]).await);
+        assert_eq!(main.as_ref().unwrap(), other.as_ref().unwrap());
+        assert!(main.unwrap() <= all / 2);
+        assert_eq!(refused(of("other", all * 3 / 4).await, &["--overcommit"]), Code::ResourceExhausted);
+        client.delete(&volume).await.unwrap();
+        of("other", all * 3 / 4).await.unwrap();
     });
 }

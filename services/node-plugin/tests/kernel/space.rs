@@ -1,6 +1,6 @@
 use std::fs;
 use std::io::Write;
-use std::os::unix::fs::MetadataExt;
+use std::os::unix::fs::{FileExt, MetadataExt};
 use std::process::Command;
 use std::sync::Arc;
 
@@ -11,8 +11,8 @@ use stowage_mount::{LinuxMounter, run_program};
 use tonic::Code;
 
 use crate::world::{
-    MIB, SIZE, World, capability, map, of_snapshot, of_volume, refused, request, request_from, request_with, run, test,
-    test_on, test_on_made, unmount,
+    MIB, SIZE, World, block, capability, map, of_snapshot, of_volume, refused, request, request_from, request_with,
+    run, test, test_on, test_on_made, unmount,
 };
 
 fn mount_tmpfs(world: &World, options: &str) {
@@ -321,4 +321,25 @@ fn a_snapshot_that_the_pool_has_no_room_for_is_refused_and_leaves_nothing() {
         drop(client);
         unmount(&world.pool());
     });
+}
+
+#[test]
+fn a_volume_that_was_promised_all_there_is_takes_every_block_however_they_are_scattered() {
+    for kind in ["xfs", "btrfs", "ext4"] {
+        test_on(kind, 512 * MIB, async |world| {
+            let client = world.node("a").await;
+            let room = client.capacity(&[]).await / MIB * MIB;
+            let capacity_range = Some(CapacityRange { required_bytes: room, limit_bytes: 0 });
+            let made = CreateVolumeRequest { volume_capabilities: vec![block()], capacity_range, ..request("v") };
+            client.create(made).await.unwrap();
+            // Every third block each time: no two that are written together lie together.
+            let image = fs::OpenOptions::new().write(true).open(world.only_image()).unwrap();
+            for first in 0..3 {
+                for block in (first..room as u64 / 4096).step_by(3) {
+                    image.write_all_at(&[7; 4096], block * 4096).unwrap();
+                }
+                image.sync_all().unwrap();
+            }
+        });
+    }
 }

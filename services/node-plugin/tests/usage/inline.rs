@@ -120,3 +120,16 @@ fn a_driver_killed_at_any_change_leaves_nothing_of_an_inline_volume_behind() {
         }
     });
 }
+
+#[test]
+fn a_read_only_inline_directory_cannot_be_written() {
+    test(async |world| {
+        let client = world.local("a").await;
+        let request = inline(&client, "pod", &[("backend", "directory")]);
+        publish(&client, &NodePublishVolumeRequest { readonly: true, ..request }).await.unwrap();
+        let written = fs::write(client.target("pod").join("data"), "x").unwrap_err();
+        assert_eq!(written.kind(), std::io::ErrorKind::ReadOnlyFilesystem);
+        client.unpublish(&handle('a'), "pod").await.unwrap();
+        assert_eq!(world.files(), Vec::<String>::new());
+    });
+}

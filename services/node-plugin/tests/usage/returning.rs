@@ -4,10 +4,11 @@ use std::fs;
 use std::os::unix::fs::FileExt;
 use std::pin::pin;
 use std::process::Command;
+use std::sync::Arc;
 
 use stowage_csi::v1::volume_capability::access_mode::Mode as AccessMode;
 use stowage_csi::v1::*;
-use stowage_mount::MountTable;
+use stowage_mount::{Counting, Images, LinuxMounter, MountTable, Stop};
 use tonic::Code;
 
 use crate::killed::Process;
@@ -191,4 +192,120 @@ fn whatever_a_volume_is_made_of_one_pod_can_have_it_alone() {
             client.delete(&volume).await.unwrap();
         }
     });
+}
+
+#[test]
+fn a_node_is_known_to_its_kubelet_whatever_has_become_of_its_pool() {
+    test(async |world| {
+        world.node("b").await;
+        world.local("a").await.info().await.unwrap();
+        make_read_only(&world.pool());
+        // It has written its name before; without that, and where attachments need it, it is refused.
+        world.node_on("b", Arc::new(LinuxMounter)).info().await.unwrap();
+        assert_eq!(refused(world.node_on("c", Arc::new(LinuxMounter)).info().await, &["read-only"]), Code::Unavailable);
+        world.local("a").await.info().await.unwrap();
+        world.local("d").await.info().await.unwrap();
+        unmount(&world.pool());
+        let away = world.root.join("away");
+        fs::rename(world.pool(), &away).unwrap();
+        world.local("a").await.info().await.unwrap();
+        fs::rename(away, world.pool()).unwrap();
+    });
+}
+
+#[test]
+fn what_could_not_be_thawed_at_the_start_is_thawed_by_a_later_call() {
+    test(async |world| {
+        let client = world.local("a").await;
+        let volume = Made::Of("ext4").used(&client, "v").await;
+        let image = world.files().into_iter().find(|name| name.ends_with(".img")).unwrap();
+        let marker = world.pool().join("volumes").join(format!("{}.frozen.a", image.trim_end_matches(".img")));
+        let path = client.staging();
+        fs::write(&marker, format!("{{\"version\": 3, \"path\": {path:?}}}")).unwrap();
+        LinuxMounter.freeze(&path).await.unwrap();
+        // The mark cannot be removed, so nothing says that the volume was let go.
+        make_read_only(&world.pool());
+        let client = world.local("a").await;
+        client.info().await.unwrap();
+        assert!(marker.try_exists().unwrap());
+        unmount(&world.pool());
+        client.info().await.unwrap();
+        assert!(!marker.try_exists().unwrap());
+        fs::write(client.target("pod").join("after"), "x").unwrap();
+        client.give_back(&volume).await;
+    });
+}
+
+#[test]
+fn a_tuning_that_the_machine_refuses_is_not_kept() {
+    test(async |world| {
+        let programs = world.root.join("programs");
+        fs::create_dir(&programs).unwrap();
+        let path = format!("{}:{}", programs.display(), std::env::var("PATH").unwrap());
+        let mut command = Process::command(&world);
+        let (process, client) = Process::spawn(&world, command.arg("--driver=local").env("PATH", path), None).await;
+        let volume = Made::Of("ext4").used(&client, "v").await;
+        // From now on tune2fs fails.
+        std::os::unix::fs::symlink("/bin/false", programs.join("tune2fs")).unwrap();
+        let tuned = client.modify(&volume, &[("readAheadKb", "64"), ("reservedPercent", "5")]).await;
+        assert_eq!(refused(tuned, &["tune2fs"]), Code::Unavailable);
+        client.unpublish(&volume, "pod").await.unwrap();
+        client.unstage(&volume).await.unwrap();
+        Made::Of("ext4").stage(&client, &volume).await.unwrap();
+        fs::remove_file(programs.join("tune2fs")).unwrap();
+        client.modify(&volume, &[("reservedPercent", "5")]).await.unwrap();
+        client.unstage(&volume).await.unwrap();
+        client.delete(&volume).await.unwrap();
+        drop(process);
+    });
+}
+
+#[test]
+fn what_a_killed_driver_had_begun_and_nobody_asks_for_again_goes_at_the_next_start() {
+    test(async |world| {
+        let client = world.local("a").await;
+        let mut volumes = Vec::new();
+        for name in ["one", "two"] {
+            volumes.push(Made::Of("ext4").create(&client, name, ROOM).await.unwrap());
+        }
+        let group = CreateVolumeGroupSnapshotRequest {
+            name: "g".into(),
+            source_volume_ids: volumes.clone(),
+            ..Default::default()
+        };
+        let left = |folder: &str| fs::read_dir(world.pool().join(folder)).unwrap().count();
+        for together in [false, true] {
+            for changes in 1.. {
+                let host = Arc::new(Counting::stopping(Arc::new(LinuxMounter), Stop::After(changes)));
+                let dying = world.local_on("a", host.clone());
+                let answer = match together {
+                    true => dying.groups().create_volume_group_snapshot(group.clone()).await.map(drop),
+                    false => dying.snapshot(&volumes[0], "s").await.map(drop),
+                };
+                let before = left("snapshots") + left("groups");
+                let restarted = world.local("a").await;
+                restarted.info().await.unwrap();
+                let after = left("snapshots") + left("groups");
+                let whole = match together {
+                    true => group_is_cut(&world),
+                    false => {
+                        !restarted.list_snapshots(ListSnapshotsRequest::default()).await.unwrap().entries.is_empty()
+                    }
+                };
+                assert_eq!(after, if whole { before } else { 0 }, "{together} {changes}");
+                if answer.is_ok() || whole {
+                    break;
+                }
+            }
+            if !together {
+                let listed = client.list_snapshots(ListSnapshotsRequest::default()).await.unwrap().entries;
+                client.delete_snapshot(&listed[0].snapshot.as_ref().unwrap().snapshot_id).await.unwrap();
+            }
+        }
+    });
+}
+
+fn group_is_cut(world: &World) -> bool {
+    let records = fs::read_dir(world.pool().join("groups")).unwrap();
+    records.into_iter().any(|record| !fs::read_to_string(record.unwrap().path()).unwrap().contains("\"cut\": null"))
 }

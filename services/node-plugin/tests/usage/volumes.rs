@@ -382,3 +382,39 @@ fn a_copy_of_a_volume_that_nobody_has_used_is_as_good_as_a_new_one() {
         }
     });
 }
+
+#[test]
+fn a_directory_volume_is_mounted_with_the_flags_of_its_class() {
+    test(async |world| {
+        let client = world.local("a").await;
+        let with = |flags: &[&str]| {
+            let mount_flags = flags.iter().map(ToString::to_string).collect();
+            let access_type = Some(AccessType::Mount(MountVolume { mount_flags, ..Default::default() }));
+            VolumeCapability { access_type, ..capability(AccessMode::SingleNodeMultiWriter) }
+        };
+        let create = |name: &str, flags: &[&str]| CreateVolumeRequest {
+            volume_capabilities: vec![with(flags)],
+            ..Made::Directory.request(name, ROOM)
+        };
+        let unfit = client.create(create("unfit", &["nosuid", "data=ordered"])).await;
+        assert_eq!(refused(unfit, &["\"data\"", "no file system of its own"]), Code::InvalidArgument);
+
+        let flags = ["nosuid,nodev", "noexec", "noatime"];
+        let volume = client.create(create("v", &flags)).await.unwrap().volume_id;
+        let volume_capability = Some(with(&flags));
+        let stage = NodeStageVolumeRequest {
+            volume_capability: volume_capability.clone(),
+            ..client.stage_request(&volume, FREE)
+        };
+        client.node().node_stage_volume(stage).await.unwrap();
+        let publish = NodePublishVolumeRequest { volume_capability, ..client.publish_request(&volume, FREE, "pod") };
+        client.node().node_publish_volume(publish).await.unwrap();
+        for path in [client.staging(), client.target("pod")] {
+            let options = world.mount_at(&path).unwrap().options;
+            for word in ["rw", "nosuid", "nodev", "noexec", "noatime"] {
+                assert!(options.iter().any(|option| option == word), "{word} is not in {options:?}");
+            }
+        }
+        client.give_back(&volume).await;
+    });
+}
