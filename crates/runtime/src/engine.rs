@@ -35,6 +35,8 @@ pub struct Decision<A, W> {
     pub wake_at: Option<Timestamp>,
     /// An object with a pending action whose end must be known first: the key is decided on again after it.
     pub after: Option<ObjectId>,
+    /// Whether something that was begun for this key is under way: nothing has succeeded yet, so its backoff stays.
+    pub is_half_way: bool,
     /// The reason, as a type.
     pub why: W,
 }
@@ -42,28 +44,33 @@ pub struct Decision<A, W> {
 impl<A, W> Decision<A, W> {
     /// Nothing to do.
     pub fn rest(why: W) -> Self {
-        Self { actions: Vec::new(), wake_at: None, after: None, why }
+        Self::act(Vec::new(), why)
     }
 
     /// Nothing to do until a moment.
     pub fn wait_until(at: Timestamp, why: W) -> Self {
-        Self { actions: Vec::new(), wake_at: Some(at), after: None, why }
+        Self { wake_at: Some(at), ..Self::rest(why) }
     }
 
     /// Nothing to do before the action under way on this object has ended.
     pub fn wait_for(busy: ObjectId, why: W) -> Self {
-        Self { actions: Vec::new(), wake_at: None, after: Some(busy), why }
+        Self { after: Some(busy), ..Self::rest(why) }
+    }
+
+    /// Nothing to do before what was begun for this key has ended, which wakes it.
+    pub fn wait_half_way(why: W) -> Self {
+        Self { is_half_way: true, ..Self::rest(why) }
     }
 
     /// The same decision in terms of a wider action type.
     pub fn map<B>(self, f: impl FnMut(A) -> B) -> Decision<B, W> {
-        let Self { actions, wake_at, after, why } = self;
-        Decision { actions: actions.into_iter().map(f).collect(), wake_at, after, why }
+        let Self { actions, wake_at, after, is_half_way, why } = self;
+        Decision { actions: actions.into_iter().map(f).collect(), wake_at, after, is_half_way, why }
     }
 
     /// Do these, in order.
     pub fn act(actions: impl Into<Vec<A>>, why: W) -> Self {
-        Self { actions: actions.into(), wake_at: None, after: None, why }
+        Self { actions: actions.into(), wake_at: None, after: None, is_half_way: false, why }
     }
 }
 
@@ -115,6 +122,8 @@ pub enum Retry {
     Now,
     /// Try again with backoff.
     Later,
+    /// Not a failure: something was begun that wakes the key when it ends.
+    Wait,
     /// The service cannot go on, for example because its lease has expired.
     Stop,
 }
@@ -230,8 +239,10 @@ pub async fn run<C: Controller>(
                     parked.entry(busy).or_default().insert(key.clone());
                 }
                 if decision.actions.is_empty() {
-                    queue.forget(&key);
-                    stale.remove(&key);
+                    if !decision.is_half_way {
+                        queue.forget(&key);
+                        stale.remove(&key);
+                    }
                     queue.done(&key);
                     continue;
                 }
@@ -298,6 +309,7 @@ fn settle<K: Ord + Hash + Clone + Debug, E: Retryable>(
                     tracing::info!(?key, %error, ?delay, "view keeps being stale");
                 }
             }
+            Retry::Wait => tracing::debug!(?key, %error, "waiting"),
             Retry::Later => {
                 let delay = queue.retry(&key);
                 tracing::warn!(?key, %error, ?delay, "action failed");

@@ -67,7 +67,7 @@ impl Binder {
                 Some(_) => None,
                 None => {
                     self.looking.ask(key, seen.subject);
-                    return Ok(());
+                    return Err(Error::Looking);
                 }
             },
             ClaimAction::Collect => {

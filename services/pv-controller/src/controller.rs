@@ -263,7 +263,7 @@ impl Controller for Binder {
                 self.looking.forget(key);
             } else if self.looking.is_pending(key) {
                 // Its end wakes the claim, which meanwhile takes no place from others.
-                thought.decision = Decision::rest(Why::Protection);
+                thought.decision = Decision::wait_half_way(Why::Protection);
             }
         }
         if let Some(claim) = thought.wake {

@@ -14,6 +14,8 @@ pub enum Error {
     FindTemplate { pod: String, volume: String },
     #[error("the class is kept: {user}, which may use it, cannot be read: {source}")]
     ReadUser { user: String, source: serde_json::Error },
+    #[error("a look at the pods comes first")]
+    Looking,
     #[error("the write was given up because the service stops")]
     Stopped,
 }
@@ -23,7 +25,7 @@ impl Error {
     pub fn must_be_told(&self) -> bool {
         match self {
             Self::Write(error) | Self::Read(error) => error.must_be_told(),
-            Self::Stale(_) | Self::Stopped => false,
+            Self::Stale(_) | Self::Looking | Self::Stopped => false,
             Self::FindTemplate { .. } | Self::ReadUser { .. } => true,
         }
     }
@@ -34,6 +36,7 @@ impl Retryable for Error {
         match self {
             Self::Write(error) | Self::Read(error) => error.retry(),
             Self::Stale(_) => Retry::Now,
+            Self::Looking => Retry::Wait,
             Self::FindTemplate { .. } | Self::ReadUser { .. } | Self::Stopped => Retry::Later,
         }
     }

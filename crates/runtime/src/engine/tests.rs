@@ -218,3 +218,63 @@ async fn a_wish_to_look_again_much_later_hides_nothing_from_the_resync() {
     result.unwrap();
     assert_eq!(context.metrics.missed_wakeups("counter").get(), 1);
 }
+
+/// Needs a look before each try; the look succeeds, the try never does.
+#[derive(Default)]
+struct Looker {
+    looked: Mutex<bool>,
+    under_way: Arc<Mutex<bool>>,
+    tries: Mutex<u32>,
+    queue: std::sync::OnceLock<Queue<&'static str>>,
+    refusal: std::sync::OnceLock<Retry>,
+}
+
+impl Controller for Looker {
+    type Key = &'static str;
+    type Action = ();
+    type Why = ();
+    type Error = Failed;
+
+    const NAME: &'static str = "looker";
+
+    fn decide(&self, _key: &&'static str, _now: Timestamp, _reserved: &Reserved) -> Decision<(), ()> {
+        if *self.under_way.lock().unwrap() { Decision::wait_half_way(()) } else { Decision::act([()], ()) }
+    }
+
+    async fn apply(self: Arc<Self>, key: &'static str, (): ()) -> Result<(), Failed> {
+        if std::mem::take(&mut *self.looked.lock().unwrap()) {
+            *self.tries.lock().unwrap() += 1;
+            return Err(Failed(*self.refusal.get().unwrap()));
+        }
+        *self.under_way.lock().unwrap() = true;
+        let looker = Arc::clone(&self);
+        tokio::spawn(async move {
+            tokio::task::yield_now().await;
+            *looker.looked.lock().unwrap() = true;
+            *looker.under_way.lock().unwrap() = false;
+            looker.queue.get().unwrap().add(key);
+        });
+        Err(Failed(Retry::Wait))
+    }
+
+    fn keys(&self) -> Vec<&'static str> {
+        vec![]
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_refusal_after_a_look_that_succeeded_is_tried_again_with_a_backoff_that_grows() {
+    for refusal in [Retry::Later, Retry::Now] {
+        let (context, looker, queue) = (context(), Arc::new(Looker::default()), Queue::new(Backoff::QUEUE));
+        assert!(looker.queue.set(queue.clone()).is_ok() && looker.refusal.set(refusal).is_ok());
+        queue.add("a");
+        let end = async {
+            tokio::time::sleep(Duration::from_secs(60)).await;
+            context.shutdown.trigger();
+        };
+        let (result, ()) = tokio::join!(run(&context, Arc::clone(&looker), queue, 8), end);
+        result.unwrap();
+        let tries = *looker.tries.lock().unwrap();
+        assert!((5..40).contains(&tries), "{refusal:?}: {tries} tries in a minute");
+    }
+}
