@@ -46,9 +46,10 @@ struct Known {
     age: u64,
 }
 
-/// An entry, how often it was told, and what came of writing it so far.
+/// An entry as it was told last, since when and how often it was told, and what came of writing it so far.
 struct Telling {
     entry: Entry,
+    first: Timestamp,
     times: u64,
     /// What the event was to be called: a create whose answer was lost may have been done.
     name: Option<String>,
@@ -57,8 +58,13 @@ struct Telling {
 }
 
 impl Telling {
-    fn new(entry: Entry, times: u64) -> Self {
-        Self { entry, times, name: None, failures: 0, due: Instant::now() }
+    fn new(entry: Entry) -> Self {
+        Self { first: entry.at, entry, times: 1, name: None, failures: 0, due: Instant::now() }
+    }
+
+    fn add(&mut self, later: &Telling) {
+        self.entry.at = later.entry.at;
+        self.times += later.times;
     }
 }
 
@@ -92,21 +98,32 @@ impl Writer {
             };
             tokio::select! {
                 biased;
-                () = due => self.write_late().await,
+                () = due => {
+                    self.write_late().await;
+                    // New ones have their turn, however many late ones are due.
+                    while gathered.len() < BATCH && self.late.len() < LATE && let Ok(entry) = receiver.try_recv() {
+                        gathered.push(entry);
+                    }
+                    self.tell_all(&mut gathered).await;
+                }
                 // A batch is what gathered while the previous write was in flight.
                 received = receiver.recv_many(&mut gathered, BATCH), if self.late.len() < LATE => {
                     if received == 0 {
                         return;
                     }
-                    for (entry, times) in counted(gathered.drain(..)) {
-                        self.tell(entry, times).await;
-                    }
+                    self.tell_all(&mut gathered).await;
                 }
             }
         }
     }
 
-    /// Writes one event that is due again; what else was told meanwhile has its turn before the next.
+    async fn tell_all(&mut self, gathered: &mut Vec<Entry>) {
+        for telling in counted(gathered.drain(..)) {
+            self.tell(telling).await;
+        }
+    }
+
+    /// Writes one event that is due again.
     async fn write_late(&mut self) {
         let now = Instant::now();
         let due = self.late.iter().filter(|(_, late)| late.due <= now).min_by_key(|(_, late)| late.due);
@@ -116,13 +133,10 @@ impl Writer {
         }
     }
 
-    async fn tell(&mut self, entry: Entry, times: u64) {
-        match self.late.get_mut(&entry.series()) {
-            Some(late) => {
-                late.entry.at = entry.at;
-                late.times += times;
-            }
-            None => self.write(Telling::new(entry, times)).await,
+    async fn tell(&mut self, telling: Telling) {
+        match self.late.get_mut(&telling.entry.series()) {
+            Some(late) => late.add(&telling),
+            None => self.write(telling).await,
         }
     }
 
@@ -132,7 +146,8 @@ impl Writer {
         let Err(error) = self.try_write(&mut telling).await else { return };
         let series = telling.entry.series();
         telling.failures += 1;
-        if !error.is_unanswered() {
+        // A server that is not up yet has not said no.
+        if !error.is_unanswered() && error.retry_after().is_none() {
             self.forget(&series);
             tracing::debug!(%error, "event refused");
         } else if telling.failures < TRIES {
@@ -163,7 +178,7 @@ impl Writer {
     }
 
     async fn create(&mut self, telling: &mut Telling, series: Series) -> Result<(), api::Error> {
-        let Telling { entry: Entry { about, note, at: now }, times, name: tried, .. } = telling;
+        let Telling { entry: Entry { about, note, at: now }, first, times, name: tried, .. } = telling;
         // Events of cluster-scoped objects live in `default`.
         let namespace = if about.key.namespace.is_empty() { "default" } else { &about.key.namespace };
         let is_tried = tried.is_some();
@@ -183,7 +198,7 @@ impl Writer {
             "source": self.source,
             "reportingComponent": self.source["component"],
             "reportingInstance": "",
-            "firstTimestamp": seconds(*now),
+            "firstTimestamp": seconds(*first),
             "lastTimestamp": seconds(*now),
             "count": *times,
         });
@@ -219,17 +234,15 @@ async fn repeat(api: &Api, id: &ObjectId, count: u64, at: Timestamp) -> Result<(
 }
 
 /// The same told several times is one entry, as it was told last, at the place where it was told first.
-fn counted(gathered: impl Iterator<Item = Entry>) -> Vec<(Entry, u64)> {
-    let mut counted: Vec<(Entry, u64)> = Vec::new();
+fn counted(gathered: impl Iterator<Item = Entry>) -> Vec<Telling> {
+    let mut counted: Vec<Telling> = Vec::new();
     let mut places: BTreeMap<(ObjectRef, Note), usize> = BTreeMap::new();
     for entry in gathered {
         let place = *places.entry((entry.about.clone(), entry.note.clone())).or_insert(counted.len());
+        let telling = Telling::new(entry);
         match counted.get_mut(place) {
-            Some((told, times)) => {
-                told.at = entry.at;
-                *times += 1;
-            }
-            None => counted.push((entry, 1)),
+            Some(told) => told.add(&telling),
+            None => counted.push(telling),
         }
     }
     counted
