@@ -72,23 +72,26 @@ struct Files {
 }
 
 impl Disk for Files {
-    fn erase<'a>(&'a self, directory: &'a Path, _permit: &'a Permit) -> BoxFuture<'a, io::Result<()>> {
-        self.remove_each(directory).boxed()
+    fn erase<'a>(&'a self, directory: &'a Path, permit: &'a Permit) -> BoxFuture<'a, io::Result<()>> {
+        self.remove_each(directory, permit).boxed()
     }
 
-    fn remove<'a>(&'a self, directory: &'a Path, _permit: &'a Permit) -> BoxFuture<'a, io::Result<()>> {
-        self.remove_each(directory).boxed()
+    fn remove<'a>(&'a self, directory: &'a Path, permit: &'a Permit) -> BoxFuture<'a, io::Result<()>> {
+        self.remove_each(directory, permit).boxed()
     }
 
-    fn erase_export<'a>(&'a self, export: &'a Export, _permit: &'a Permit) -> BoxFuture<'a, io::Result<()>> {
+    fn erase_export<'a>(&'a self, export: &'a Export, permit: &'a Permit) -> BoxFuture<'a, io::Result<()>> {
         assert_eq!((export.volume.as_str(), export.server.as_str()), ("v", "server.example"));
-        self.remove_each(&export.path).boxed()
+        self.remove_each(&export.path, permit).boxed()
     }
 }
 
 impl Files {
-    async fn remove_each(&self, directory: &Path) -> io::Result<()> {
+    async fn remove_each(&self, directory: &Path, permit: &Permit) -> io::Result<()> {
         loop {
+            if !permit.lasts() {
+                return Err(io::Error::other("this process may not remove files any more"));
+            }
             let Some(file) = self.left.lock().unwrap().first().cloned() else { return Ok(()) };
             assert!(file.starts_with(directory));
             let left = Arc::clone(&self.left);
