@@ -76,6 +76,8 @@ fn attributes(options: &MountOptions) -> MountAttr {
         (MsFlags::MS_STRICTATIME, MOUNT_ATTR_STRICTATIME),
         (MsFlags::MS_NODIRATIME, MOUNT_ATTR_NODIRATIME),
     ];
+    // As mount(2) has it, the stricter of the two counts.
+    let flags = if flags.contains(MsFlags::MS_STRICTATIME) { flags - MsFlags::MS_NOATIME } else { flags };
     let set = words.into_iter().filter(|(flag, _)| flags.contains(*flag)).fold(0, |set, (_, one)| set | one);
     let one_choice = MsFlags::MS_NOATIME | MsFlags::MS_STRICTATIME | MsFlags::MS_RELATIME;
     let clear = if flags.intersects(one_choice) { MOUNT_ATTR_ATIME } else { 0 };

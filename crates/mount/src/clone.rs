@@ -123,11 +123,15 @@ fn give_size(file: &File, bytes: u64, space: Space) -> io::Result<()> {
         let length = libc::off_t::try_from(bytes).map_err(|_| io::Error::from(ErrorKind::FileTooLarge))?;
         // The size changes only if all the space is there; what there was of it goes back.
         if let Err(errno) = fallocate(file, FallocateFlags::FALLOC_FL_KEEP_SIZE, 0, length) {
-            file.set_len(file.metadata()?.len())?;
+            let size = file.metadata()?.len();
+            if size < bytes {
+                file.set_len(size)?;
+            }
             return Err(errno.into());
         }
     }
-    file.set_len(bytes)
+    // Another process may have let it grow further meanwhile.
+    if file.metadata()?.len() < bytes { file.set_len(bytes) } else { Ok(()) }
 }
 
 /// A copy is never cut: what is at the end of an image may be somebody's data.

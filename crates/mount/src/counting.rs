@@ -207,6 +207,10 @@ impl Host for Counting {
         self.look()?.btrfs_device(mounted).await
     }
 
+    async fn btrfs_id(&self, directory: &Path) -> Result<Option<[u8; 16]>> {
+        self.look()?.btrfs_id(directory).await
+    }
+
     async fn place(&self, path: &Path) -> Result<Option<Place>> {
         self.look()?.place(path).await
     }

@@ -13,7 +13,7 @@ use std::str::FromStr;
 
 use crate::{Error, Result};
 
-pub(crate) use self::btrfs::device as btrfs_device;
+pub(crate) use self::btrfs::{device as btrfs_device, id as btrfs_id};
 pub(crate) use self::superblock::size;
 pub(crate) use self::tools::{check, grow, make, renew_id, reserve_blocks};
 

@@ -49,6 +49,10 @@ pub trait Host: Mounter + Images {
     /// The block device of the btrfs mounted at a path, which its files do not tell; `None` if it is not btrfs.
     async fn btrfs_device(&self, mounted: &Path) -> Result<Option<DeviceNumber>>;
 
+    /// What tells the btrfs of a directory from all others, whose subvolumes have devices of their own; `None` if it is not
+    /// btrfs.
+    async fn btrfs_id(&self, directory: &Path) -> Result<Option<[u8; 16]>>;
+
     /// What is seen at a path, links not followed, and whether it is a mount.
     async fn place(&self, path: &Path) -> Result<Option<Place>>;
 

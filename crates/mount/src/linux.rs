@@ -150,6 +150,10 @@ impl Host for LinuxMounter {
         on(mounted, filesystem::btrfs_device).await
     }
 
+    async fn btrfs_id(&self, directory: &Path) -> Result<Option<[u8; 16]>> {
+        on(directory, filesystem::btrfs_id).await
+    }
+
     async fn place(&self, path: &Path) -> Result<Option<Place>> {
         on(path, place::look).await
     }

@@ -112,6 +112,7 @@ impl Service {
         let kubeconfig = format!("--kubeconfig={}", place.kubeconfig().display());
         let socket = format!("--csi-address={}", place.socket().display());
         let pool = format!("--pool=default={}", place.pool().display());
+        let state = format!("--state-dir={}", place.root.join("state").display());
         // A successor must not wait for the lease of one that was killed.
         let alone = "--leader-elect=false".to_owned();
         match self {
@@ -123,6 +124,7 @@ impl Service {
             Self::Driver => vec![
                 format!("--endpoint=unix://{}", place.socket().display()),
                 "--nodeid=controller".to_owned(),
+                state,
                 pool,
                 "--mode=controller".to_owned(),
             ],
@@ -131,6 +133,7 @@ impl Service {
             Self::NodeDriver(node) => vec![
                 format!("--endpoint=unix://{}", place.node_socket(node).display()),
                 format!("--nodeid={node}"),
+                state,
                 pool,
                 "--mode=node".to_owned(),
                 format!("--target-root={}", place.node(node).display()),
@@ -138,6 +141,7 @@ impl Service {
             Self::LocalDriver(node) => vec![
                 format!("--endpoint=unix://{}", place.node_socket(node).display()),
                 format!("--nodeid={node}"),
+                format!("--state-dir={}", place.node(node).join("state").display()),
                 format!("--pool=default={}", place.node_pool(node).display()),
                 "--driver=local".to_owned(),
                 format!("--target-root={}", place.node(node).display()),

@@ -119,7 +119,8 @@ fn a_socket_in_a_missing_directory_is_named_by_the_driver() -> anyhow::Result<()
     machine::with_processes(async |root| {
         let place = Place::prepare(&root)?;
         let pool = format!("--pool=default={}", place.pool().display());
-        let args = ["--endpoint=unix:///nowhere/csi.sock", "--nodeid=a", &pool];
+        let state = format!("--state-dir={}", place.root.join("state").display());
+        let args = ["--endpoint=unix:///nowhere/csi.sock", "--nodeid=a", &pool, &state];
         let said = refused("node-plugin", &args, &place.logs()).await?;
         ensure!(said.contains("/nowhere"), "{said}");
         Ok(())

@@ -186,13 +186,16 @@ async fn too_many_requests_at_a_time_are_sent_away_and_told_when_to_come_back() 
     let other = server.admin();
     // Until it has arrived, another one would find the place, and it none.
     let arrived = r#"apiserver_current_inflight_requests{request_kind="mutating"} 1"#;
-    loop {
+    let mut said = Vec::new();
+    for looks in 0.. {
+        assert!(looks < 100_000, "it never arrives: {}", String::from_utf8_lossy(&said));
         let metrics = Request::get("/metrics").body(Body::empty()).unwrap();
         let (code, metrics) = whole(other.send(metrics).await.unwrap()).await;
         assert_eq!(code, 200);
         if std::str::from_utf8(&metrics).unwrap().lines().any(|line| line == arrived) {
             break;
         }
+        said = metrics.to_vec();
     }
     let request = Request::post(format!("{MAPS}?dryRun=All")).body(Body::from(b"{}".to_vec())).unwrap();
     let refused = other.send(request).await.unwrap();

@@ -57,6 +57,9 @@ impl Kind {
     }
 }
 
+/// Holds a directory for each driver of this machine.
+const STATE: &str = "/var/lib/stowage";
+
 /// What the driver needs to know, checked.
 #[derive(Debug, Clone)]
 pub struct Options {
@@ -69,6 +72,8 @@ pub struct Options {
     pub mode: Mode,
     /// Whether a pool that was never seen may be begun.
     pub prepare_pools: bool,
+    /// Where it is noted which pools were seen. Not beside the socket: CSI keeps that directory for sockets.
+    pub state_dir: PathBuf,
     /// How many times the space of a pool may be promised; 1 promises only what is there.
     pub overcommit: f64,
     /// How many volumes this node may have at once; 0 leaves it to the cluster.
@@ -125,6 +130,9 @@ pub struct Args {
     /// Name of the driver [default: local.csi.stowage.dev or shared.csi.stowage.dev, by --driver]
     #[arg(long, value_name = "NAME", value_parser = parse_driver_name)]
     drivername: Option<String>,
+    /// Directory that outlives the driver, to note there which pools it has seen [default: /var/lib/stowage/NAME OF THE DRIVER]
+    #[arg(long, value_name = "PATH")]
+    state_dir: Option<PathBuf>,
     /// Whether to make the folders of a pool that has none and was never seen from here
     #[arg(long, value_name = "BOOL", default_value_t = true, num_args = 0..=1, require_equals = true, default_missing_value = "true", action = clap::ArgAction::Set)]
     prepare_pools: bool,
@@ -185,6 +193,7 @@ impl Args {
             self.nodeid
         );
         let driver_name = self.drivername.clone().unwrap_or_else(|| self.driver.driver_name().to_owned());
+        let state_dir = self.state_dir.clone().unwrap_or_else(|| Path::new(STATE).join(&driver_name));
         Ok(Options {
             kind: self.driver,
             driver_name,
@@ -194,6 +203,7 @@ impl Args {
             pools: self.pools.clone(),
             mode: self.mode,
             prepare_pools: self.prepare_pools,
+            state_dir,
             overcommit: self.overcommit,
             max_volumes: self.max_volumes_per_node,
             target_roots: self.target_roots.clone(),

@@ -188,14 +188,17 @@ impl Shared {
         pool.recovered.get_or_try_init(recover).await.copied()
     }
 
-    /// It only takes space, so it keeps nobody from anything; a record that cannot be read is told by those who need it.
+    /// It only takes space, so it keeps nobody from anything.
     async fn forget_unfinished(&self, pool: &Pool) {
-        let forgotten = async {
-            group::forget_unfinished(self, pool).await?;
-            controller::snapshots::forget_unfinished(self, pool).await
-        };
-        if let Err(error) = forgotten.await {
-            tracing::warn!(pool = pool.name(), %error, "what an earlier run had begun may still take space");
+        let told =
+            |error| tracing::warn!(pool = pool.name(), %error, "what an earlier run had begun may still take space");
+        for key in pool.group_keys().await.unwrap_or_default() {
+            let forgotten = group::forget_unfinished(self, pool, &self.id_in(pool, &key)).await;
+            forgotten.unwrap_or_else(told);
+        }
+        for key in pool.snapshot_keys().await.unwrap_or_default() {
+            let forgotten = controller::snapshots::forget_unfinished(self, pool, &self.id_in(pool, &key)).await;
+            forgotten.unwrap_or_else(told);
         }
     }
 
@@ -222,21 +225,27 @@ impl Shared {
 
     /// Runs a call to its end even if the caller gives up: half a change is worse than a late one, and the volume
     /// stays locked meanwhile.
-    pub async fn finish<T, E, F>(&self, side: Side, rpc: &'static str, call: F) -> Result<Response<T>, Status>
+    pub async fn finish<T, E, F>(
+        self: &Arc<Self>,
+        side: Side,
+        rpc: &'static str,
+        call: F,
+    ) -> Result<Response<T>, Status>
     where
         T: Send + 'static,
         E: Into<Status> + Send + 'static,
         F: Future<Output = Result<T, E>> + Send + 'static,
     {
-        // A call that waits here has changed nothing, so its caller may give up.
-        self.recover_all().await;
         let places = match side {
             Side::Controller => &self.controller_places,
             Side::Node => &self.node_places,
         };
+        // A call that waits here has changed nothing, so its caller may give up.
         let place = places.clone().acquire_owned().await;
+        let shared = Arc::clone(self);
         let placed = async move {
             let _place = place;
+            shared.recover_all().await;
             call.await
         };
         let answer = match self.calls.spawn(placed).await {
@@ -268,6 +277,7 @@ mod tests {
             pools: Vec::new(),
             mode: Mode::All,
             prepare_pools: true,
+            state_dir: "/nowhere/state".into(),
             overcommit: 1.0,
             max_volumes: 0,
             target_roots: Vec::new(),

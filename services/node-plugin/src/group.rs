@@ -167,21 +167,23 @@ async fn undo(shared: &Shared, home: &Pool, id: &Handle, group: &Group, cause: E
 
 /// The members first: whatever a kill leaves has a record that names them.
 async fn forget(shared: &Shared, home: &Pool, id: &Handle, group: &Group) -> Result<(), pool::Error> {
-    for snapshot in group.members.iter().filter_map(|member| Handle::parse(&member.snapshot)) {
-        shared.pool_of(&snapshot)?.forget_snapshot(&snapshot).await?;
+    let snapshots: Vec<_> = group.members.iter().filter_map(|member| Handle::parse(&member.snapshot)).collect();
+    // In a pool that is away nothing would be found to be removed.
+    for snapshot in &snapshots {
+        shared.pool_of(snapshot)?.open_for_writing().await?;
+    }
+    for snapshot in &snapshots {
+        shared.pool_of(snapshot)?.forget_snapshot(snapshot).await?;
     }
     home.forget_group(id).await
 }
 
-/// Removes the groups that a killed driver had begun and not cut: nobody ever got their ids, and their images take space.
-pub async fn forget_unfinished(shared: &Shared, pool: &Pool) -> Result<(), pool::Error> {
-    for key in pool.group_keys().await? {
-        let id = shared.id_in(pool, &key);
-        let Some(_guard) = shared.locks.try_lock(&lock_name(&id)) else { continue };
-        if let Some(group) = pool.load_group(&id).await?.filter(|group| group.cut.is_none()) {
-            forget(shared, pool, &id, &group).await?;
-            tracing::info!(group = %id, "removed what an earlier run had begun");
-        }
+/// Removes a group that a killed driver had begun and not cut: nobody ever got its id, and its images take space.
+pub async fn forget_unfinished(shared: &Shared, pool: &Pool, id: &Handle) -> Result<(), pool::Error> {
+    let Some(_guard) = shared.locks.try_lock(&lock_name(id)) else { return Ok(()) };
+    if let Some(group) = pool.load_group(id).await?.filter(|group| group.cut.is_none()) {
+        forget(shared, pool, id, &group).await?;
+        tracing::info!(group = %id, "removed what an earlier run had begun");
     }
     Ok(())
 }

@@ -6,7 +6,6 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use stowage_csi::Endpoint;
 use stowage_mount::{FileId, FileKind, Host, Usage};
 use tokio::sync::OnceCell;
 use tonic::Code;
@@ -59,7 +58,12 @@ impl Error {
 impl Error {
     /// Whether nothing can be made in the pool until somebody has brought it back.
     pub fn is_away(&self) -> bool {
-        matches!(self, Error::OpenPool { .. } | Error::KeepPool { .. } | Error::WritePool { .. })
+        match self {
+            Error::OpenPool { .. } | Error::KeepPool { .. } | Error::WritePool { .. } => true,
+            // A dead disk, a server that is gone.
+            Error::AccessPool { source, .. } => !source.is_out_of_space(),
+            _ => false,
+        }
     }
 
     pub fn is_read_only(&self) -> bool {
@@ -87,11 +91,9 @@ pub fn example(name: &str) -> Pool {
     Pool::new(&options.pools[0], &options, Arc::new(stowage_mount::LinuxMounter))
 }
 
-/// Where a driver notes that it has seen a pool: beside its socket, whose directory outlives it where it is the host's.
-pub fn mark_of(endpoint: &Endpoint, pool: &str) -> PathBuf {
-    let mut name = endpoint.path().to_owned().into_os_string();
-    name.push(format!(".{pool}.pool"));
-    name.into()
+/// Where a driver notes that it has seen a pool.
+pub fn mark_of(state: &Path, pool: &str) -> PathBuf {
+    state.join(format!("{pool}.pool"))
 }
 
 /// With less than this a pool cannot even take a record.
@@ -138,7 +140,7 @@ impl Pool {
             root: option.path.clone(),
             host,
             overcommit: options.overcommit,
-            mark: mark_of(&options.endpoint, &option.name),
+            mark: mark_of(&options.state_dir, &option.name),
             noted: AtomicBool::new(false),
             seen: AtomicBool::new(false),
             prepares: options.prepare_pools,
@@ -260,7 +262,8 @@ impl Pool {
                 self.noted.store(false, Ordering::Relaxed);
             }
         }
-        if !self.noted.load(Ordering::Relaxed) {
+        // Who begins no pools has nothing to remember.
+        if self.prepares && !self.noted.load(Ordering::Relaxed) {
             self.remember().await;
         }
         Ok(())
@@ -274,6 +277,9 @@ impl Pool {
     async fn remember(&self) {
         let noted = async {
             if !self.is_remembered().await? {
+                if let Some(state) = self.mark.parent() {
+                    self.host.create_dir(state).await.map_err(|source| self.failed(source))?;
+                }
                 let written = self.host.write_file(&self.mark, self.root.as_os_str().as_encoded_bytes()).await;
                 written.map_err(|source| self.failed(source))?;
             }

@@ -40,7 +40,9 @@ pub struct Snapshot {
     pub fs_type: String,
     pub block: bool,
     pub sector_bytes: u32,
-    /// When it was cut; until then it is nothing that could be used.
+    /// When it was cut; until then it is nothing that could be used. Always there: a record that has lost it is damaged, and
+    /// not one of something unfinished.
+    #[serde(deserialize_with = "Option::deserialize")]
     pub cut: Option<Moment>,
     /// The handle of the group it lives and dies with.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -83,7 +85,8 @@ pub struct Group {
     pub version: u32,
     pub name: String,
     pub members: Vec<Member>,
-    /// When all members were cut; the group exists from the moment this is written.
+    /// When all members were cut; the group exists from the moment this is written. Always there, as that of a snapshot.
+    #[serde(deserialize_with = "Option::deserialize")]
     pub cut: Option<Moment>,
 }
 

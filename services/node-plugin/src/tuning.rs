@@ -78,6 +78,16 @@ impl Tuning {
         }
     }
 
+    /// Each value alone.
+    pub fn parts(self) -> [Tuning; 3] {
+        let nothing = Tuning::default();
+        [
+            Tuning { direct_io: self.direct_io, ..nothing },
+            Tuning { reserved_percent: self.reserved_percent, ..nothing },
+            Tuning { read_ahead_kb: self.read_ahead_kb, ..nothing },
+        ]
+    }
+
     /// These values, and where they say nothing, those of `before`.
     pub fn over(self, before: Tuning) -> Tuning {
         Tuning {
@@ -90,14 +100,15 @@ impl Tuning {
 
 /// Brings a tuning into force on the device that serves a volume, mounted or not.
 pub async fn apply(host: &dyn Host, device: &LoopDevice, tuning: Tuning) -> Result<(), stowage_mount::Error> {
-    if let Some(kilobytes) = tuning.read_ahead_kb {
-        host.set_read_ahead(device, kilobytes).await?;
-    }
+    // In the order in which they may be refused: whatever fails has no part of the later ones behind it.
     if let Some(direct) = tuning.direct_io {
         host.set_direct_io(device, direct).await?;
     }
     if let Some(percent) = tuning.reserved_percent {
         host.reserve_blocks(&device.path, percent).await?;
+    }
+    if let Some(kilobytes) = tuning.read_ahead_kb {
+        host.set_read_ahead(device, kilobytes).await?;
     }
     Ok(())
 }

@@ -28,6 +28,7 @@ fn options(dir: &Path, kind: Kind) -> Options {
         pools: vec![PoolOption { name: "main".into(), path: dir.join("pool") }],
         mode: Mode::All,
         prepare_pools: true,
+        state_dir: dir.join("state"),
         overcommit: 1.0,
         max_volumes: 0,
         target_roots: vec![dir.join("kubelet")],
@@ -154,7 +155,7 @@ proptest! {
             check(controller.delete_volume(DeleteVolumeRequest { volume_id: id, ..Default::default() }).await);
             driver.drain().await;
         });
-        let outside: Vec<_> = std::fs::read_dir(dir.path()).unwrap().map(|entry| entry.unwrap().file_name()).collect();
-        prop_assert_eq!(outside, ["pool"]);
+        let outside: std::collections::BTreeSet<_> = std::fs::read_dir(dir.path()).unwrap().map(|entry| entry.unwrap().file_name()).collect();
+        prop_assert_eq!(outside, ["pool".into(), "state".into()].into());
     }
 }

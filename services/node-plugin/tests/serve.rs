@@ -27,6 +27,7 @@ fn options(dir: &Path, mode: Mode) -> Options {
         pools: vec![PoolOption { name: "main".into(), path: dir.into() }],
         mode,
         prepare_pools: true,
+        state_dir: dir.join("state"),
         overcommit: 1.0,
         max_volumes: 0,
         target_roots: vec![dir.join("kubelet")],

@@ -76,6 +76,11 @@ impl Root {
         self.path.join("pool")
     }
 
+    /// Where the drivers note that they have seen the pool.
+    pub fn driver_state(&self) -> PathBuf {
+        self.path.join("state")
+    }
+
     /// Socket of the driver's controller part.
     pub fn controller_socket(&self) -> PathBuf {
         self.path.join("csi.sock")

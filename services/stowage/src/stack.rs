@@ -152,11 +152,8 @@ impl Stack {
         let pool = self.root.pool();
         let endpoint = Endpoint::at(self.root.controller_socket())?;
         if !pool.try_exists().with_context(|| format!("cannot look at {}", pool.display()))? {
-            // Whoever removed it wants a new one; the drivers' notes of the old one would call that a loss.
-            let nodes = self.root.nodes()?.into_iter().map(|node| self.root.node_socket(&node));
-            for socket in nodes.map(Endpoint::at).chain([Ok(endpoint.clone())]) {
-                let _ = std::fs::remove_file(node_plugin::mark_of(&socket?, POOL));
-            }
+            // Whoever removed it wants a new one; the drivers' note of the old one would call that a loss.
+            let _ = std::fs::remove_file(node_plugin::mark_of(&self.root.driver_state(), POOL));
         }
         std::fs::create_dir_all(&pool).with_context(|| format!("cannot create {}", pool.display()))?;
         self.keep_driver(endpoint.clone(), "controller".to_owned(), node_plugin::Mode::Controller);
@@ -174,6 +171,7 @@ impl Stack {
             pools: vec![node_plugin::args::PoolOption { name: POOL.to_owned(), path: self.root.pool() }],
             mode,
             prepare_pools: true,
+            state_dir: self.root.driver_state(),
             overcommit: 1.0,
             max_volumes: 0,
         };

@@ -10,7 +10,7 @@ use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::Path;
 
 use nix::errno::Errno;
-use nix::{ioctl_readwrite, libc};
+use nix::{ioctl_read, ioctl_readwrite, libc};
 
 use crate::files::failed;
 use crate::{DeviceNumber, Result};
@@ -29,6 +29,19 @@ struct DeviceInfo {
 const _: () = assert!(size_of::<DeviceInfo>() == 4096);
 
 ioctl_readwrite!(btrfs_ioc_dev_info, 0x94, 30, DeviceInfo);
+
+/// `struct btrfs_ioctl_fs_info_args` of the same.
+#[repr(C)]
+struct FileSystemInfo {
+    max_id: u64,
+    devices: u64,
+    id: [u8; 16],
+    rest: [u64; 124],
+}
+
+const _: () = assert!(size_of::<FileSystemInfo>() == 1024);
+
+ioctl_read!(btrfs_ioc_fs_info, 0x94, 31, FileSystemInfo);
 
 /// The first device has this number; a volume has no other.
 const FIRST: u64 = 1;
@@ -52,4 +65,13 @@ pub(crate) fn device(mounted: &Path) -> Result<Option<DeviceNumber>> {
             .map(|node| DeviceNumber { major: libc::major(node.rdev()), minor: libc::minor(node.rdev()) }))
     };
     ask().map_err(failed("ask for the device of", mounted))
+}
+
+/// Whatever else a file system answers to a question it does not know, it is no btrfs.
+pub(crate) fn id(directory: &Path) -> Result<Option<[u8; 16]>> {
+    let open = File::open(directory).map_err(failed("ask for the file system of", directory))?;
+    let mut info = FileSystemInfo { max_id: 0, devices: 0, id: [0; 16], rest: [0; 124] };
+    // SAFETY: the descriptor is open, and `info` has the kernel's layout, for the length of the call.
+    let answer = unsafe { btrfs_ioc_fs_info(open.as_raw_fd(), &raw mut info) };
+    Ok(answer.ok().map(|_| info.id))
 }

@@ -111,7 +111,8 @@ fn run<'a>(tool: &'static str, words: impl IntoIterator<Item = &'a OsStr>, devic
     }
     let said = [output.stdout, output.stderr].concat();
     let words = String::from_utf8_lossy(&said).split_whitespace().collect::<Vec<_>>().join(" ");
-    if says(&words, &["is in use", "apparently in use", "resource busy"]) {
+    let in_use = format!("{} is in use", device.display());
+    if says(&words, &[&in_use, "apparently in use", "resource busy"]) {
         return Err(Error::FindInUse { tool, device: device.into() });
     }
     let output_words = words.chars().take(MAX_OUTPUT).collect();

@@ -62,6 +62,7 @@ impl Bench {
         let mut command = Command::new(binary);
         command.arg(format!("--endpoint=unix://{}", socket.display()));
         command.args(["--nodeid=bench", "--driver=local", "--mode=all"]);
+        command.arg(format!("--state-dir={}", root.join("state").display()));
         command.arg(format!("--pool=main={}", pool.display())).arg(format!("--target-root={}", kubelet.display()));
         let process = command.stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
         while !socket.try_exists().unwrap() {

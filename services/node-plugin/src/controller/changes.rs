@@ -49,7 +49,7 @@ pub async fn expand(
     let now = pool.bytes_of(&id, &record).await?;
     let bytes = limits.choose_for_growth(now).map_err(Error::ReadSize)?;
     if bytes > now {
-        let more = bytes - now;
+        let more = bytes - now.max(pool.set_aside_for(&id, &record).await?).min(bytes);
         let (_promise, free) = pool::set_aside(shared, pool, id.key(), more).await?;
         let free = if record.thin { free.thin } else { free.thick };
         if more > free {
@@ -87,9 +87,12 @@ pub async fn modify(
     if request.mutable_parameters.is_empty() {
         return Err(Error::ReadField { field: "mutable_parameters" });
     }
+    // What comes into force must be written down, too.
+    pool.check_room().await?;
 
-    let before = record.tuning;
-    record.tuning = wanted.over(before);
+    // What was never set is as a new device has it.
+    let before = Tuning { direct_io: record.tuning.direct_io.or(Some(true)), ..record.tuning };
+    record.tuning = wanted.over(record.tuning);
     let view = View::look(shared, pool, &id).await.map_err(|source| pool.failed(source))?;
     let devices = || view.ours.iter().filter(|device| !device.autoclear);
     let applied = async {

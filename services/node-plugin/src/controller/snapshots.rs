@@ -72,16 +72,13 @@ async fn undo(pool: &Pool, id: &Handle, cause: Error) -> Error {
     cause.once_undone(format!("snapshot {id}"), pool.forget_snapshot(id).await)
 }
 
-/// Removes the snapshots that a killed driver had begun and not cut: nobody ever got their ids, and their images take space.
-pub async fn forget_unfinished(shared: &Shared, pool: &Pool) -> Result<(), pool::Error> {
-    for key in pool.snapshot_keys().await? {
-        let id = shared.id_in(pool, &key);
-        let Some(_guard) = shared.locks.try_lock(&lock_name(&id)) else { continue };
-        let unfinished = |snapshot: &Snapshot| snapshot.cut.is_none() && snapshot.group.is_none();
-        if pool.load_snapshot(&id).await?.is_some_and(|snapshot| unfinished(&snapshot)) {
-            pool.forget_snapshot(&id).await?;
-            tracing::info!(snapshot = %id, "removed what an earlier run had begun");
-        }
+/// Removes a snapshot that a killed driver had begun and not cut: nobody ever got its id, and its image takes space.
+pub async fn forget_unfinished(shared: &Shared, pool: &Pool, id: &Handle) -> Result<(), pool::Error> {
+    let Some(_guard) = shared.locks.try_lock(&lock_name(id)) else { return Ok(()) };
+    let unfinished = |snapshot: &Snapshot| snapshot.cut.is_none() && snapshot.group.is_none();
+    if pool.load_snapshot(id).await?.is_some_and(|snapshot| unfinished(&snapshot)) {
+        pool.forget_snapshot(id).await?;
+        tracing::info!(snapshot = %id, "removed what an earlier run had begun");
     }
     Ok(())
 }

@@ -154,13 +154,15 @@ impl Volume<'_> {
 
     /// What this pool cannot do is no reason to have no volume.
     async fn tune(&self, device: &LoopDevice, record: &Record) -> Result<(), Error> {
-        match tuning::apply(&*self.shared.host, device, record.tuning).await {
-            Err(error) if error.is_unsupported() => {
-                tracing::warn!(volume = %self.id, %error, "the volume is not tuned as it should be");
-                Ok(())
+        for part in record.tuning.parts() {
+            match tuning::apply(&*self.shared.host, device, part).await {
+                Err(error) if error.is_unsupported() => {
+                    tracing::warn!(volume = %self.id, %error, "the volume is not tuned as it should be");
+                }
+                other => other?,
             }
-            other => Ok(other?),
         }
+        Ok(())
     }
 
     /// A node that stood still for a while may have lost the volume since the call began: it is asked once more before

@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::PoisonError;
 
-use stowage_mount::{DeviceNumber, FileInfo};
+use stowage_mount::FileInfo;
 
 use super::{Error, Pool};
 use crate::driver::Shared;
@@ -31,10 +31,13 @@ struct Counted {
     occupied: u64,
 }
 
-/// What tells file systems apart: the device of their files, or for btrfs, whose subvolumes have devices of their own,
-/// that of the disk.
+/// What tells file systems apart.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-struct FileSystemId(Option<DeviceNumber>, u64);
+enum FileSystemId {
+    Btrfs([u8; 16]),
+    /// The device of its files.
+    Other(u64),
+}
 
 /// Of each file system this part is nobody's: a file of scattered blocks needs that much to say where they are, and a write
 /// within a volume's size must not fail for want of it.
@@ -49,11 +52,19 @@ pub async fn free(shared: &Shared, pool: &Pool) -> Result<Free, Error> {
         promised: sum.promised.saturating_add(one.promised),
         occupied: sum.occupied.saturating_add(one.occupied),
     };
+    // To find out takes a block; without one, what is there is counted as if it were shared, which promises less.
+    let shares = match pool.can_clone().await {
+        Err(error) if error.is_out_of_space() => true,
+        answer => answer?,
+    };
     let mut all = Counted::default();
     for one in neighbours(shared, pool).await? {
-        all = sum(all, one.count().await?);
+        all = sum(all, one.count(shares).await?);
     }
-    let share = if pool.file_system().await?.0.is_some() { OWN_SHARE_OF_BTRFS } else { OWN_SHARE };
+    let share = match pool.file_system().await? {
+        FileSystemId::Btrfs(_) => OWN_SHARE_OF_BTRFS,
+        FileSystemId::Other(_) => OWN_SHARE,
+    };
     // What only root may write (ext4) is for this, too: a loop device writes as root.
     let for_root = usage.total_bytes.saturating_sub(usage.used_bytes).saturating_sub(usage.available_bytes);
     let own = (usage.total_bytes / share).saturating_sub(for_root);
@@ -70,7 +81,7 @@ pub async fn neighbours<'a>(shared: &'a Shared, pool: &'a Pool) -> Result<Vec<&'
         let here = pool.file_system().await?;
         for other in shared.pools.iter().filter(|other| other.name != pool.name) {
             // One that is away has nothing here.
-            if other.open().await.is_ok() && other.file_system().await? == here {
+            if other.open().await.is_ok() && other.file_system().await.is_ok_and(|there| there == here) {
                 found.push(other);
             }
         }
@@ -97,17 +108,14 @@ pub async fn set_aside<'a>(
 impl Pool {
     async fn file_system(&self) -> Result<FileSystemId, Error> {
         let volumes = self.volumes();
-        let disk = self.host.btrfs_device(&volumes).await.map_err(|source| self.failed(source))?;
-        let device = self.stat(&volumes).await?.map_or(0, |info| info.id.device);
-        Ok(FileSystemId(disk, if disk.is_some() { 0 } else { device }))
+        Ok(match self.host.btrfs_id(&volumes).await.map_err(|source| self.failed(source))? {
+            Some(id) => FileSystemId::Btrfs(id),
+            None => FileSystemId::Other(self.stat(&volumes).await?.map_or(0, |info| info.id.device)),
+        })
     }
 
-    async fn count(&self) -> Result<Counted, Error> {
-        // To find out takes a block; without one, what is there is counted as if it were shared, which promises less.
-        let shares = match self.can_clone().await {
-            Err(error) if error.is_out_of_space() => true,
-            answer => answer?,
-        };
+    /// `shares`: whether files on this file system can share blocks.
+    async fn count(&self, shares: bool) -> Result<Counted, Error> {
         let mut promised = 0u64;
         let mut occupied = BTreeMap::<String, u64>::new();
         let mut count = |family: String, allocated: u64| {
@@ -121,7 +129,8 @@ impl Pool {
                 promised = promised.saturating_add(if of_snapshots { image.allocated } else { image.size });
                 let key = name.trim_end_matches(".img");
                 let family = if shares { self.family(key, &image, of_snapshots).await } else { String::new() };
-                count(family, image.allocated);
+                // What a growth that was cut short has set aside beyond its end is not the volume's yet.
+                count(family, image.allocated.min(image.size));
             }
         }
         let occupied = occupied.values().fold(0u64, |sum, bytes| sum.saturating_add(*bytes));
@@ -133,6 +142,12 @@ impl Pool {
     pub async fn bytes_of(&self, id: &Handle, record: &Record) -> Result<u64, Error> {
         let image = self.stat(&self.image(id)).await?;
         Ok(image.map_or(0, |image| image.size).max(record.capacity_bytes))
+    }
+
+    /// The space that the image of a thick volume has: more than its size where a growth was cut short.
+    pub async fn set_aside_for(&self, id: &Handle, record: &Record) -> Result<u64, Error> {
+        let image = self.stat(&self.image(id)).await?;
+        Ok(image.filter(|_| !record.thin).map_or(0, |image| image.allocated))
     }
 
     async fn stat(&self, path: &Path) -> Result<Option<FileInfo>, Error> {

@@ -58,7 +58,7 @@ fn a_pool_whose_disk_is_not_mounted_after_a_restart_is_lost_and_not_begun_again(
 
         let client = world.node_on("a", std::sync::Arc::new(stowage_mount::LinuxMounter));
         let probe = client.identity().probe(ProbeRequest {}).await;
-        assert_eq!(refused(probe, &["lost", "still mounted?", "a.sock.main.pool"]), Code::FailedPrecondition);
+        assert_eq!(refused(probe, &["lost", "still mounted?", "state/a/main.pool"]), Code::FailedPrecondition);
         assert_eq!(client.delete(&volume).await.unwrap_err().code(), Code::Unavailable);
         assert_eq!(client.stage(&volume, &context).await.unwrap_err().code(), Code::Unavailable);
         assert_eq!(client.create(request("w")).await.unwrap_err().code(), Code::Unavailable);
@@ -70,9 +70,9 @@ fn a_pool_whose_disk_is_not_mounted_after_a_restart_is_lost_and_not_begun_again(
         unmount(&pool);
         assert_eq!(client.create(request("anew")).await.unwrap_err().code(), Code::Unavailable);
         // The way out that the refusal names.
-        fs::remove_file(world.root.join("a.sock.main.pool")).unwrap();
+        fs::remove_file(world.state("a").join("main.pool")).unwrap();
         client.create(request("anew")).await.unwrap();
-        assert!(world.root.join("a.sock.main.pool").try_exists().unwrap(), "and from now on that one counts");
+        assert!(world.state("a").join("main.pool").try_exists().unwrap(), "and from now on that one counts");
     });
 }
 

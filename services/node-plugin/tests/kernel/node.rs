@@ -1,6 +1,6 @@
 use std::collections::BTreeMap;
 use std::fs;
-use std::os::unix::fs::symlink;
+use std::os::unix::fs::{OpenOptionsExt, symlink};
 use std::process::{Child, Command, Stdio};
 
 use stowage_csi::v1::volume_capability::access_mode::Mode as AccessMode;
@@ -320,10 +320,16 @@ impl Container {
         nix::unistd::mkfifo(&gate, nix::sys::stat::Mode::S_IRWXU).unwrap();
         let mut command = Command::new("unshare");
         command.args(["--mount", "--propagation", "private", "sh", "-c", "read line < \"$0\""]).arg(&gate);
-        let process = without_open_files(|| command.stdin(Stdio::null()).spawn().unwrap());
-        // Opens when it has its mounts and reads.
-        let gate = Some(fs::File::options().write(true).open(&gate).unwrap());
-        Container { process, gate }
+        let mut process = without_open_files(|| command.stdin(Stdio::null()).spawn().unwrap());
+        // Can be opened when it has its mounts and reads.
+        loop {
+            match fs::File::options().write(true).custom_flags(nix::libc::O_NONBLOCK).open(&gate) {
+                Ok(gate) => return Container { process, gate: Some(gate) },
+                Err(error) => assert_eq!(error.raw_os_error(), Some(nix::libc::ENXIO)),
+            }
+            assert_eq!(process.try_wait().unwrap(), None, "unshare has ended");
+            std::thread::yield_now();
+        }
     }
 }
 

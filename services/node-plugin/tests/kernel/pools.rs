@@ -103,8 +103,9 @@ fn pools_on_one_file_system_do_not_promise_its_space_twice() {
         let volume = of("main", all / 2).await.unwrap().volume_id;
         let (main, other) =
             (capacity(&client, &[("pool", "main")]).await, capacity(&client, &[("pool", "other")]).await);
-        assert_eq!(main.as_ref().unwrap(), other.as_ref().unwrap());
-        assert!(main.unwrap() <= all / 2);
+        let (main, other) = (main.unwrap(), other.unwrap());
+        // xfs frees what was replaced in its own time.
+        assert!((main - other).abs() < MIB && main < all / 2 + MIB, "{main} and {other} of {all}");
         assert_eq!(refused(of("other", all * 3 / 4).await, &["--overcommit"]), Code::ResourceExhausted);
         client.delete(&volume).await.unwrap();
         of("other", all * 3 / 4).await.unwrap();

@@ -80,7 +80,7 @@ pub fn make_read_only(directory: &Path) {
 }
 
 /// How often to look for what nothing tells the moment of.
-const MOST_LOOKS: usize = 100_000;
+pub const MOST_LOOKS: usize = 100_000;
 
 /// What another test forks has a copy of this one's open files until it executes its program, so a file system may be busy
 /// for a moment; nothing tells when it no longer is.
@@ -167,6 +167,10 @@ impl World {
         self.root.join("pool")
     }
 
+    pub fn state(&self, node: &str) -> PathBuf {
+        self.root.join("state").join(node)
+    }
+
     pub fn options(&self, node: &str) -> Options {
         Options {
             kind: Kind::Shared,
@@ -177,6 +181,7 @@ impl World {
             pools: vec![PoolOption { name: "main".into(), path: self.pool() }],
             mode: Mode::All,
             prepare_pools: true,
+            state_dir: self.state(node),
             overcommit: 1.0,
             max_volumes: 0,
             target_roots: vec![self.root.join("kubelet").join(node)],

@@ -106,7 +106,7 @@ fn is_known(answer: &Result<(), Status>) -> bool {
 fn is_inside(change: &str, world: &World) -> bool {
     let path = Path::new(change.split_once(' ').map_or("", |(_, path)| path));
     // The last is where the driver notes that it has seen its pool.
-    let free = [world.pool(), world.root.join("kubelet"), world.root.join("a.sock.main.pool")];
+    let free = [world.pool(), world.root.join("kubelet"), world.state("a")];
     let loops = path.parent() == Some(Path::new("/dev"))
         && path.file_name().is_some_and(|name| name.to_string_lossy().starts_with("loop"));
     loops || free.iter().any(|root| path.starts_with(root) && path.components().all(|part| part.as_os_str() != ".."))
@@ -188,7 +188,7 @@ fn whatever_is_sent_is_answered_and_changes_nothing_outside() {
             fs::remove_dir_all(world.root.join("kubelet")).unwrap();
             fs::remove_dir_all(world.pool()).unwrap();
             // Else the pool would be taken for lost.
-            fs::remove_file(world.root.join("a.sock.main.pool")).unwrap();
+            fs::remove_file(world.state("a").join("main.pool")).unwrap();
             for name in ["pool", "kubelet"] {
                 fs::create_dir(world.root.join(name)).unwrap();
             }

@@ -26,6 +26,7 @@ impl Process {
     pub fn command(world: &World) -> Command {
         let mut command = Command::new(env!("CARGO_BIN_EXE_node-plugin"));
         command.arg(format!("--endpoint=unix://{}", world.root.join("csi.sock").display())).arg("--nodeid=a");
+        command.arg(format!("--state-dir={}", world.state("a").display()));
         command.arg(format!("--pool=main={}", world.pool().display())).arg("--overcommit=100");
         command.arg(format!("--target-root={}", world.root.join("kubelet").display()));
         command
@@ -93,7 +94,6 @@ async fn kill_when<T>(seen: impl Fn() -> bool, process: Process, call: impl Futu
     }
 }
 
-/// Whether some program has a device open.
 #[test]
 fn a_driver_killed_in_the_middle_of_mkfs_makes_the_file_system_when_it_is_back() {
     test(async |world| {
@@ -110,12 +110,15 @@ fn a_driver_killed_in_the_middle_of_mkfs_makes_the_file_system_when_it_is_back()
                 killed += usize::from(kill_when(|| has_mark(&world, ".formatting"), process, staging).await);
                 let (_process, client) = Process::start(&world).await;
                 // A mkfs is killed with its driver, but a write that it is in ends first.
-                loop {
-                    match made.stage(&client, &volume).await {
+                let mut staged = made.stage(&client, &volume).await;
+                for _ in 0..10_000 {
+                    match &staged {
                         Err(status) if status.code() == Code::Unavailable => tokio::task::yield_now().await,
-                        answer => break answer.unwrap(),
+                        _ => break,
                     }
+                    staged = made.stage(&client, &volume).await;
                 }
+                staged.unwrap();
                 made.publish(&client, &volume, "pod", false).await.unwrap();
                 fs::write(client.target("pod").join("data"), "x").unwrap();
                 client.give_back(&volume).await;

@@ -247,8 +247,15 @@ fn a_tuning_that_the_machine_refuses_is_not_kept() {
         let volume = Made::Of("ext4").used(&client, "v").await;
         // From now on tune2fs fails.
         std::os::unix::fs::symlink("/bin/false", programs.join("tune2fs")).unwrap();
+        let read_ahead = || {
+            let device = world.loops().remove(0);
+            let name = device.file_name().unwrap().to_string_lossy().into_owned();
+            fs::read_to_string(format!("/sys/block/{name}/queue/read_ahead_kb")).unwrap()
+        };
+        let before = read_ahead();
         let tuned = client.modify(&volume, &[("readAheadKb", "64"), ("reservedPercent", "5")]).await;
         assert_eq!(refused(tuned, &["tune2fs"]), Code::Unavailable);
+        assert_eq!(read_ahead(), before);
         client.unpublish(&volume, "pod").await.unwrap();
         client.unstage(&volume).await.unwrap();
         Made::Of("ext4").stage(&client, &volume).await.unwrap();
