@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use nix::dir::Dir;
 use nix::errno::Errno;
-use nix::fcntl::{OFlag, RenameFlags, renameat2};
+use nix::fcntl::{OFlag, renameat};
 use nix::sys::stat::Mode;
 use nix::unistd::{UnlinkatFlags, unlinkat};
 use tokio_util::sync::{CancellationToken, DropGuard};
@@ -46,21 +46,9 @@ impl Permit {
 
 /// Removes everything in the directory. Links are removed, never followed, also if a directory becomes one meanwhile.
 /// Begun again after a crash it removes what is left.
-///
-/// However deep a tenant has nested his directories, two are open at a time: those within one are moved up to the top.
 pub(crate) fn erase(directory: &Path, permit: &Permit) -> io::Result<()> {
     is_plain_directory(directory)?;
-    let top = Dir::open(directory, FLAGS, Mode::empty())?;
-    let mut moved = 0;
-    while let Some(name) = first_directory(&top, permit)? {
-        let inner = Dir::openat(&top, name.as_c_str(), FLAGS, Mode::empty())?;
-        while let Some(nested) = first_directory(&inner, permit)? {
-            permit.check()?;
-            move_up(&inner, &nested, &top, &mut moved)?;
-        }
-        permit.check()?;
-        unlinkat(&top, name.as_c_str(), UnlinkatFlags::RemoveDir)?;
-    }
+    Eraser { permit, changes: 0, moved: 0 }.empty(&Dir::open(directory, FLAGS, Mode::empty())?)?;
     match fs::read_dir(directory)?.next() {
         None => Ok(()),
         Some(_) => Err(refuse(directory, "something was put in while it was erased")),
@@ -69,33 +57,104 @@ pub(crate) fn erase(directory: &Path, permit: &Permit) -> io::Result<()> {
 
 const FLAGS: OFlag = OFlag::O_RDONLY.union(OFlag::O_DIRECTORY).union(OFlag::O_NOFOLLOW).union(OFlag::O_CLOEXEC);
 
-/// Removes what is no directory, up to the first that is one.
-fn first_directory(directory: &Dir, permit: &Permit) -> io::Result<Option<CString>> {
-    // Opened anew, so that it is read from its beginning.
-    for entry in Dir::openat(directory, c".", FLAGS, Mode::empty())?.iter() {
-        let entry = entry?;
-        let name = entry.file_name();
-        if name == c"." || name == c".." {
-            continue;
-        }
-        permit.check()?;
-        match unlinkat(directory, name, UnlinkatFlags::NoRemoveDir) {
-            Ok(()) | Err(Errno::ENOENT) => {}
-            Err(Errno::EISDIR) => return Ok(Some(name.to_owned())),
-            Err(error) => return Err(error.into()),
-        }
-    }
-    Ok(None)
+/// Directories listed at once: enough that a listing is not read again for each.
+const AT_ONCE: usize = 10_000;
+
+/// However deep a tenant has nested his directories, few are open at a time: those within one are moved up to the top.
+struct Eraser<'a> {
+    permit: &'a Permit,
+    /// What was removed or moved so far.
+    changes: u64,
+    moved: u64,
 }
 
-fn move_up(from: &Dir, name: &CStr, top: &Dir, moved: &mut u64) -> io::Result<()> {
-    loop {
-        *moved += 1;
-        let free = format!("erased-{moved}");
-        match renameat2(from, name, top, free.as_str(), RenameFlags::RENAME_NOREPLACE) {
-            // The tenant's, or left by an attempt before.
-            Err(Errno::EEXIST) => {}
-            answer => return Ok(answer?),
+impl Eraser<'_> {
+    fn empty(&mut self, top: &Dir) -> io::Result<()> {
+        loop {
+            let (before, names) = (self.changes, self.directories(top)?);
+            if names.is_empty() {
+                return Ok(());
+            }
+            for name in &names {
+                self.remove(top, name)?;
+            }
+            if self.changes == before {
+                return Err(io::Error::other("directories in it fill again as they are emptied"));
+            }
+        }
+    }
+
+    fn remove(&mut self, top: &Dir, name: &CStr) -> io::Result<()> {
+        if self.remove_if_empty(top, name)? {
+            return Ok(());
+        }
+        let inner = Dir::openat(top, name, FLAGS, Mode::empty())?;
+        for nested in self.directories(&inner)? {
+            if !self.remove_if_empty(&inner, &nested)? {
+                self.move_up(&inner, &nested, top)?;
+            }
+        }
+        // What is still in it is met again.
+        self.remove_if_empty(top, name).map(drop)
+    }
+
+    /// Removes what is no directory, and tells the names of some that are.
+    fn directories(&mut self, directory: &Dir) -> io::Result<Vec<CString>> {
+        let mut names = Vec::new();
+        // Opened anew, so that it is read from its beginning.
+        for entry in Dir::openat(directory, c".", FLAGS, Mode::empty())?.iter() {
+            let entry = entry?;
+            let name = entry.file_name();
+            if name == c"." || name == c".." {
+                continue;
+            }
+            self.permit.check()?;
+            match unlinkat(directory, name, UnlinkatFlags::NoRemoveDir) {
+                Ok(()) => self.changes += 1,
+                Err(Errno::ENOENT) => {}
+                Err(Errno::EISDIR) => names.push(name.to_owned()),
+                Err(error) => return Err(error.into()),
+            }
+            if names.len() == AT_ONCE {
+                break;
+            }
+        }
+        Ok(names)
+    }
+
+    fn remove_if_empty(&mut self, parent: &Dir, name: &CStr) -> io::Result<bool> {
+        self.permit.check()?;
+        match unlinkat(parent, name, UnlinkatFlags::RemoveDir) {
+            Ok(()) => {
+                self.changes += 1;
+                Ok(true)
+            }
+            Err(Errno::ENOENT) => Ok(true),
+            Err(Errno::ENOTEMPTY | Errno::EEXIST) => Ok(false),
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    /// Without asking that the new name be free, which network file systems cannot: an empty directory of that name is
+    /// replaced, and it is to go as well.
+    fn move_up(&mut self, from: &Dir, name: &CStr, top: &Dir) -> io::Result<()> {
+        loop {
+            self.permit.check()?;
+            self.moved += 1;
+            let free = format!("erased-{}", self.moved);
+            match renameat(from, name, top, free.as_str()) {
+                Ok(()) => {
+                    self.changes += 1;
+                    return Ok(());
+                }
+                Err(Errno::EEXIST | Errno::ENOTEMPTY | Errno::ENOTDIR) => {}
+                // A subvolume of its own, which nothing leaves.
+                Err(Errno::EXDEV) => {
+                    self.empty(&Dir::openat(from, name, FLAGS, Mode::empty())?)?;
+                    return self.remove_if_empty(from, name).map(drop);
+                }
+                Err(error) => return Err(error.into()),
+            }
         }
     }
 }
