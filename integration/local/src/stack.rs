@@ -112,7 +112,7 @@ impl Service {
         let kubeconfig = format!("--kubeconfig={}", place.kubeconfig().display());
         let socket = format!("--csi-address={}", place.socket().display());
         let pool = format!("--pool=default={}", place.pool().display());
-        let state = format!("--state-dir={}", place.root.join("state").display());
+        let state = |name: &str| format!("--state-dir={}", place.root.join("state").join(name).display());
         // A successor must not wait for the lease of one that was killed.
         let alone = "--leader-elect=false".to_owned();
         match self {
@@ -124,7 +124,7 @@ impl Service {
             Self::Driver => vec![
                 format!("--endpoint=unix://{}", place.socket().display()),
                 "--nodeid=controller".to_owned(),
-                state,
+                state("controller"),
                 pool,
                 "--mode=controller".to_owned(),
             ],
@@ -133,7 +133,7 @@ impl Service {
             Self::NodeDriver(node) => vec![
                 format!("--endpoint=unix://{}", place.node_socket(node).display()),
                 format!("--nodeid={node}"),
-                state,
+                state(node),
                 pool,
                 "--mode=node".to_owned(),
                 format!("--target-root={}", place.node(node).display()),

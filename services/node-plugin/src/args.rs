@@ -57,8 +57,9 @@ impl Kind {
     }
 }
 
-/// Holds a directory for each driver of this machine.
-const STATE: &str = "/var/lib/stowage";
+/// Holds a directory for each driver of this machine. Not where pools are likely to be: a disk that is away would take the
+/// note of having seen it along.
+const STATE: &str = "/var/lib/stowage-state";
 
 /// What the driver needs to know, checked.
 #[derive(Debug, Clone)]
@@ -130,7 +131,7 @@ pub struct Args {
     /// Name of the driver [default: local.csi.stowage.dev or shared.csi.stowage.dev, by --driver]
     #[arg(long, value_name = "NAME", value_parser = parse_driver_name)]
     drivername: Option<String>,
-    /// Directory that outlives the driver, to note there which pools it has seen [default: /var/lib/stowage/NAME OF THE DRIVER]
+    /// Directory that outlives the driver, to note there which pools it has seen [default: /var/lib/stowage-state/NAME OF THE DRIVER]
     #[arg(long, value_name = "PATH")]
     state_dir: Option<PathBuf>,
     /// Whether to make the folders of a pool that has none and was never seen from here

@@ -240,12 +240,14 @@ impl Shared {
             Side::Controller => &self.controller_places,
             Side::Node => &self.node_places,
         };
-        // A call that waits here has changed nothing, so its caller may give up.
-        let place = places.clone().acquire_owned().await;
+        // A call that waits here has changed nothing, so its caller may give up: then only the recovery goes on.
         let shared = Arc::clone(self);
+        if let Err(error) = self.calls.spawn(async move { shared.recover_all().await }).await {
+            tracing::error!(%error, "looking after the pools was not finished");
+        }
+        let place = places.clone().acquire_owned().await;
         let placed = async move {
             let _place = place;
-            shared.recover_all().await;
             call.await
         };
         let answer = match self.calls.spawn(placed).await {

@@ -36,7 +36,6 @@ use stowage_mount::Host;
 
 pub use crate::args::{Kind, Mode, Options};
 pub use crate::driver::{Driver, MOST_CALLS};
-pub use crate::pool::mark_of;
 pub use crate::token::TOKEN_KEY;
 
 /// Serves until `shutdown`, then lets the calls in progress finish; volumes in use stay mounted.

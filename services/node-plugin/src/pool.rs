@@ -91,11 +91,6 @@ pub fn example(name: &str) -> Pool {
     Pool::new(&options.pools[0], &options, Arc::new(stowage_mount::LinuxMounter))
 }
 
-/// Where a driver notes that it has seen a pool.
-pub fn mark_of(state: &Path, pool: &str) -> PathBuf {
-    state.join(format!("{pool}.pool"))
-}
-
 /// With less than this a pool cannot even take a record.
 const LEAST_BYTES: u64 = 64 << 10;
 
@@ -140,7 +135,7 @@ impl Pool {
             root: option.path.clone(),
             host,
             overcommit: options.overcommit,
-            mark: mark_of(&options.state_dir, &option.name),
+            mark: options.state_dir.join(format!("{}.pool", option.name)),
             noted: AtomicBool::new(false),
             seen: AtomicBool::new(false),
             prepares: options.prepare_pools,

@@ -152,8 +152,8 @@ impl Stack {
         let pool = self.root.pool();
         let endpoint = Endpoint::at(self.root.controller_socket())?;
         if !pool.try_exists().with_context(|| format!("cannot look at {}", pool.display()))? {
-            // Whoever removed it wants a new one; the drivers' note of the old one would call that a loss.
-            let _ = std::fs::remove_file(node_plugin::mark_of(&self.root.driver_state(), POOL));
+            // Whoever removed it wants a new one; the drivers' notes of the old one would call that a loss.
+            let _ = std::fs::remove_dir_all(self.root.driver_state());
         }
         std::fs::create_dir_all(&pool).with_context(|| format!("cannot create {}", pool.display()))?;
         self.keep_driver(endpoint.clone(), "controller".to_owned(), node_plugin::Mode::Controller);
@@ -167,11 +167,11 @@ impl Stack {
             endpoint,
             socket_mode: SocketMode::default(),
             target_roots: vec![self.root.node(&node)],
+            state_dir: self.root.driver_state().join(&node),
             node_id: node,
             pools: vec![node_plugin::args::PoolOption { name: POOL.to_owned(), path: self.root.pool() }],
             mode,
             prepare_pools: true,
-            state_dir: self.root.driver_state(),
             overcommit: 1.0,
             max_volumes: 0,
         };

@@ -104,8 +104,8 @@ pub async fn modify(
         Ok::<_, Error>(pool.store(&id, &record).await?)
     };
     if let Err(cause) = applied.await {
-        for device in devices() {
-            if let Err(error) = tuning::apply(&*shared.host, device, before).await {
+        for (device, part) in devices().flat_map(|device| before.parts().map(|part| (device, part))) {
+            if let Err(error) = tuning::apply(&*shared.host, device, part).await {
                 tracing::warn!(volume = %id, %error, "a part of the refused tuning stays until the volume is staged again");
             }
         }
