@@ -202,6 +202,12 @@ impl Shared {
         }
     }
 
+    /// Whether there is something left that was to be done for a pool before its first change.
+    fn is_unfinished(&self, pool: &Pool) -> bool {
+        let unknown = self.introduced.load(Ordering::Relaxed) && !pool.signed.initialized();
+        unknown || !pool.recovered.initialized() || !pool.all_still_frozen().is_empty()
+    }
+
     /// Does for each pool what could not be done before it had come.
     pub async fn recover_all(&self) {
         for pool in &self.pools {
@@ -241,9 +247,11 @@ impl Shared {
             Side::Node => &self.node_places,
         };
         // A call that waits here has changed nothing, so its caller may give up: then only the recovery goes on.
-        let shared = Arc::clone(self);
-        if let Err(error) = self.calls.spawn(async move { shared.recover_all().await }).await {
-            tracing::error!(%error, "looking after the pools was not finished");
+        if self.pools.iter().any(|pool| self.is_unfinished(pool)) {
+            let shared = Arc::clone(self);
+            if let Err(error) = self.calls.spawn(async move { shared.recover_all().await }).await {
+                tracing::error!(%error, "looking after the pools was not finished");
+            }
         }
         let place = places.clone().acquire_owned().await;
         let placed = async move {
