@@ -14,6 +14,7 @@ pub mod decide;
 pub mod disk;
 pub mod erase;
 pub mod error;
+mod fresh;
 pub mod looking;
 pub mod matchmaker;
 pub mod metrics;

@@ -1,6 +1,6 @@
-//! Fresh looks before steps that cannot be taken back.
+//! Fresh looks at the pods of a namespace, before its claims are let go.
 //!
-//! Those at the pods of a namespace are shared: of many claims that are deleted at once each needs one that began after it
+//! They are shared: of many claims that are deleted at once each needs one that began after it
 //! was decided on, and none needs its own. Nobody waits for them: they are operations, whose end wakes the claims.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -9,10 +9,9 @@ use std::time::Duration;
 
 use tokio::sync::Semaphore;
 
+use stowage_model::Pod;
 use stowage_model::object::Key;
-use stowage_model::volume::ClaimRef;
-use stowage_model::{Claim, Pod};
-use stowage_runtime::api::{self, Api};
+use stowage_runtime::api::Api;
 use stowage_runtime::backoff::Backoff;
 use stowage_runtime::cache::Cache;
 use stowage_runtime::tasks::Spawner;
@@ -22,11 +21,6 @@ const PARALLEL: usize = 8;
 
 /// Between looks at a namespace that fail.
 const AGAIN: Backoff = Backoff { base: Duration::from_millis(100), max: Duration::from_secs(60) };
-
-/// The claim that a volume refers to, as it is now. A reference without a name refers to nothing.
-pub async fn claim_of(api: &Api, claims: &Cache<Claim>, held: &ClaimRef) -> Result<Option<Arc<Claim>>, api::Error> {
-    if held.name.is_empty() { Ok(None) } else { api.refresh(claims, &held.key()).await }
-}
 
 pub type Pods = Arc<Vec<Arc<Pod>>>;
 

@@ -21,7 +21,7 @@ use stowage_runtime::watch::{self, Scope};
 use crate::decide::volume::has_lost_its_claim;
 use crate::disk::Disk;
 use crate::erase::Permit;
-use crate::looking::claim_of;
+use crate::fresh::claim_of;
 use crate::nfs::Export;
 use crate::options::{Eraser, Recipe, Recycling};
 use crate::snapshot::{Caches, Work};
