@@ -16,8 +16,8 @@ use crate::phase::{VolumeMode, VolumePhase};
 use crate::quantity::Quantity;
 use crate::volume::{ClaimRef, Volume};
 
-/// Names of volumes, the smallest first.
-type BySize = BTreeSet<(Quantity, String)>;
+/// Volumes by size and name, the smallest first.
+type BySize = BTreeMap<(Quantity, String), Arc<Volume>>;
 
 /// All volumes by name, the free ones also by class, modes and size, the others by their claim.
 #[derive(Debug, Clone, Default, PartialEq)]
@@ -107,29 +107,43 @@ fn is_free(volume: &Volume) -> bool {
 impl Index {
     /// Puts a volume in, in place of the one of the same name.
     pub fn insert(&mut self, volume: Arc<Volume>) {
-        let name = volume.meta.name.clone();
-        self.remove(&name);
+        let before = self.volumes.insert(volume.meta.name.clone(), Arc::clone(&volume));
+        if let Some(before) = &before
+            && before.spec.claim_ref.is_some()
+            && before.spec.claim_ref == volume.spec.claim_ref
+            && before.spec.access_modes == volume.spec.access_modes
+        {
+            // It stays where it is, and counts as it did.
+            self.claimed.replace(Claimed(volume));
+            return;
+        }
+        if let Some(before) = before {
+            self.take_off(&before);
+        }
+        self.census.add(&volume);
         if volume.spec.claim_ref.is_some() {
-            self.claimed.insert(Claimed(Arc::clone(&volume)));
+            self.claimed.insert(Claimed(volume));
         } else if is_free(&volume) {
             let groups = self.free.entry(volume.class_name().to_owned()).or_default();
             let group = groups.entry((volume.spec.access_modes, volume.spec.volume_mode)).or_default();
-            group.insert((volume.capacity(), name.clone()));
+            group.insert((volume.capacity(), volume.meta.name.clone()), volume);
         }
-        self.census.add(&volume);
-        self.volumes.insert(name, volume);
     }
 
     /// Takes a volume out.
     pub fn remove(&mut self, name: &str) -> Option<Arc<Volume>> {
         let volume = self.volumes.remove(name)?;
-        if volume.spec.claim_ref.is_some() {
-            self.claimed.remove(&Claimed(Arc::clone(&volume)));
-        } else if is_free(&volume) {
-            self.take_off_shelf(&volume);
-        }
-        self.census.remove(&volume);
+        self.take_off(&volume);
         Some(volume)
+    }
+
+    fn take_off(&mut self, volume: &Arc<Volume>) {
+        if volume.spec.claim_ref.is_some() {
+            self.claimed.remove(&Claimed(Arc::clone(volume)));
+        } else if is_free(volume) {
+            self.take_off_shelf(volume);
+        }
+        self.census.remove(volume);
     }
 
     fn take_off_shelf(&mut self, volume: &Volume) {
@@ -199,9 +213,8 @@ impl Index {
         for ((modes, volume_mode), group) in self.free.get(claim.class_name()).into_iter().flatten() {
             let suits = modes.contains_all(claim.spec.access_modes) && *volume_mode == claim.spec.volume_mode;
             if suits && !matches!(place, Place::Undecided) {
-                let large_enough = group.range((claim.requested(), String::new())..);
-                let mut volumes = large_enough.filter_map(|(_, name)| self.volumes.get(name));
-                let first = volumes.find(|volume| fits(volume, claim, place).is_ok() && may_take(volume));
+                let mut large_enough = group.range((claim.requested(), String::new())..).map(|(_, volume)| volume);
+                let first = large_enough.find(|volume| fits(volume, claim, place).is_ok() && may_take(volume));
                 candidates.extend(first.cloned());
             }
         }
@@ -227,8 +240,8 @@ impl Index {
         self.census.explain(claim, place, reserved, |profile| {
             let groups = self.free.get(claim.class_name());
             let shelf = groups.and_then(|groups| groups.get(&(profile.modes, profile.volume_mode)));
-            let names = shelf.into_iter().flat_map(|shelf| shelf.range((claim.requested(), String::new())..));
-            let volumes = names.filter_map(|(_, name)| self.volumes.get(name)).map(AsRef::as_ref);
+            let volumes = shelf.into_iter().flat_map(|shelf| shelf.range((claim.requested(), String::new())..));
+            let volumes = volumes.map(|(_, volume)| volume.as_ref());
             volumes.filter(|volume: &&Volume| volume.attributes_class() == profile.attributes_class).collect()
         })
     }
