@@ -2,7 +2,7 @@
 //!
 //! `cargo bench -p pv-controller --bench bind -- [SECTION...] [--sizes 100,1000] [--rounds 3] [--https] [--results FILE]`
 //!
-//! Sections: `static`, `prebound`, `dynamic`, `growth`, `background`, `memory`, and `page`, which turns the results
+//! Sections: `static`, `manual`, `prebound`, `dynamic`, `growth`, `background`, `memory`, and `page`, which turns the results
 //! gathered in FILE into a table and a plot beside it. Without a section, all but the last at small sizes. The server is
 //! the embedded one, in this process or with `--https` behind a port, unless $KUBECONFIG names another.
 //!
@@ -179,7 +179,7 @@ async fn main() {
         Err(_) if words.iter().any(|word| word == "--https") => Server::Https,
         Err(_) => Server::Embedded,
     };
-    let sections = ["static", "prebound", "dynamic", "growth", "background", "memory", "page"];
+    let sections = ["static", "manual", "prebound", "dynamic", "growth", "background", "memory", "page"];
     let named: Vec<&str> = sections.into_iter().filter(|section| words.iter().any(|word| word == section)).collect();
     let chosen = |section: &str| if named.is_empty() { section != "page" } else { named.contains(&section) };
     let mut results = Results::open(value(&words, "--results"));

@@ -26,16 +26,19 @@ pub const NAMESPACE: &str = "default";
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Shape {
     Static,
+    /// Static, of a class that is but a name.
+    Manual,
     PreBound,
     Dynamic,
 }
 
 impl Shape {
-    pub const ALL: [Self; 3] = [Self::Static, Self::PreBound, Self::Dynamic];
+    pub const ALL: [Self; 4] = [Self::Static, Self::Manual, Self::PreBound, Self::Dynamic];
 
     pub fn name(self) -> &'static str {
         match self {
             Self::Static => "static",
+            Self::Manual => "manual",
             Self::PreBound => "prebound",
             Self::Dynamic => "dynamic",
         }
@@ -271,6 +274,9 @@ impl World {
     }
 
     pub async fn class(&self, shape: Shape) {
+        if shape == Shape::Manual {
+            return;
+        }
         let class = json!({
             "metadata": { "name": self.prefix },
             "provisioner": if shape == Shape::Dynamic { "driver.example" } else { "kubernetes.io/no-provisioner" },
