@@ -4,6 +4,7 @@
 //! answers go straight into the cache. A write without an answer is followed by one fresh read, so the caller always
 //! decides again on a view that is true.
 
+mod answer;
 mod error;
 mod pages;
 mod patch;
@@ -12,6 +13,7 @@ mod traffic;
 use std::sync::Arc;
 use std::time::Duration;
 
+use bytes::Bytes;
 use http::{Method, Request};
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
@@ -109,6 +111,8 @@ impl Api {
 
     /// Reads one object live and puts what was found into the cache: the read that precedes an irreversible act.
     pub async fn refresh<T: Projection>(&self, cache: &Cache<T>, key: &Key) -> Result<Option<Arc<T>>, Error> {
+        // Another of the name may come to be known while the answer is on its way: nothing is said of that one.
+        let known = cache.get(key).map(|object| object.meta().uid.clone());
         match self.get::<T>(key).await? {
             Some(object) => {
                 let fresh = Arc::new(object);
@@ -116,7 +120,7 @@ impl Api {
                 Ok(Some(fresh))
             }
             None => {
-                cache.observe_absent(key);
+                cache.observe_absent(key, known.as_deref());
                 Ok(None)
             }
         }
@@ -188,7 +192,7 @@ impl Api {
     ) -> Result<Arc<T>, Error> {
         let id = id::<T>(&target.key);
         let Some(mut object) = self.get_raw(&id).await? else {
-            cache.observe_absent(&target.key);
+            cache.observe_absent(&target.key, Some(&target.uid));
             return Err(Error::conflict("update", &id, "the object is gone"));
         };
         if object["metadata"]["uid"].as_str() != Some(&target.uid) {
@@ -303,15 +307,16 @@ impl Api {
         let verb = verb(&method);
         let is_work = method != Method::GET && id.kind != kinds::EVENT;
         let _under_way = is_work.then(|| self.traffic.enter());
-        let body = body.map(Value::to_string).unwrap_or_default();
+        let body = Bytes::from(body.map(Value::to_string).unwrap_or_default());
         let mut tries = 0;
         loop {
             let mut request = Request::builder().method(method.clone()).uri(path);
             if !body.is_empty() {
                 request = request.header(http::header::CONTENT_TYPE, content_type);
             }
-            let request = request.body(body.clone().into_bytes()).map_err(|source| Error::build(verb, id, source))?;
-            let answer = tokio::time::timeout(REQUEST_LIMIT, self.client.request::<T>(request)).await;
+            let request = request.body(body.clone().into()).map_err(|source| Error::build(verb, id, source))?;
+            let exchange = async { answer::read::<T>(self.client.send(request).await?).await };
+            let answer = tokio::time::timeout(REQUEST_LIMIT, exchange).await;
             match answer.unwrap_or_else(|_| Err(silence())) {
                 Ok(answer) => return Ok(answer),
                 Err(source) => {

@@ -269,11 +269,10 @@ impl<T: Projection> Cache<T> {
         true
     }
 
-    /// Takes in a fresh read that found nothing under this key.
-    pub fn observe_absent(&self, key: &Key) -> bool {
-        let uid = self.get(key).map(|object| object.meta().uid.clone());
-        match uid {
-            Some(uid) => self.observe_gone(key, &uid),
+    /// Takes in a fresh read that found nothing under this key; `known` is the uid that was known when it was sent.
+    pub fn observe_absent(&self, key: &Key, known: Option<&str>) -> bool {
+        match known {
+            Some(uid) => self.observe_gone(key, uid),
             None => {
                 let was_unknown = self.lock().unknown.remove(key);
                 self.known_again(key, was_unknown);
@@ -296,10 +295,10 @@ impl<T: Projection> Cache<T> {
         self.0.unread.notify_one();
     }
 
-    /// The next unknown object to be read. Cancel safe.
-    pub async fn next_unread(&self) -> Key {
+    /// The next unknown object to be read, in turn: that after the last one. Cancel safe.
+    pub async fn next_unread(&self, last: Option<&Key>) -> Key {
         loop {
-            if let Some(key) = self.lock().unread.pop_first() {
+            if let Some(key) = self.lock().take_unread(last) {
                 return key;
             }
             self.0.unread.notified().await;
@@ -402,6 +401,11 @@ impl<T: Projection> Cache<T> {
         }
     }
 
+    /// The revision that the watch has reached: every change of the kind up to it has been seen.
+    pub fn position(&self) -> u64 {
+        self.lock().reached
+    }
+
     /// Whether the first list has arrived.
     pub fn is_synced(&self) -> bool {
         self.lock().reached > 0
@@ -449,6 +453,13 @@ impl<T: Projection> Default for Cache<T> {
 impl<T> State<T> {
     fn is_unknown(&self, key: &Key) -> bool {
         self.unknown.contains(key) || self.unreadable.contains(key)
+    }
+
+    fn take_unread(&mut self, last: Option<&Key>) -> Option<Key> {
+        let after = last.and_then(|last| self.unread.range((Bound::Excluded(last), Bound::Unbounded)).next());
+        let key = after.or_else(|| self.unread.first())?.clone();
+        self.unread.remove(&key);
+        Some(key)
     }
 
     fn insert(&mut self, key: Key, object: Arc<T>) {

@@ -180,6 +180,12 @@ pub trait Controller: Send + Sync + 'static {
         Self::NAME
     }
 
+    /// Whether an action is work: what only tells people something need not be announced by an event, nor be told
+    /// because a resync looked.
+    fn is_work(_action: &Self::Action) -> bool {
+        true
+    }
+
     /// Every key there is, for the resync.
     fn keys(&self) -> Vec<Self::Key>;
 }
@@ -205,12 +211,13 @@ pub async fn run<C: Controller>(
     let mut stale: BTreeMap<C::Key, u32> = BTreeMap::new();
     let mut rounds = FuturesUnordered::new();
     let mut resync = Box::pin(tokio::time::sleep(context.random.jitter(RESYNC, 0.2)));
+    let mut stopping = pin!(context.shutdown.requested());
     // Kept while rounds end, with the timer of whatever is delayed.
     let mut next = pin!(queue.next());
     loop {
         tokio::select! {
             biased;
-            () = context.shutdown.requested() => break,
+            () = &mut stopping => break,
             Some(round) = rounds.next() => {
                 let Round { key, touched, result }: Round<C::Key, C::Error> = round;
                 touched.iter().for_each(|id| reserved.remove(id));
@@ -269,7 +276,8 @@ pub async fn run<C: Controller>(
                 let now = context.clock.now();
                 let waiting: BTreeSet<&C::Key> = parked.values().flatten().collect();
                 for key in controller.keys() {
-                    if queue.is_idle(&key) && !waiting.contains(&key) && !controller.decide(&key, now, &reserved).actions.is_empty() {
+                    let is_missed = || controller.decide(&key, now, &reserved).actions.iter().any(C::is_work);
+                    if queue.is_idle(&key) && !waiting.contains(&key) && is_missed() {
                         missed.inc();
                         tracing::warn!(controller = C::NAME, ?key, "the resync found work that no event announced");
                         queue.add(key);

@@ -294,7 +294,11 @@ impl<K: Ord + Hash + Clone> State<K> {
     }
 
     fn enqueue(&mut self, key: K, now: Instant, begun: bool) -> bool {
-        let entry = self.keys.entry(key.clone()).or_default();
+        // Most keys that are added wait or run already.
+        let entry = match self.keys.get_mut(&key) {
+            Some(entry) => entry,
+            None => self.keys.entry(key.clone()).or_default(),
+        };
         if let Some(at) = entry.due.take() {
             self.delayed.remove(&(at, key.clone()));
         }

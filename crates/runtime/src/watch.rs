@@ -26,6 +26,9 @@ const WATCH_SECONDS: f64 = 300.0;
 /// Servers send a bookmark every minute: a connection that is silent for longer is dead.
 const SILENCE: Duration = Duration::from_secs(150);
 
+/// A watch that only brings errors is given up for a list after this many.
+const FRUITLESS: u32 = 3;
+
 const RECONNECT: Backoff = Backoff { base: Duration::from_millis(100), max: Duration::from_secs(30) };
 
 /// Which objects of a kind are cached.
@@ -118,15 +121,22 @@ pub async fn feed<T: Projection>(api: Api, cache: Cache<T>, scope: Scope, random
 
 /// Reads objects whose write and first fresh read got no answer, until there is one.
 async fn read_unknown<T: Projection>(api: &Api, cache: &Cache<T>, random: &Random) {
+    let mut last = None;
+    let mut failures = 0;
     loop {
-        let key = cache.next_unread().await;
-        let mut failures = 0;
-        while let Err(error) = api.refresh(cache, &key).await {
-            failures += 1;
-            let delay = random.jitter(RECONNECT.delay(failures), 0.2);
-            tracing::debug!(kind = T::KIND.kind, %key, %error, ?delay, "an unknown object cannot be read yet");
-            tokio::time::sleep(delay).await;
+        let key = cache.next_unread(last.as_ref()).await;
+        match api.refresh(cache, &key).await {
+            Ok(_) => failures = 0,
+            Err(error) => {
+                // The others have their turn before it: one that can never be read stops nobody.
+                cache.leave_unread(&key);
+                failures += 1;
+                let delay = random.jitter(RECONNECT.delay(failures), 0.2);
+                tracing::debug!(kind = T::KIND.kind, %key, %error, ?delay, "an unknown object cannot be read yet");
+                tokio::time::sleep(delay).await;
+            }
         }
+        last = Some(key);
     }
 }
 
@@ -139,16 +149,16 @@ async fn keep_true<T: Projection>(api: &Api, cache: &Cache<T>, scope: &Scope, ra
             Some(revision) => follow(api, cache, scope, revision, random, &mut failures).await,
         };
         match result {
-            Ok(revision) => {
-                position = Some(revision);
-                failures = 0;
-            }
+            // A list alone proves nothing about the watch after it: failures end with the first event.
+            Ok(revision) => position = Some(revision),
             Err(Stopped { error, reached }) => {
+                failures += 1;
                 position = match error {
                     Error::Expired(_) => None,
+                    // What the server says at this revision does not get better by asking for it again.
+                    Error::Ended { .. } | Error::Decode { .. } if failures >= FRUITLESS => None,
                     _ => reached.or(position),
                 };
-                failures += 1;
                 let delay = random.jitter(RECONNECT.delay(failures), 0.2);
                 tracing::warn!(kind = T::KIND.kind, %error, ?delay, "watch interrupted, resuming");
                 tokio::time::sleep(delay).await;
@@ -236,10 +246,12 @@ async fn follow<T: Projection>(
             Ok(None) => return Ok(reached),
             Err(error) => return Err(Stopped { error: Error::Read(error), reached: Some(reached) }),
         };
-        *failures = 0;
         silent = false;
         match take_line(cache, &line, from) {
-            Ok(revision) => reached = reached.max(revision),
+            Ok(revision) => {
+                *failures = 0;
+                reached = reached.max(revision);
+            }
             Err(error) => return Err(Stopped { error, reached: Some(reached) }),
         }
     }

@@ -9,17 +9,17 @@ use tokio_util::task::AbortOnDropHandle;
 use stowage_model::object::{Key, ObjectId, Projection, kinds};
 use stowage_model::phase::ClaimPhase;
 use stowage_model::{Claim, Pod, Volume, migration};
-use stowage_runtime::api::{Deletion, Target};
+use stowage_runtime::api::{self, Deletion, Target};
 use stowage_runtime::cache::View;
 use stowage_runtime::events::Note;
 use stowage_runtime::operation::Ended;
 
 use crate::controller::{Binder, Step};
-use crate::decide::bind::bind;
+use crate::decide::bind::{Bind, bind};
 use crate::decide::{Action, AttributesClassAction, ClaimAction, PodAction, Source, Subject, VolumeAction, status};
 use crate::error::Error;
 use crate::mind::Seen;
-use crate::snapshot::{Caches, Work};
+use crate::snapshot::{Caches, ClaimSnapshot, Work};
 use crate::users::look_for_users;
 use crate::write::{self, Write};
 
@@ -73,48 +73,84 @@ impl Binder {
                 None
             }
             ClaimAction::Reserve { volume, marked } => {
+                let chosen = as_seen(self.known_volume(volume)?, seen.volume)?;
                 if *marked && seen.class == 0 {
-                    self.look_for_class(&claim).await?;
+                    self.look_for_class(&claim, &chosen).await?;
                 }
-                Some(as_seen(self.known_volume(volume)?, seen.volume)?)
+                Some(chosen)
             }
             ClaimAction::Status(change) if change.to.phase == ClaimPhase::Lost => {
                 self.look_for_volume(&claim, seen.volume).await?;
                 None
             }
-            ClaimAction::Bind(step) => Some(as_seen(self.known_volume(&step.volume)?, seen.volume)?),
+            ClaimAction::Bind(step) => {
+                let volume = as_seen(self.known_volume(&step.volume)?, seen.volume)?;
+                return self.finish_binding(key, &volume).await;
+            }
             _ => None,
         };
         let begin = self.context.clock.now();
-        let result = self.send(write::of_claim(&action, &claim, volume.as_deref())).await;
+        let mut result = self.send(write::of_claim(&action, &claim, volume.as_deref())).await;
         if matches!(action, ClaimAction::Make { .. }) {
+            if matches!(&result, Err(Error::Write(error)) if error.is_unanswered()) && self.is_made(&claim) {
+                result = Ok(());
+            }
             let took = self.context.clock.now().duration_since(begin).as_secs_f64();
             self.metrics.called(migration::HOST_PATH, "volume_provision", result.is_ok(), took);
         }
         self.count_claim_write(&claim, &action, result.as_ref().err());
         result?;
-        match (&action, volume) {
-            (ClaimAction::Reserve { .. } | ClaimAction::Bind(_), Some(volume)) => {
-                self.finish_binding(key, &volume).await
-            }
-            _ => Ok(()),
+        match volume {
+            Some(reserved) => self.finish_binding(key, &reserved).await,
+            None => Ok(()),
         }
     }
 
     /// Takes the steps that follow a reservation without going back to the engine for each. Only choosing competes with
-    /// other claims: the rest is decided on the pair alone, which stays reserved meanwhile.
+    /// other claims: the rest is decided on the pair alone, which stays reserved meanwhile. The volume's phase is written
+    /// beside the claim's two writes.
     async fn finish_binding(&self, key: &Key, reserved: &Volume) -> Result<(), Error> {
-        // Two steps follow; whoever finds more to do decides in turn with all others.
-        for _ in 0..2 {
-            let Some(s) = self.caches.pair(key, reserved, &self.rules) else { return Ok(()) };
-            let View::Known(volume) = &s.named else { return Ok(()) };
-            let decision = bind(&s, volume, self.context.clock.now());
-            let Some(action @ ClaimAction::Bind(_)) = decision.actions.into_iter().next() else { return Ok(()) };
-            let result = self.send(write::of_claim(&action, &s.claim, Some(volume))).await;
-            self.count_claim_write(&s.claim, &action, result.as_ref().err());
-            result?;
+        let Some((s, step)) = self.next_of_pair(key, reserved) else { return Ok(()) };
+        let phase = async {
+            let phase = Bind { complete: None, status: None, ..step.clone() };
+            if phase.phase { self.send_for_pair(&s, phase).await } else { Ok(()) }
+        };
+        let claim = async {
+            if !step.is_of_claim() {
+                return Ok(());
+            }
+            self.send_for_pair(&s, Bind { phase: false, ..step.clone() }).await?;
+            // Whoever finds more to do after that decides in turn with all others.
+            match self.next_of_pair(key, reserved) {
+                Some((s, step)) if step.is_of_claim() => self.send_for_pair(&s, Bind { phase: false, ..step }).await,
+                _ => Ok(()),
+            }
+        };
+        let (phase, claim) = tokio::join!(phase, claim);
+        claim.and(phase)
+    }
+
+    fn next_of_pair(&self, key: &Key, reserved: &Volume) -> Option<(ClaimSnapshot, Bind)> {
+        let s = self.caches.pair(key, reserved, &self.rules)?;
+        let View::Known(volume) = &s.named else { return None };
+        match bind(&s, volume, self.context.clock.now()).actions.into_iter().next() {
+            Some(ClaimAction::Bind(step)) => Some((s, *step)),
+            _ => None,
         }
-        Ok(())
+    }
+
+    async fn send_for_pair(&self, s: &ClaimSnapshot, step: Bind) -> Result<(), Error> {
+        let View::Known(volume) = &s.named else { return Ok(()) };
+        let action = ClaimAction::Bind(Box::new(step));
+        let result = self.send(write::of_claim(&action, &s.claim, Some(volume))).await;
+        self.count_claim_write(&s.claim, &action, result.as_ref().err());
+        result
+    }
+
+    /// Whether the fresh read that followed a lost answer has shown the volume.
+    fn is_made(&self, claim: &Claim) -> bool {
+        let volume = self.caches.volumes.get(&Key::cluster(claim.provisioned_volume_name()));
+        volume.is_some_and(|volume| volume.is_bound_to(claim))
     }
 
     fn known_volume(&self, name: &str) -> Result<Arc<Volume>, Error> {
@@ -122,8 +158,7 @@ impl Binder {
     }
 
     fn count_claim_write(&self, claim: &Claim, action: &ClaimAction, error: Option<&Error>) {
-        let key = claim.key().to_string();
-        let now = self.context.clock.now();
+        let key = || claim.key().to_string();
         match (action, error) {
             (ClaimAction::AssignClass { .. }, error) => {
                 self.metrics.retroactive_classes.inc();
@@ -138,18 +173,33 @@ impl Binder {
             (ClaimAction::Make { .. } | ClaimAction::AskProvisioner { .. }, Some(Error::Write(error)))
                 if error.must_be_told() =>
             {
-                self.metrics.fail(&key);
+                self.metrics.fail(&key());
                 let what =
                     if matches!(action, ClaimAction::Make { .. }) { "save the volume" } else { "ask the provisioner" };
                 let note = Note::warning("ProvisioningFailed", format!("cannot {what}: {error}"));
                 self.tell(Source::Binder, Subject::Claim(claim.key()), &claim.reference(), &note);
             }
-            (ClaimAction::Bind(step), None) if step.status.is_some() => self.metrics.succeed(&key, now),
-            (ClaimAction::Reserve { .. } | ClaimAction::Bind(_), Some(Error::Write(error))) if error.must_be_told() => {
-                self.metrics.fail(&key);
+            (ClaimAction::Bind(step), None) if step.status.is_some() => {
+                self.metrics.succeed(&key(), self.context.clock.now());
+            }
+            (ClaimAction::Reserve { volume, .. }, Some(Error::Write(error))) if error.must_be_told() => {
+                self.cannot_bind(claim, volume, error);
+                // The volume need not wait with the claim.
+                if let Some(other) = self.caches.matchmaker.refused(&claim.key(), volume) {
+                    self.queue.add(Subject::Claim(other));
+                }
+            }
+            (ClaimAction::Bind(step), Some(Error::Write(error))) if error.must_be_told() => {
+                self.cannot_bind(claim, &step.volume, error);
             }
             _ => {}
         }
+    }
+
+    fn cannot_bind(&self, claim: &Claim, volume: &str, error: &api::Error) {
+        self.metrics.fail(&claim.key().to_string());
+        let note = Note::warning("FailedBinding", format!("cannot bind to volume {volume:?}: {error}"));
+        self.tell(Source::Binder, Subject::Claim(claim.key()), &claim.reference(), &note);
     }
 
     async fn carry_out_for_volume(&self, key: &Key, action: VolumeAction, seen: Seen) -> Result<(), Error> {

@@ -116,6 +116,10 @@ fn template(file: Option<&str>) -> anyhow::Result<Option<Value>> {
     let pod: Value = serde_yaml_ng::from_str(&text).with_context(|| format!("cannot read the pod template {file}"))?;
     let has_volume = pod["spec"]["volumes"].as_array().is_some_and(|volumes| !volumes.is_empty());
     anyhow::ensure!(has_volume, "the pod template {file} has no volume to put the one to be erased in");
+    for member in ["/metadata", "/metadata/annotations", "/spec/volumes/0"] {
+        let is_map = pod.pointer(member).is_none_or(|found| found.is_object() || found.is_null());
+        anyhow::ensure!(is_map, "the pod template {file} has a {member} that is no map: name its fields one by one");
+    }
     Ok(Some(pod))
 }
 
@@ -181,11 +185,19 @@ mod tests {
     }
 
     #[test]
-    fn a_template_without_a_volume_is_refused() {
-        let file = tempfile::NamedTempFile::new().unwrap();
-        std::fs::write(file.path(), "spec: { containers: [] }").unwrap();
-        let line = format!("--pv-recycler-pod-template-filepath-nfs={}", file.path().display());
-        let args = Args::try_parse_from(["pv-controller", &line]).unwrap();
-        assert!(args.options().unwrap_err().to_string().contains("no volume"));
+    fn a_template_that_no_pod_can_be_made_of_is_refused() {
+        for (template, complaint) in [
+            ("spec: { containers: [] }", "no volume"),
+            ("{ metadata: text, spec: { volumes: [{ name: vol }] } }", "a /metadata that is no map"),
+            ("{ metadata: { annotations: [] }, spec: { volumes: [{}] } }", "a /metadata/annotations that is no map"),
+            ("spec: { volumes: [vol] }", "a /spec/volumes/0 that is no map"),
+        ] {
+            let file = tempfile::NamedTempFile::new().unwrap();
+            std::fs::write(file.path(), template).unwrap();
+            let line = format!("--pv-recycler-pod-template-filepath-nfs={}", file.path().display());
+            let args = Args::try_parse_from(["pv-controller", &line]).unwrap();
+            let refusal = args.options().unwrap_err().to_string();
+            assert!(refusal.contains(complaint), "{refusal}");
+        }
     }
 }

@@ -23,6 +23,7 @@ use crate::decide::{self, Action, ClaimAction, Decision, PodAction, Source, Subj
 use crate::disk::{Disk, LocalDisk};
 use crate::erase::Permit;
 use crate::error::Error;
+use crate::fresh::MissingClasses;
 use crate::looking::Looking;
 use crate::metrics::Metrics;
 use crate::mind::{Memory, Mind, Seen};
@@ -72,10 +73,11 @@ pub struct Binder {
     pub(crate) operations: Operations<Work, ()>,
     pub(crate) reclaimer: Reclaimer,
     pub(crate) looking: Looking,
+    pub(crate) missing_classes: MissingClasses,
     ephemeral_parallel: Option<usize>,
     /// As many as decisions are applied at once: each write in flight is a connection, with its buffers.
     pub(crate) writes: Semaphore,
-    queue: Queue<Subject>,
+    pub(crate) queue: Queue<Subject>,
     memory: Memory,
     pub(crate) rules: Rules,
 }
@@ -179,6 +181,7 @@ pub async fn run_with(context: Context, options: Options, disk: Arc<dyn Disk>) -
             recycling: options.recycling.clone(),
             disk: Arc::clone(&disk),
             permit: permit(&context),
+            turns: Arc::new(Semaphore::new(options.parallel)),
             pods_moved,
             recorder: recorders.binder.clone(),
             random: context.random.clone(),
@@ -188,6 +191,7 @@ pub async fn run_with(context: Context, options: Options, disk: Arc<dyn Disk>) -
             let queue = queue.clone();
             move |claim| queue.add(Subject::Claim(claim))
         }),
+        missing_classes: MissingClasses::default(),
         context: context.clone(),
         caches: caches.clone(),
         writes: Semaphore::new(options.parallel),
@@ -318,6 +322,10 @@ impl Controller for Binder {
             Subject::Pod(_) => "ephemeral_volume",
             Subject::AttributesClass(_) => "vacprotection",
         }
+    }
+
+    fn is_work(step: &Step) -> bool {
+        !step.action.is_told()
     }
 
     fn keys(&self) -> Vec<Subject> {

@@ -13,8 +13,8 @@ use nix::sys::stat::Mode;
 use nix::unistd::{UnlinkatFlags, unlinkat};
 use tokio_util::sync::{CancellationToken, DropGuard};
 
-/// The right to remove files, asked for before each: it ends with the lease and with the service, and what is in the
-/// directory then may be a new tenant's.
+/// The right to remove files, asked for before each: it ends with the lease, with the service and when somebody takes the
+/// volume back, and what is in the directory then may be a new tenant's.
 #[derive(Clone)]
 pub struct Permit(Arc<dyn Fn() -> bool + Send + Sync>);
 
@@ -30,6 +30,12 @@ impl Permit {
 
     pub fn lasts(&self) -> bool {
         (self.0)()
+    }
+
+    /// The same right, while that holds too.
+    pub fn as_long_as(&self, holds: impl Fn() -> bool + Send + Sync + 'static) -> Self {
+        let outer = self.clone();
+        Self::new(move || outer.lasts() && holds())
     }
 
     pub(crate) fn check(&self) -> io::Result<()> {

@@ -1,6 +1,7 @@
 //! One fresh read before a step that cannot be taken back: what justifies it may only not have been seen yet.
 
-use std::sync::Arc;
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, MutexGuard};
 
 use stowage_model::object::Key;
 use stowage_model::volume::ClaimRef;
@@ -11,6 +12,43 @@ use stowage_runtime::cache::Cache;
 use crate::controller::Binder;
 use crate::decide::volume::has_lost_its_claim;
 use crate::error::Error;
+
+/// Looks remembered: few names of classes mean nothing but themselves, and a look forgotten costs another.
+const MISSING_CLASSES: usize = 1024;
+
+/// How far claims and volumes were known.
+#[derive(Debug, Clone, Copy)]
+struct Moment {
+    claims: u64,
+    volumes: u64,
+}
+
+/// Classes that a look did not find, and when it began.
+#[derive(Default)]
+pub(crate) struct MissingClasses(Mutex<BTreeMap<Key, Moment>>);
+
+impl MissingClasses {
+    fn lock(&self) -> MutexGuard<'_, BTreeMap<Key, Moment>> {
+        self.0.lock().expect("no code panics while holding the looks")
+    }
+
+    fn covers(&self, class: &Key, claim: &Claim, volume: &Volume) -> bool {
+        let began = |moment: &Moment| claim.meta.revision <= moment.claims && volume.meta.revision <= moment.volumes;
+        self.lock().get(class).is_some_and(began)
+    }
+
+    fn note(&self, class: Key, began: Moment) {
+        let mut looks = self.lock();
+        if looks.len() >= MISSING_CLASSES {
+            looks.clear();
+        }
+        looks.insert(class, began);
+    }
+
+    fn forget(&self, class: &Key) {
+        self.lock().remove(class);
+    }
+}
 
 /// The claim that a volume refers to, as it is now. A reference without a name refers to nothing.
 pub async fn claim_of(api: &Api, claims: &Cache<Claim>, held: &ClaimRef) -> Result<Option<Arc<Claim>>, api::Error> {
@@ -30,17 +68,31 @@ impl Binder {
     }
 
     /// A class that only has not been seen yet may say to wait for a pod: what is chosen without it may be out of the
-    /// pod's reach, and is not given back.
-    pub(crate) async fn look_for_class(&self, claim: &Claim) -> Result<(), Error> {
+    /// pod's reach, and is not given back. A class that whoever made the claim or the volume could rely on is older than
+    /// both, so one look serves for all pairs that were known when it began.
+    pub(crate) async fn look_for_class(&self, claim: &Claim, volume: &Volume) -> Result<(), Error> {
         if claim.names_volume() || claim.class_name().is_empty() {
             return Ok(());
         }
         let key = Key::cluster(claim.class_name());
+        if self.missing_classes.covers(&key, claim, volume) && self.caches.classes.get(&key).is_none() {
+            return Ok(());
+        }
+        let begin = Moment { claims: self.caches.claims.position(), volumes: self.caches.volumes.position() };
         let found = match self.caches.classes.get(&key) {
             Some(class) => Some(class),
             None => self.context.api.refresh(&self.caches.classes, &key).await.map_err(Error::Read)?,
         };
-        if found.is_some() { Err(Error::Stale("the class exists after all")) } else { Ok(()) }
+        match found {
+            Some(_) => {
+                self.missing_classes.forget(&key);
+                Err(Error::Stale("the class exists after all"))
+            }
+            None => {
+                self.missing_classes.note(key, begin);
+                Ok(())
+            }
+        }
     }
 
     /// People are told that data may be lost, so the volume is looked up once more where it cannot be out of date.
@@ -66,5 +118,29 @@ impl Binder {
         } else {
             Ok(())
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn a_look_serves_for_the_pairs_that_were_known_when_it_began() {
+        let looks = MissingClasses::default();
+        let class = Key::cluster("manual");
+        let covers = |claim: u64, volume: u64| {
+            let meta = |revision: u64| json!({ "metadata": { "name": "x", "resourceVersion": revision.to_string() } });
+            let claim = serde_json::from_value(meta(claim)).unwrap();
+            looks.covers(&class, &claim, &serde_json::from_value(meta(volume)).unwrap())
+        };
+        assert!(!covers(1, 1));
+        looks.note(class.clone(), Moment { claims: 5, volumes: 7 });
+        assert!(covers(5, 7));
+        assert!(!covers(6, 7) && !covers(5, 8));
+        looks.forget(&class);
+        assert!(!covers(5, 7));
     }
 }

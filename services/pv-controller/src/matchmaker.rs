@@ -89,10 +89,15 @@ impl Matchmaker {
     pub fn choice(&self, claim: &Claim, place: Place<'_>, explained: bool, sight: impl Fn(&Volume) -> Sight) -> Choice {
         let state = self.lock();
         let version = state.version;
-        let is_free = |volume: &Volume| sight(volume) == Sight::Free;
         // A volume that somebody has meant for this claim is not passed over because it is just being written.
-        let is_meant = |volume: &Volume| volume.spec.claim_ref.is_some() && sight(volume) != Sight::Unreadable;
-        let mut candidates = state.index.candidates(claim, place, |volume| is_meant(volume) || is_free(volume));
+        let may_take = |volume: &Volume| match sight(volume) {
+            Sight::Free => true,
+            Sight::Busy | Sight::Unknown => volume.spec.claim_ref.is_some(),
+            Sight::Unreadable => false,
+        };
+        let mut candidates = state.index.candidates(claim, place, may_take);
+        // One that has no claim was free a moment ago.
+        let is_free = |volume: &Volume| volume.spec.claim_ref.is_none() || sight(volume) == Sight::Free;
         let best = smallest_fit(candidates.iter().map(AsRef::as_ref), claim, place).ok().flatten();
         if let Some(held_up) = best.filter(|best| !is_free(best)) {
             return Choice { held_up: Some(held_up.meta.name.clone()), version, ..Choice::default() };
@@ -110,10 +115,9 @@ impl Matchmaker {
     }
 
     /// The volumes bound to or reserved for a claim.
-    pub fn claimed_by(&self, claim: &Claim) -> Vec<Key> {
+    pub fn claimed_by(&self, claim: &Key, uid: &str) -> Vec<Key> {
         let state = self.lock();
-        let (key, uid) = (claim.meta.key(), &claim.meta.uid);
-        let volumes = state.index.claimed_by(&key, uid);
+        let volumes = state.index.claimed_by(claim, uid);
         volumes.map(|volume| Key::cluster(volume.meta.name.clone())).collect()
     }
 
@@ -150,6 +154,15 @@ impl Matchmaker {
             (Some(volume), _) => state.offer(&volume, Some(&key)),
             (None, _) => None,
         }
+    }
+
+    /// The claim was refused the volume that it takes, and may be so for long; says which other to wake for it.
+    pub fn refused(&self, claim: &Key, volume: &str) -> Option<Key> {
+        let mut state = self.lock();
+        if state.offers.get(claim).is_some_and(|offered| offered == volume) {
+            state.offers.remove(claim);
+        }
+        state.offer(volume, Some(claim))
     }
 
     /// Forgets a claim that is gone; says which claim to wake instead.

@@ -138,7 +138,10 @@ impl<R: Fn(&Work) -> Option<Record<()>>> Mind<'_, R> {
         let told = || self.memory.told(subject, self.now);
         match subject {
             Subject::Claim(key) => {
-                let Some(snapshot) = self.caches.claim(key, self.reserved, self.rules) else { return gone() };
+                let Some(snapshot) = self.caches.claim(key, self.reserved, self.rules) else {
+                    // Gone or unreadable, it keeps no volume from those who wait.
+                    return Thought { wake: self.caches.matchmaker.forget(key), ..gone() };
+                };
                 let snapshot = ClaimSnapshot { told: told(), ..snapshot };
                 let decision = decide::claim::decide(&snapshot, self.now);
                 let wake =

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use serde_json::{Value, json};
-use tokio::sync::watch as signal;
+use tokio::sync::{Semaphore, watch as signal};
 
 use stowage_model::event::EventType;
 use stowage_model::object::{Key, ObjectId, Projection, kinds};
@@ -47,6 +47,8 @@ pub struct Reclaimer {
     pub disk: Arc<dyn Disk>,
     /// Asked before anything is removed here.
     pub permit: Permit,
+    /// As many volumes are reclaimed at once.
+    pub turns: Arc<Semaphore>,
     /// Moves whenever a recycler pod does.
     pub pods_moved: signal::Receiver<u64>,
     /// Tells people about the volume what is told about its recycler pod.
@@ -64,7 +66,7 @@ enum Error {
     Erase(io::Error),
     #[error("the volume is not released any more")]
     NotReleased,
-    #[error("this process does not lead any more or stops")]
+    #[error("this process does not lead any more, or stops, or the volume was taken back")]
     Deposed,
     #[error("volume {0} has no spec.{1}")]
     FindPath(String, &'static str),
@@ -91,6 +93,9 @@ impl Error {
 impl Reclaimer {
     /// Reclaims the volume by its policy, after a fresh look at it and its claim.
     pub async fn reclaim(self, work: Work) -> Ended<()> {
+        let turns = Arc::clone(&self.turns);
+        // Never closed.
+        let _turn = turns.acquire().await;
         match self.try_reclaim(&work).await {
             Ok(()) => Ended::Done(()),
             Err(error) if error.is_called_off() => {
@@ -111,6 +116,7 @@ impl Reclaimer {
         if Work::of(&volume) != *work || !has_lost_its_claim(&volume, claim.as_deref()) {
             return Err(Error::NotReleased);
         }
+        self.permit = self.permit_for(work);
         // The looks may have taken longer than the lease lasts.
         if !self.permit.lasts() {
             return Err(Error::Deposed);
@@ -126,6 +132,12 @@ impl Reclaimer {
             (_, Eraser::Plugin) => Err(Error::NeedsPod(volume.spec.other_source.unwrap_or_default())),
             (_, Eraser::Pod) => self.run_pod(&raw, &volume, work).await,
         }
+    }
+
+    /// Somebody who takes the volume back, by its policy or its claim reference, keeps what is left.
+    fn permit_for(&self, work: &Work) -> Permit {
+        let (volumes, work) = (self.caches.volumes.clone(), work.clone());
+        self.permit.as_long_as(move || volumes.get(&work.volume).is_some_and(|volume| Work::of(&volume) == work))
     }
 
     /// What became of it is not for a deposed leader to tell.

@@ -197,12 +197,7 @@ impl Caches {
             let place = if delayed { Place::Undecided } else { Place::Anywhere };
             // Where somebody makes volumes, none has to fit, and nobody asks why.
             let explained = class.as_ref().is_none_or(|class| provisioner_of(class).is_none());
-            self.matchmaker.choice(&claim, place, explained, |volume| match self.volumes.view(&volume.key()) {
-                _ if reserved.has(Volume::KIND, "", &volume.meta.name) => Sight::Busy,
-                View::Known(_) => Sight::Free,
-                View::Unknown if self.volumes.is_unreadable(&volume.key()) => Sight::Unreadable,
-                View::Unknown | View::Absent => Sight::Unknown,
-            })
+            self.matchmaker.choice(&claim, place, explained, |volume| self.sight(volume, reserved))
         };
         Some(ClaimSnapshot {
             default_class: (seeks && !claim.has_class()).then(|| self.default_class()).flatten(),
@@ -218,6 +213,19 @@ impl Caches {
             rules: rules.clone(),
             claim,
         })
+    }
+
+    fn sight(&self, volume: &Volume, reserved: &Reserved) -> Sight {
+        // Asked first: of the volumes that were just chosen every claim passes a few.
+        if reserved.has(Volume::KIND, "", &volume.meta.name) {
+            return Sight::Busy;
+        }
+        let key = volume.key();
+        match self.volumes.view(&key) {
+            View::Known(_) => Sight::Free,
+            View::Unknown if self.volumes.is_unreadable(&key) => Sight::Unreadable,
+            View::Unknown | View::Absent => Sight::Unknown,
+        }
     }
 
     fn default_class(&self) -> Option<String> {

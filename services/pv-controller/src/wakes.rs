@@ -7,6 +7,7 @@ use tokio::sync::watch as signal;
 
 use stowage_model::object::{Key, Projection};
 use stowage_model::phase::{ReclaimPolicy, VolumePhase};
+use stowage_model::volume::ClaimRef;
 use stowage_model::{AttributesClass, Claim, Pod, StorageClass, Volume, names};
 use stowage_runtime::Context;
 use stowage_runtime::cache::Change;
@@ -32,6 +33,14 @@ fn is_same_for_volumes(before: &Arc<Claim>, after: &Arc<Claim>) -> bool {
         && before.meta.is_deleting() == after.meta.is_deleting()
         && before.spec.volume_name == after.spec.volume_name
         && before.spec.volume_mode == after.spec.volume_mode
+}
+
+/// Whether reclaiming two versions of a volume is the same [`Work`].
+fn is_same_work(before: &Volume, after: &Volume) -> bool {
+    let claims = [before, after].map(|volume| volume.spec.claim_ref.as_ref().map_or("", |held| held.uid.as_str()));
+    before.meta.uid == after.meta.uid
+        && before.spec.reclaim_policy == after.spec.reclaim_policy
+        && claims[0] == claims[1]
 }
 
 /// Whether nothing is left to do for a volume whose claim is gone, of which there may be many for one name.
@@ -80,11 +89,10 @@ impl Wakes {
                 if change.after.is_none() {
                     metrics.succeed(&change.key.name, clock.now());
                 }
-                let before = change.before.map(|volume| Work::of(volume));
-                if let Some(work) =
-                    before.filter(|work| change.after.map(|volume| Work::of(volume)).as_ref() != Some(work))
+                if let Some(before) = change.before
+                    && !change.after.is_some_and(|after| is_same_work(before, after))
                 {
-                    operations.forget(&work);
+                    operations.forget(&Work::of(before));
                     // What was told of it was about that work.
                     wakes.memory.forget(&Subject::Volume(change.key.clone()));
                 }
@@ -127,15 +135,20 @@ impl Wakes {
         }
         self.queue.add(subject);
         if !change.before.zip(change.after).is_some_and(|(before, after)| is_same_for_volumes(before, after)) {
-            let versions = [change.before, change.after].into_iter().flatten();
-            let named = versions.filter(|claim| claim.names_volume());
+            let versions = || [change.before, change.after].into_iter().flatten();
+            let named = versions().filter(|claim| claim.names_volume());
             let named = named.map(|claim| Key::cluster(claim.spec.volume_name.clone()));
-            let versions = [change.before, change.after].into_iter().flatten();
-            let mut claimed: Vec<Key> = versions.flat_map(|claim| self.caches.matchmaker.claimed_by(claim)).collect();
-            if change.before.is_none() || change.before.zip(change.after).is_some_and(|(a, b)| Arc::ptr_eq(a, b)) {
+            let was_unknown = match (change.before, change.after) {
+                (None, _) => true,
+                (Some(before), after) => after.is_some_and(|after| Arc::ptr_eq(before, after)),
+            };
+            let claimed: Vec<Key> = if was_unknown {
                 // It was absent, unreadable or unknown until now: all that rested on that, except what rests anyway.
-                claimed = self.caches.matchmaker.claimed_by_name(change.key, |volume| !rests(volume));
-            }
+                self.caches.matchmaker.claimed_by_name(change.key, |volume| !rests(volume))
+            } else {
+                let uids: BTreeSet<&str> = versions().map(|claim| claim.meta.uid.as_str()).collect();
+                uids.into_iter().flat_map(|uid| self.caches.matchmaker.claimed_by(change.key, uid)).collect()
+            };
             let concerned: BTreeSet<Key> = named.chain(claimed).collect();
             concerned.into_iter().for_each(|volume| self.queue.add(Subject::Volume(volume)));
         }
@@ -162,10 +175,10 @@ impl Wakes {
             self.queue.add(subject.clone());
         }
         self.wake(self.caches.matchmaker.file(&self.caches.volumes, change.key));
-        for volume in [change.before, change.after].into_iter().flatten() {
-            if let Some(claim) = &volume.spec.claim_ref {
-                self.queue.add(Subject::Claim(claim.key()));
-            }
+        let claim_of = |volume: Option<&Arc<Volume>>| volume?.spec.claim_ref.as_ref().map(ClaimRef::key);
+        let (before, after) = (claim_of(change.before), claim_of(change.after));
+        for claim in before.filter(|claim| after.as_ref() != Some(claim)).into_iter().chain(after) {
+            self.queue.add(Subject::Claim(claim));
         }
         for claim in self.caches.claims.by_index(BY_VOLUME, &change.key.name) {
             self.queue.add(Subject::Claim(claim.key()));

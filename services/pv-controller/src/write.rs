@@ -192,13 +192,17 @@ fn members(status: &Status) -> [(&'static str, Value); 4] {
 }
 
 /// Only what differs. Conditions belong to several writers, so they are changed one by one, at the positions they have
-/// in the version that guards the write.
+/// in the version that guards the write; where there are none yet, there are none to lose.
 fn status(change: &Change) -> Patch {
     let before = members(&change.from);
     let differing = members(&change.to).into_iter().zip(before).filter(|(to, from)| to != from);
-    if change.edits.is_empty() {
-        let body: serde_json::Map<String, Value> =
+    if change.edits.is_empty() || change.first_condition {
+        let mut body: serde_json::Map<String, Value> =
             differing.map(|((name, value), _)| (name.to_owned(), value)).collect();
+        let added = change.edits.iter().filter_map(Edit::added).cloned();
+        if !change.edits.is_empty() {
+            body.insert("conditions".to_owned(), added.collect());
+        }
         return Patch::Merge(json!({ "status": body }));
     }
     let mut operations: Vec<Value> = differing
@@ -211,10 +215,6 @@ fn status(change: &Change) -> Patch {
             }
         })
         .collect();
-    let adds = |edit: &Edit| matches!(edit, Edit::Add(_));
-    if change.first_condition && change.edits.iter().any(adds) {
-        operations.push(json!({ "op": "add", "path": "/status/conditions", "value": [] }));
-    }
     let mut removed = Vec::new();
     for edit in &change.edits {
         match edit {

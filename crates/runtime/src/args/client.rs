@@ -62,6 +62,8 @@ impl ClientArgs {
         if let Some(url) = url {
             config.cluster_url = url;
         }
+        // Throttled requests are sent again by `Api`, which counts them, obeys the limit and knows what was not answered.
+        config.default_retry = false;
         Ok(config)
     }
 }

@@ -85,7 +85,7 @@ fn whoever_rested_on_an_unknown_object_is_woken_when_it_is_known_again() {
         }
     });
     cache.mark_unknown(&key("a"));
-    cache.observe_absent(&key("a"));
+    cache.observe_absent(&key("a"), None);
     assert_eq!(changes.load(Ordering::Relaxed), 1);
     cache.relist(vec![thing("a", "1", 5, "red")], 5);
     cache.mark_unknown(&key("a"));
@@ -127,8 +127,35 @@ fn an_object_that_cannot_be_read_is_unknown_not_absent() {
 fn a_fresh_read_that_finds_nothing_ends_the_unknown_state() {
     let cache: Cache<Thing> = Cache::new();
     cache.mark_unknown(&key("a"));
-    cache.observe_absent(&key("a"));
+    cache.observe_absent(&key("a"), None);
     assert_eq!(cache.view(&key("a")), View::Absent);
+}
+
+#[test]
+fn a_late_answer_that_there_is_nothing_does_not_hide_what_came_meanwhile() {
+    let cache = Cache::new();
+    cache.relist(vec![thing("a", "1", 5, "red")], 5);
+    // Read while "1" was known, answered when "2" has the name.
+    cache.watched_deletion(&thing("a", "1", 6, "red").meta);
+    cache.watched(thing("a", "2", 7, "red"));
+    cache.observe_absent(&key("a"), Some("1"));
+    cache.observe_absent(&key("a"), None);
+    assert!(matches!(cache.view(&key("a")), View::Known(found) if found.meta.uid == "2"));
+    cache.watched(thing("a", "2", 8, "green"));
+    assert_eq!(cache.get(&key("a")).unwrap().meta.revision, 8);
+}
+
+#[tokio::test]
+async fn unknown_objects_are_read_in_turn() {
+    let cache: Cache<Thing> = Cache::new();
+    ["a", "b"].into_iter().for_each(|name| cache.leave_unread(&key(name)));
+    let mut last = None;
+    for expected in ["a", "b", "a", "b"] {
+        let next = cache.next_unread(last.as_ref()).await;
+        assert_eq!(next, key(expected));
+        cache.leave_unread(&next);
+        last = Some(next);
+    }
 }
 
 #[test]

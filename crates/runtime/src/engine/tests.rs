@@ -14,6 +14,9 @@ struct Counter {
     shared: bool,
 }
 
+/// A step that nobody misses.
+const REMARK: u32 = 77;
+
 #[derive(Default)]
 struct State {
     reached: BTreeMap<&'static str, u32>,
@@ -65,6 +68,10 @@ impl Controller for Counter {
     fn touches(&self, key: &&'static str, _actions: &[u32]) -> Vec<ObjectId> {
         let name = if self.shared { "shared" } else { key };
         vec![ObjectId { kind: kinds::CLAIM, key: Key::cluster(name) }]
+    }
+
+    fn is_work(step: &u32) -> bool {
+        *step != REMARK
     }
 
     fn keys(&self) -> Vec<&'static str> {
@@ -217,6 +224,21 @@ async fn a_wish_to_look_again_much_later_hides_nothing_from_the_resync() {
     let (result, ()) = tokio::join!(run(&context, Arc::clone(&counter), queue, 8), finished);
     result.unwrap();
     assert_eq!(context.metrics.missed_wakeups("counter").get(), 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_is_only_told_is_not_told_because_a_resync_looked() {
+    let context = context();
+    let state = Mutex::new(State { reached: BTreeMap::from([("a", REMARK - 1)]), ..State::default() });
+    let counter = Arc::new(Counter { goals: BTreeMap::from([("a", REMARK)]), state, shared: false });
+    let finished = async {
+        tokio::time::sleep(RESYNC * 2).await;
+        context.shutdown.trigger();
+    };
+    let (result, ()) = tokio::join!(run(&context, Arc::clone(&counter), Queue::new(Backoff::QUEUE), 8), finished);
+    result.unwrap();
+    assert_eq!(context.metrics.missed_wakeups("counter").get(), 0);
+    assert_eq!(counter.state.lock().unwrap().reached["a"], REMARK - 1);
 }
 
 /// Needs a look before each try; the look succeeds, the try never does.

@@ -48,6 +48,31 @@ fn a_forgotten_revision_asks_for_a_new_list() {
     assert!(matches!(take_line(&cache, other, 7), Err(Error::Ended { code: 500, .. })));
 }
 
+#[tokio::test(start_paused = true)]
+async fn a_watch_that_brings_nothing_but_errors_is_given_up_for_a_list() {
+    let asked: Arc<std::sync::Mutex<Vec<bool>>> = Arc::default();
+    let service = tower::service_fn({
+        let asked = Arc::clone(&asked);
+        move |request: Request<kube::client::Body>| {
+            let is_watch = request.uri().query().is_some_and(|query| query.contains("watch=true"));
+            asked.lock().unwrap().push(is_watch);
+            let body = if is_watch {
+                "{\"type\":\"ERROR\",\"object\":{\"kind\":\"Status\",\"code\":500,\"message\":\"no\"}}\n"
+            } else {
+                r#"{"metadata":{"resourceVersion":"7"},"items":[]}"#
+            };
+            let body = kube::client::Body::from(body.as_bytes().to_vec());
+            async move { Ok::<_, std::io::Error>(http::Response::new(body)) }
+        }
+    });
+    let api = Api::new(kube::Client::new(service, "default"));
+    let fed = feed(api, Cache::<Claim>::new(), Scope::all(), Random::seeded(1));
+    let _ = timeout(Duration::from_secs(30), fed).await;
+    let asked = asked.lock().unwrap();
+    assert_eq!(asked[..5], [false, true, true, true, false]);
+    assert!(asked.len() < 25, "{} requests in half a minute", asked.len());
+}
+
 #[test]
 fn selectors_are_escaped() {
     let uri = request::<Claim>(&Scope::fields("spec.nodeName=a,b"), vec![]).uri().to_string();

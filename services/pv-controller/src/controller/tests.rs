@@ -173,6 +173,39 @@ async fn a_volume_that_becomes_free_wakes_the_claim_that_waits() {
     assert_eq!(desk.woken(), ["claim c", "claim next"]);
 }
 
+/// Two claims wait, and a volume is offered to the first.
+fn offered() -> Desk {
+    let desk = Desk::new();
+    desk.caches.claims.watched(claim(json!({})));
+    desk.caches.claims.watched(claim(json!({ "metadata": { "name": "next", "uid": "w" } })));
+    desk.waits();
+    let next = desk.caches.claims.get(&Key::namespaced("n", "next")).unwrap();
+    desk.caches.matchmaker.decided(&next, &crate::matchmaker::Outcome::Waits, 0);
+    desk.woken();
+    desk.caches.volumes.watched(volume(json!({})));
+    assert_eq!(desk.woken(), ["claim c", "volume v"]);
+    desk
+}
+
+#[tokio::test]
+async fn a_volume_that_a_claim_is_refused_is_offered_to_the_next() {
+    let desk = offered();
+    let (first, next) = (Key::namespaced("n", "c"), Key::namespaced("n", "next"));
+    assert_eq!(desk.caches.matchmaker.refused(&first, "v"), Some(next.clone()));
+    assert_eq!(desk.caches.matchmaker.refused(&next, "v"), None, "nobody else waits");
+}
+
+#[tokio::test]
+async fn a_volume_offered_to_a_claim_that_nobody_can_read_any_more_is_offered_to_the_next() {
+    let desk = offered();
+    let binder = binder(&desk);
+    let first = Key::namespaced("n", "c");
+    desk.caches.claims.mark_unreadable(first.clone());
+    let decision = binder.decide(&Subject::Claim(first), Timestamp::UNIX_EPOCH, &Reserved::default());
+    assert!(decision.actions.is_empty());
+    assert_eq!(desk.woken(), ["claim next"]);
+}
+
 #[tokio::test]
 async fn a_class_wakes_the_claims_that_wait_for_it_or_for_any() {
     let desk = Desk::new();
@@ -281,12 +314,14 @@ fn binder(desk: &Desk) -> Binder {
             recycling: options.recycling.clone(),
             disk: Arc::new(LocalDisk::default()),
             permit: permit(&context),
+            turns: Arc::new(Semaphore::new(1)),
             pods_moved: desk.pods_moved.clone(),
             recorder: recorders.binder.clone(),
             random: context.random.clone(),
         },
         recorders,
         looking: Looking::new(context.api.clone(), desk.caches.pods.clone(), tasks.spawner(), |_| {}),
+        missing_classes: MissingClasses::default(),
         caches: desk.caches.clone(),
         writes: Semaphore::new(1),
         ephemeral_parallel: None,

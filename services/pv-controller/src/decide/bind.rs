@@ -30,6 +30,13 @@ pub struct Bind {
     pub phase: bool,
 }
 
+impl Bind {
+    /// Whether anything is written to the claim.
+    pub fn is_of_claim(&self) -> bool {
+        self.complete.is_some() || self.status.is_some()
+    }
+}
+
 /// How a binding is completed in the claim.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Complete {
@@ -40,13 +47,13 @@ pub struct Complete {
 /// anything else, so that a completed claim never exists without it.
 pub fn bind(s: &ClaimSnapshot, volume: &Volume, now: Timestamp) -> Decision<ClaimAction> {
     let claim = &*s.claim;
-    let name = volume.meta.name.clone();
-    let why = Why::Bind(Pair { claim: claim.meta.key(), volume: name.clone() });
+    let name = || volume.meta.name.clone();
+    let why = || Why::Bind(Pair { claim: claim.meta.key(), volume: name() });
     let held = volume.spec.claim_ref.as_ref();
-    if !held.is_some_and(|held| held.uid == claim.meta.uid && held.key() == claim.meta.key()) {
-        return Decision::act([ClaimAction::Reserve { volume: name, marked: !volume.is_bound_to(claim) }], why);
+    if !held.is_some_and(|held| held.uid == claim.meta.uid && held.is_of(claim)) {
+        return Decision::act([ClaimAction::Reserve { volume: name(), marked: !volume.is_bound_to(claim) }], why());
     }
-    let renamed = claim.spec.volume_name != name;
+    let renamed = claim.spec.volume_name != volume.meta.name;
     let complete = (renamed || !claim.is_bind_completed())
         .then(|| Complete { marked: renamed && !claim.is_bound_by_controller() });
     let status = match complete {
@@ -57,5 +64,5 @@ pub fn bind(s: &ClaimSnapshot, volume: &Volume, now: Timestamp) -> Decision<Clai
     if complete.is_none() && status.is_none() && !phase {
         return Decision::rest(Why::Settled);
     }
-    Decision::act([ClaimAction::Bind(Box::new(Bind { volume: name, complete, status, phase }))], why)
+    Decision::act([ClaimAction::Bind(Box::new(Bind { volume: name(), complete, status, phase }))], why())
 }

@@ -31,7 +31,7 @@ pub fn provision(s: &ClaimSnapshot, now: Timestamp) -> Decision<ClaimAction> {
         return fail(s, text, Unbound::ClassNotFound, now);
     };
     let Some(provisioner) = provisioner_of(class) else {
-        return if class.provisioner == migration::HOST_PATH && s.rules.host_path_provisioner {
+        return if class.provisioner == migration::HOST_PATH {
             in_tree(s, class, now)
         } else {
             fail(s, no_provisioner(s, class), Unbound::NoProvisioner, now)
@@ -88,6 +88,13 @@ fn in_tree(s: &ClaimSnapshot, class: &StorageClass, now: Timestamp) -> Decision<
             format!("plugin {:?} cannot fill a volume from spec.dataSource: use a CSI driver", class.provisioner);
         return fail(s, text, Unbound::InvalidClaim, now);
     }
+    if !claim.attributes_class().is_empty() {
+        let text = format!(
+            "plugin {:?} knows no spec.volumeAttributesClassName: leave it out or use a CSI driver",
+            class.provisioner
+        );
+        return fail(s, text, Unbound::InvalidClaim, now);
+    }
     if claim.meta.annotation(annotations::STORAGE_PROVISIONER) != Some(&class.provisioner) {
         return ask(&class.provisioner, None);
     }
@@ -97,6 +104,9 @@ fn in_tree(s: &ClaimSnapshot, class: &StorageClass, now: Timestamp) -> Decision<
             class.provisioner, class.meta.name
         );
         return fail(s, text, Unbound::NoProvisioner, now);
+    }
+    if !s.rules.host_path_provisioner {
+        return fail(s, no_provisioner(s, class), Unbound::NoProvisioner, now);
     }
     if claim.spec.volume_mode != VolumeMode::Filesystem {
         let text = format!("plugin {:?} makes no block volumes: set spec.volumeMode to Filesystem", class.provisioner);

@@ -55,13 +55,22 @@ pub enum Edit {
     Remove(usize),
 }
 
+impl Edit {
+    pub fn added(&self) -> Option<&Value> {
+        match self {
+            Self::Add(condition) => Some(condition),
+            Self::Replace(..) | Self::Remove(_) => None,
+        }
+    }
+}
+
 /// The write: from what, to what, and which conditions with it.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Change {
     pub from: Status,
     pub to: Status,
     pub edits: Vec<Edit>,
-    /// Whether the list of conditions must be made first.
+    /// Whether there are no conditions yet, so that all edits add one.
     pub first_condition: bool,
 }
 

@@ -4,8 +4,8 @@ use http::StatusCode;
 use serde_json::{Value, json};
 
 use stowage_model::event::EventType;
-use stowage_model::phase::ClaimPhase;
-use stowage_model::{Claim, Pod, StorageClass};
+use stowage_model::phase::{ClaimPhase, VolumePhase};
+use stowage_model::{Claim, Pod, StorageClass, Volume};
 
 use crate::world::{World, until};
 
@@ -107,4 +107,43 @@ async fn a_claim_that_cannot_be_made_for_a_pod_is_told_of_the_pod() {
     let event = until(&world.events, |event| event.message.contains("cannot create claim default/p-data")).await;
     assert_eq!(event.event_type, EventType::Warning);
     until(&world.claims, |claim| claim.meta.name == "p-data").await;
+}
+
+fn volume() -> Value {
+    json!({
+        "metadata": { "name": "v" },
+        "spec": {
+            "storageClassName": "gold", "accessModes": ["ReadWriteOnce"], "capacity": { "storage": "1Gi" },
+            "hostPath": { "path": "/tmp/v" },
+        },
+    })
+}
+
+#[tokio::test]
+async fn a_binding_that_is_refused_is_told_and_tried_again() {
+    for (path, code) in [
+        ("/persistentvolumes/v", StatusCode::FORBIDDEN),
+        ("/persistentvolumeclaims/c", StatusCode::FORBIDDEN),
+        ("/persistentvolumeclaims/c/status", StatusCode::UNPROCESSABLE_ENTITY),
+    ] {
+        let world = World::start().await;
+        class(&world, "kubernetes.io/no-provisioner").await;
+        world.create::<Volume>(volume()).await;
+        until(&world.volumes, |volume| volume.status.phase == VolumePhase::Available).await;
+        world.wire.refuse("PATCH", path, code);
+        world.create::<Claim>(claim()).await;
+        told(&world, "Warning", "FailedBinding", "cannot bind to volume \"v\"").await;
+        until(&world.claims, |claim| claim.status.phase == ClaimPhase::Bound).await;
+    }
+}
+
+#[tokio::test]
+async fn a_claim_is_bound_while_the_answer_about_its_volumes_phase_is_late() {
+    let world = World::start().await;
+    class(&world, "kubernetes.io/no-provisioner").await;
+    world.create::<Volume>(volume()).await;
+    until(&world.volumes, |volume| volume.status.phase == VolumePhase::Available).await;
+    world.wire.hold("PATCH", "/persistentvolumes/v/status");
+    world.create::<Claim>(claim()).await;
+    until(&world.claims, |claim| claim.status.phase == ClaimPhase::Bound).await;
 }

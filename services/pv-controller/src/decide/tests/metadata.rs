@@ -56,9 +56,18 @@ scenarios! {
         => migrated("pvc/c", None);
     a_volumes_mark_of_a_migration_taken_back_goes: sync_volumes World::new([pv().provisioned(IN_TREE).annotate(MT, DRIVER)])
         => migrated("pv/v", None);
-    an_unknown_plugin_is_left: sync_volumes World::new([pv().provisioned("kubernetes.io/unknown")]) => vec![];
-    no_annotations_are_left: sync_volumes World::new([pv()]) => vec![];
-    empty_annotations_are_left: sync_volumes World::new([pv().provisioned("")]) => vec![];
+    a_volume_of_an_unknown_plugin_is_left: sync_volumes World::new([pv().provisioned("kubernetes.io/unknown")]) => vec![];
+    a_claim_of_an_unknown_plugin_is_left: sync_claims asked(SP, "kubernetes.io/unknown") => vec![];
+    a_claim_of_an_unknown_plugin_by_its_old_name_is_left: sync_claims asked(BETA_SP, "kubernetes.io/unknown") => vec![];
+    a_volume_of_a_plugin_without_a_name_is_left: sync_volumes World::new([pv().provisioned("")]) => vec![];
+    a_claim_of_a_plugin_without_a_name_is_left: sync_claims asked(SP, "") => vec![];
+    a_volume_with_empty_annotations_is_left: sync_volumes World::new([pv().with("metadata.annotations", json!({}))])
+        => vec![];
+    a_claim_with_empty_annotations_is_left:
+        sync_claims World::new([claim().names("missing").with("metadata.annotations", json!({}))])
+        => vec![];
+    a_volume_without_annotations_is_left: sync_volumes World::new([pv()]) => vec![];
+    a_claim_without_annotations_is_left: sync_claims World::new([claim().names("missing")]) => vec![];
 
     fin13_01_an_external_volume_keeps_its_finalizer: sync_volumes pv_of("d", "Delete", &[EXTERNAL]) => vec![];
     fin13_02_an_external_volume_gets_none: sync_volumes pv_of("d", "Delete", &[]) => vec![];

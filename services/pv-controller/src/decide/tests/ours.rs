@@ -30,13 +30,7 @@ fn unbound(reason: &str) -> Value {
 }
 
 fn first(reason: &str) -> String {
-    line(
-        "pvc/c/status",
-        json!([
-            { "op": "add", "path": "/status/conditions", "value": [] },
-            { "op": "add", "path": "/status/conditions/-", "value": unbound(reason) },
-        ]),
-    )
+    line("pvc/c/status", json!({ "status": { "conditions": [unbound(reason)] } }))
 }
 
 fn other(reason: &str) -> String {
@@ -63,10 +57,15 @@ fn bound(holds: bool) -> Vec<String> {
         pv_ref_marked("v"),
         pv_phase("v", "Bound"),
         pvc_done_marked("v"),
-        bound_with(json!([
-            { "op": "add", "path": "/status/conditions", "value": [] },
-            { "op": "add", "path": "/status/conditions/-", "value": unused(holds) },
-        ])),
+        line(
+            "pvc/c/status",
+            json!({ "status": {
+                "phase": "Bound",
+                "accessModes": ["ReadWriteOnce", "ReadOnlyMany"],
+                "capacity": { "storage": "1Gi" },
+                "conditions": [unused(holds)],
+            } }),
+        ),
     ]
 }
 

@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 use super::expect::*;
 use super::fixtures::{Fixture, claim, class, volume};
 use super::scenarios;
-use super::world::{REFUSED, World};
+use super::world::{Plugin, REFUSED, UNANSWERED, World};
 
 const PLUGIN: &str = "kubernetes.io/host-path";
 const VENDOR: &str = "vendor.com/my-volume";
@@ -49,9 +49,12 @@ fn made_with(finalizers: Value) -> String {
     )
 }
 
+fn post() -> String {
+    made_with(json!(["kubernetes.io/pv-controller"]))
+}
+
 fn made() -> Vec<String> {
-    let made = made_with(json!(["kubernetes.io/pv-controller"]));
-    vec![pvc_asks(PLUGIN), made, text("Normal ProvisioningSucceeded pvc/c")]
+    vec![pvc_asks(PLUGIN), post(), text("Normal ProvisioningSucceeded pvc/c")]
 }
 
 fn failed() -> Vec<String> {
@@ -66,17 +69,54 @@ fn late(class: Fixture) -> Fixture {
     class.late()
 }
 
+/// The plugin was asked; the next write is that of the volume.
+fn unmade() -> World {
+    World::new([claim().class("gold").annotate(SP, PLUGIN), gold()]).host_path()
+}
+
+/// The volume is refused so often, then saved and bound. A deviation: each refusal is told, where upstream tells of the
+/// fifth. Nothing was made but the object, so nothing is cleaned up and no deleter asked: upstream tells if that fails.
+fn saved_after(refusals: usize) -> Vec<String> {
+    let refused = [vec![format!("{}{REFUSED}", post())], failed()].concat();
+    let saved = vec![post(), text("Normal ProvisioningSucceeded pvc/c")];
+    [vec![refused; refusals].concat(), saved, provided("pvc-u", "1Gi")].concat()
+}
+
 scenarios! {
     s11_01_a_volume_is_made_and_bound: settle World::new([claim().class("gold"), gold()]).host_path()
         => [made(), provided("pvc-u", "1Gi")].concat();
-    s11_02_a_plugin_that_is_not_there_is_told: sync_claims World::new([claim().class("gold"), gold()]) => failed();
-    s11_03_and_04_a_plugin_that_cannot_make_it_is_told_after_it_was_asked:
+    s11_02_a_plugin_that_is_not_there_is_told:
+        sync_claims World::new([claim().class("gold"), class("gold", "kubernetes.io/rbd")]).host_path()
+        => failed();
+    // A plugin that is switched off is there all the same, and refuses to begin.
+    s11_03_a_plugin_that_cannot_begin_is_told_after_it_was_asked:
+        sync_claims World::new([claim().class("gold"), gold()])
+        => [vec![pvc_asks(PLUGIN)], failed()].concat();
+    s11_04_a_plugin_that_cannot_make_it_is_told_after_it_was_asked:
         sync_claims World::new([claim().class("gold").mode("Block"), gold()]).host_path()
         => [vec![pvc_asks(PLUGIN)], failed()].concat();
     s11_06_a_volume_that_fits_is_taken: sync_claims World::new([
             claim().class("gold"), gold(), volume("v", "1Gi").available().class("gold"),
         ]).host_path()
         => chosen("v", "1Gi");
+    // The name is found taken, which shows the volume.
+    s11_07_a_volume_that_appeared_meanwhile_is_bound_and_nothing_is_told:
+        sync_claims World::new([claim().class("gold"), gold()])
+            .host_path()
+            .unseen(volume("pvc-u", "1Gi").class("gold").refers("c", "u").marked())
+        => [vec![pvc_asks(PLUGIN)], provided("pvc-u", "1Gi")].concat();
+    s11_08_a_volume_that_is_refused_once_is_saved: settle unmade().refusing_writes(1) => saved_after(1);
+    s11_09_a_volume_that_is_refused_five_times_leaves_nothing_to_clean_up: settle unmade().refusing_writes(5)
+        => saved_after(5);
+    s11_10_a_volume_that_is_refused_needs_no_deleter:
+        settle unmade().refusing_writes(5).plugin(Plugin::CannotStart)
+        => saved_after(5);
+    s11_11_a_volume_that_is_refused_asks_no_deleter_that_would_fail:
+        settle unmade().refusing_writes(5).plugin(Plugin::Fails(5))
+        => saved_after(5);
+    s11_12_a_volume_that_is_refused_asks_no_deleter_that_would_fail_once:
+        settle unmade().refusing_writes(5).plugin(Plugin::Fails(1))
+        => saved_after(5);
     s11_13_a_volume_of_another_class_is_made_and_bound:
         settle World::new([claim().class("silver"), class("silver", PLUGIN)]).host_path()
         => [made().iter().map(|line| line.replace("gold", "silver")).collect(), provided("pvc-u", "1Gi")].concat();
@@ -94,6 +134,12 @@ scenarios! {
     s11_17_an_external_provisioner_is_asked: sync_claims World::new([claim().class("gold"), external()]) => asked();
     s11_18_an_unknown_plugin_is_told: sync_claims World::new([claim().class("gold"), class("gold", "kubernetes.io/unknown")])
         => failed();
+    // It counts as made and is told as such, whoever found out.
+    s11_19_a_volume_whose_answer_was_lost_is_told_as_made: settle unmade().losing_answers(1)
+        => [
+            vec![format!("{}{UNANSWERED}", post()), text("Normal ProvisioningSucceeded pvc/c")],
+            provided("pvc-u", "1Gi"),
+        ].concat();
     s11_20_mount_options_are_refused_after_the_plugin_was_asked:
         sync_claims World::new([claim().class("gold"), gold().with("mountOptions", json!(["ro"]))]).host_path()
         => [vec![pvc_asks(PLUGIN)], failed()].concat();
@@ -123,8 +169,14 @@ scenarios! {
             claim().class("gold").with("spec.dataSource", json!({ "kind": "X", "name": "x" })), gold(),
         ]).host_path()
         => failed();
-    s11_26_a_provisioner_that_was_asked_is_not_asked_again:
-        sync_claims World::new([claim().class("gold").annotate(SP, VENDOR), external()])
+    s11_26_a_source_of_data_is_the_drivers_matter_and_who_was_asked_is_not_asked_again:
+        sync_claims World::new([
+            claim().class("gold").annotate(SP, VENDOR).with(
+                "spec.dataSource",
+                json!({ "apiGroup": "snapshot.storage.k8s.io", "kind": "VolumeSnapshot", "name": "x" }),
+            ),
+            external(),
+        ])
         => vec![text("Normal ExternalProvisioning pvc/c")];
     s12_01_a_volume_that_was_made_is_bound: settle World::new([claim().class("gold"), gold()]).host_path()
         => [made(), provided("pvc-u", "1Gi")].concat();
@@ -135,26 +187,6 @@ scenarios! {
     integ_a_chosen_node_is_kept_where_no_other_would_do:
         sync_claims World::new([claim().class("gold").mode("Block").on_node("node1"), late(gold())]).host_path()
         => [vec![pvc_asks(PLUGIN)], failed()].concat();
-}
-
-#[test]
-fn s11_07_and_19_a_volume_that_appeared_meanwhile_is_bound_and_not_made_again() {
-    let provisioned = volume("pvc-u", "1Gi").class("gold").refers("c", "u").marked();
-    let mut world = World::new([claim().class("gold").annotate(SP, PLUGIN), gold()]).host_path().unseen(provisioned);
-    // The first attempt finds the name taken, which shows the volume; the second binds it.
-    let steps = world.sync_claims();
-    assert_eq!(steps, provided("pvc-u", "1Gi"));
-}
-
-#[test]
-fn s11_08_to_12_a_volume_that_cannot_be_saved_leaves_nothing_behind() {
-    // Nothing is made but the object, so there is nothing to clean up, however many attempts fail: the next one sends
-    // the same object again.
-    let world = World::new([claim().class("gold").annotate(SP, PLUGIN), gold()]).host_path();
-    let steps = world.refusing_writes(5).settle();
-    let [post, told] = &made()[1..] else { panic!("a POST and what is told of it") };
-    let refused = vec![format!("{post}{REFUSED}"); 5];
-    assert_eq!(steps, [refused, vec![post.clone(), told.clone()], provided("pvc-u", "1Gi")].concat());
 }
 
 #[test]
@@ -171,15 +203,16 @@ fn s11_20_the_text_says_what_is_wrong_and_s11_01_what_was_made() {
 #[test]
 fn s12_02_a_volume_that_appears_free_is_bound() {
     let mut world = World::new([claim().class("gold"), external()]);
-    assert_eq!(world.settle(), asked());
+    assert_eq!(world.rests_after(World::settle), asked());
     world.put(volume("v", "1Gi").class("gold"));
-    assert_eq!(world.settle(), [vec![pv_phase("v", "Available")], chosen("v", "1Gi")].concat());
+    let bound = [vec![pv_phase("v", "Available")], chosen("v", "1Gi")].concat();
+    assert_eq!(world.rests_after(World::settle), bound);
 }
 
 #[test]
 fn s12_04_a_volume_that_appears_for_the_claim_is_bound() {
     let mut world = World::new([claim().class("gold"), external()]);
-    assert_eq!(world.settle(), asked());
+    assert_eq!(world.rests_after(World::settle), asked());
     world.put(volume("v", "1Gi").class("gold").refers("c", "u"));
-    assert_eq!(world.settle(), provided("v", "1Gi"));
+    assert_eq!(world.rests_after(World::settle), provided("v", "1Gi"));
 }

@@ -17,6 +17,12 @@ fn pair() -> [Fixture; 2] {
     [claim().completed("v").marked().bound("1Gi"), volume("v", "1Gi").phase("Bound").refers("c", "u").marked()]
 }
 
+/// The same, made by an external provisioner and to be deleted by it.
+fn external_pair() -> [Fixture; 2] {
+    let [claim, volume] = pair();
+    [claim, volume.csi().provisioned("d").policy("Delete")]
+}
+
 fn deleted(mut world: World, kind: stowage_model::object::Kind, key: Key) -> World {
     assert_eq!(world.settle(), Vec::<String>::new(), "a bound pair is at rest");
     world.take(kind, &key);
@@ -94,11 +100,9 @@ scenarios! {
     s5_04_a_volume_that_goes_loses_its_claim:
         settle deleted(World::new(pair()), kinds::VOLUME, Key::cluster("v"))
         => vec![pvc_cleared("Lost"), text("Warning ClaimLost pvc/c")];
-    s5_05_and_06_an_external_volume_is_released_and_left_to_its_provisioner: settle {
-        let [claim, volume] = pair();
-        let volume = volume.csi().provisioned("d").policy("Delete");
-        deleted(World::new([claim, volume]), kinds::CLAIM, claim_key())
-    } => vec![pv_phase("v", "Released")];
+    s5_06_an_external_volume_is_released_and_left_to_its_provisioner:
+        settle deleted(World::new(external_pair()), kinds::CLAIM, claim_key())
+        => vec![pv_phase("v", "Released")];
     s5_07_a_volume_that_goes_before_its_claim_is_told_once: settle {
         let mut world = deleted(World::new(pair()), kinds::VOLUME, Key::cluster("v"));
         assert_eq!(world.settle(), [pvc_cleared("Lost"), text("Warning ClaimLost pvc/c")]);
@@ -129,7 +133,13 @@ scenarios! {
             pv_failed("v", "no recycler for this kind of volume: set persistentVolumeReclaimPolicy to Retain or Delete"),
             text("Warning VolumeFailedRecycle pv/v"),
         ];
-    s6_04_and_05_a_recycler_that_fails_is_told: settle World::new([orphan("Recycle")]).plugin(Plugin::Fails(9))
+    s6_04_a_recycler_that_cannot_be_started_is_told: settle World::new([orphan("Recycle")]).plugin(Plugin::CannotStart)
+        => vec![
+            pv_phase("v", "Released"),
+            pv_failed("v", "Recycle failed: it cannot be started"),
+            text("Warning VolumeFailedRecycle pv/v"),
+        ];
+    s6_05_a_recycler_that_fails_is_told: settle World::new([orphan("Recycle")]).plugin(Plugin::Fails(9))
         => vec![
             pv_phase("v", "Released"),
             text("Recycle v"),
@@ -178,10 +188,17 @@ scenarios! {
 
     s8_01_a_marked_volume_is_deleted: settle World::new([orphan("Delete").marked()]).host_path() => data_deleted("v");
     s8_02_an_unmarked_volume_is_deleted: settle World::new([orphan("Delete")]).host_path() => data_deleted("v");
-    s8_03_and_04_a_volume_that_nobody_deletes_fails: settle World::new([orphan("Delete").source("fc")]).host_path()
+    s8_03_a_volume_that_nobody_deletes_fails: settle World::new([orphan("Delete").source("fc")]).host_path()
         => vec![
             pv_phase("v", "Released"),
             pv_failed("v", "no deleter for a fc volume: delete its data by hand, then the object, or set persistentVolumeReclaimPolicy to Retain"),
+            text("Warning VolumeFailedDelete pv/v"),
+        ];
+    s8_04_a_deleter_that_cannot_be_started_is_told:
+        settle World::new([orphan("Delete")]).host_path().plugin(Plugin::CannotStart)
+        => vec![
+            pv_phase("v", "Released"),
+            pv_failed("v", "Delete failed: it cannot be started"),
             text("Warning VolumeFailedDelete pv/v"),
         ];
     s8_05_a_deleter_that_fails_is_told: settle World::new([orphan("Delete")]).host_path().plugin(Plugin::Fails(9))
@@ -194,7 +211,12 @@ scenarios! {
     s8_06_a_volume_that_is_gone_is_not_deleted:
         settle unseen(World::new([orphan("Delete").phase("Released")]), None)
         => vec![];
-    s8_07_a_claim_that_is_back_keeps_its_volume:
+    s8_07_a_claim_that_only_the_api_has_when_deleting_begins_keeps_its_volume:
+        sync_volumes World::new([orphan("Delete").phase("Released")])
+            .host_path()
+            .unseen(claim().completed("v").bound("1Gi"))
+        => vec![pv_phase("v", "Bound")];
+    s8_07_a_claim_that_is_back_before_that_keeps_its_volume:
         settle World::new([claim().completed("v").bound("1Gi"), orphan("Delete").phase("Released")]).host_path()
         => vec![pv_phase("v", "Bound")];
     s8_09_a_volume_whose_claim_was_replaced_is_deleted:
@@ -230,22 +252,35 @@ scenarios! {
 }
 
 #[test]
+fn s5_05_an_external_volume_that_its_provisioner_deletes_goes() {
+    let [claim, volume] = external_pair();
+    let mut world = deleted(World::new([claim, volume.clone()]), kinds::CLAIM, claim_key());
+    assert_eq!(world.rests_after(World::settle), [pv_phase("v", "Released")]);
+    world.put(volume.phase("Released").deleting());
+    assert_eq!(world.rests_after(World::settle), [pv_finalizers("v", &[])]);
+    assert!(world.get(kinds::VOLUME, &Key::cluster("v")).is_none());
+}
+
+#[test]
 fn s7_01_recycling_that_failed_once_is_tried_again() {
     let mut world = World::new([orphan("Recycle").phase("Released")]).plugin(Plugin::Fails(1));
     let failed = pv_failed("v", "Recycle failed: disk on fire");
-    assert_eq!(world.settle(), [text("Recycle v"), failed, text("Warning VolumeFailedRecycle pv/v")]);
+    let first = [text("Recycle v"), failed, text("Warning VolumeFailedRecycle pv/v")];
+    assert_eq!(world.rests_after(World::settle), first);
     world.now += SignedDuration::from_secs(2);
     let again = [text("Recycle v"), text("Normal VolumeRecycled pv/v"), pv_blank("v"), pv_phase("v", "Available")];
-    assert_eq!(world.settle(), again);
+    assert_eq!(world.rests_after(World::settle), again);
 }
 
 #[test]
 fn s9_01_deleting_that_failed_once_is_tried_again() {
     let mut world = World::new([orphan("Delete").phase("Released")]).host_path().plugin(Plugin::Fails(1));
     let failed = pv_failed("v", "Delete failed: disk on fire");
-    assert_eq!(world.settle(), [text("DeleteData v"), failed, text("Warning VolumeFailedDelete pv/v")]);
+    let first = [text("DeleteData v"), failed, text("Warning VolumeFailedDelete pv/v")];
+    assert_eq!(world.rests_after(World::settle), first);
     world.now += SignedDuration::from_secs(2);
-    assert_eq!(world.settle(), [text("DeleteData v"), text("DELETE pv/v"), pv_finalizers("v", &[])]);
+    let again = [text("DeleteData v"), text("DELETE pv/v"), pv_finalizers("v", &[])];
+    assert_eq!(world.rests_after(World::settle), again);
     assert!(world.get(kinds::VOLUME, &Key::cluster("v")).is_none());
 }
 

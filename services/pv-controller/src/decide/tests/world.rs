@@ -8,6 +8,7 @@ use serde_json::{Value, json};
 use stowage_model::object::{Key, Kind, ObjectId, Projection, kinds};
 use stowage_model::{Claim, Pod, Volume, finalizers};
 use stowage_runtime::api::{Part, Patch, Target};
+use stowage_runtime::cache::Cache;
 use stowage_runtime::engine::Reserved;
 use stowage_runtime::events::{Note, Severity};
 use stowage_runtime::operation::{Failure, Record, State};
@@ -28,12 +29,28 @@ pub const NOW: &str = "2026-01-01T00:00:00Z";
 /// How the log marks a write or list that was refused.
 pub const REFUSED: &str = " refused";
 
+/// How the log marks a write that was made but not answered.
+pub const UNANSWERED: &str = " unanswered";
+
 /// How the operation of reclaiming ends when it is started.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Plugin {
     Works,
+    /// Fails before it has touched anything, whenever it is started.
+    CannotStart,
     /// Fails this often, then works.
     Fails(u32),
+}
+
+/// Why an action was not carried out to its end.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Trouble {
+    /// What it was decided on is not true any more: a fresh read was made, and nobody is told.
+    Stale,
+    /// The answer was lost: the same.
+    Unanswered,
+    /// The server said no.
+    Refused,
 }
 
 pub struct World {
@@ -51,11 +68,19 @@ pub struct World {
     /// How many of the next writes, and of the next lists, are refused.
     pub refused_writes: u32,
     pub refused_lists: u32,
+    /// How many of the next writes are made, but not answered.
+    pub lost_answers: u32,
     /// Versions that the caches have not seen, by kind; used only while `lagging`.
     pub unseen: BTreeMap<&'static str, VecDeque<(Kind, Value, bool)>>,
     pub lagging: bool,
     /// Objects with a write under way.
     pub busy: Vec<ObjectId>,
+}
+
+/// A fresh read found nothing.
+fn observe_absent<T: Projection>(cache: &Cache<T>, key: &Key) {
+    let known = cache.get(key).map(|object| object.meta().uid.clone());
+    cache.observe_absent(key, known.as_deref());
 }
 
 fn short(kind: Kind) -> &'static str {
@@ -85,6 +110,7 @@ impl World {
             said: vec![],
             refused_writes: 0,
             refused_lists: 0,
+            lost_answers: 0,
             unseen: BTreeMap::new(),
             lagging: false,
             busy: vec![],
@@ -119,6 +145,10 @@ impl World {
 
     pub fn refusing_lists(self, refused_lists: u32) -> Self {
         Self { refused_lists, ..self }
+    }
+
+    pub fn losing_answers(self, lost_answers: u32) -> Self {
+        Self { lost_answers, ..self }
     }
 
     /// Stores an object as a user would.
@@ -208,10 +238,10 @@ impl World {
             Some(tree) => self.observe(kind, tree.clone(), false),
             None => {
                 match kind.plural {
-                    "persistentvolumeclaims" => self.caches.claims.observe_absent(key),
-                    "persistentvolumes" => self.caches.volumes.observe_absent(key),
-                    _ => self.caches.pods.observe_absent(key),
-                };
+                    "persistentvolumeclaims" => observe_absent(&self.caches.claims, key),
+                    "persistentvolumes" => observe_absent(&self.caches.volumes, key),
+                    _ => observe_absent(&self.caches.pods, key),
+                }
                 if kind == kinds::VOLUME {
                     self.caches.matchmaker.file(&self.caches.volumes, key);
                 }
@@ -286,6 +316,13 @@ impl World {
         self.settle_only(|_| true)
     }
 
+    /// What a way to sync does, after which the same way does nothing: a decision on its own result yields no step.
+    pub fn rests_after(&mut self, sync: fn(&mut Self) -> Vec<String>) -> Vec<String> {
+        let steps = sync(self);
+        assert_eq!(sync(self), Vec::<String>::new(), "deciding again yields nothing after {steps:#?}");
+        steps
+    }
+
     pub fn sync_claims(&mut self) -> Vec<String> {
         self.settle_only(|subject| matches!(subject, Subject::Claim(_)))
     }
@@ -306,14 +343,13 @@ impl World {
         any
     }
 
-    fn apply(&mut self, subject: &Subject, action: Action) -> Result<(), ()> {
+    fn apply(&mut self, subject: &Subject, action: Action) -> Result<(), Trouble> {
         match (subject, action) {
             (Subject::Claim(key), Action::Claim(action)) => {
-                let claim = self.caches.claims.get(key).ok_or(())?;
+                let claim = self.caches.claims.get(key).ok_or(Trouble::Stale)?;
                 let volume = match &action {
                     ClaimAction::Tell(source, note) => {
-                        self.told(*source, "pvc", &key.name, note);
-                        self.memory.note(subject.clone(), *source, note.clone(), true, self.now);
+                        self.tell(*source, subject, note);
                         return Ok(());
                     }
                     ClaimAction::Unprotect => {
@@ -324,7 +360,7 @@ impl World {
                             pods.into_iter().filter(|pod| pod.meta.namespace == key.namespace).collect();
                         pods.iter().for_each(|pod| self.refresh(kinds::POD, &pod.key()));
                         if pods.iter().any(|pod| status::holds(pod, &claim)) {
-                            return Err(());
+                            return Err(Trouble::Stale);
                         }
                         None
                     }
@@ -332,24 +368,26 @@ impl World {
                     ClaimAction::Bind(step) => self.caches.volumes.get(&Key::cluster(step.volume.clone())),
                     _ => None,
                 };
-                self.send(write::of_claim(&action, &claim, volume.as_deref()))
+                let result = self.send(write::of_claim(&action, &claim, volume.as_deref()));
+                let asks = matches!(action, ClaimAction::Make { .. } | ClaimAction::AskProvisioner { .. });
+                if asks && result == Err(Trouble::Refused) {
+                    self.tell(Source::Binder, subject, &Note::warning("ProvisioningFailed", "the write was refused"));
+                }
+                // The fresh read has shown it.
+                let is_made = matches!(action, ClaimAction::Make { .. }) && result == Err(Trouble::Unanswered);
+                if is_made { Ok(()) } else { result }
             }
             (Subject::Volume(key), Action::Volume(action)) => {
-                let volume = self.caches.volumes.get(key).ok_or(())?;
+                let volume = self.caches.volumes.get(key).ok_or(Trouble::Stale)?;
                 match &action {
-                    VolumeAction::Tell(note) => {
-                        self.told(Source::Binder, "pv", &key.name, note);
-                        self.memory.note(subject.clone(), Source::Binder, note.clone(), true, self.now);
-                    }
+                    VolumeAction::Tell(note) => self.tell(Source::Binder, subject, note),
                     VolumeAction::TellClaim(note) => {
                         let name = volume.spec.claim_ref.as_ref().unwrap().name.clone();
                         self.told(Source::Binder, "pvc", &name, note);
                     }
                     VolumeAction::Release => {
-                        let held = volume.spec.claim_ref.as_ref().unwrap().key();
-                        self.refresh(kinds::CLAIM, &held);
-                        if !has_lost_its_claim(&volume, self.read::<Claim>(&held).as_ref()) {
-                            return Err(());
+                        if !self.is_without_claim(&volume) {
+                            return Err(Trouble::Stale);
                         }
                     }
                     VolumeAction::Recycle | VolumeAction::DeleteData => self.reclaim(&volume, &action),
@@ -358,11 +396,10 @@ impl World {
                 self.send(write::of_volume(&action, &volume))
             }
             (Subject::Pod(key), Action::Pod(action)) => {
-                let pod = self.caches.pods.get(key).ok_or(())?;
+                let pod = self.caches.pods.get(key).ok_or(Trouble::Stale)?;
                 match action {
                     PodAction::Tell(note) => {
-                        self.told(Source::Ephemeral, "pod", &key.name, &note);
-                        self.memory.note(subject.clone(), Source::Ephemeral, note, true, self.now);
+                        self.tell(Source::Ephemeral, subject, &note);
                         Ok(())
                     }
                     PodAction::RemoveRecycler => {
@@ -371,7 +408,7 @@ impl World {
                     PodAction::CreateClaim { volume, claim } => {
                         let Some(raw) = self.get(kinds::POD, key).cloned() else {
                             self.refresh(kinds::POD, key);
-                            return Err(());
+                            return Err(Trouble::Stale);
                         };
                         let body = claim_for(&raw, &pod, &volume, &claim).unwrap();
                         self.send(vec![Write::Create { kind: kinds::CLAIM, body }])
@@ -379,11 +416,23 @@ impl World {
                 }
             }
             (Subject::AttributesClass(key), Action::AttributesClass(action)) => {
-                let class = self.caches.attributes_classes.get(key).ok_or(())?;
+                let class = self.caches.attributes_classes.get(key).ok_or(Trouble::Stale)?;
                 self.send(vec![write::of_attributes_class(action, &class)])
             }
             _ => unreachable!(),
         }
+    }
+
+    /// Tells people about the subject, and notes what they were told.
+    fn tell(&mut self, source: Source, subject: &Subject, note: &Note) {
+        let (kind, key) = match subject {
+            Subject::Claim(key) => ("pvc", key),
+            Subject::Volume(key) => ("pv", key),
+            Subject::Pod(key) => ("pod", key),
+            Subject::AttributesClass(key) => ("vac", key),
+        };
+        self.told(source, kind, &key.name, note);
+        self.memory.note(subject.clone(), source, note.clone(), true, self.now);
     }
 
     fn told(&mut self, source: Source, kind: &str, name: &str, note: &Note) {
@@ -392,60 +441,76 @@ impl World {
         self.said.push(format!("{}: {}", source.component(), note.message));
     }
 
-    /// Counts down what is to be refused, and marks the last line of the log.
-    fn refuse(&mut self, left: impl Fn(&mut Self) -> &mut u32) -> Result<(), ()> {
+    /// Counts down what is to go wrong, and marks the last line of the log; says whether it does.
+    fn goes_wrong(&mut self, left: impl Fn(&mut Self) -> &mut u32, mark: &str) -> bool {
         let left = left(self);
         if *left == 0 {
-            return Ok(());
+            return false;
         }
         *left -= 1;
         if let Some(line) = self.log.last_mut() {
-            line.push_str(REFUSED);
+            line.push_str(mark);
         }
-        Err(())
+        true
     }
 
+    fn refuse(&mut self, left: impl Fn(&mut Self) -> &mut u32) -> Result<(), Trouble> {
+        if self.goes_wrong(left, REFUSED) { Err(Trouble::Refused) } else { Ok(()) }
+    }
+
+    /// Whether a fresh look at its claim, which the caches then have too, shows that the volume has lost it.
+    fn is_without_claim(&self, volume: &Volume) -> bool {
+        let Some(held) = volume.spec.claim_ref.as_ref().map(|held| held.key()) else { return false };
+        self.refresh(kinds::CLAIM, &held);
+        has_lost_its_claim(volume, self.read::<Claim>(&held).as_ref())
+    }
+
+    /// The operation from start to end: called off, as `Reclaimer::reclaim` does it, unless a fresh look at the volume and
+    /// its claim shows that the work is still to be done.
     fn reclaim(&mut self, volume: &Volume, action: &VolumeAction) {
         let work = Work::of(volume);
         let retry_at = self.now + jiff::SignedDuration::from_secs(1);
-        let fresh = self.read::<Volume>(&volume.key());
-        if fresh.as_ref().map(Work::of).as_ref() != Some(&work) {
-            self.refresh(kinds::VOLUME, &volume.key());
+        self.refresh(kinds::VOLUME, &work.volume);
+        let fresh = self.read::<Volume>(&work.volume).filter(|fresh| Work::of(fresh) == work);
+        if !fresh.is_some_and(|fresh| self.is_without_claim(&fresh)) {
             let state = State::Uncertain(Failure { code: "CalledOff".into(), message: "changed".into() });
             self.records.insert(work, Record { state, since: self.now, failures: 1, retry_at });
             return;
         }
-        self.log.push(format!("{action:?} {}", volume.meta.name));
+        if self.plugin != Plugin::CannotStart {
+            self.log.push(format!("{action:?} {}", volume.meta.name));
+        }
+        let failed = |message: &str| State::Failed(Failure { code: "Failed".into(), message: message.into() });
         let state = match &mut self.plugin {
-            Plugin::Works => State::Done(()),
-            Plugin::Fails(0) => State::Done(()),
+            Plugin::Works | Plugin::Fails(0) => State::Done(()),
+            Plugin::CannotStart => failed("it cannot be started"),
             Plugin::Fails(times) => {
                 *times -= 1;
-                State::Failed(Failure { code: "Failed".into(), message: "disk on fire".into() })
+                failed("disk on fire")
             }
         };
         self.records.insert(work, Record { state, since: self.now, failures: 1, retry_at });
     }
 
     /// Sends writes; all of one batch are sent even if one fails.
-    fn send(&mut self, writes: Vec<Write>) -> Result<(), ()> {
+    fn send(&mut self, writes: Vec<Write>) -> Result<(), Trouble> {
         let mut result = Ok(());
         for write in writes {
-            if self.write(write).is_err() {
-                result = Err(());
+            if let Err(trouble) = self.write(write) {
+                result = Err(trouble);
             }
         }
         result
     }
 
-    fn write(&mut self, write: Write) -> Result<(), ()> {
+    fn write(&mut self, write: Write) -> Result<(), Trouble> {
         match write {
             Write::Create { kind, mut body } => {
                 let text = |name: &str| body["metadata"][name].as_str().unwrap_or_default().to_owned();
                 let key = Key::namespaced(text("namespace"), text("name"));
                 if self.get(kind, &key).is_some() {
                     self.refresh(kind, &key);
-                    return Err(());
+                    return Err(Trouble::Stale);
                 }
                 self.note("POST", kind, &key.name, "", &body);
                 self.refuse(|world| &mut world.refused_writes)?;
@@ -456,8 +521,7 @@ impl World {
                 let mut list = body["metadata"]["finalizers"].as_array().cloned().unwrap_or_default();
                 list.push(protection.into());
                 body["metadata"]["finalizers"] = list.into();
-                self.answer(kind, &key, body);
-                Ok(())
+                self.answer(kind, &key, body)
             }
             Write::Patch { kind, target, part, patch } => {
                 let mut tree = self.guarded(kind, &target)?;
@@ -476,20 +540,18 @@ impl World {
                         json_patch::patch(&mut tree, &patch).unwrap();
                     }
                 }
-                self.answer(kind, &target.key, tree);
-                Ok(())
+                self.answer(kind, &target.key, tree)
             }
             Write::Delete { kind, target } => {
                 let mut tree = self.guarded(kind, &target)?;
                 self.log.push(format!("DELETE {}/{}", short(kind), target.key.name));
                 tree["metadata"]["deletionTimestamp"] = NOW.into();
-                self.answer(kind, &target.key, tree);
-                Ok(())
+                self.answer(kind, &target.key, tree)
             }
         }
     }
 
-    fn guarded(&self, kind: Kind, target: &Target) -> Result<Value, ()> {
+    fn guarded(&self, kind: Kind, target: &Target) -> Result<Value, Trouble> {
         let found = self.get(kind, &target.key).filter(|tree| {
             let meta = &tree["metadata"];
             meta["uid"] == target.uid.as_str()
@@ -501,13 +563,14 @@ impl World {
             Some(tree) => Ok(tree.clone()),
             None => {
                 self.refresh(kind, &target.key);
-                Err(())
+                Err(Trouble::Stale)
             }
         }
     }
 
-    /// Stores the result of our own write, which is seen at once, as answers are.
-    fn answer(&mut self, kind: Kind, key: &Key, tree: Value) {
+    /// Stores the result of our own write, which is seen at once, as answers are. So is what was not answered: by the
+    /// fresh read that follows.
+    fn answer(&mut self, kind: Kind, key: &Key, tree: Value) -> Result<(), Trouble> {
         let held = tree["metadata"]["finalizers"].as_array().is_some_and(|list| !list.is_empty());
         let gone = tree["metadata"]["deletionTimestamp"].is_string() && !held;
         let lagging = std::mem::replace(&mut self.lagging, false);
@@ -517,6 +580,7 @@ impl World {
             self.save(kind, key, tree);
         }
         self.lagging = lagging;
+        if self.goes_wrong(|world| &mut world.lost_answers, UNANSWERED) { Err(Trouble::Unanswered) } else { Ok(()) }
     }
 
     fn note(&mut self, verb: &str, kind: Kind, name: &str, suffix: &str, body: &Value) {
