@@ -385,11 +385,7 @@ impl World {
                         let name = volume.spec.claim_ref.as_ref().unwrap().name.clone();
                         self.told(Source::Binder, "pvc", &name, note);
                     }
-                    VolumeAction::Release => {
-                        if !self.is_without_claim(&volume) {
-                            return Err(Trouble::Stale);
-                        }
-                    }
+                    VolumeAction::Release if !self.is_without_claim(&volume) => return Err(Trouble::Stale),
                     VolumeAction::Recycle | VolumeAction::DeleteData => self.reclaim(&volume, &action),
                     _ => {}
                 }
