@@ -22,6 +22,7 @@ use stowage_model::object::{Key, Kind, Meta, ObjectId, Projection, kinds};
 
 use crate::cache::Cache;
 
+pub(crate) use answer::accepted;
 pub use error::Error;
 pub use patch::{Patch, Target};
 pub use traffic::Traffic;
@@ -31,6 +32,9 @@ const REQUEST_LIMIT: Duration = Duration::from_secs(60);
 
 /// How often a throttled request is sent again before the caller is told.
 const THROTTLED_TRIES: u32 = 10;
+
+/// A server that asks for more is asked again sooner: it may be back long before, and what waits holds others up.
+pub(crate) const LONGEST_WAIT: Duration = Duration::from_secs(10);
 
 /// How often an object whose write got no answer is read before the caller is told.
 const FRESH_READ_TRIES: u32 = 6;
@@ -324,7 +328,7 @@ impl Api {
                     match error.retry_after() {
                         Some(delay) if tries < THROTTLED_TRIES => {
                             tries += 1;
-                            tokio::time::sleep(delay).await;
+                            tokio::time::sleep(delay.min(LONGEST_WAIT)).await;
                         }
                         _ => return Err(error),
                     }

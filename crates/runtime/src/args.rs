@@ -115,7 +115,16 @@ pub struct FeatureArgs {
 impl FeatureArgs {
     /// Whether a feature is on; the last setting wins.
     pub fn enabled(&self, gate: &str, default: bool) -> bool {
-        self.feature_gates.iter().rev().find(|(name, _)| name == gate).map_or(default, |(_, on)| *on)
+        self.last(gate).unwrap_or(default)
+    }
+
+    /// The same for a gate in beta, which `AllBeta` stands for unless it is named itself.
+    pub fn beta_enabled(&self, gate: &str, default: bool) -> bool {
+        self.last(gate).or_else(|| self.last("AllBeta")).unwrap_or(default)
+    }
+
+    fn last(&self, gate: &str) -> Option<bool> {
+        self.feature_gates.iter().rev().find(|(name, _)| name == gate).map(|(_, on)| *on)
     }
 }
 

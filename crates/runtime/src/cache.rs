@@ -271,7 +271,8 @@ impl<T: Projection> Cache<T> {
 
     /// Takes in a fresh read that found nothing under this key; `known` is the uid that was known when it was sent.
     pub fn observe_absent(&self, key: &Key, known: Option<&str>) -> bool {
-        match known {
+        let is_known = |uid: &&str| self.get(key).is_some_and(|object| object.meta().uid == *uid);
+        match known.filter(is_known) {
             Some(uid) => self.observe_gone(key, uid),
             None => {
                 let was_unknown = self.lock().unknown.remove(key);
@@ -293,6 +294,14 @@ impl<T: Projection> Cache<T> {
         state.unread.insert(key.clone());
         drop(state);
         self.0.unread.notify_one();
+    }
+
+    /// The fresh read failed again: it is tried once more, unless the object has come to be known otherwise.
+    pub fn read_later(&self, key: &Key) {
+        let mut state = self.lock();
+        if state.unknown.contains(key) {
+            state.unread.insert(key.clone());
+        }
     }
 
     /// The next unknown object to be read, in turn: that after the last one. Cancel safe.

@@ -6,19 +6,18 @@ use std::time::Duration;
 
 use futures::{AsyncBufReadExt, TryStreamExt};
 use http::Request;
+use http_body_util::BodyExt;
+use kube::client::Body;
 use serde::Deserialize;
 use serde_json::value::RawValue;
 use tokio::time::timeout;
 
 use stowage_model::object::{Meta, Projection};
 
-use crate::api::Api;
+use crate::api::{self, Api, LONGEST_WAIT, accepted};
 use crate::backoff::Backoff;
 use crate::cache::Cache;
 use crate::random::Random;
-
-/// Objects per page of a list: large enough to be cheap, small enough to keep memory flat.
-pub(crate) const PAGE: u32 = 500;
 
 /// The server ends a watch after this many seconds; jittered so that a fleet does not reconnect in step.
 const WATCH_SECONDS: f64 = 300.0;
@@ -60,21 +59,6 @@ impl Scope {
 }
 
 #[derive(Deserialize)]
-struct List {
-    metadata: ListMeta,
-    #[serde(default)]
-    items: Option<Vec<Box<RawValue>>>,
-}
-
-#[derive(Deserialize, Default)]
-#[serde(rename_all = "camelCase", default)]
-struct ListMeta {
-    resource_version: String,
-    #[serde(rename = "continue")]
-    next: String,
-}
-
-#[derive(Deserialize)]
 struct Line<'a> {
     #[serde(rename = "type")]
     kind: &'a str,
@@ -84,7 +68,13 @@ struct Line<'a> {
 
 #[derive(Deserialize)]
 struct Bookmark {
-    metadata: ListMeta,
+    metadata: BookmarkMeta,
+}
+
+#[derive(Deserialize, Default)]
+#[serde(rename_all = "camelCase", default)]
+struct BookmarkMeta {
+    resource_version: String,
 }
 
 #[derive(Deserialize, Default)]
@@ -97,7 +87,7 @@ struct Status {
 #[derive(Debug, thiserror::Error)]
 enum Error {
     #[error("list: {0}")]
-    List(Box<kube::Error>),
+    List(api::Error),
     #[error("watch: {0}")]
     Watch(Box<kube::Error>),
     #[error("read the watch stream: {0}")]
@@ -129,7 +119,7 @@ async fn read_unknown<T: Projection>(api: &Api, cache: &Cache<T>, random: &Rando
             Ok(_) => failures = 0,
             Err(error) => {
                 // The others have their turn before it: one that can never be read stops nobody.
-                cache.leave_unread(&key);
+                cache.read_later(&key);
                 failures += 1;
                 let delay = random.jitter(RECONNECT.delay(failures), 0.2);
                 tracing::debug!(kind = T::KIND.kind, %key, %error, ?delay, "an unknown object cannot be read yet");
@@ -142,29 +132,42 @@ async fn read_unknown<T: Projection>(api: &Api, cache: &Cache<T>, random: &Rando
 
 async fn keep_true<T: Projection>(api: &Api, cache: &Cache<T>, scope: &Scope, random: &Random) {
     let mut position = None;
-    let mut failures = 0;
+    let mut trouble = Trouble::default();
     loop {
         let result = match position {
             None => list(api, cache, scope).await,
-            Some(revision) => follow(api, cache, scope, revision, random, &mut failures).await,
+            Some(revision) => follow(api, cache, scope, revision, random, &mut trouble).await,
         };
         match result {
-            // A list alone proves nothing about the watch after it: failures end with the first event.
-            Ok(revision) => position = Some(revision),
+            Ok(revision) => {
+                position = Some(revision);
+                // A list that a useless watch was given up for proves nothing about the next one.
+                if trouble.fruitless == 0 {
+                    trouble.failures = 0;
+                }
+            }
             Err(Stopped { error, reached }) => {
-                failures += 1;
+                trouble.failures += 1;
+                trouble.fruitless += u32::from(error.is_fruitless());
                 position = match error {
                     Error::Expired(_) => None,
-                    // What the server says at this revision does not get better by asking for it again.
-                    Error::Ended { .. } | Error::Decode { .. } if failures >= FRUITLESS => None,
+                    _ if trouble.fruitless >= FRUITLESS => None,
                     _ => reached.or(position),
                 };
-                let delay = random.jitter(RECONNECT.delay(failures), 0.2);
+                let delay = random.jitter(RECONNECT.delay(trouble.failures), 0.2).max(error.wait());
                 tracing::warn!(kind = T::KIND.kind, %error, ?delay, "watch interrupted, resuming");
                 tokio::time::sleep(delay).await;
             }
         }
     }
+}
+
+/// What went wrong since the last event.
+#[derive(Default)]
+struct Trouble {
+    failures: u32,
+    /// Failures of the watch that are the server's answer to the revision it was asked for.
+    fruitless: u32,
 }
 
 struct Stopped {
@@ -179,34 +182,49 @@ impl From<Error> for Stopped {
     }
 }
 
+impl Error {
+    /// Whether asking for the same revision again would not make it better.
+    fn is_fruitless(&self) -> bool {
+        matches!(self, Self::Ended { .. } | Self::Decode { .. })
+    }
+
+    /// How long the server asks us to wait.
+    fn wait(&self) -> Duration {
+        let seconds = match self {
+            Self::Watch(error) => match &**error {
+                kube::Error::Api(status) => status.details.as_ref().map_or(0, |details| details.retry_after_seconds),
+                _ => 0,
+            },
+            _ => 0,
+        };
+        Duration::from_secs(u64::from(seconds)).min(LONGEST_WAIT)
+    }
+}
+
 async fn list<T: Projection>(api: &Api, cache: &Cache<T>, scope: &Scope) -> Result<u64, Stopped> {
     let mut objects = Vec::new();
     let mut unreadable = BTreeSet::new();
-    let mut next = String::new();
+    let mut next: Option<String> = None;
+    let query = query(scope, vec![]);
     loop {
-        let mut query = vec![("limit", PAGE.to_string())];
-        if !next.is_empty() {
-            query.push(("continue", next.clone()));
-        }
-        let request = request::<T>(scope, query);
-        let page: List = match timeout(SILENCE, api.client().request(request)).await {
-            Ok(Ok(page)) => page,
-            Ok(Err(kube::Error::Api(status))) if status.code == 410 => return Err(Error::Expired(0).into()),
-            Ok(Err(error)) => return Err(Error::List(Box::new(error)).into()),
-            Err(_) => return Err(Error::Quiet.into()),
+        let page = match api.page(T::KIND, &scope.namespace, &query, next.as_deref()).await {
+            Ok(page) => page,
+            Err(error) if error.is_expired() => return Err(Error::Expired(0).into()),
+            Err(error) => return Err(Error::List(error).into()),
         };
-        for raw in page.items.unwrap_or_default() {
-            match read::<T>(raw.get()) {
+        for raw in page.items() {
+            match read::<T>(raw) {
                 Ok(object) => objects.push(Arc::new(object)),
                 Err(Some(meta)) => _ = unreadable.insert(meta.key()),
                 Err(None) => {}
             }
         }
-        next = page.metadata.next;
-        if next.is_empty() {
-            let revision = page.metadata.resource_version.parse().unwrap_or(0);
-            cache.relist_with(objects, unreadable, revision);
-            return Ok(revision);
+        match page.next() {
+            Some(following) => next = Some(following.to_owned()),
+            None => {
+                cache.relist_with(objects, unreadable, page.revision());
+                return Ok(page.revision());
+            }
         }
     }
 }
@@ -217,7 +235,7 @@ async fn follow<T: Projection>(
     scope: &Scope,
     from: u64,
     random: &Random,
-    failures: &mut u32,
+    trouble: &mut Trouble,
 ) -> Result<u64, Stopped> {
     let seconds = WATCH_SECONDS * (1.0 + random.fraction());
     let query = vec![
@@ -228,13 +246,15 @@ async fn follow<T: Projection>(
     ];
     let mut reached = from;
     let mut silent = true;
-    let stream = match timeout(SILENCE, api.client().request_stream(request::<T>(scope, query))).await {
-        Ok(Ok(stream)) => stream,
+    let request = request::<T>(scope, query);
+    let opened = async { accepted(api.client().send(request).await?).await };
+    let body = match timeout(SILENCE, opened).await {
+        Ok(Ok(body)) => body,
         Ok(Err(kube::Error::Api(status))) if is_expired(&status) => return Err(Error::Expired(from).into()),
         Ok(Err(error)) => return Err(Error::Watch(Box::new(error)).into()),
         Err(_) => return Err(Error::Quiet.into()),
     };
-    let mut lines = Box::pin(stream.lines());
+    let mut lines = Box::pin(body.into_data_stream().map_err(std::io::Error::other).into_async_read().lines());
     loop {
         let Ok(line) = timeout(SILENCE, lines.try_next()).await else {
             return Err(Stopped { error: Error::Quiet, reached: Some(reached) });
@@ -249,7 +269,7 @@ async fn follow<T: Projection>(
         silent = false;
         match take_line(cache, &line, from) {
             Ok(revision) => {
-                *failures = 0;
+                *trouble = Trouble::default();
                 reached = reached.max(revision);
             }
             Err(error) => return Err(Stopped { error, reached: Some(reached) }),
@@ -328,16 +348,20 @@ fn is_too_large(message: &str) -> bool {
     message.to_ascii_lowercase().contains("too large resource version")
 }
 
-fn request<T: Projection>(scope: &Scope, mut query: Vec<(&'static str, String)>) -> Request<Vec<u8>> {
+fn query(scope: &Scope, mut parts: Vec<(&'static str, String)>) -> String {
     if !scope.field_selector.is_empty() {
-        query.push(("fieldSelector", scope.field_selector.clone()));
+        parts.push(("fieldSelector", scope.field_selector.clone()));
     }
     if !scope.label_selector.is_empty() {
-        query.push(("labelSelector", scope.label_selector.clone()));
+        parts.push(("labelSelector", scope.label_selector.clone()));
     }
-    let query: Vec<String> = query.iter().map(|(name, value)| format!("{name}={}", escape(value))).collect();
-    let uri = format!("{}?{}", T::KIND.collection_path(&scope.namespace), query.join("&"));
-    Request::get(uri).body(Vec::new()).expect("every reserved character of the query is escaped")
+    let parts: Vec<String> = parts.iter().map(|(name, value)| format!("{name}={}", escape(value))).collect();
+    parts.join("&")
+}
+
+fn request<T: Projection>(scope: &Scope, parts: Vec<(&'static str, String)>) -> Request<Body> {
+    let uri = format!("{}?{}", T::KIND.collection_path(&scope.namespace), query(scope, parts));
+    Request::get(uri).body(Body::empty()).expect("every reserved character of the query is escaped")
 }
 
 pub(crate) fn escape(text: &str) -> String {

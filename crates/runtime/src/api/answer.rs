@@ -9,21 +9,26 @@ use kube::core::response::StatusDetails;
 use serde::de::DeserializeOwned;
 
 pub(super) async fn read<T: DeserializeOwned>(response: http::Response<Body>) -> Result<T, kube::Error> {
+    let body = accepted(response).await?.collect().await?.to_bytes();
+    serde_json::from_slice(&body).map_err(kube::Error::SerdeError)
+}
+
+/// The answer's body, unless it is a refusal.
+pub(crate) async fn accepted(response: http::Response<Body>) -> Result<Body, kube::Error> {
     let (head, body) = response.into_parts();
-    let body = body.collect().await?.to_bytes();
     if head.status.is_client_error() || head.status.is_server_error() {
+        let body = body.collect().await?.to_bytes();
         return Err(kube::Error::Api(Box::new(refusal(&head, &body))));
     }
-    serde_json::from_slice(&body).map_err(kube::Error::SerdeError)
+    Ok(body)
 }
 
 /// Proxies and the server's own limiter answer in plain text, and only the header says when to come again.
 fn refusal(head: &Parts, body: &[u8]) -> Status {
-    let code = head.status.as_u16();
-    let mut status: Status = match serde_json::from_slice::<Status>(body) {
-        Ok(status) if status.code != 0 => status,
-        _ => Status::failure(String::from_utf8_lossy(body).trim(), "").with_code(code),
-    };
+    let mut status: Status =
+        serde_json::from_slice(body).unwrap_or_else(|_| Status::failure(String::from_utf8_lossy(body).trim(), ""));
+    // Others put codes of their own there.
+    status.code = head.status.as_u16();
     let seconds = head.headers.get(RETRY_AFTER).and_then(|value| value.to_str().ok()?.trim().parse().ok());
     if let Some(seconds) = seconds {
         let none = || StatusDetails {
@@ -75,6 +80,7 @@ mod tests {
     #[tokio::test]
     async fn a_refusal_in_a_form_that_nobody_knows_keeps_its_code() {
         assert!(refused(404, None, "{}".into()).await.is_not_found());
+        assert!(refused(503, None, r#"{"code":14}"#.into()).await.retry_after().is_some());
         assert!(refused(403, None, "<html>".into()).await.is_forbidden());
     }
 }

@@ -94,6 +94,10 @@ impl Error {
         Self::Build { verb, id: Box::new(id.clone()), source }
     }
 
+    pub(super) fn list(kind: Kind, source: serde_json::Error) -> Self {
+        Self::Decode { verb: "list", id: Box::new(ObjectId { kind, key: Key::cluster("") }), source }
+    }
+
     pub(super) fn other_object(verb: &'static str, id: &ObjectId, found: &Key) -> Self {
         let source = serde_json::Error::custom(format!("it is about {found}"));
         Self::Decode { verb, id: Box::new(id.clone()), source }
@@ -172,6 +176,11 @@ impl Error {
             Self::Unanswered { source, .. } => matches!(**source, kube::Error::Api(_)),
             Self::Decode { .. } | Self::Build { .. } | Self::Unnamed { .. } => true,
         }
+    }
+
+    /// The server has forgotten the revision that was asked for.
+    pub fn is_expired(&self) -> bool {
+        matches!(self.code_and_reason(), Some((410, _)))
     }
 
     /// How long the server asks us to wait before trying again.

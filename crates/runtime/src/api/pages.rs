@@ -1,45 +1,89 @@
-//! Looking through all objects of a kind, live and a page at a time.
+//! Reading all objects of a kind, live and a page at a time.
 
 use http::Method;
 use serde::Deserialize;
 use serde_json::Value;
+use serde_json::value::RawValue;
 
 use stowage_model::object::{Key, Kind, ObjectId};
 
 use super::{Api, Error};
-use crate::watch::{PAGE, escape};
+use crate::watch::escape;
 
+/// Objects per page of a list: large enough to be cheap, small enough to keep memory flat.
+const PAGE: u32 = 500;
+
+/// One page of a list, its objects as the server sent them.
 #[derive(Deserialize)]
-struct Page {
+pub(crate) struct Page {
     #[serde(default)]
     metadata: PageMeta,
     #[serde(default)]
-    items: Option<Vec<Value>>,
+    items: Option<Vec<Box<RawValue>>>,
 }
 
 #[derive(Deserialize, Default)]
-#[serde(default)]
+#[serde(default, rename_all = "camelCase")]
 struct PageMeta {
+    resource_version: String,
     #[serde(rename = "continue")]
     next: String,
 }
 
+impl Page {
+    pub(crate) fn items(&self) -> impl Iterator<Item = &str> {
+        self.items.iter().flatten().map(|item| item.get())
+    }
+
+    /// What leads to the next page, unless this is the last.
+    pub(crate) fn next(&self) -> Option<&str> {
+        Some(self.metadata.next.as_str()).filter(|next| !next.is_empty())
+    }
+
+    /// The revision at which the list was made.
+    pub(crate) fn revision(&self) -> u64 {
+        self.metadata.resource_version.parse().unwrap_or(0)
+    }
+}
+
 impl Api {
+    /// A page of the objects in a namespace, or in all, that the query selects: the first, or what `next` leads to.
+    pub(crate) async fn page(
+        &self,
+        kind: Kind,
+        namespace: &str,
+        query: &str,
+        next: Option<&str>,
+    ) -> Result<Page, Error> {
+        let id = ObjectId { kind, key: Key::namespaced(namespace, "") };
+        let mut path = format!("{}?limit={PAGE}", kind.collection_path(namespace));
+        if !query.is_empty() {
+            path.push('&');
+            path.push_str(query);
+        }
+        if let Some(next) = next {
+            path.push_str("&continue=");
+            path.push_str(&escape(next));
+        }
+        self.send_to(Method::GET, &path, &id, None, "").await
+    }
+
     /// The first object that is wanted, of all namespaces and whole: the read that precedes an irreversible act on what
     /// such objects use. Raw, so that an object of which only some part cannot be read is looked at all the same.
     pub async fn find_raw(&self, kind: Kind, wanted: impl Fn(&Value) -> bool + Send) -> Result<Option<Value>, Error> {
-        let id = ObjectId { kind, key: Key::cluster("") };
-        let first = format!("{}?limit={PAGE}", kind.collection_path(""));
-        let mut path = first.clone();
+        let mut next: Option<String> = None;
         loop {
-            let page: Page = self.send_to(Method::GET, &path, &id, None, "").await?;
-            if let Some(found) = page.items.into_iter().flatten().find(&wanted) {
-                return Ok(Some(found));
+            let page = self.page(kind, "", "", next.as_deref()).await?;
+            for item in page.items() {
+                let object = serde_json::from_str(item).map_err(|source| Error::list(kind, source))?;
+                if wanted(&object) {
+                    return Ok(Some(object));
+                }
             }
-            if page.metadata.next.is_empty() {
-                return Ok(None);
+            match page.next() {
+                Some(following) => next = Some(following.to_owned()),
+                None => return Ok(None),
             }
-            path = format!("{first}&continue={}", escape(&page.metadata.next));
         }
     }
 }

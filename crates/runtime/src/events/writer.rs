@@ -182,7 +182,7 @@ impl Writer {
         // Events of cluster-scoped objects live in `default`.
         let namespace = if about.key.namespace.is_empty() { "default" } else { &about.key.namespace };
         let is_tried = tried.is_some();
-        let name = tried.get_or_insert_with(|| format!("{}.{:016x}", about.key.name, self.random.number())).clone();
+        let name = tried.get_or_insert_with(|| event_name(&about.key.name, self.random.number())).clone();
         let mut involved = json!({
             "apiVersion": about.kind.api_version(), "kind": about.kind.kind, "name": about.key.name, "uid": about.uid,
         });
@@ -246,4 +246,25 @@ fn counted(gathered: impl Iterator<Item = Entry>) -> Vec<Telling> {
         }
     }
     counted
+}
+
+/// A name like `claim.17f2a`, cut to what a name may have.
+fn event_name(about: &str, number: u64) -> String {
+    const LONGEST: usize = 253 - ".0123456789abcdef".len();
+    // Names of objects are ASCII; of anything else nothing is kept rather than half a character.
+    let start = about.get(..about.len().min(LONGEST)).unwrap_or_default();
+    format!("{}.{number:016x}", start.trim_end_matches(['.', '-']))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_name_that_is_as_long_as_names_may_be_is_cut() {
+        assert_eq!(event_name("claim", 0x17), "claim.0000000000000017");
+        let long = format!("{}-{}", "a".repeat(235), "b".repeat(17));
+        assert_eq!(event_name(&long, 0), format!("{}.0000000000000000", "a".repeat(235)));
+        assert_eq!(event_name(&"a".repeat(253), 0).len(), 253);
+    }
 }
