@@ -53,6 +53,9 @@ impl Binder {
     async fn carry_out_for_claim(&self, key: &Key, action: ClaimAction, seen: Seen) -> Result<(), Error> {
         let claim = self.caches.claims.get(key).ok_or(Error::Stale("the claim is gone"))?;
         if let ClaimAction::Tell(source, note) = &action {
+            if note.reason == "ProvisioningFailed" {
+                self.metrics.fail(&key.to_string());
+            }
             self.tell(*source, Subject::Claim(key.clone()), &claim.reference(), note);
             return Ok(());
         }
@@ -95,8 +98,9 @@ impl Binder {
             if matches!(&result, Err(Error::Write(error)) if error.is_unanswered()) && self.is_made(&claim) {
                 result = Ok(());
             }
+            // The plugin has nothing to do but to say what the volume is like, and that it can.
             let took = self.context.clock.now().duration_since(begin).as_secs_f64();
-            self.metrics.called(migration::HOST_PATH, "volume_provision", result.is_ok(), took);
+            self.metrics.called(migration::HOST_PATH, "volume_provision", true, took);
         }
         self.count_claim_write(&claim, &action, result.as_ref().err());
         result?;
@@ -127,7 +131,13 @@ impl Binder {
             }
         };
         let (phase, claim) = tokio::join!(phase, claim);
-        claim.and(phase)
+        let result = claim.and(phase);
+        if let Err(Error::Write(error)) = &result
+            && error.must_be_told()
+        {
+            self.cannot_bind(&s.claim, &reserved.meta.name, error);
+        }
+        result
     }
 
     fn next_of_pair(&self, key: &Key, reserved: &Volume) -> Option<(ClaimSnapshot, Bind)> {
@@ -141,10 +151,13 @@ impl Binder {
 
     async fn send_for_pair(&self, s: &ClaimSnapshot, step: Bind) -> Result<(), Error> {
         let View::Known(volume) = &s.named else { return Ok(()) };
+        let is_last = step.status.is_some();
         let action = ClaimAction::Bind(Box::new(step));
-        let result = self.send(write::of_claim(&action, &s.claim, Some(volume))).await;
-        self.count_claim_write(&s.claim, &action, result.as_ref().err());
-        result
+        self.send(write::of_claim(&action, &s.claim, Some(volume))).await?;
+        if is_last {
+            self.metrics.succeed(&s.claim.key().to_string(), self.context.clock.now());
+        }
+        Ok(())
     }
 
     /// Whether the fresh read that followed a lost answer has shown the volume.
@@ -179,9 +192,6 @@ impl Binder {
                 let note = Note::warning("ProvisioningFailed", format!("cannot {what}: {error}"));
                 self.tell(Source::Binder, Subject::Claim(claim.key()), &claim.reference(), &note);
             }
-            (ClaimAction::Bind(step), None) if step.status.is_some() => {
-                self.metrics.succeed(&key(), self.context.clock.now());
-            }
             (ClaimAction::Reserve { volume, .. }, Some(Error::Write(error))) if error.must_be_told() => {
                 self.cannot_bind(claim, volume, error);
                 // The volume need not wait with the claim.
@@ -189,15 +199,16 @@ impl Binder {
                     self.queue.add(Subject::Claim(other));
                 }
             }
-            (ClaimAction::Bind(step), Some(Error::Write(error))) if error.must_be_told() => {
-                self.cannot_bind(claim, &step.volume, error);
-            }
             _ => {}
         }
     }
 
     fn cannot_bind(&self, claim: &Claim, volume: &str, error: &api::Error) {
         self.metrics.fail(&claim.key().to_string());
+        // What is refused to a claim that has its volume concerns its status alone.
+        if claim.status.phase == ClaimPhase::Bound {
+            return;
+        }
         let note = Note::warning("FailedBinding", format!("cannot bind to volume {volume:?}: {error}"));
         self.tell(Source::Binder, Subject::Claim(claim.key()), &claim.reference(), &note);
     }
@@ -234,9 +245,15 @@ impl Binder {
         let plugin = migration::plugin_of_source(volume).unwrap_or("N/A");
         let deletes = work.policy == stowage_model::phase::ReclaimPolicy::Delete;
         let (clock, metrics) = (self.context.clock.clone(), self.metrics.clone());
-        let begin = clock.now();
+        let turns = self.reclaimer.turns.of(volume, self.reclaimer.recycling.eraser);
         let reclaim = self.reclaimer.clone().reclaim(work.clone());
         self.operations.start(work.clone(), async move {
+            // Never closed.
+            let _turn = match &turns {
+                Some(turns) => turns.acquire().await.ok(),
+                None => None,
+            };
+            let begin = clock.now();
             let ended = reclaim.await;
             let ok = matches!(ended, Ended::Done(()));
             // What was called off was never tried.

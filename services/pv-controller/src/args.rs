@@ -12,6 +12,8 @@ use crate::controller::run;
 use crate::controllers::Controllers;
 use crate::options::{Eraser, Options, Recipe, Recycling};
 
+const UNUSED_SINCE: &str = "PersistentVolumeClaimUnusedSinceTime";
+
 /// Binds claims to volumes, asks for provisioning, reclaims volumes and protects what is in use
 ///
 /// Stands in for the volume controllers of kube-controller-manager, attaching apart: switch those off there, or run this
@@ -132,7 +134,7 @@ impl Args {
             parallel: self.concurrent_syncs,
             controllers: Controllers::parse(self.controllers.iter().map(String::as_str))?,
             host_path_provisioner: self.enable_hostpath_provisioner,
-            unused_condition: self.features.enabled("PersistentVolumeClaimUnusedSinceTime", true),
+            unused_condition: self.features.beta_enabled(UNUSED_SINCE, true),
             unbound_condition: self.unbound_condition,
             collect: self.collect_ephemeral_claims,
             ephemeral_parallel: self.concurrent_ephemeralvolume_syncs,
@@ -141,10 +143,24 @@ impl Args {
         })
     }
 
+    /// What was said and means nothing here.
+    fn without_effect(&self) -> Vec<(String, &'static str)> {
+        let flex =
+            self.flex_volume_plugin_dir.as_ref().map(|_| ("--flex-volume-plugin-dir", "there are no FlexVolumes here"));
+        let resync = self.min_resync_period.as_ref().map(|_| ("--min-resync-period", "caches need no resync"));
+        let flags = flex.into_iter().chain(resync).map(|(flag, why)| (flag.to_owned(), why));
+        let gates = self.features.feature_gates.iter().map(|(gate, _)| gate);
+        let unknown = gates.filter(|gate| !["AllAlpha", "AllBeta", UNUSED_SINCE].contains(&gate.as_str()));
+        flags.chain(unknown.map(|gate| (format!("--feature-gates {gate}"), "no such gate here"))).collect()
+    }
+
     pub async fn run(self) -> anyhow::Result<()> {
         let launch = Launch { client: &self.client, burst: 30, log: &self.log, admin: Some(&self.admin) };
         let election = self.election.options("pv-controller")?;
         let options = self.options()?;
+        for (flag, why) in self.without_effect() {
+            tracing::warn!(flag, why, "has no effect");
+        }
         launch.run(launch.context().await?, election, |context| run(context, options)).await
     }
 }

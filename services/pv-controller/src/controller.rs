@@ -28,7 +28,7 @@ use crate::looking::Looking;
 use crate::metrics::Metrics;
 use crate::mind::{Memory, Mind, Seen};
 use crate::options::{Options, Rules};
-use crate::recycler::Reclaimer;
+use crate::recycler::{Reclaimer, Turns};
 use crate::snapshot::{Caches, Work};
 use crate::wakes::{Wakes, concerns};
 
@@ -94,7 +94,9 @@ impl Binder {
             (Subject::Volume(key), Why::ClaimGone | Why::ClaimElsewhere | Why::Reclaim) => {
                 let volume = self.caches.volumes.get(key);
                 let deleted = |volume: &Arc<Volume>| {
-                    volume.spec.reclaim_policy == ReclaimPolicy::Delete && decide::reclaim::is_released(volume)
+                    volume.spec.reclaim_policy == ReclaimPolicy::Delete
+                        && decide::reclaim::is_released(volume)
+                        && volume.migrated_to().is_none_or(str::is_empty)
                 };
                 if let Some(volume) = volume.filter(deleted) {
                     let plugin = match migration::plugin_of_source(&volume) {
@@ -148,7 +150,7 @@ pub async fn run_with(context: Context, options: Options, disk: Arc<dyn Disk>) -
     let queue: Queue<Subject> = Queue::new(Backoff::QUEUE);
     let caches = Caches::default();
     let memory = Memory::default();
-    let metrics = Metrics::of(&context.metrics, &caches);
+    let metrics = Metrics::of(&context.metrics, options.controllers.binder.then_some(&caches));
     let operations = Operations::new(spawner.clone(), Arc::clone(&context.clock), RECLAIM, {
         let queue = queue.clone();
         move |work: &Work| queue.add(Subject::Volume(work.volume.clone()))
@@ -181,7 +183,7 @@ pub async fn run_with(context: Context, options: Options, disk: Arc<dyn Disk>) -
             recycling: options.recycling.clone(),
             disk: Arc::clone(&disk),
             permit: permit(&context),
-            turns: Arc::new(Semaphore::new(options.parallel)),
+            turns: Turns::new(options.parallel),
             pods_moved,
             recorder: recorders.binder.clone(),
             random: context.random.clone(),

@@ -45,6 +45,9 @@ impl Controllers {
         let list: Vec<&str> = list.into_iter().map(str::trim).filter(|name| !name.is_empty()).collect();
         for name in &list {
             let bare = name.strip_prefix('-').unwrap_or(name);
+            if *name == "-*" {
+                bail!("--controllers \"-*\" would run nothing: name those that are to run");
+            }
             if bare != "*" && !NAMES.iter().any(|(canonical, alias)| bare == *canonical || bare == *alias) {
                 let known: Vec<&str> = NAMES.iter().map(|(canonical, _)| *canonical).collect();
                 bail!("--controllers {bare:?} is not a controller of this program, which has {}", known.join(", "));
@@ -93,6 +96,11 @@ mod tests {
         assert_eq!(parse("persistentvolume-binder"), binder);
         assert_eq!(parse(""), Controllers::NONE);
         assert_eq!(parse("persistentvolume-expander"), Controllers { expander: true, ..Controllers::NONE });
+    }
+
+    #[test]
+    fn to_take_all_away_is_refused() {
+        assert!(Controllers::parse(["-*"]).unwrap_err().to_string().contains("would run nothing"));
     }
 
     #[test]

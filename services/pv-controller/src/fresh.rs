@@ -32,9 +32,11 @@ impl MissingClasses {
         self.0.lock().expect("no code panics while holding the looks")
     }
 
-    fn covers(&self, class: &Key, claim: &Claim, volume: &Volume) -> bool {
-        let began = |moment: &Moment| claim.meta.revision <= moment.claims && volume.meta.revision <= moment.volumes;
-        self.lock().get(class).is_some_and(began)
+    fn covers(&self, class: &Key, claim: &Claim, volume: &Volume, now: Moment) -> bool {
+        let knew_both = |began: &Moment| claim.meta.revision <= began.claims && volume.meta.revision <= began.volumes;
+        // A server that was restored counts from before.
+        let is_past = |began: &Moment| began.claims <= now.claims && began.volumes <= now.volumes;
+        self.lock().get(class).is_some_and(|began| is_past(began) && knew_both(began))
     }
 
     fn note(&self, class: Key, began: Moment) {
@@ -75,10 +77,10 @@ impl Binder {
             return Ok(());
         }
         let key = Key::cluster(claim.class_name());
-        if self.missing_classes.covers(&key, claim, volume) && self.caches.classes.get(&key).is_none() {
+        let begin = Moment { claims: self.caches.claims.position(), volumes: self.caches.volumes.position() };
+        if self.missing_classes.covers(&key, claim, volume, begin) && self.caches.classes.get(&key).is_none() {
             return Ok(());
         }
-        let begin = Moment { claims: self.caches.claims.position(), volumes: self.caches.volumes.position() };
         let found = match self.caches.classes.get(&key) {
             Some(class) => Some(class),
             None => self.context.api.refresh(&self.caches.classes, &key).await.map_err(Error::Read)?,
@@ -131,15 +133,19 @@ mod tests {
     fn a_look_serves_for_the_pairs_that_were_known_when_it_began() {
         let looks = MissingClasses::default();
         let class = Key::cluster("manual");
+        let now = std::cell::Cell::new(Moment { claims: 9, volumes: 9 });
         let covers = |claim: u64, volume: u64| {
             let meta = |revision: u64| json!({ "metadata": { "name": "x", "resourceVersion": revision.to_string() } });
             let claim = serde_json::from_value(meta(claim)).unwrap();
-            looks.covers(&class, &claim, &serde_json::from_value(meta(volume)).unwrap())
+            looks.covers(&class, &claim, &serde_json::from_value(meta(volume)).unwrap(), now.get())
         };
         assert!(!covers(1, 1));
         looks.note(class.clone(), Moment { claims: 5, volumes: 7 });
         assert!(covers(5, 7));
         assert!(!covers(6, 7) && !covers(5, 8));
+        now.set(Moment { claims: 4, volumes: 9 });
+        assert!(!covers(3, 3), "the server was restored");
+        now.set(Moment { claims: 9, volumes: 9 });
         looks.forget(&class);
         assert!(!covers(5, 7));
     }

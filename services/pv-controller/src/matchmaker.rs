@@ -3,7 +3,7 @@
 //! A claim finds its volume in an index; a volume that becomes free is offered to the best waiting claim, and to the next
 //! one if that claim takes another volume. So nobody waits for a resync, and nobody is woken in vain.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, MutexGuard};
 
 use stowage_model::matching::{Index, Misfits, Place, Waiters, fits, smallest_fit};
@@ -52,6 +52,8 @@ struct State {
     waiters: Waiters,
     /// Volumes on offer, by the claim that was woken for them.
     offers: BTreeMap<Key, String>,
+    /// Volumes that were refused to a claim and passed on to another, until they change.
+    passed_on: BTreeSet<String>,
     version: u64,
 }
 
@@ -69,6 +71,7 @@ impl Matchmaker {
     pub fn file(&self, volumes: &Cache<Volume>, key: &Key) -> Option<Key> {
         let mut state = self.lock();
         state.version += 1;
+        state.passed_on.remove(&key.name);
         match volumes.get(key) {
             Some(volume) => {
                 if let Some(held) = &volume.spec.claim_ref
@@ -162,7 +165,8 @@ impl Matchmaker {
         if state.offers.get(claim).is_some_and(|offered| offered == volume) {
             state.offers.remove(claim);
         }
-        state.offer(volume, Some(claim))
+        // What two are refused is refused to all, and not all of them need to hear it.
+        if state.passed_on.insert(volume.to_owned()) { state.offer(volume, Some(claim)) } else { None }
     }
 
     /// Forgets a claim that is gone; says which claim to wake instead.

@@ -74,9 +74,9 @@ impl Default for Metrics {
 
 impl Metrics {
     /// The numbers of this process, registered once however often the service is started in it.
-    pub fn of(all: &stowage_runtime::metrics::Metrics, caches: &Caches) -> Arc<Self> {
+    pub fn of(all: &stowage_runtime::metrics::Metrics, caches: Option<&Caches>) -> Arc<Self> {
         let metrics: Arc<Self> = all.own(|metrics: &Arc<Self>, registry| metrics.register(registry));
-        *metrics.counted.lock().expect("no code panics while holding the caches") = Some(caches.clone());
+        *metrics.counted.lock().expect("no code panics while holding the caches") = caches.cloned();
         metrics
     }
 
@@ -276,8 +276,8 @@ mod tests {
             .unwrap(),
         );
         let all = stowage_runtime::metrics::Metrics::default();
-        Metrics::of(&all, &Caches::default());
-        let metrics = Metrics::of(&all, &caches);
+        Metrics::of(&all, Some(&Caches::default()));
+        let metrics = Metrics::of(&all, Some(&caches));
         let at = |second| Timestamp::from_second(second).unwrap();
         metrics.start("n/c".into(), "d", "provision", at(0));
         metrics.start("n/c".into(), "d", "provision", at(5));

@@ -47,13 +47,35 @@ pub struct Reclaimer {
     pub disk: Arc<dyn Disk>,
     /// Asked before anything is removed here.
     pub permit: Permit,
-    /// As many volumes are reclaimed at once.
-    pub turns: Arc<Semaphore>,
+    pub turns: Turns,
     /// Moves whenever a recycler pod does.
     pub pods_moved: signal::Receiver<u64>,
     /// Tells people about the volume what is told about its recycler pod.
     pub recorder: Recorder,
     pub random: Random,
+}
+
+/// How many volumes this process erases at once. An NFS server that hangs keeps nobody from removing directories.
+#[derive(Clone)]
+pub struct Turns {
+    directories: Arc<Semaphore>,
+    exports: Arc<Semaphore>,
+}
+
+impl Turns {
+    pub fn new(at_once: usize) -> Self {
+        Self { directories: Arc::new(Semaphore::new(at_once)), exports: Arc::new(Semaphore::new(at_once)) }
+    }
+
+    /// Where the volume's turn is taken; a pod that erases it needs none, and may wait for a node for long.
+    pub fn of(&self, volume: &Volume, eraser: Eraser) -> Option<Arc<Semaphore>> {
+        match (volume.spec.reclaim_policy, eraser) {
+            (ReclaimPolicy::Delete, _) => Some(Arc::clone(&self.directories)),
+            (_, Eraser::Plugin) if volume.spec.other_source == Some("nfs") => Some(Arc::clone(&self.exports)),
+            (_, Eraser::Plugin) => Some(Arc::clone(&self.directories)),
+            (_, Eraser::Pod) => None,
+        }
+    }
 }
 
 #[derive(Debug, thiserror::Error)]
@@ -93,9 +115,6 @@ impl Error {
 impl Reclaimer {
     /// Reclaims the volume by its policy, after a fresh look at it and its claim.
     pub async fn reclaim(self, work: Work) -> Ended<()> {
-        let turns = Arc::clone(&self.turns);
-        // Never closed.
-        let _turn = turns.acquire().await;
         match self.try_reclaim(&work).await {
             Ok(()) => Ended::Done(()),
             Err(error) if error.is_called_off() => {
@@ -216,7 +235,8 @@ impl Relay {
         let events = Cache::new();
         let (recorder, about) = (reclaimer.recorder.clone(), volume.reference());
         events.on_change(move |change: &stowage_runtime::cache::Change<'_, Event>| {
-            let Some(event) = change.after else { return };
+            // What is told again is told again by whoever told it.
+            let (None, Some(event)) = (change.before, change.after) else { return };
             let severity = match event.event_type {
                 EventType::Warning => Severity::Warning,
                 EventType::Normal | EventType::Unknown => Severity::Normal,

@@ -242,7 +242,8 @@ impl Caches {
         let is_pair = volume.meta.uid == reserved.meta.uid
             && held.uid == claim.meta.uid
             && held.key() == *key
-            && !claim.meta.is_deleting()
+            // As it is decided: what is completed is kept in line also while the claim goes.
+            && (!claim.meta.is_deleting() || claim.is_bind_completed())
             && (!claim.names_volume() || claim.spec.volume_name == volume.meta.name);
         is_pair.then(|| ClaimSnapshot {
             class: None,

@@ -103,6 +103,7 @@ impl Pair {
                 "conditions": [{
                     "type": "Unused", "status": "True", "reason": "NoPodsUsingPVC",
                     "lastTransitionTime": "2026-01-01T00:00:00Z",
+                    "message": "No pods are currently referencing this PVC",
                 }],
             } });
             self.patch_claim(&claim, Part::Status, body).await;

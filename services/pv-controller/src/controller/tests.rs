@@ -67,7 +67,7 @@ impl Desk {
         let context = unreachable_server();
         let (caches, queue) = (Caches::default(), Queue::new(Backoff::QUEUE));
         let operations = Operations::new(Tasks::new().spawner(), Arc::new(SystemClock), RECLAIM, |_| {});
-        let metrics = Metrics::of(&context.metrics, &caches);
+        let metrics = Metrics::of(&context.metrics, Some(&caches));
         let (moved, pods_moved) = signal::channel(0);
         let memory = Memory::default();
         let wakes = Wakes { queue: queue.clone(), caches: caches.clone(), memory: memory.clone() };
@@ -192,7 +192,10 @@ async fn a_volume_that_a_claim_is_refused_is_offered_to_the_next() {
     let desk = offered();
     let (first, next) = (Key::namespaced("n", "c"), Key::namespaced("n", "next"));
     assert_eq!(desk.caches.matchmaker.refused(&first, "v"), Some(next.clone()));
-    assert_eq!(desk.caches.matchmaker.refused(&next, "v"), None, "nobody else waits");
+    desk.waits();
+    assert_eq!(desk.caches.matchmaker.refused(&next, "v"), None, "what two are refused is not passed on");
+    desk.caches.volumes.watched(volume(newer(json!({}))));
+    assert_eq!(desk.woken(), ["claim c", "volume v"], "unless it changes");
 }
 
 #[tokio::test]
@@ -314,7 +317,7 @@ fn binder(desk: &Desk) -> Binder {
             recycling: options.recycling.clone(),
             disk: Arc::new(LocalDisk::default()),
             permit: permit(&context),
-            turns: Arc::new(Semaphore::new(1)),
+            turns: Turns::new(1),
             pods_moved: desk.pods_moved.clone(),
             recorder: recorders.binder.clone(),
             random: context.random.clone(),
@@ -353,6 +356,38 @@ async fn what_changed_between_a_decision_and_its_write_is_decided_on_again() {
     assert!(matches!(binder.carry_out(subject.clone(), step).await, Err(Error::Stale(_))));
     // As it is decided on now the write is tried, and the server cannot be reached.
     assert!(matches!(binder.carry_out(subject.clone(), decide()).await, Err(Error::Write(_))));
+}
+
+#[tokio::test]
+async fn one_look_at_a_missing_class_serves_for_the_pairs_that_were_known_before() {
+    let desk = Desk::new();
+    let asked = Arc::new(std::sync::atomic::AtomicUsize::new(0));
+    let service = tower::service_fn({
+        let asked = Arc::clone(&asked);
+        move |_: http::Request<kube::client::Body>| {
+            asked.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
+            let answer = http::Response::builder().status(404).body(kube::client::Body::empty());
+            async move { Ok::<_, std::io::Error>(answer.unwrap()) }
+        }
+    });
+    let mut binder = binder(&desk);
+    let client = kube::Client::new(service, "default");
+    binder.context = Context::real(client, Arc::new(stowage_csi::UnixConnector), "test");
+    let manual = json!({ "spec": { "storageClassName": "manual" } });
+    let (first, found) = (claim(manual.clone()), volume(manual.clone()));
+    desk.caches.claims.watched(first.clone());
+    desk.caches.volumes.watched(found.clone());
+    let times = || asked.load(std::sync::atomic::Ordering::Relaxed);
+    for _ in 0..3 {
+        binder.look_for_class(&first, &found).await.unwrap();
+        assert_eq!(times(), 1);
+    }
+    let later = claim(newer(manual));
+    desk.caches.claims.watched(later.clone());
+    for _ in 0..2 {
+        binder.look_for_class(&later, &found).await.unwrap();
+        assert_eq!(times(), 2);
+    }
 }
 
 #[tokio::test(start_paused = true)]

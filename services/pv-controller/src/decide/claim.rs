@@ -93,7 +93,8 @@ fn unmatchable(s: &ClaimSnapshot, error: &matching::Error, now: Timestamp) -> De
     if let Some(source) = std::error::Error::source(error) {
         text = format!("{text}: {source}");
     }
-    pending(s, Some(Note::warning("FailedBinding", text)), Some(Unbound::InvalidClaim), Waiting::Class, now)
+    let note = Note::warning("FailedBinding", text);
+    waiting(s, Status::of(&s.claim), Some(note), Some(Unbound::InvalidClaim), Waiting::Class, now)
 }
 
 fn consumer_note(s: &ClaimSnapshot) -> Note {
@@ -239,7 +240,7 @@ pub fn migration_change(provisioner: &str, current: Option<&str>) -> Option<Opti
 /// to that driver's resizer.
 fn expansion(s: &ClaimSnapshot) -> Option<Decision<ClaimAction>> {
     let claim = &*s.claim;
-    if !s.rules.controllers.expander || claim.status.phase != ClaimPhase::Bound || claim.meta.is_deleting() {
+    if !s.rules.controllers.expander || claim.status.phase != ClaimPhase::Bound {
         return None;
     }
     let View::Known(volume) = &s.named else { return None };

@@ -10,17 +10,18 @@ use stowage_runtime::events::Note;
 
 use crate::snapshot::ClaimSnapshot;
 
-use super::claim::{pending, untold, waiting};
+use super::claim::{untold, waiting};
 use super::status::{Status, Unbound};
 use super::{ClaimAction, Decision, Waiting, Why};
 
 /// Where hostPath volumes are made; upstream's deleter refuses anything outside `/tmp`.
 const HOST_PATH_ROOT: &str = "/tmp/hostpath_pv";
 
+/// Whatever comes of it, the claim's status is left as it is, but for the condition.
 pub fn provision(s: &ClaimSnapshot, now: Timestamp) -> Decision<ClaimAction> {
     let claim = &*s.claim;
     if !s.rules.provisioning {
-        return pending(s, None, Some(Unbound::NoFittingVolume), Waiting::Volume, now);
+        return waiting(s, Status::of(claim), None, Some(Unbound::NoFittingVolume), Waiting::Volume, now);
     }
     let Some(class) = &s.class else {
         let name = claim.class_name();
@@ -48,7 +49,7 @@ pub fn provision(s: &ClaimSnapshot, now: Timestamp) -> Decision<ClaimAction> {
         decision.actions.extend(untold(s, note));
         return decision;
     }
-    // A claim that only waits keeps its status; one that once could not be bound loses that reason.
+    // One that once could not be bound loses that reason.
     waiting(s, Status::of(claim), Some(note), None, Waiting::Provisioner, now)
 }
 
@@ -77,7 +78,8 @@ fn no_provisioner(s: &ClaimSnapshot, class: &StorageClass) -> String {
 }
 
 fn fail(s: &ClaimSnapshot, text: String, unbound: Unbound, now: Timestamp) -> Decision<ClaimAction> {
-    pending(s, Some(Note::warning("ProvisioningFailed", text)), Some(unbound), Waiting::Class, now)
+    let note = Note::warning("ProvisioningFailed", text);
+    waiting(s, Status::of(&s.claim), Some(note), Some(unbound), Waiting::Class, now)
 }
 
 /// Only the object is made: the directory appears when a node first uses it, so nothing can be left behind.

@@ -44,7 +44,7 @@ fn deleter(s: &VolumeSnapshot) -> Deleter {
     let plugin = match volume.provisioned_by().filter(|name| !name.is_empty()) {
         Some(name) if !name.starts_with(migration::IN_TREE) => return Deleter::External,
         Some(name) => Some(name),
-        None if volume.spec.csi.is_some() => return Deleter::External,
+        None if volume.spec.csi.is_some() || volume.migrated_to().is_some() => return Deleter::External,
         None => migration::plugin_of_source(volume),
     };
     match plugin {
@@ -82,17 +82,17 @@ fn delete(s: &VolumeSnapshot, now: Timestamp) -> Decision<VolumeAction> {
 }
 
 fn recycle(s: &VolumeSnapshot, now: Timestamp) -> Decision<VolumeAction> {
-    let plugin = migration::plugin_of_source(&s.volume);
-    if !matches!(plugin, Some(migration::HOST_PATH | "kubernetes.io/nfs")) {
-        let text = "no recycler for this kind of volume: set persistentVolumeReclaimPolicy to Retain or Delete";
-        return failed(s, "VolumeFailedRecycle", text.to_owned());
-    }
     if !s.users.is_empty() {
         let text =
             format!("the released volume is still used by pod {}: it is recycled when they end", s.users.join(","));
         let note = Note::normal("VolumeFailedRecycle", text);
         let told = s.told.as_ref() == Some(&note);
         return Decision::act(if told { vec![] } else { vec![VolumeAction::Tell(note)] }, Why::InUse);
+    }
+    let plugin = migration::plugin_of_source(&s.volume);
+    if !matches!(plugin, Some(migration::HOST_PATH | "kubernetes.io/nfs")) {
+        let text = "no recycler for this kind of volume: set persistentVolumeReclaimPolicy to Retain or Delete";
+        return failed(s, "VolumeFailedRecycle", text.to_owned());
     }
     if matches!(s.operation, Some(Record { state: State::Done(()), .. })) {
         let note = Note::normal("VolumeRecycled", "Volume recycled");

@@ -122,15 +122,20 @@ pub fn change(s: &ClaimSnapshot, to: Status, unbound: Option<Unbound>, now: Time
         let unused = !s.pods.iter().any(|pod| is_running_with(pod, claim));
         let found = condition::find(conditions, condition::UNUSED);
         if found.is_none_or(|condition| condition.is_true() != unused) {
-            let reason = if unused { "NoPodsUsingPVC" } else { "PodUsingPVC" };
-            edits.push(put(conditions, condition::UNUSED, unused, reason, now));
+            let (reason, message) = if unused {
+                ("NoPodsUsingPVC", "No pods are currently referencing this PVC")
+            } else {
+                ("PodUsingPVC", "A pod is currently referencing this PVC")
+            };
+            edits.push(put(conditions, condition::UNUSED, unused, reason, message, now));
         }
     }
-    if s.rules.controllers.binder && s.rules.unbound_condition {
+    if s.rules.controllers.binder {
         let found = condition::find(conditions, condition::UNBOUND);
-        match (unbound, found) {
+        // Where nobody wants it, one of earlier goes all the same.
+        match (unbound.filter(|_| s.rules.unbound_condition), found) {
             (Some(unbound), found) if found.is_none_or(|condition| condition.reason != unbound.as_str()) => {
-                edits.push(put(conditions, condition::UNBOUND, true, unbound.as_str(), now));
+                edits.push(put(conditions, condition::UNBOUND, true, unbound.as_str(), "", now));
             }
             (None, Some(_)) => {
                 let at = conditions.iter().position(|condition| condition.kind == condition::UNBOUND);
@@ -146,13 +151,16 @@ pub fn change(s: &ClaimSnapshot, to: Status, unbound: Option<Unbound>, now: Time
     Some(Change { from, to, edits, first_condition: conditions.is_empty() })
 }
 
-fn put(conditions: &[Condition], kind: &str, holds: bool, reason: &str, now: Timestamp) -> Edit {
-    let condition = json!({
+fn put(conditions: &[Condition], kind: &str, holds: bool, reason: &str, message: &str, now: Timestamp) -> Edit {
+    let mut condition = json!({
         "type": kind,
         "status": if holds { "True" } else { "False" },
         "reason": reason,
         "lastTransitionTime": seconds(now),
     });
+    if !message.is_empty() {
+        condition["message"] = message.into();
+    }
     match conditions.iter().position(|condition| condition.kind == kind) {
         Some(at) => Edit::Replace(at, condition),
         None => Edit::Add(condition),

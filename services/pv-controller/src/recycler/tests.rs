@@ -44,7 +44,7 @@ fn reclaimer(context: &Context, eraser: Eraser, permit: Permit) -> Reclaimer {
         recycling: Recycling { eraser, ..Recycling::default() },
         disk: Arc::new(Untouchable),
         permit,
-        turns: Arc::new(Semaphore::new(1)),
+        turns: Turns::new(1),
         pods_moved: signal::channel(0).1,
         recorder: context.recorder("test", &Tasks::new().spawner()),
         random: context.random.clone(),

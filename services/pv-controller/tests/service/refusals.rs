@@ -4,8 +4,11 @@ use http::StatusCode;
 use serde_json::{Value, json};
 
 use stowage_model::event::EventType;
+use stowage_model::object::{Key, ObjectId, kinds};
 use stowage_model::phase::{ClaimPhase, VolumePhase};
 use stowage_model::{Claim, Pod, StorageClass, Volume};
+use stowage_runtime::api::{Deletion, Target};
+use stowage_runtime::cache::Cache;
 
 use crate::world::{World, until};
 
@@ -146,4 +149,34 @@ async fn a_claim_is_bound_while_the_answer_about_its_volumes_phase_is_late() {
     world.wire.hold("PATCH", "/persistentvolumes/v/status");
     world.create::<Claim>(claim()).await;
     until(&world.claims, |claim| claim.status.phase == ClaimPhase::Bound).await;
+}
+
+#[tokio::test]
+async fn s11_19_a_volume_that_was_saved_although_the_answer_says_otherwise_is_told_as_made() {
+    let options = pv_controller::Options { host_path_provisioner: true, ..Default::default() };
+    let world = World::start_with(options).await;
+    class(&world, "kubernetes.io/host-path").await;
+    world.wire.lose("POST", "/persistentvolumes");
+    world.create::<Claim>(claim()).await;
+    told(&world, "Normal", "ProvisioningSucceeded", "Successfully provisioned volume").await;
+    until(&world.claims, |claim| claim.status.phase == ClaimPhase::Bound).await;
+    let events = world.raw_events().await;
+    assert!(events.iter().all(|event| event["type"] == "Normal"), "{events:?}");
+}
+
+#[tokio::test]
+async fn the_status_of_a_bound_claim_is_kept_in_line_while_it_is_being_deleted() {
+    let world = World::start().await;
+    class(&world, "kubernetes.io/no-provisioner").await;
+    world.create::<Volume>(volume()).await;
+    let mut held = claim();
+    held["metadata"]["finalizers"] = json!(["example.org/held"]);
+    world.create::<Claim>(held).await;
+    let bound = until(&world.claims, |claim| claim.status.phase == ClaimPhase::Bound).await;
+    let any = Target::any_version(&bound.meta);
+    world.api.delete(&Cache::<Claim>::new(), &any, Deletion::default()).await.unwrap();
+    let id = ObjectId { kind: kinds::VOLUME, key: Key::cluster("v") };
+    let modes = json!({ "spec": { "accessModes": ["ReadWriteOnce", "ReadOnlyMany"] } });
+    world.api.patch_raw(&id, modes).await.unwrap();
+    until(&world.claims, |claim| claim.meta.is_deleting() && claim.status.access_modes.len() == 2).await;
 }

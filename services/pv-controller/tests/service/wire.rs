@@ -25,6 +25,7 @@ pub struct Wire(Arc<State>);
 struct State {
     held: watch::Sender<BTreeSet<Ask>>,
     refused: Mutex<Vec<(Ask, StatusCode)>>,
+    lost: Mutex<Vec<Ask>>,
     asked: watch::Sender<Vec<(String, String)>>,
 }
 
@@ -45,6 +46,11 @@ impl Wire {
     /// Refuses the next request like this.
     pub fn refuse(&self, verb: &str, end: &str, code: StatusCode) {
         self.0.refused.lock().unwrap().push((ask(verb, end), code));
+    }
+
+    /// The next request like this is carried out, and its answer says that something went wrong.
+    pub fn lose(&self, verb: &str, end: &str) {
+        self.0.lost.lock().unwrap().push(ask(verb, end));
     }
 
     /// Until so many requests like this were made.
@@ -70,6 +76,14 @@ impl State {
         let mut refused = self.refused.lock().unwrap();
         let at = refused.iter().position(|((refused, end), _)| refused == verb && path.ends_with(end.as_str()))?;
         Some(refused.remove(at).1)
+    }
+}
+
+impl State {
+    fn is_lost(&self, verb: &str, path: &str) -> bool {
+        let mut lost = self.lost.lock().unwrap();
+        let at = lost.iter().position(|(lost, end)| lost == verb && path.ends_with(end.as_str()));
+        at.map(|at| lost.remove(at)).is_some()
     }
 }
 
@@ -139,6 +153,9 @@ where
         Box::pin(async move {
             let received = sent.await?;
             state.asked.send_modify(|asked| asked.push((verb.clone(), path.clone())));
+            if state.is_lost(&verb, &path) {
+                return Ok(refused(StatusCode::INTERNAL_SERVER_ERROR));
+            }
             let (parts, body) = received.into_parts();
             if verb != "WATCH" {
                 state.passage(&verb, &path).await;

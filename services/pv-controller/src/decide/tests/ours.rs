@@ -48,8 +48,12 @@ fn bound_with(conditions: Value) -> String {
 }
 
 fn unused(holds: bool) -> Value {
-    let (status, reason) = if holds { ("True", "NoPodsUsingPVC") } else { ("False", "PodUsingPVC") };
-    json!({ "type": "Unused", "status": status, "reason": reason, "lastTransitionTime": NOW })
+    let (status, reason, message) = if holds {
+        ("True", "NoPodsUsingPVC", "No pods are currently referencing this PVC")
+    } else {
+        ("False", "PodUsingPVC", "A pod is currently referencing this PVC")
+    };
+    json!({ "type": "Unused", "status": status, "reason": reason, "lastTransitionTime": NOW, "message": message })
 }
 
 fn bound(holds: bool) -> Vec<String> {
@@ -112,6 +116,18 @@ fn without_provisioning_the_reason_is_the_missing_volume_and_nothing_is_told() {
     assert_eq!(world.settle(), [other("NoFittingVolume")]);
     world.put(class("gold", "d"));
     assert_eq!(world.settle(), Vec::<String>::new());
+}
+
+#[test]
+fn a_condition_of_earlier_goes_with_the_binding_where_nobody_wants_it_any_more() {
+    let mut world = told([claim()]);
+    assert_eq!(world.settle(), [first("NoFittingVolume"), text("Normal FailedBinding pvc/c")]);
+    world.rules.unbound_condition = false;
+    world.put(volume("v", "1Gi").available());
+    world.settle();
+    let claim = world.get(kinds::CLAIM, &Key::namespaced("n", "c")).unwrap();
+    assert_eq!(claim["status"]["conditions"].as_array().unwrap().len(), 1, "{claim}");
+    assert_eq!(claim["status"]["conditions"][0]["type"], "Unused");
 }
 
 #[test]

@@ -59,8 +59,12 @@ fn third_time(lines: Vec<String>) -> Vec<String> {
 }
 
 fn condition(holds: bool) -> Value {
-    let (status, reason) = if holds { ("True", "NoPodsUsingPVC") } else { ("False", "PodUsingPVC") };
-    json!({ "type": "Unused", "status": status, "reason": reason, "lastTransitionTime": NOW })
+    let (status, reason, message) = if holds {
+        ("True", "NoPodsUsingPVC", "No pods are currently referencing this PVC")
+    } else {
+        ("False", "PodUsingPVC", "A pod is currently referencing this PVC")
+    };
+    json!({ "type": "Unused", "status": status, "reason": reason, "lastTransitionTime": NOW, "message": message })
 }
 
 fn first(holds: bool) -> Vec<String> {
@@ -312,6 +316,13 @@ scenarios! {
             claim().completed("v").bound("1Gi").annotate("volume.kubernetes.io/storage-resizer", "ebs.csi.aws.com"),
             volume("v", "1Gi").source("awsElasticBlockStore").phase("Bound").refers("c", "u")
                 .annotate("volume.alpha.kubernetes.io/pre-resize-capacity", "1Gi"),
+        ])
+        => vec![text("Normal ExternalExpanding pvc/c")];
+    expand_a_claim_that_is_being_deleted_and_in_use_is_handed_over_too:
+        settle World::new([
+            claim().completed("v").bound("1Gi").size("2Gi").deleting(),
+            volume("v", "1Gi").csi().phase("Bound").refers("c", "u"),
+            pod("p"),
         ])
         => vec![text("Normal ExternalExpanding pvc/c")];
     expand_a_csi_volume_is_left_to_its_resizer: settle grown(volume("v", "1Gi").csi())

@@ -95,6 +95,10 @@ scenarios! {
     s11_04_a_plugin_that_cannot_make_it_is_told_after_it_was_asked:
         sync_claims World::new([claim().class("gold").mode("Block"), gold()]).host_path()
         => [vec![pvc_asks(PLUGIN)], failed()].concat();
+    a_claim_that_was_bound_once_keeps_its_status_when_nothing_can_be_made:
+        settle World::new([claim().class("gold").bound("1Gi")]) => failed();
+    a_plugin_that_knows_no_attributes_is_not_asked_for_them:
+        settle World::new([claim().class("gold").attributes("fast"), gold()]).host_path() => failed();
     s11_06_a_volume_that_fits_is_taken: sync_claims World::new([
             claim().class("gold"), gold(), volume("v", "1Gi").available().class("gold"),
         ]).host_path()

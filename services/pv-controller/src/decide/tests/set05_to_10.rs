@@ -173,6 +173,11 @@ scenarios! {
         ];
     s6_11_a_running_pod_keeps_a_volume_from_being_erased: settle World::new([orphan("Recycle"), pod("p")])
         => vec![pv_phase("v", "Released"), text("Normal VolumeFailedRecycle pv/v")];
+    a_pod_keeps_a_volume_that_nobody_could_recycle_from_failing:
+        settle World::new([orphan("Recycle").source("fc"), pod("p")])
+        => vec![pv_phase("v", "Released"), text("Normal VolumeFailedRecycle pv/v")];
+    a_volume_that_was_migrated_to_nobody_is_not_deleted_here:
+        settle World::new([orphan("Delete").annotate(MT, "")]) => vec![pv_phase("v", "Released")];
     s6_12_a_pending_pod_keeps_it_too: settle World::new([orphan("Recycle"), pod("p").unplaced()])
         => vec![pv_phase("v", "Released"), text("Normal VolumeFailedRecycle pv/v")];
     s6_13_a_completed_pod_does_not: settle World::new([orphan("Recycle"), pod("p").phase("Succeeded")])
