@@ -16,7 +16,7 @@ use stowage_runtime::operation::Ended;
 
 use crate::controller::{Binder, Step};
 use crate::decide::bind::{Bind, bind};
-use crate::decide::{Action, AttributesClassAction, ClaimAction, PodAction, Source, Subject, VolumeAction, status};
+use crate::decide::{Action, AttributesClassAction, ClaimAction, PodAction, Source, Subject, VolumeAction};
 use crate::error::Error;
 use crate::mind::Seen;
 use crate::snapshot::{Caches, ClaimSnapshot, Work};
@@ -62,7 +62,7 @@ impl Binder {
         let claim = as_seen(claim, seen.subject)?;
         let volume = match &action {
             ClaimAction::Unprotect => match self.looking.take(key, seen.subject) {
-                Some(pods) if pods.iter().any(|pod| status::holds(pod, &claim)) => {
+                Some(pods) if pods.hold(&claim) => {
                     return Err(Error::Stale("a pod uses the claim after all"));
                 }
                 Some(_) => None,

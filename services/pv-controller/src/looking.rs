@@ -7,14 +7,17 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
+use serde_json::Value;
 use tokio::sync::Semaphore;
 
-use stowage_model::Pod;
 use stowage_model::object::Key;
+use stowage_model::{Claim, Pod};
 use stowage_runtime::api::Api;
 use stowage_runtime::backoff::Backoff;
 use stowage_runtime::cache::Cache;
 use stowage_runtime::tasks::Spawner;
+
+use crate::decide::status;
 
 /// Namespaces looked at side by side: each look is a list of pods in memory.
 const PARALLEL: usize = 8;
@@ -22,13 +25,40 @@ const PARALLEL: usize = 8;
 /// Between looks at a namespace that fail.
 const AGAIN: Backoff = Backoff { base: Duration::from_millis(100), max: Duration::from_secs(60) };
 
-pub type Pods = Arc<Vec<Arc<Pod>>>;
+/// The pods of a namespace at one moment.
+#[derive(Default)]
+pub struct Pods {
+    readable: Vec<Arc<Pod>>,
+    others: Vec<Value>,
+}
+
+impl Pods {
+    /// Whether one of them keeps the claim from going, or may do so.
+    pub fn hold(&self, claim: &Claim) -> bool {
+        self.readable.iter().any(|pod| status::holds(pod, claim))
+            || self.others.iter().any(|pod| may_use(pod, &claim.meta.name))
+    }
+}
+
+/// Whether a pod that cannot be read names the claim, or says in a form that nobody knows what it uses.
+fn may_use(pod: &Value, claim: &str) -> bool {
+    let name = pod["metadata"]["name"].as_str().unwrap_or_default();
+    match &pod["spec"]["volumes"] {
+        Value::Null => false,
+        Value::Array(volumes) => volumes.iter().any(|volume| match &volume["persistentVolumeClaim"]["claimName"] {
+            Value::Null => volume["name"].as_str().is_some_and(|volume| format!("{name}-{volume}") == claim),
+            Value::String(named) => named == claim,
+            _ => true,
+        }),
+        _ => true,
+    }
+}
 
 /// Where a claim's look stands.
 enum Look {
     Asked,
     UnderWay,
-    Done(Pods),
+    Done(Arc<Pods>),
 }
 
 #[derive(Default)]
@@ -83,7 +113,7 @@ impl Looking {
     }
 
     /// What was seen for this version of the claim; it serves for one step.
-    pub fn take(&self, claim: &Key, revision: u64) -> Option<Pods> {
+    pub fn take(&self, claim: &Key, revision: u64) -> Option<Arc<Pods>> {
         let mut state = self.inner.lock();
         if !matches!(state.claims.get(claim), Some((_, Look::Done(_)))) {
             return None;
@@ -110,12 +140,12 @@ impl Inner {
             if !self.begin(&namespace) {
                 return;
             }
-            let found = self.api.list::<Pod>(&namespace, "").await;
+            let found = self.api.list_all::<Pod>(&namespace).await;
             drop(turn);
             match found {
-                Ok(pods) => {
+                Ok((readable, others)) => {
                     failures = 0;
-                    self.end(&namespace, pods);
+                    self.end(&namespace, Pods { readable: readable.into_iter().map(Arc::new).collect(), others });
                 }
                 Err(error) => {
                     failures += 1;
@@ -147,9 +177,9 @@ impl Inner {
         any
     }
 
-    fn end(&self, namespace: &str, pods: Vec<Pod>) {
-        let pods: Pods = Arc::new(pods.into_iter().map(Arc::new).collect());
-        pods.iter().for_each(|pod| _ = self.cache.observe_shared(Arc::clone(pod)));
+    fn end(&self, namespace: &str, pods: Pods) {
+        let pods = Arc::new(pods);
+        pods.readable.iter().for_each(|pod| _ = self.cache.observe_shared(Arc::clone(pod)));
         let mut woken = Vec::new();
         for (claim, look) in self.lock().of(namespace) {
             if matches!(look, Look::UnderWay) {
@@ -162,5 +192,31 @@ impl Inner {
 
     fn lock(&self) -> MutexGuard<'_, State> {
         self.state.lock().expect("no code panics while holding the looks")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn a_pod_that_cannot_be_read_holds_the_claims_that_it_names_and_no_others() {
+        let claim = |name: &str| {
+            let meta = json!({ "namespace": "n", "name": name, "uid": "u", "resourceVersion": "1" });
+            serde_json::from_value::<Claim>(json!({ "metadata": meta })).unwrap()
+        };
+        let holds = |volumes: Value, name: &str| {
+            let pod = json!({ "metadata": { "name": "p", "finalizers": "no list" }, "spec": { "volumes": volumes } });
+            Pods { others: vec![pod], ..Pods::default() }.hold(&claim(name))
+        };
+        let named = json!([{ "name": "x", "persistentVolumeClaim": { "claimName": "c" } }]);
+        assert!(holds(named.clone(), "c") && !holds(named, "d"));
+        let made = json!([{ "name": "data", "ephemeral": { "volumeClaimTemplate": {} } }]);
+        assert!(holds(made.clone(), "p-data") && !holds(made, "c"));
+        assert!(holds(json!([{ "name": "x", "persistentVolumeClaim": { "claimName": 7 } }]), "c"));
+        assert!(holds(json!("a form that nobody knows"), "c"));
+        assert!(!holds(Value::Null, "c"));
     }
 }

@@ -5,7 +5,7 @@ use serde::Deserialize;
 use serde_json::Value;
 use serde_json::value::RawValue;
 
-use stowage_model::object::{Key, Kind, ObjectId};
+use stowage_model::object::{Key, Kind, ObjectId, Projection};
 
 use super::{Api, Error};
 use crate::watch::escape;
@@ -66,6 +66,25 @@ impl Api {
             path.push_str(&escape(next));
         }
         self.send_to(Method::GET, &path, &id, None, "").await
+    }
+
+    /// All objects of a namespace, a page at a time: those that can be read, and the others as they are.
+    pub async fn list_all<T: Projection>(&self, namespace: &str) -> Result<(Vec<T>, Vec<Value>), Error> {
+        let (mut readable, mut others) = (Vec::new(), Vec::new());
+        let mut next: Option<String> = None;
+        loop {
+            let page = self.page(T::KIND, namespace, "", next.as_deref()).await?;
+            for item in page.items() {
+                match serde_json::from_str(item) {
+                    Ok(object) => readable.push(object),
+                    Err(_) => others.push(serde_json::from_str(item).map_err(|source| Error::list(T::KIND, source))?),
+                }
+            }
+            match page.next() {
+                Some(following) => next = Some(following.to_owned()),
+                None => return Ok((readable, others)),
+            }
+        }
     }
 
     /// The first object that is wanted, of all namespaces and whole: the read that precedes an irreversible act on what
