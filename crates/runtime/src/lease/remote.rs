@@ -51,6 +51,13 @@ pub enum Error {
     },
 }
 
+impl Error {
+    pub(super) fn is_throttled(&self) -> bool {
+        let Self::Call { source, .. } = self else { return false };
+        matches!(&**source, kube::Error::Api(status) if matches!(status.code, 429 | 503))
+    }
+}
+
 impl Shared {
     pub(super) async fn get(&self) -> Result<Option<Record>, Error> {
         let request = Request::get(self.path()).body(Vec::new());

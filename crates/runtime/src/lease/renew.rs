@@ -83,7 +83,17 @@ impl Shared {
         }
     }
 
+    /// Gives the Lease back; a server that only has no time now is asked again.
     pub(super) async fn release(&self) -> Result<(), Error> {
+        loop {
+            match self.give_back().await {
+                Err(error) if error.is_throttled() => tokio::time::sleep(self.options.timing.retry_period()).await,
+                ended => return ended,
+            }
+        }
+    }
+
+    async fn give_back(&self) -> Result<(), Error> {
         match self.get().await? {
             Some(live) if live.holder() == Some(&self.options.identity) => {
                 self.put("release", &live.released(self.clock.now())).await.map(drop)

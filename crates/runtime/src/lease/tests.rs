@@ -143,6 +143,19 @@ async fn a_released_lease_is_taken_at_once() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_lease_is_given_back_although_the_server_has_no_time_at_first() {
+    let world = World::new();
+    let leadership = world.candidate_with("a", true, Metrics::default()).acquire().await;
+    world.link("a", Link::Throttled);
+    let (ended, ()) = tokio::join!(leadership.end(), async {
+        sleep(seconds(3)).await;
+        world.link("a", Link::Up);
+    });
+    ended.unwrap();
+    assert!(world.lease().unwrap()["spec"].get("holderIdentity").is_none());
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_lease_is_left_to_run_out_unless_release_is_asked_for() {
     let world = World::new();
     let leadership = world.candidate("a").acquire().await;

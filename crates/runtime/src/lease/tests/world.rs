@@ -36,6 +36,8 @@ pub enum Link {
     DeafToWrites,
     /// The role lacks `watch`.
     NoWatch,
+    /// The server has no time.
+    Throttled,
 }
 
 type Answer = Response<UnsyncBoxBody<Bytes, Infallible>>;
@@ -129,6 +131,9 @@ impl World {
         let link = self.state().links.get(identity).copied().unwrap_or_default();
         if link == Link::Cut {
             std::future::pending::<()>().await;
+        }
+        if link == Link::Throttled {
+            return failure(429);
         }
         let (parts, body) = request.into_parts();
         let body = body.collect().await.unwrap().to_bytes();
