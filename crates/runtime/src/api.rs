@@ -22,7 +22,7 @@ use stowage_model::object::{Key, Kind, Meta, ObjectId, Projection, kinds};
 
 use crate::cache::Cache;
 
-pub(crate) use answer::accepted;
+pub(crate) use answer::{accepted, read};
 pub use error::Error;
 pub use patch::{Patch, Target};
 pub use traffic::Traffic;
@@ -84,7 +84,7 @@ impl Api {
         match self.send::<T>(Method::GET, &id, "", None, "").await {
             Ok(object) if object.key() == *key => Ok(Some(object)),
             Ok(object) => Err(Error::other_object("get", &id, &object.key())),
-            Err(error) if error.is_not_found() => Ok(None),
+            Err(error) if error.is_absent() => Ok(None),
             Err(error) => Err(error),
         }
     }
@@ -94,7 +94,7 @@ impl Api {
         match self.send::<Value>(Method::GET, id, "", None, "").await {
             Ok(object) if key_of(&object) == id.key => Ok(Some(object)),
             Ok(object) => Err(Error::other_object("get", id, &key_of(&object))),
-            Err(error) if error.is_not_found() => Ok(None),
+            Err(error) if error.is_absent() => Ok(None),
             Err(error) => Err(error),
         }
     }
@@ -245,7 +245,7 @@ impl Api {
                 }
                 Ok(())
             }
-            Err(error) if error.is_not_found() => {
+            Err(error) if error.is_absent() => {
                 cache.observe_gone(&target.key, &target.uid);
                 Ok(())
             }

@@ -26,6 +26,10 @@ const RESYNC: Duration = Duration::from_secs(600);
 /// A stale view is decided on again at once this often in a row, then with backoff.
 const IMMEDIATE_RETRIES: u32 = 5;
 
+/// Writes under way when the service stops are waited for so long: a server that asks to wait may ask for more, and who
+/// stops us kills us in the end, before the lease is given back.
+const DRAIN: Duration = Duration::from_secs(10);
+
 /// What must happen next, and why.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Decision<A, W> {
@@ -112,6 +116,37 @@ impl Reserved {
 
     fn overlaps(&self, ids: &[ObjectId]) -> Option<ObjectId> {
         ids.iter().find(|id| self.contains(id)).cloned()
+    }
+}
+
+/// Keys that wait until an object is not busy any more, in the order in which they came: who was woken first, because the
+/// object is his before it is anybody's, is decided on first.
+struct Parked<K> {
+    /// With the place of each in that order.
+    waiting: BTreeMap<ObjectId, BTreeMap<K, u64>>,
+    count: u64,
+}
+
+impl<K> Default for Parked<K> {
+    fn default() -> Self {
+        Self { waiting: BTreeMap::new(), count: 0 }
+    }
+}
+
+impl<K: Ord> Parked<K> {
+    fn insert(&mut self, busy: ObjectId, key: K) {
+        self.count += 1;
+        self.waiting.entry(busy).or_default().entry(key).or_insert(self.count);
+    }
+
+    fn take(&mut self, id: &ObjectId) -> impl Iterator<Item = K> {
+        let mut waiting: Vec<(K, u64)> = self.waiting.remove(id).into_iter().flatten().collect();
+        waiting.sort_unstable_by_key(|(_, place)| *place);
+        waiting.into_iter().map(|(key, _)| key)
+    }
+
+    fn keys(&self) -> BTreeSet<&K> {
+        self.waiting.values().flat_map(BTreeMap::keys).collect()
     }
 }
 
@@ -207,7 +242,7 @@ pub async fn run<C: Controller>(
     let missed = context.metrics.missed_wakeups(C::NAME);
     queue.measure(&context.metrics, C::queue_name);
     let mut reserved = Reserved::default();
-    let mut parked: BTreeMap<ObjectId, BTreeSet<C::Key>> = BTreeMap::new();
+    let mut parked: Parked<C::Key> = Parked::default();
     let mut stale: BTreeMap<C::Key, u32> = BTreeMap::new();
     let mut rounds = FuturesUnordered::new();
     let mut resync = Box::pin(tokio::time::sleep(context.random.jitter(RESYNC, 0.2)));
@@ -224,13 +259,13 @@ pub async fn run<C: Controller>(
                 // Before those that waited for its objects: what is begun is finished first.
                 settle(&queue, &mut stale, key, result)?;
                 for id in &touched {
-                    parked.remove(id).into_iter().flatten().for_each(|waiting| queue.add(waiting));
+                    parked.take(id).for_each(|waiting| queue.add(waiting));
                 }
             }
             key = &mut next, if rounds.len() < parallel => {
                 next.set(queue.next());
                 if let Some(busy) = C::subject(&key).filter(|subject| reserved.contains(subject)) {
-                    parked.entry(busy).or_default().insert(key.clone());
+                    parked.insert(busy, key.clone());
                     queue.done(&key);
                     continue;
                 }
@@ -243,7 +278,7 @@ pub async fn run<C: Controller>(
                     queue.add_after(key.clone(), delay.unsigned_abs().max(Duration::from_millis(1)));
                 }
                 if let Some(busy) = decision.after.filter(|busy| reserved.contains(busy)) {
-                    parked.entry(busy).or_default().insert(key.clone());
+                    parked.insert(busy, key.clone());
                 }
                 if decision.actions.is_empty() {
                     if !decision.is_half_way {
@@ -255,7 +290,7 @@ pub async fn run<C: Controller>(
                 }
                 let touched = controller.touches(&key, &decision.actions);
                 if let Some(busy) = reserved.overlaps(&touched) {
-                    parked.entry(busy).or_default().insert(key.clone());
+                    parked.insert(busy, key.clone());
                     queue.done(&key);
                     continue;
                 }
@@ -274,7 +309,7 @@ pub async fn run<C: Controller>(
             }
             () = &mut resync => {
                 let now = context.clock.now();
-                let waiting: BTreeSet<&C::Key> = parked.values().flatten().collect();
+                let waiting = parked.keys();
                 for key in controller.keys() {
                     let is_missed = || controller.decide(&key, now, &reserved).actions.iter().any(C::is_work);
                     if queue.is_idle(&key) && !waiting.contains(&key) && is_missed() {
@@ -288,7 +323,13 @@ pub async fn run<C: Controller>(
         }
     }
     // Writes under way are waited for so that their answers are not lost; driver calls are not, they replay.
-    while rounds.next().await.is_some() {}
+    let drained = async { while rounds.next().await.is_some() {} };
+    if tokio::time::timeout(DRAIN, drained).await.is_err() {
+        tracing::info!(
+            controller = C::NAME,
+            "writes without an answer are left: the next start reads what came of them"
+        );
+    }
     Ok(())
 }
 

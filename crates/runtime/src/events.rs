@@ -1,5 +1,6 @@
 //! Events people read in `kubectl describe`: written beside the work, repeated ones counted instead of repeated.
 
+mod limit;
 mod writer;
 
 use std::sync::Arc;
@@ -15,6 +16,7 @@ use crate::clock::Clock;
 use crate::random::Random;
 use crate::tasks::Spawner;
 
+use limit::Limit;
 use writer::Writer;
 
 /// Events waiting to be written; more are refused, because events are a courtesy and the work is not. Enough for
@@ -67,6 +69,7 @@ impl Note {
 pub struct Recorder {
     sender: mpsc::Sender<Entry>,
     clock: Arc<dyn Clock>,
+    limit: Limit,
 }
 
 /// What is told, about what, and when it was so.
@@ -96,13 +99,16 @@ impl Recorder {
         let (sender, receiver) = mpsc::channel(WAITING);
         let source = json!({ "component": component.into(), "host": host.into() });
         spawner.spawn(Writer::new(api, random, source).run(receiver));
-        Self { sender, clock }
+        Self { sender, clock, limit: Limit::default() }
     }
 
-    /// Tells something about an object; never waits. Says whether it will be written: not while too many wait.
+    /// Tells something about an object; never waits. Says whether it will be written: not while too many wait, nor when
+    /// much was told about the object of late.
     pub fn record(&self, about: &ObjectRef, note: Note) -> bool {
         tracing::debug!(object = %about.key, reason = note.reason, message = note.message, "event");
-        let taken = self.sender.try_send(Entry { about: about.clone(), note, at: self.clock.now() }).is_ok();
+        let now = self.clock.now();
+        let taken = self.limit.admits(about, now)
+            && self.sender.try_send(Entry { about: about.clone(), note, at: now }).is_ok();
         if !taken {
             tracing::debug!(object = %about.key, "too many events, one was dropped");
         }

@@ -92,6 +92,8 @@ enum Error {
     Watch(Box<kube::Error>),
     #[error("read the watch stream: {0}")]
     Read(std::io::Error),
+    #[error("the list does not say at which revision it was made")]
+    Unversioned,
     #[error("the server no longer knows revision {0}")]
     Expired(u64),
     #[error("nothing heard for {} s", SILENCE.as_secs())]
@@ -185,7 +187,7 @@ impl From<Error> for Stopped {
 impl Error {
     /// Whether asking for the same revision again would not make it better.
     fn is_fruitless(&self) -> bool {
-        matches!(self, Self::Ended { .. } | Self::Decode { .. })
+        matches!(self, Self::Expired(_) | Self::Ended { .. } | Self::Decode { .. })
     }
 
     /// How long the server asks us to wait.
@@ -222,8 +224,9 @@ async fn list<T: Projection>(api: &Api, cache: &Cache<T>, scope: &Scope) -> Resu
         match page.next() {
             Some(following) => next = Some(following.to_owned()),
             None => {
-                cache.relist_with(objects, unreadable, page.revision());
-                return Ok(page.revision());
+                let revision = page.revision().ok_or(Error::Unversioned)?;
+                cache.relist_with(objects, unreadable, revision);
+                return Ok(revision);
             }
         }
     }

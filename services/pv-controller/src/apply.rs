@@ -62,10 +62,10 @@ impl Binder {
         let claim = as_seen(claim, seen.subject)?;
         let volume = match &action {
             ClaimAction::Unprotect => match self.looking.take(key, seen.subject) {
-                Some(pods) if pods.hold(&claim) => {
-                    return Err(Error::Stale("a pod uses the claim after all"));
+                Some(pods) => {
+                    pods.hold(&claim)?;
+                    None
                 }
-                Some(_) => None,
                 None => {
                     self.looking.ask(key, seen.subject);
                     return Err(Error::Looking);
@@ -94,10 +94,10 @@ impl Binder {
         };
         let begin = self.context.clock.now();
         let mut result = self.send(write::of_claim(&action, &claim, volume.as_deref())).await;
+        if matches!(&result, Err(Error::Write(error)) if error.is_unanswered()) && self.is_done(&claim, &action) {
+            result = Ok(());
+        }
         if matches!(action, ClaimAction::Make { .. }) {
-            if matches!(&result, Err(Error::Write(error)) if error.is_unanswered()) && self.is_made(&claim) {
-                result = Ok(());
-            }
             // The plugin has nothing to do but to say what the volume is like, and that it can.
             let took = self.context.clock.now().duration_since(begin).as_secs_f64();
             self.metrics.called(migration::HOST_PATH, "volume_provision", true, took);
@@ -131,13 +131,7 @@ impl Binder {
             }
         };
         let (phase, claim) = tokio::join!(phase, claim);
-        let result = claim.and(phase);
-        if let Err(Error::Write(error)) = &result
-            && error.must_be_told()
-        {
-            self.cannot_bind(&s.claim, &reserved.meta.name, error);
-        }
-        result
+        claim.and(phase)
     }
 
     fn next_of_pair(&self, key: &Key, reserved: &Volume) -> Option<(ClaimSnapshot, Bind)> {
@@ -151,19 +145,48 @@ impl Binder {
 
     async fn send_for_pair(&self, s: &ClaimSnapshot, step: Bind) -> Result<(), Error> {
         let View::Known(volume) = &s.named else { return Ok(()) };
-        let is_last = step.status.is_some();
+        let (is_last, is_of_claim) = (step.status.is_some(), step.is_of_claim());
         let action = ClaimAction::Bind(Box::new(step));
-        self.send(write::of_claim(&action, &s.claim, Some(volume))).await?;
+        match self.send(write::of_claim(&action, &s.claim, Some(volume))).await {
+            Err(Error::Write(error)) if error.is_unanswered() && self.is_done(&s.claim, &action) => {}
+            Err(Error::Write(error)) => {
+                // Where only the volume's phase is missing the claim has what it wants.
+                if is_of_claim && error.must_be_told() {
+                    self.cannot_bind(&s.claim, &volume.meta.name, &error);
+                }
+                return Err(Error::Write(error));
+            }
+            result => result?,
+        }
         if is_last {
             self.metrics.succeed(&s.claim.key().to_string(), self.context.clock.now());
         }
         Ok(())
     }
 
-    /// Whether the fresh read that followed a lost answer has shown the volume.
-    fn is_made(&self, claim: &Claim) -> bool {
-        let volume = self.caches.volumes.get(&Key::cluster(claim.provisioned_volume_name()));
-        volume.is_some_and(|volume| volume.is_bound_to(claim))
+    /// Whether the fresh read that followed a lost answer has shown what was written.
+    fn is_done(&self, claim: &Claim, action: &ClaimAction) -> bool {
+        let is_bound = |volume: &str| {
+            let volume = self.caches.volumes.get(&Key::cluster(volume));
+            volume.is_some_and(|volume| volume.is_bound_to(claim))
+        };
+        let now = self.caches.claims.get(&claim.key()).filter(|now| now.meta.uid == claim.meta.uid);
+        match action {
+            ClaimAction::Make { .. } => is_bound(&claim.provisioned_volume_name()),
+            ClaimAction::Reserve { volume, .. } => {
+                let volume = self.caches.volumes.get(&Key::cluster(volume.clone()));
+                let held = volume.and_then(|volume| volume.spec.claim_ref.clone());
+                held.is_some_and(|held| held.uid == claim.meta.uid && held.is_of(claim))
+            }
+            ClaimAction::Bind(step) if step.is_of_claim() => now.is_some_and(|now| {
+                let completed = now.is_bind_completed() && now.spec.volume_name == step.volume;
+                completed && (step.complete.is_some() || now.status.phase == ClaimPhase::Bound)
+            }),
+            ClaimAction::AskProvisioner { provisioner, .. } => {
+                now.is_some_and(|now| now.storage_provisioner() == Some(provisioner))
+            }
+            _ => false,
+        }
     }
 
     fn known_volume(&self, name: &str) -> Result<Arc<Volume>, Error> {
@@ -190,6 +213,12 @@ impl Binder {
                 let what =
                     if matches!(action, ClaimAction::Make { .. }) { "save the volume" } else { "ask the provisioner" };
                 let note = Note::warning("ProvisioningFailed", format!("cannot {what}: {error}"));
+                self.tell(Source::Binder, Subject::Claim(claim.key()), &claim.reference(), &note);
+            }
+            (ClaimAction::Tidy(tidy), Some(Error::Write(error)))
+                if tidy.protect && claim.status.phase != ClaimPhase::Bound && error.must_be_told() =>
+            {
+                let note = Note::warning("FailedBinding", format!("cannot protect the claim by a finalizer: {error}"));
                 self.tell(Source::Binder, Subject::Claim(claim.key()), &claim.reference(), &note);
             }
             (ClaimAction::Reserve { volume, .. }, Some(Error::Write(error))) if error.must_be_told() => {

@@ -158,10 +158,12 @@ impl Args {
         let launch = Launch { client: &self.client, burst: 30, log: &self.log, admin: Some(&self.admin) };
         let election = self.election.options("pv-controller")?;
         let options = self.options()?;
+        // Before it nothing is logged.
+        let context = launch.context().await?;
         for (flag, why) in self.without_effect() {
             tracing::warn!(flag, why, "has no effect");
         }
-        launch.run(launch.context().await?, election, |context| run(context, options)).await
+        launch.run(context, election, |context| run(context, options)).await
     }
 }
 
@@ -190,6 +192,18 @@ mod tests {
         let (nfs, path) = (&options.recycling.nfs, &options.recycling.host_path);
         assert_eq!((nfs.minimum_seconds, nfs.seconds_per_gi), (1, 2));
         assert_eq!((path.minimum_seconds, path.seconds_per_gi), (3, 4));
+    }
+
+    #[test]
+    fn what_means_nothing_here_is_named() {
+        let named = |line: &str| {
+            let words = ["pv-controller"].into_iter().chain(line.split_whitespace());
+            Args::try_parse_from(words).unwrap().without_effect().into_iter().map(|(flag, _)| flag).collect::<Vec<_>>()
+        };
+        assert!(named("--controllers=* --feature-gates=AllBeta=true").is_empty());
+        assert_eq!(named("--min-resync-period=12h"), ["--min-resync-period"]);
+        assert_eq!(named("--flex-volume-plugin-dir=/x"), ["--flex-volume-plugin-dir"]);
+        assert_eq!(named("--feature-gates=Typo=true"), ["--feature-gates Typo"]);
     }
 
     #[test]

@@ -7,7 +7,7 @@ use jiff::Timestamp;
 use tokio::sync::{Semaphore, watch as signal};
 
 use stowage_model::object::{Key, ObjectId, ObjectRef, Projection, kinds};
-use stowage_model::phase::ReclaimPolicy;
+use stowage_model::phase::{ReclaimPolicy, VolumePhase};
 use stowage_model::{AttributesClass, Volume, migration};
 use stowage_runtime::backoff::Backoff;
 use stowage_runtime::cache::Cache;
@@ -91,7 +91,10 @@ impl Binder {
                 let class = claim.map(|claim| claim.class_name().to_owned()).unwrap_or_default();
                 self.metrics.start(key.to_string(), &self.plugin_of_class(&class), "provision", now);
             }
-            (Subject::Volume(key), Why::ClaimGone | Why::ClaimElsewhere | Why::Reclaim) => {
+            (
+                Subject::Volume(key),
+                Why::ClaimGone | Why::ClaimElsewhere | Why::Reclaim | Why::Phase(VolumePhase::Failed),
+            ) => {
                 let volume = self.caches.volumes.get(key);
                 let deleted = |volume: &Arc<Volume>| {
                     volume.spec.reclaim_policy == ReclaimPolicy::Delete

@@ -45,13 +45,16 @@ impl Controllers {
         let list: Vec<&str> = list.into_iter().map(str::trim).filter(|name| !name.is_empty()).collect();
         for name in &list {
             let bare = name.strip_prefix('-').unwrap_or(name);
-            if *name == "-*" {
-                bail!("--controllers \"-*\" would run nothing: name those that are to run");
-            }
             if bare != "*" && !NAMES.iter().any(|(canonical, alias)| bare == *canonical || bare == *alias) {
                 let known: Vec<&str> = NAMES.iter().map(|(canonical, _)| *canonical).collect();
                 bail!("--controllers {bare:?} is not a controller of this program, which has {}", known.join(", "));
             }
+        }
+        if !list.iter().any(|name| !name.starts_with('-')) {
+            let said = list.join(",");
+            bail!(
+                "--controllers {said:?} would run nothing: name those that are to run, or begin with * for all others"
+            );
         }
         let on = |(canonical, alias): (&str, &str)| {
             for name in &list {
@@ -94,13 +97,15 @@ mod tests {
         let binder = Controllers { binder: true, ..Controllers::NONE };
         assert_eq!(parse("persistentvolume-binder-controller"), binder);
         assert_eq!(parse("persistentvolume-binder"), binder);
-        assert_eq!(parse(""), Controllers::NONE);
         assert_eq!(parse("persistentvolume-expander"), Controllers { expander: true, ..Controllers::NONE });
     }
 
     #[test]
-    fn to_take_all_away_is_refused() {
-        assert!(Controllers::parse(["-*"]).unwrap_err().to_string().contains("would run nothing"));
+    fn a_list_that_names_none_to_run_is_refused() {
+        for list in ["-*", "", "-pvc-protection"] {
+            let error = Controllers::parse(list.split(',')).unwrap_err().to_string();
+            assert!(error.contains("would run nothing") && error.contains(list), "{error}");
+        }
     }
 
     #[test]

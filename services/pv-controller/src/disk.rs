@@ -16,7 +16,7 @@ pub trait Disk: Send + Sync + 'static {
     /// Removes everything in the directory, not the directory.
     fn erase<'a>(&'a self, directory: &'a Path, permit: &'a Permit) -> BoxFuture<'a, io::Result<()>>;
 
-    /// Removes the directory with everything in it; one that is not there is success.
+    /// Removes the directory with everything in it, or what is there instead of one; nothing there is success.
     fn remove<'a>(&'a self, directory: &'a Path, permit: &'a Permit) -> BoxFuture<'a, io::Result<()>>;
 
     /// Removes everything in a directory that is exported over NFS, not the directory.
@@ -67,6 +67,8 @@ impl Disk for LocalDisk {
             let remove = move |permit: &Permit| {
                 match fs::symlink_metadata(&directory) {
                     Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
+                    // A volume may be a file, a device or a link: that goes, never what it leads to.
+                    Ok(found) if !found.is_dir() => return fs::remove_file(&directory),
                     _ => erase::erase(&directory, permit)?,
                 }
                 permit.check()?;
@@ -115,6 +117,19 @@ mod tests {
     fn left(volume: &Path) -> usize {
         let entries = fs::read_dir(volume).unwrap().map(|entry| entry.unwrap().path());
         entries.map(|path| if path.is_dir() { left(&path) } else { 1 }).sum()
+    }
+
+    #[tokio::test]
+    async fn a_volume_that_is_a_file_or_a_link_is_removed_and_never_what_a_link_leads_to() {
+        let (root, kept) = volume(1);
+        let (file, link) = (root.path().join("disk.img"), root.path().join("link"));
+        fs::write(&file, "x").unwrap();
+        std::os::unix::fs::symlink(&kept, &link).unwrap();
+        for path in [&file, &link] {
+            LocalDisk::default().remove(path, &Permit::always()).await.unwrap();
+            assert!(fs::symlink_metadata(path).is_err());
+        }
+        assert_eq!(left(&kept), 1);
     }
 
     #[tokio::test]

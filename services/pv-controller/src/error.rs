@@ -14,6 +14,8 @@ pub enum Error {
     FindTemplate { pod: String, volume: String },
     #[error("the class is kept: {user}, which may use it, cannot be read: {source}")]
     ReadUser { user: String, source: serde_json::Error },
+    #[error("the claim is kept: pod {pod}, which may use it, cannot be read")]
+    ReadPod { pod: String },
     #[error("a look at the pods comes first")]
     Looking,
     #[error("the write was given up because the service stops")]
@@ -26,7 +28,7 @@ impl Error {
         match self {
             Self::Write(error) | Self::Read(error) => error.must_be_told(),
             Self::Stale(_) | Self::Looking | Self::Stopped => false,
-            Self::FindTemplate { .. } | Self::ReadUser { .. } => true,
+            Self::FindTemplate { .. } | Self::ReadUser { .. } | Self::ReadPod { .. } => true,
         }
     }
 }
@@ -37,7 +39,7 @@ impl Retryable for Error {
             Self::Write(error) | Self::Read(error) => error.retry(),
             Self::Stale(_) => Retry::Now,
             Self::Looking => Retry::Wait,
-            Self::FindTemplate { .. } | Self::ReadUser { .. } | Self::Stopped => Retry::Later,
+            Self::FindTemplate { .. } | Self::ReadUser { .. } | Self::ReadPod { .. } | Self::Stopped => Retry::Later,
         }
     }
 }

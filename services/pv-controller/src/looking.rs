@@ -18,6 +18,7 @@ use stowage_runtime::cache::Cache;
 use stowage_runtime::tasks::Spawner;
 
 use crate::decide::status;
+use crate::error::Error;
 
 /// Namespaces looked at side by side: each look is a list of pods in memory.
 const PARALLEL: usize = 8;
@@ -33,22 +34,35 @@ pub struct Pods {
 }
 
 impl Pods {
-    /// Whether one of them keeps the claim from going, or may do so.
-    pub fn hold(&self, claim: &Claim) -> bool {
-        self.readable.iter().any(|pod| status::holds(pod, claim))
-            || self.others.iter().any(|pod| may_use(pod, &claim.meta.name))
+    /// What keeps the claim from going, or may do so.
+    pub fn hold(&self, claim: &Claim) -> Result<(), Error> {
+        if self.readable.iter().any(|pod| status::holds(pod, claim)) {
+            return Err(Error::Stale("a pod uses the claim after all"));
+        }
+        match self.others.iter().find(|pod| may_use(pod, &claim.meta.name)) {
+            Some(pod) => {
+                let name = pod["metadata"]["name"].as_str().unwrap_or_default();
+                Err(Error::ReadPod { pod: format!("{}/{name}", claim.meta.namespace) })
+            }
+            None => Ok(()),
+        }
     }
 }
 
 /// Whether a pod that cannot be read names the claim, or says in a form that nobody knows what it uses.
 fn may_use(pod: &Value, claim: &str) -> bool {
     let name = pod["metadata"]["name"].as_str().unwrap_or_default();
-    match &pod["spec"]["volumes"] {
+    let volumes = match &pod["spec"] {
+        Value::Null => return false,
+        Value::Object(spec) => spec.get("volumes").unwrap_or(&Value::Null),
+        _ => return true,
+    };
+    match volumes {
         Value::Null => false,
-        Value::Array(volumes) => volumes.iter().any(|volume| match &volume["persistentVolumeClaim"]["claimName"] {
+        Value::Array(volumes) => volumes.iter().any(|volume| match &volume["persistentVolumeClaim"] {
+            _ if !volume.is_object() => true,
             Value::Null => volume["name"].as_str().is_some_and(|volume| format!("{name}-{volume}") == claim),
-            Value::String(named) => named == claim,
-            _ => true,
+            source => source["claimName"].as_str().is_none_or(|named| named == claim),
         }),
         _ => true,
     }
@@ -140,7 +154,7 @@ impl Inner {
             if !self.begin(&namespace) {
                 return;
             }
-            let found = self.api.list_all::<Pod>(&namespace).await;
+            let found = self.api.list_all::<Pod>(&namespace, "").await;
             drop(turn);
             match found {
                 Ok((readable, others)) => {
@@ -207,9 +221,13 @@ mod tests {
             let meta = json!({ "namespace": "n", "name": name, "uid": "u", "resourceVersion": "1" });
             serde_json::from_value::<Claim>(json!({ "metadata": meta })).unwrap()
         };
+        let held = |pod: Value, name: &str| match (Pods { others: vec![pod], ..Pods::default() }).hold(&claim(name)) {
+            Ok(()) => false,
+            Err(error) => error.to_string().contains("n/p"),
+        };
         let holds = |volumes: Value, name: &str| {
             let pod = json!({ "metadata": { "name": "p", "finalizers": "no list" }, "spec": { "volumes": volumes } });
-            Pods { others: vec![pod], ..Pods::default() }.hold(&claim(name))
+            held(pod, name)
         };
         let named = json!([{ "name": "x", "persistentVolumeClaim": { "claimName": "c" } }]);
         assert!(holds(named.clone(), "c") && !holds(named, "d"));
@@ -217,6 +235,8 @@ mod tests {
         assert!(holds(made.clone(), "p-data") && !holds(made, "c"));
         assert!(holds(json!([{ "name": "x", "persistentVolumeClaim": { "claimName": 7 } }]), "c"));
         assert!(holds(json!("a form that nobody knows"), "c"));
+        assert!(holds(json!(["a form that nobody knows"]), "c"));
+        assert!(held(json!({ "metadata": { "name": "p" }, "spec": "a form that nobody knows" }), "c"));
         assert!(!holds(Value::Null, "c"));
     }
 }

@@ -31,7 +31,7 @@ pub enum Sight {
     Busy,
     /// A write to it got no answer; it will be read again.
     Unknown,
-    /// It is there in a form that nobody can read.
+    /// It is there in a form that nobody can read, or is not to be had before a pod has let go of it.
     Unreadable,
 }
 
@@ -52,8 +52,8 @@ struct State {
     waiters: Waiters,
     /// Volumes on offer, by the claim that was woken for them.
     offers: BTreeMap<Key, String>,
-    /// Volumes that were refused to a claim and passed on to another, until they change.
-    passed_on: BTreeSet<String>,
+    /// The claims that each volume was refused to, until it changes.
+    refused: BTreeMap<String, BTreeSet<Key>>,
     version: u64,
 }
 
@@ -71,7 +71,7 @@ impl Matchmaker {
     pub fn file(&self, volumes: &Cache<Volume>, key: &Key) -> Option<Key> {
         let mut state = self.lock();
         state.version += 1;
-        state.passed_on.remove(&key.name);
+        state.refused.remove(&key.name);
         match volumes.get(key) {
             Some(volume) => {
                 if let Some(held) = &volume.spec.claim_ref
@@ -165,8 +165,9 @@ impl Matchmaker {
         if state.offers.get(claim).is_some_and(|offered| offered == volume) {
             state.offers.remove(claim);
         }
-        // What two are refused is refused to all, and not all of them need to hear it.
-        if state.passed_on.insert(volume.to_owned()) { state.offer(volume, Some(claim)) } else { None }
+        // Each is asked once: the server may have a reason that concerns only some of them.
+        state.refused.entry(volume.to_owned()).or_default().insert(claim.clone());
+        state.offer(volume, None)
     }
 
     /// Forgets a claim that is gone; says which claim to wake instead.
@@ -181,11 +182,13 @@ impl Matchmaker {
 impl State {
     /// Offers a free volume to the best waiting claim, which then waits no longer until it is decided on.
     fn offer(&mut self, volume: &str, except: Option<&Key>) -> Option<Key> {
+        let refused = self.refused.get(volume);
         let volume = self.index.get(volume)?;
         let free = volume.spec.claim_ref.is_none()
             && volume.status.phase == VolumePhase::Available
             && !volume.meta.is_deleting();
-        let best = free.then(|| self.waiters.best(volume)).flatten()?;
+        let is_refused = |claim: &Key| refused.is_some_and(|claims| claims.contains(claim));
+        let best = free.then(|| self.waiters.best(volume, is_refused)).flatten()?;
         if except == Some(&best) {
             return None;
         }
@@ -193,5 +196,41 @@ impl State {
         self.waiters.remove(&best);
         self.offers.insert(best.clone(), name);
         Some(best)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn a_volume_is_offered_to_each_waiting_claim_until_one_is_not_refused() {
+        let (volumes, matchmaker) = (Cache::<Volume>::new(), Matchmaker::default());
+        let spec =
+            |size: &str| json!({ "accessModes": ["ReadWriteOnce"], "resources": { "requests": { "storage": size } } });
+        let keys = ["a", "b", "c"].map(|name| {
+            let meta = json!({ "namespace": "n", "name": name, "uid": name, "resourceVersion": "1" });
+            let claim: Claim = serde_json::from_value(json!({ "metadata": meta, "spec": spec("1Gi") })).unwrap();
+            assert_eq!(matchmaker.decided(&claim, &Outcome::Waits, 0), None);
+            claim.meta.key()
+        });
+        let file = |revision: u64| {
+            volumes.observe(
+                serde_json::from_value(json!({
+                    "metadata": { "name": "v", "uid": "v", "resourceVersion": revision.to_string() },
+                    "spec": { "capacity": { "storage": "1Gi" }, "accessModes": ["ReadWriteOnce"] },
+                    "status": { "phase": "Available" },
+                }))
+                .unwrap(),
+            );
+            matchmaker.file(&volumes, &Key::cluster("v"))
+        };
+        assert_eq!(file(1).as_ref(), Some(&keys[0]));
+        assert_eq!(matchmaker.refused(&keys[0], "v").as_ref(), Some(&keys[1]));
+        assert_eq!(matchmaker.refused(&keys[1], "v").as_ref(), Some(&keys[2]));
+        assert_eq!(matchmaker.refused(&keys[0], "v"), None, "tried again by itself");
+        assert_eq!(matchmaker.refused(&keys[2], "v"), None);
     }
 }

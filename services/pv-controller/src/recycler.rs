@@ -12,7 +12,7 @@ use stowage_model::object::{Key, ObjectId, Projection, kinds};
 use stowage_model::phase::{PodPhase, ReclaimPolicy};
 use stowage_model::{Event, Pod, Volume, names};
 use stowage_runtime::api::{self, Api, Deletion, Target};
-use stowage_runtime::cache::Cache;
+use stowage_runtime::cache::{Cache, View};
 use stowage_runtime::events::{Note, Recorder, Severity};
 use stowage_runtime::operation::{Ended, Failure};
 use stowage_runtime::random::Random;
@@ -156,7 +156,8 @@ impl Reclaimer {
     /// Somebody who takes the volume back, by its policy or its claim reference, keeps what is left.
     fn permit_for(&self, work: &Work) -> Permit {
         let (volumes, work) = (self.caches.volumes.clone(), work.clone());
-        self.permit.as_long_as(move || volumes.get(&work.volume).is_some_and(|volume| Work::of(&volume) == work))
+        let is_ours = move || matches!(volumes.view(&work.volume), View::Known(volume) if Work::of(&volume) == work);
+        self.permit.as_long_as(is_ours)
     }
 
     /// What became of it is not for a deposed leader to tell.
@@ -174,19 +175,18 @@ impl Reclaimer {
         let text = |field: &str| body["metadata"][field].as_str().unwrap_or_default().to_owned();
         let key = Key::namespaced(text("namespace"), text("name"));
         let pods = self.caches.pods.clone();
-        let found = match self.api.create(&pods, body).await {
-            Ok(made) => made,
-            Err(error) if error.is_already_exists() => pods.get(&key).ok_or(Error::Api(error))?,
+        let uid = match self.api.create(&pods, body).await {
+            Ok(made) => made.meta.uid.clone(),
+            // Of an earlier run, or of somebody who only calls it so: nobody knows what it does, and its end would prove
+            // nothing. It must be gone before another can have the name, and that may take for ever.
+            Err(error) if error.is_already_exists() => {
+                let found = pods.get(&key).ok_or(Error::Api(error))?;
+                let gone = self.api.delete(&pods, &Target::any_version(&found.meta), Deletion::default()).await;
+                gone.map_err(Error::Api)?;
+                return Err(Error::PodInTheWay(key));
+            }
             Err(error) => return Err(Error::Api(error)),
         };
-        let ours = task(&found) == Some((work.volume.name.as_str(), work.claim.as_str()));
-        if !ours || found.meta.is_deleting() {
-            // Of an earlier time: it must be gone before another can have the name, and that may take for ever.
-            let gone = self.api.delete(&pods, &Target::any_version(&found.meta), Deletion::default()).await;
-            gone.map_err(Error::Api)?;
-            return Err(Error::PodInTheWay(key));
-        }
-        let uid = found.meta.uid.clone();
         let relay = Relay::new(self, &key, &uid, volume);
         tokio::select! {
             biased;

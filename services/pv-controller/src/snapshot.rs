@@ -142,6 +142,8 @@ pub struct VolumeSnapshot {
     pub claim: View<Claim>,
     /// Pods that may still use the volume although its claim is gone.
     pub users: Vec<String>,
+    /// Whether a pod removes what is in it, although nobody wants that any more.
+    pub is_being_erased: bool,
     /// What became of reclaiming it.
     pub operation: Option<Record<()>>,
     /// What people were last told about the volume.
@@ -182,7 +184,10 @@ impl Caches {
         let View::Known(claim) = self.claims.view(key) else { return None };
         let class = self.classes.get(&Key::cluster(claim.class_name()));
         let named = if claim.names_volume() {
-            self.volumes.view(&Key::cluster(claim.spec.volume_name.clone()))
+            match self.volumes.view(&Key::cluster(claim.spec.volume_name.clone())) {
+                View::Known(volume) if self.is_being_erased(&volume) => View::Unknown,
+                view => view,
+            }
         } else {
             View::Absent
         };
@@ -222,10 +227,21 @@ impl Caches {
         }
         let key = volume.key();
         match self.volumes.view(&key) {
+            View::Known(volume) if self.is_being_erased(&volume) => Sight::Unreadable,
             View::Known(_) => Sight::Free,
             View::Unknown if self.volumes.is_unreadable(&key) => Sight::Unreadable,
             View::Unknown | View::Absent => Sight::Unknown,
         }
+    }
+
+    /// Whether a pod still removes what is in a volume that was taken back from it: whoever has it next would lose files.
+    /// Its end wakes the volume, whose phase then wakes the claims.
+    fn is_being_erased(&self, volume: &Volume) -> bool {
+        let is_unclaimed = volume.spec.claim_ref.as_ref().is_none_or(|held| held.uid.is_empty());
+        is_unclaimed
+            && matches!(volume.spec.other_source, Some("hostPath" | "nfs"))
+            && volume.status.phase != VolumePhase::Available
+            && self.pods.by_index(BY_RECYCLED, &volume.meta.name).iter().any(|pod| !pod.is_terminal())
     }
 
     fn default_class(&self) -> Option<String> {
@@ -283,7 +299,16 @@ impl Caches {
             }
             _ => vec![],
         };
-        Some(VolumeSnapshot { volume, claim, users, operation: None, told: None, rules: rules.clone() })
+        let is_being_erased = self.is_being_erased(&volume);
+        Some(VolumeSnapshot {
+            volume,
+            claim,
+            users,
+            is_being_erased,
+            operation: None,
+            told: None,
+            rules: rules.clone(),
+        })
     }
 
     pub fn pod(&self, key: &Key, rules: &Rules) -> Option<PodSnapshot> {

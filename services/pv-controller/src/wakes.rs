@@ -56,6 +56,14 @@ fn is_same_for_pods(before: &Arc<Claim>, after: &Arc<Claim>) -> bool {
         && before.meta.controller().map(|owner| &owner.uid) == after.meta.controller().map(|owner| &owner.uid)
 }
 
+/// Whether an object ended with this change, also where another has its name before anybody saw it go.
+fn is_ended<T: Projection>(change: &Change<'_, T>) -> bool {
+    match (change.before, change.after) {
+        (Some(before), Some(after)) => before.meta().uid != after.meta().uid,
+        (_, after) => after.is_none(),
+    }
+}
+
 /// Everything that can change a decision adds its subject to the queue; a hang starts with a line missing here.
 pub(crate) struct Wakes {
     pub(crate) queue: Queue<Subject>,
@@ -76,7 +84,7 @@ impl Wakes {
         caches.claims.on_change({
             let (wakes, metrics) = (Arc::clone(&wakes), Arc::clone(metrics));
             move |change: &Change<'_, Claim>| {
-                if change.after.is_none() {
+                if is_ended(change) {
                     metrics.forget(&change.key.to_string());
                 }
                 wakes.claim(change);
@@ -129,8 +137,10 @@ impl Wakes {
 
     fn claim(&self, change: &Change<'_, Claim>) {
         let subject = Subject::Claim(change.key.clone());
-        if change.after.is_none() {
+        if is_ended(change) {
             self.memory.forget(&subject);
+        }
+        if change.after.is_none() {
             self.wake(self.caches.matchmaker.forget(change.key));
         }
         self.queue.add(subject);
@@ -166,15 +176,12 @@ impl Wakes {
 
     fn volume(&self, change: &Change<'_, Volume>) {
         let subject = Subject::Volume(change.key.clone());
-        if change.after.is_none() {
+        if is_ended(change) {
             self.memory.forget(&subject);
         }
-        // A new volume after its claim: what the claim writes is mostly all that there is to do for it.
-        let is_new = change.before.is_none();
-        if !is_new {
-            self.queue.add(subject.clone());
-        }
-        self.wake(self.caches.matchmaker.file(&self.caches.volumes, change.key));
+        let offered = self.caches.matchmaker.file(&self.caches.volumes, change.key);
+        // Those that name the volume come before those that would take any, and before the volume itself: what they write
+        // is mostly all that there is to do for it.
         let claim_of = |volume: Option<&Arc<Volume>>| volume?.spec.claim_ref.as_ref().map(ClaimRef::key);
         let (before, after) = (claim_of(change.before), claim_of(change.after));
         for claim in before.filter(|claim| after.as_ref() != Some(claim)).into_iter().chain(after) {
@@ -183,9 +190,8 @@ impl Wakes {
         for claim in self.caches.claims.by_index(BY_VOLUME, &change.key.name) {
             self.queue.add(Subject::Claim(claim.key()));
         }
-        if is_new {
-            self.queue.add(subject);
-        }
+        self.wake(offered);
+        self.queue.add(subject);
         let recycles = |volume: &&Arc<Volume>| volume.spec.reclaim_policy == ReclaimPolicy::Recycle;
         if change.before.is_none() || [change.before, change.after].iter().flatten().any(recycles) {
             // A recycler that nobody waits for any more has to go.
@@ -198,10 +204,22 @@ impl Wakes {
         }
     }
 
+    /// A pod that nobody could read is gone: it may have kept any of them.
+    fn wake_deleted_claims(&self, namespace: &str) {
+        for claim in self.caches.claims.list() {
+            if claim.meta.namespace == namespace && claim.meta.is_deleting() {
+                self.queue.add(Subject::Claim(claim.key()));
+            }
+        }
+    }
+
     fn pod(&self, change: &Change<'_, Pod>, moved: &signal::Sender<u64>) {
         let subject = Subject::Pod(change.key.clone());
-        if change.after.is_none() {
+        if is_ended(change) {
             self.memory.forget(&subject);
+        }
+        if change.before.is_none() && change.after.is_none() {
+            self.wake_deleted_claims(&change.key.namespace);
         }
         for pod in [change.before, change.after].into_iter().flatten() {
             // One of that name that somebody else made keeps ours from being made.
@@ -210,6 +228,9 @@ impl Wakes {
             }
             if concerns(pod) {
                 self.queue.add(subject.clone());
+            }
+            if let Some((volume, _)) = recycler::task(pod) {
+                self.queue.add(Subject::Volume(Key::cluster(volume)));
             }
             for claim in pod.claims() {
                 let recycled = |volume: &Volume| volume.spec.reclaim_policy == ReclaimPolicy::Recycle;

@@ -81,8 +81,9 @@ impl Waiters {
         self.filed.is_empty()
     }
 
-    /// The best claim for a free volume: of each group only the largest that fits is weighed, found by size.
-    pub fn best(&self, volume: &Volume) -> Option<Key> {
+    /// The best claim for a free volume, of those that it was not refused to: of each group only the largest that fits is
+    /// weighed, found by size.
+    pub fn best(&self, volume: &Volume, is_refused: impl Fn(&Key) -> bool) -> Option<Key> {
         let first = Wish {
             class: volume.class_name().to_owned(),
             volume_mode: volume.spec.volume_mode,
@@ -102,7 +103,7 @@ impl Waiters {
         });
         let largest = |group: &Group| {
             let bound = (volume.capacity(), Reverse(None), Reverse(Key::default()));
-            group.ranks.range(..=bound).next_back().cloned()
+            group.ranks.range(..=bound).rev().find(|(_, _, Reverse(key))| !is_refused(key)).cloned()
         };
         suiting.filter_map(|(_, group)| largest(group)).max().map(|(_, _, Reverse(key))| key)
     }
@@ -138,7 +139,7 @@ mod tests {
     const RWO: &[&str] = &["ReadWriteOnce"];
 
     fn best(waiters: &Waiters, volume: &Volume) -> Option<String> {
-        waiters.best(volume).map(|key| key.name)
+        waiters.best(volume, |_| false).map(|key| key.name)
     }
 
     #[test]

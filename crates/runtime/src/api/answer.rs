@@ -8,7 +8,7 @@ use kube::core::Status;
 use kube::core::response::StatusDetails;
 use serde::de::DeserializeOwned;
 
-pub(super) async fn read<T: DeserializeOwned>(response: http::Response<Body>) -> Result<T, kube::Error> {
+pub(crate) async fn read<T: DeserializeOwned>(response: http::Response<Body>) -> Result<T, kube::Error> {
     let body = accepted(response).await?.collect().await?.to_bytes();
     serde_json::from_slice(&body).map_err(kube::Error::SerdeError)
 }

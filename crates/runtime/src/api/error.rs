@@ -130,9 +130,14 @@ impl Error {
         }
     }
 
-    /// There is no such object.
+    /// There is no such object, or nothing at all at its path.
     pub fn is_not_found(&self) -> bool {
         matches!(self.code_and_reason(), Some((404, _)))
+    }
+
+    /// The API server itself says that there is no such object; a gateway's 404 proves nothing.
+    pub fn is_absent(&self) -> bool {
+        matches!(self.code_and_reason(), Some((404, "NotFound")))
     }
 
     /// Somebody else wrote first; decide again on the fresh view.
@@ -220,6 +225,13 @@ mod tests {
         ] {
             assert!(!answered(verb, code, reason).must_be_told(), "{verb} {code}");
         }
+    }
+
+    #[test]
+    fn only_the_servers_own_word_makes_an_object_absent() {
+        assert!(answered("get", 404, "NotFound").is_absent());
+        let gateway = answered("get", 404, "");
+        assert!(gateway.is_not_found() && !gateway.is_absent());
     }
 
     #[test]

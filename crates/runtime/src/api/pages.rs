@@ -13,12 +13,13 @@ use crate::watch::escape;
 /// Objects per page of a list: large enough to be cheap, small enough to keep memory flat.
 const PAGE: u32 = 500;
 
-/// One page of a list, its objects as the server sent them.
+/// One page of a list, its objects as the server sent them. What only looks like an answer is no empty list: finalizers
+/// go and caches are emptied because of one.
 #[derive(Deserialize)]
 pub(crate) struct Page {
-    #[serde(default)]
     metadata: PageMeta,
-    #[serde(default)]
+    /// `null` where Go had none; never missing.
+    #[serde(deserialize_with = "Option::deserialize")]
     items: Option<Vec<Box<RawValue>>>,
 }
 
@@ -41,8 +42,8 @@ impl Page {
     }
 
     /// The revision at which the list was made.
-    pub(crate) fn revision(&self) -> u64 {
-        self.metadata.resource_version.parse().unwrap_or(0)
+    pub(crate) fn revision(&self) -> Option<u64> {
+        self.metadata.resource_version.parse().ok()
     }
 }
 
@@ -68,12 +69,13 @@ impl Api {
         self.send_to(Method::GET, &path, &id, None, "").await
     }
 
-    /// All objects of a namespace, a page at a time: those that can be read, and the others as they are.
-    pub async fn list_all<T: Projection>(&self, namespace: &str) -> Result<(Vec<T>, Vec<Value>), Error> {
+    /// All objects of a namespace that the query selects, a page at a time: those that can be read, and the others as
+    /// they are.
+    pub async fn list_all<T: Projection>(&self, namespace: &str, query: &str) -> Result<(Vec<T>, Vec<Value>), Error> {
         let (mut readable, mut others) = (Vec::new(), Vec::new());
         let mut next: Option<String> = None;
         loop {
-            let page = self.page(T::KIND, namespace, "", next.as_deref()).await?;
+            let page = self.page(T::KIND, namespace, query, next.as_deref()).await?;
             for item in page.items() {
                 match serde_json::from_str(item) {
                     Ok(object) => readable.push(object),
@@ -104,5 +106,22 @@ impl Api {
                 None => return Ok(None),
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_what_is_a_list_is_an_empty_one() {
+        for list in [r#"{"metadata":{},"items":[]}"#, r#"{"metadata":{"resourceVersion":"7"},"items":null}"#] {
+            assert_eq!(serde_json::from_str::<Page>(list).unwrap().items().count(), 0);
+        }
+        for other in ["{}", r#"{"metadata":{}}"#, r#"{"items":[]}"#] {
+            assert!(serde_json::from_str::<Page>(other).is_err(), "{other}");
+        }
+        let without = serde_json::from_str::<Page>(r#"{"metadata":{},"items":[]}"#).unwrap();
+        assert_eq!(without.revision(), None);
     }
 }

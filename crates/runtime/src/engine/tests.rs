@@ -300,3 +300,16 @@ async fn a_refusal_after_a_look_that_succeeded_is_tried_again_with_a_backoff_tha
         assert!((5..40).contains(&tries), "{refusal:?}: {tries} tries in a minute");
     }
 }
+
+#[test]
+fn who_waits_for_an_object_goes_on_in_the_order_in_which_he_came() {
+    let object = |name: &str| ObjectId { kind: kinds::VOLUME, key: Key::cluster(name) };
+    let mut parked = Parked::default();
+    for key in ["z", "a", "z", "m"] {
+        parked.insert(object("v"), key);
+    }
+    parked.insert(object("w"), "b");
+    assert_eq!(parked.keys().len(), 4);
+    assert_eq!(parked.take(&object("v")).collect::<Vec<_>>(), ["z", "a", "m"]);
+    assert_eq!(parked.take(&object("v")).count(), 0);
+}

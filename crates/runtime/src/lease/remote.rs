@@ -4,11 +4,13 @@ use std::time::Duration;
 
 use futures::Stream;
 use http::Request;
+use kube::client::Body;
 use kube::core::WatchEvent;
 use serde_json::Value;
 
 use super::record::Record;
 use super::{Options, Shared};
+use crate::api::read;
 
 /// Why the Lease could not be read or written.
 #[derive(Debug, thiserror::Error)]
@@ -52,16 +54,19 @@ pub enum Error {
 }
 
 impl Error {
-    pub(super) fn is_throttled(&self) -> bool {
-        let Self::Call { source, .. } = self else { return false };
-        matches!(&**source, kube::Error::Api(status) if matches!(status.code, 429 | 503))
+    /// How long a server that has no time now asks us to wait.
+    pub(super) fn retry_after(&self) -> Option<Duration> {
+        let Self::Call { source, .. } = self else { return None };
+        let kube::Error::Api(status) = &**source else { return None };
+        let seconds = status.details.as_ref().map_or(0, |details| details.retry_after_seconds);
+        matches!(status.code, 429 | 503).then(|| Duration::from_secs(u64::from(seconds).max(1)))
     }
 }
 
 impl Shared {
     pub(super) async fn get(&self) -> Result<Option<Record>, Error> {
         let request = Request::get(self.path()).body(Vec::new());
-        match self.client.request(self.built(request)?).await {
+        match self.ask(request).await? {
             Ok(value) => Ok(Some(Record(value))),
             Err(kube::Error::Api(status)) if status.code == 404 => Ok(None),
             Err(error) => Err(self.failed("get", error)),
@@ -71,7 +76,7 @@ impl Shared {
     /// None if somebody else was first.
     pub(super) async fn create(&self, record: &Record) -> Result<Option<Record>, Error> {
         let request = Request::post(self.folder()).header("content-type", "application/json").body(body(record));
-        match self.client.request(self.built(request)?).await {
+        match self.ask(request).await? {
             Ok(value) => Ok(Some(Record(value))),
             Err(kube::Error::Api(status)) if status.code == 409 => Ok(None),
             Err(error) => Err(self.failed("create", error)),
@@ -81,7 +86,7 @@ impl Shared {
     /// None if somebody else wrote first or the Lease is gone.
     pub(super) async fn put(&self, verb: &'static str, record: &Record) -> Result<Option<Record>, Error> {
         let request = Request::put(self.path()).header("content-type", "application/json").body(body(record));
-        match self.client.request(self.built(request)?).await {
+        match self.ask(request).await? {
             Ok(value) => Ok(Some(Record(value))),
             Err(kube::Error::Api(status)) if matches!(status.code, 404 | 409) => Ok(None),
             Err(error) => Err(self.failed(verb, error)),
@@ -96,6 +101,14 @@ impl Shared {
         let uri = format!("{}?watch=true&fieldSelector=metadata.name%3D{name}&resourceVersion={from}", self.folder());
         let request = self.built(Request::get(uri).body(Vec::new()))?;
         self.client.request_events(request).await.map_err(|error| self.failed("watch", error))
+    }
+
+    async fn ask(&self, request: http::Result<Request<Vec<u8>>>) -> Result<Result<Value, kube::Error>, Error> {
+        let request = self.built(request)?.map(Body::from);
+        Ok(match self.client.send(request).await {
+            Ok(response) => read(response).await,
+            Err(error) => Err(error),
+        })
     }
 
     fn folder(&self) -> String {

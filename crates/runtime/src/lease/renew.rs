@@ -86,9 +86,10 @@ impl Shared {
     /// Gives the Lease back; a server that only has no time now is asked again.
     pub(super) async fn release(&self) -> Result<(), Error> {
         loop {
-            match self.give_back().await {
-                Err(error) if error.is_throttled() => tokio::time::sleep(self.options.timing.retry_period()).await,
-                ended => return ended,
+            let ended = self.give_back().await;
+            match ended.as_ref().err().and_then(Error::retry_after) {
+                Some(wait) => sleep(wait.min(self.options.timing.retry_period())).await,
+                None => return ended,
             }
         }
     }

@@ -10,6 +10,9 @@ use tokio_util::task::AbortOnDropHandle;
 use super::{Error, Shared, Timing};
 use crate::clock::Clock;
 
+/// A lease that cannot be given back by then runs out by itself; who stops us does not wait for long.
+const LONGEST_RELEASE: Duration = Duration::from_secs(10);
+
 /// How long after the lease has run out a leader that still believes in it is called sick.
 const TOLERANCE: Duration = Duration::from_secs(20);
 
@@ -139,7 +142,7 @@ impl Leadership {
         if !self.stop().await {
             return Ok(());
         }
-        let limit = self.0.shared.options.timing.renew_deadline();
+        let limit = self.0.shared.options.timing.renew_deadline().min(LONGEST_RELEASE);
         match tokio::time::timeout(limit, self.0.shared.release()).await {
             Ok(result) => result,
             Err(_) => Err(Error::Answer { name: self.name().to_owned(), limit }),

@@ -4,7 +4,7 @@ use serde_json::{Value, json};
 
 use stowage_model::lease::Lease;
 use stowage_model::names;
-use stowage_model::object::{Key, kinds};
+use stowage_model::object::Key;
 use stowage_runtime::api::{self, Api, Part, Target};
 use stowage_runtime::cache::Cache;
 
@@ -41,21 +41,17 @@ impl Pages {
     }
 
     /// The pages that exist, by a fresh list.
-    pub async fn list(&self) -> Result<Vec<usize>, kube::Error> {
-        let path = kinds::LEASE.collection_path(&self.namespace);
-        let uri = format!("{path}?labelSelector={LABEL}%3D{}", self.driver);
-        let request = http::Request::get(uri).body(Vec::new()).map_err(kube::Error::HttpError)?;
-        let answer: Value = self.api.client().request(request).await?;
-        let leases = answer["items"].as_array().map(Vec::as_slice).unwrap_or_default();
-        for lease in leases {
-            // Only its uid matters here; the write reads it again.
-            if let Ok(lease) = serde_json::from_value(lease.clone()) {
-                self.leases.observe(lease);
-            }
-        }
-        let names = leases.iter().filter_map(|lease| lease["metadata"]["name"].as_str());
+    pub async fn list(&self) -> Result<Vec<usize>, api::Error> {
+        let query = format!("labelSelector={LABEL}%3D{}", self.driver);
+        let (leases, others) = self.api.list_all::<Lease>(&self.namespace, &query).await?;
+        let names = leases.iter().map(|lease| lease.meta.name.as_str());
+        let names = names.chain(others.iter().filter_map(|lease| lease["metadata"]["name"].as_str()));
         let mut pages: Vec<usize> = names.filter_map(|name| self.page_of(name)).collect();
         pages.sort_unstable();
+        // Only their uids matter here; the write reads them again.
+        for lease in leases {
+            self.leases.observe(lease);
+        }
         Ok(pages)
     }
 

@@ -39,8 +39,8 @@ async fn list(journal: &Journal, pages: &Pages) -> Result<Option<Vec<usize>>, Er
     loop {
         let error = match pages.list().await {
             Ok(existing) => return Ok(Some(existing)),
-            Err(kube::Error::Api(status)) if status.code == 403 => {
-                journal.stay_in_memory(&status.message);
+            Err(error) if error.is_forbidden() => {
+                journal.stay_in_memory(&error.to_string());
                 return Ok(None);
             }
             Err(error) => error,

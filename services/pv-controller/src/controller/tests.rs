@@ -366,7 +366,8 @@ async fn one_look_at_a_missing_class_serves_for_the_pairs_that_were_known_before
         let asked = Arc::clone(&asked);
         move |_: http::Request<kube::client::Body>| {
             asked.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
-            let answer = http::Response::builder().status(404).body(kube::client::Body::empty());
+            let absent = json!({ "status": "Failure", "code": 404, "reason": "NotFound" }).to_string();
+            let answer = http::Response::builder().status(404).body(kube::client::Body::from(absent.into_bytes()));
             async move { Ok::<_, std::io::Error>(answer.unwrap()) }
         }
     });

@@ -14,6 +14,9 @@ use super::provision::provision;
 use super::status::{self, Status, Unbound};
 use super::{ClaimAction, ClaimTidy, Decision, Source, Waiting, Why};
 
+/// Pods that an event names; of the others it only tells how many.
+const PODS_NAMED: usize = 10;
+
 /// What must happen to this claim next, and why.
 pub fn decide(s: &ClaimSnapshot, now: Timestamp) -> Decision<ClaimAction> {
     let claim = &*s.claim;
@@ -101,10 +104,14 @@ fn consumer_note(s: &ClaimSnapshot) -> Note {
     let waiting = s.pods.iter().filter(|pod| !pod.is_terminated() && !pod.is_scheduled());
     let waiting: Vec<&str> = waiting.map(|pod| pod.meta.name.as_str()).collect();
     if waiting.is_empty() {
-        Note::normal("WaitForFirstConsumer", "waiting for first consumer to be created before binding")
-    } else {
-        Note::normal("WaitForPodScheduled", format!("waiting for pod {} to be scheduled", waiting.join(",")))
+        return Note::normal("WaitForFirstConsumer", "waiting for first consumer to be created before binding");
     }
+    let named = waiting[..waiting.len().min(PODS_NAMED)].join(",");
+    let others = match waiting.len().saturating_sub(PODS_NAMED) {
+        0 => String::new(),
+        more => format!(" and {more} more"),
+    };
+    Note::normal("WaitForPodScheduled", format!("waiting for pod {named}{others} to be scheduled"))
 }
 
 /// The claim names a volume, by its user's wish or because binding was interrupted.
@@ -112,7 +119,12 @@ fn named(s: &ClaimSnapshot, now: Timestamp) -> Decision<ClaimAction> {
     let claim = &*s.claim;
     let volume = match &s.named {
         View::Unknown => return Decision::rest(Why::Unknown),
-        View::Absent => return pending(s, None, Some(Unbound::VolumeNotFound), Waiting::NamedVolume, now),
+        View::Absent => {
+            let text = format!("volume {:?}, named in spec.volumeName, does not exist", claim.spec.volume_name);
+            // Upstream is silent.
+            let note = s.rules.unbound_condition.then(|| Note::normal("FailedBinding", text));
+            return pending(s, note, Some(Unbound::VolumeNotFound), Waiting::NamedVolume, now);
+        }
         View::Known(volume) => volume,
     };
     if volume.is_bound_to(claim) {

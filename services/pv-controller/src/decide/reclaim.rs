@@ -50,7 +50,7 @@ fn deleter(s: &VolumeSnapshot) -> Deleter {
     match plugin {
         Some(migration::HOST_PATH) => Deleter::InTree,
         _ => Deleter::Nobody(format!(
-            "no deleter for a {} volume: delete its data by hand, then the object, or set persistentVolumeReclaimPolicy to Retain",
+            "no deleter for a {} volume: set persistentVolumeReclaimPolicy to Retain, then delete its data and the object by hand",
             volume.spec.other_source.unwrap_or("volume without source"),
         )),
     }

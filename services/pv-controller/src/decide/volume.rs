@@ -20,10 +20,9 @@ pub fn decide(s: &VolumeSnapshot, now: Timestamp) -> Decision<VolumeAction> {
         return Decision::rest(Why::Off);
     }
     let volume = &*s.volume;
-    let Some(reference) = &volume.spec.claim_ref else { return phase(volume, VolumePhase::Available) };
-    if reference.uid.is_empty() {
-        return phase(volume, VolumePhase::Available);
-    }
+    let Some(reference) = volume.spec.claim_ref.as_ref().filter(|held| !held.uid.is_empty()) else {
+        return if s.is_being_erased { Decision::rest(Why::InUse) } else { phase(volume, VolumePhase::Available) };
+    };
     match &s.claim {
         View::Unknown => Decision::rest(Why::Unknown),
         View::Known(claim) if claim.meta.uid == reference.uid => referring(s, claim, now),

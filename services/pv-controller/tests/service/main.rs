@@ -5,5 +5,6 @@ mod looks;
 mod metrics;
 mod recycler;
 mod refusals;
+mod taken_back;
 mod wire;
 mod world;

@@ -50,6 +50,10 @@ async fn s11_08_to_12_a_volume_that_cannot_be_saved_is_told_and_saved_later() {
     until(&world.claims, |claim| claim.status.phase == ClaimPhase::Bound).await;
     told(&world, "Normal", "ProvisioningSucceeded", "Successfully provisioned volume").await;
     assert_eq!(world.wire.count("POST", "/persistentvolumes"), 1, "made once");
+    let events = world.raw_events().await;
+    let refusals = events.iter().filter(|event| event["reason"] == "ProvisioningFailed");
+    let times: u64 = refusals.map(|event| event["count"].as_u64().unwrap()).sum();
+    assert_eq!(times, 5, "told at each refusal: {events:?}");
 }
 
 #[tokio::test]
@@ -138,6 +142,62 @@ async fn a_binding_that_is_refused_is_told_and_tried_again() {
         told(&world, "Warning", "FailedBinding", "cannot bind to volume \"v\"").await;
         until(&world.claims, |claim| claim.status.phase == ClaimPhase::Bound).await;
     }
+}
+
+/// Until everything is told that was to be told so far.
+async fn nobody_is_warned(world: &World) {
+    let mut later = claim();
+    later["metadata"]["name"] = "later".into();
+    world.create::<Claim>(later).await;
+    until(&world.events, |event| event.message.contains("makes no volumes here")).await;
+    let events = world.raw_events().await;
+    let of_first = |event: &&Value| event["involvedObject"]["name"] == "c";
+    assert!(events.iter().filter(of_first).all(|event| event["type"] == "Normal"), "{events:?}");
+}
+
+#[tokio::test]
+async fn a_write_that_was_stored_although_the_answer_says_otherwise_is_no_failure() {
+    for path in ["/persistentvolumes/v", "/persistentvolumeclaims/c", "/persistentvolumeclaims/c/status"] {
+        let world = World::start().await;
+        class(&world, "kubernetes.io/no-provisioner").await;
+        world.create::<Volume>(volume()).await;
+        until(&world.volumes, |volume| volume.status.phase == VolumePhase::Available).await;
+        world.wire.lose("PATCH", path);
+        world.create::<Claim>(claim()).await;
+        until(&world.claims, |claim| claim.status.phase == ClaimPhase::Bound).await;
+        nobody_is_warned(&world).await;
+    }
+}
+
+#[tokio::test]
+async fn a_phase_that_cannot_be_written_is_no_failure_of_the_claim_that_is_bound() {
+    let world = World::start().await;
+    class(&world, "kubernetes.io/no-provisioner").await;
+    world.create::<Volume>(volume()).await;
+    until(&world.volumes, |volume| volume.status.phase == VolumePhase::Available).await;
+    world.wire.refuse("PATCH", "/persistentvolumes/v/status", StatusCode::FORBIDDEN);
+    world.create::<Claim>(claim()).await;
+    until(&world.claims, |claim| claim.status.phase == ClaimPhase::Bound).await;
+    until(&world.volumes, |volume| volume.status.phase == VolumePhase::Bound).await;
+    nobody_is_warned(&world).await;
+}
+
+#[tokio::test]
+async fn a_finalizer_that_cannot_be_added_is_told() {
+    let world = World::start().await;
+    class(&world, "kubernetes.io/no-provisioner").await;
+    world.create::<Volume>(volume()).await;
+    world.create::<Claim>(claim()).await;
+    until(&world.claims, |claim| claim.status.phase == ClaimPhase::Bound).await;
+    let mut bare = claim();
+    bare["metadata"]["name"] = "bare".into();
+    world.wire.refuse("PATCH", "/persistentvolumeclaims/bare", StatusCode::FORBIDDEN);
+    world.create::<Claim>(bare).await;
+    let id = ObjectId { kind: kinds::CLAIM, key: Key::namespaced("default", "bare") };
+    // The server's admission has given it one.
+    world.api.patch_raw(&id, json!({ "metadata": { "finalizers": null } })).await.unwrap();
+    until(&world.events, |event| event.message.contains("cannot protect the claim by a finalizer")).await;
+    until(&world.claims, |claim| claim.meta.name == "bare" && !claim.meta.finalizers.is_empty()).await;
 }
 
 #[tokio::test]

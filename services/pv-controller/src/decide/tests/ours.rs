@@ -81,7 +81,7 @@ scenarios! {
     the_kind_of_reason_is_a_condition: settle told([claim()])
         => vec![first("NoFittingVolume"), text("Normal FailedBinding pvc/c")];
     a_named_volume_that_is_missing_is_a_condition: settle told([claim().names("v")])
-        => vec![first("VolumeNotFound")];
+        => vec![first("VolumeNotFound"), text("Normal FailedBinding pvc/c")];
     waiting_for_a_consumer_is_no_reason: settle told([claim().class("late"), class("late", "d").late()])
         => vec![text("Normal WaitForFirstConsumer pvc/c")];
     waiting_for_a_provisioner_is_no_reason: settle told([claim().class("gold"), class("gold", "d")])

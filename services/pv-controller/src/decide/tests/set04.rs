@@ -5,8 +5,8 @@ use super::fixtures::{claim, claim_named, volume};
 use super::scenarios;
 use super::world::World;
 
-const NO_DELETER: &str = "no deleter for a fc volume: delete its data by hand, then the object, or set \
-                          persistentVolumeReclaimPolicy to Retain";
+const NO_DELETER: &str = "no deleter for a fc volume: set persistentVolumeReclaimPolicy to Retain, then \
+        delete its data and the object by hand";
 
 scenarios! {
     s4_01_a_free_volume_becomes_available: sync_volumes World::new([volume("v", "1Gi")])

@@ -196,7 +196,8 @@ scenarios! {
     s8_03_a_volume_that_nobody_deletes_fails: settle World::new([orphan("Delete").source("fc")]).host_path()
         => vec![
             pv_phase("v", "Released"),
-            pv_failed("v", "no deleter for a fc volume: delete its data by hand, then the object, or set persistentVolumeReclaimPolicy to Retain"),
+            pv_failed("v", "no deleter for a fc volume: set persistentVolumeReclaimPolicy to Retain, then \
+        delete its data and the object by hand"),
             text("Warning VolumeFailedDelete pv/v"),
         ];
     s8_04_a_deleter_that_cannot_be_started_is_told:
