@@ -86,10 +86,15 @@ impl Binder {
     /// Provisioning and deleting are timed from the first decision in favour of them, whoever does the work.
     fn note_start(&self, subject: &Subject, why: &Why, now: Timestamp) {
         match (subject, why) {
-            (Subject::Claim(key), Why::Provision | Why::Waiting(Waiting::Provisioner)) => {
+            (Subject::Claim(key), Why::Provision | Why::Waiting(Waiting::Provisioner | Waiting::Class)) => {
                 let claim = self.caches.claims.get(key);
                 let class = claim.map(|claim| claim.class_name().to_owned()).unwrap_or_default();
-                self.metrics.start(key.to_string(), &self.plugin_of_class(&class), "provision", now);
+                let plugin = self.plugin_of_class(&class);
+                // Where there is a plugin that only cannot make this volume, it was begun.
+                let is_begun = plugin == migration::HOST_PATH && self.rules.host_path_provisioner;
+                if *why != Why::Waiting(Waiting::Class) || is_begun {
+                    self.metrics.start(key.to_string(), &plugin, "provision", now);
+                }
             }
             (
                 Subject::Volume(key),

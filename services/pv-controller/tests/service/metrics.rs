@@ -111,3 +111,23 @@ async fn claims_of_pods_are_counted_and_so_is_the_one_that_somebody_else_made_fi
     world.shows("ephemeral_volume_controller_create_total 2");
     world.shows("ephemeral_volume_controller_create_failures_total 1");
 }
+
+#[tokio::test]
+async fn a_volume_that_the_plugin_cannot_make_is_a_provisioning_that_failed() {
+    let options = pv_controller::Options { host_path_provisioner: true, ..Default::default() };
+    let world = World::start_with(options).await;
+    let class = json!({ "metadata": { "name": "gold" }, "provisioner": "kubernetes.io/host-path" });
+    world.api.create_raw(kinds::STORAGE_CLASS, class).await.unwrap();
+    let claim = json!({
+        "metadata": { "namespace": "default", "name": "c" },
+        "spec": {
+            "storageClassName": "gold", "accessModes": ["ReadWriteOnce"],
+            "resources": { "requests": { "storage": "1Gi" } },
+            "dataSource": { "kind": "PersistentVolumeClaim", "name": "other" },
+        },
+    });
+    world.api.create_raw(kinds::CLAIM, claim).await.unwrap();
+    until(&world.events, |event| event.message.contains("spec.dataSource")).await;
+    let labels = "plugin_name=\"kubernetes.io/host-path\",operation_name=\"provision\"";
+    world.shows(&format!("volume_operation_errors_total{{{labels}}} 1"));
+}
