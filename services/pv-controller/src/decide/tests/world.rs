@@ -93,6 +93,11 @@ fn short(kind: Kind) -> &'static str {
     }
 }
 
+/// How the log names an object: with its namespace unless that is the one of nearly all.
+fn called(key: &Key) -> String {
+    if matches!(key.namespace.as_str(), "" | "n") { key.name.clone() } else { key.to_string() }
+}
+
 impl World {
     /// Upstream's behaviour alone: without the conditions this service adds or folds in.
     pub fn new(objects: impl IntoIterator<Item = Fixture>) -> Self {
@@ -382,8 +387,8 @@ impl World {
                 match &action {
                     VolumeAction::Tell(note) => self.tell(Source::Binder, subject, note),
                     VolumeAction::TellClaim(note) => {
-                        let name = volume.spec.claim_ref.as_ref().unwrap().name.clone();
-                        self.told(Source::Binder, "pvc", &name, note);
+                        let held = volume.spec.claim_ref.as_ref().unwrap().key();
+                        self.told(Source::Binder, "pvc", &held, note);
                     }
                     VolumeAction::Release if !self.is_without_claim(&volume) => return Err(Trouble::Stale),
                     VolumeAction::Recycle | VolumeAction::DeleteData => self.reclaim(&volume, &action),
@@ -427,13 +432,13 @@ impl World {
             Subject::Pod(key) => ("pod", key),
             Subject::AttributesClass(key) => ("vac", key),
         };
-        self.told(source, kind, &key.name, note);
+        self.told(source, kind, key, note);
         self.memory.note(subject.clone(), source, note.clone(), true, self.now);
     }
 
-    fn told(&mut self, source: Source, kind: &str, name: &str, note: &Note) {
+    fn told(&mut self, source: Source, kind: &str, key: &Key, note: &Note) {
         let severity = if note.severity == Severity::Normal { "Normal" } else { "Warning" };
-        self.log.push(format!("{severity} {} {kind}/{name}", note.reason));
+        self.log.push(format!("{severity} {} {kind}/{}", note.reason, called(key)));
         self.said.push(format!("{}: {}", source.component(), note.message));
     }
 
@@ -508,7 +513,7 @@ impl World {
                     self.refresh(kind, &key);
                     return Err(Trouble::Stale);
                 }
-                self.note("POST", kind, &key.name, "", &body);
+                self.note("POST", kind, &key, "", &body);
                 self.refuse(|world| &mut world.refused_writes)?;
                 body["metadata"]["uid"] = format!("u-{}", key.name).into();
                 body["status"] = json!({ "phase": "Pending" });
@@ -524,13 +529,13 @@ impl World {
                 let suffix = if part == Part::Status { "/status" } else { "" };
                 match patch {
                     Patch::Merge(body) => {
-                        self.note("", kind, &target.key.name, suffix, &body);
+                        self.note("", kind, &target.key, suffix, &body);
                         self.refuse(|world| &mut world.refused_writes)?;
                         json_patch::merge(&mut tree, &body);
                     }
                     Patch::Json(operations) => {
                         let operations = Value::Array(operations);
-                        self.note("", kind, &target.key.name, suffix, &operations);
+                        self.note("", kind, &target.key, suffix, &operations);
                         self.refuse(|world| &mut world.refused_writes)?;
                         let patch: json_patch::Patch = serde_json::from_value(operations).unwrap();
                         json_patch::patch(&mut tree, &patch).unwrap();
@@ -540,7 +545,7 @@ impl World {
             }
             Write::Delete { kind, target } => {
                 let mut tree = self.guarded(kind, &target)?;
-                self.log.push(format!("DELETE {}/{}", short(kind), target.key.name));
+                self.log.push(format!("DELETE {}/{}", short(kind), called(&target.key)));
                 tree["metadata"]["deletionTimestamp"] = NOW.into();
                 self.answer(kind, &target.key, tree)
             }
@@ -579,7 +584,7 @@ impl World {
         if self.goes_wrong(|world| &mut world.lost_answers, UNANSWERED) { Err(Trouble::Unanswered) } else { Ok(()) }
     }
 
-    fn note(&mut self, verb: &str, kind: Kind, name: &str, suffix: &str, body: &Value) {
+    fn note(&mut self, verb: &str, kind: Kind, key: &Key, suffix: &str, body: &Value) {
         let mut body = body.clone();
         // The version of the claim in the reference differs from run to run.
         if let Some(held) = body.pointer_mut("/spec/claimRef").and_then(Value::as_object_mut)
@@ -589,6 +594,6 @@ impl World {
             assert!(version.is_some_and(|version| version.as_str() != Some("0")), "a reference without version");
         }
         let space = if verb.is_empty() { "" } else { " " };
-        self.log.push(format!("{verb}{space}{}/{name}{suffix} {body}", short(kind)));
+        self.log.push(format!("{verb}{space}{}/{}{suffix} {body}", short(kind), called(key)));
     }
 }
