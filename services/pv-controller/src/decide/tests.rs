@@ -3,6 +3,7 @@
 mod expect;
 mod fixtures;
 mod interleavings;
+mod invariants;
 mod matching;
 mod metadata;
 mod ours;

@@ -9,7 +9,7 @@ use stowage_model::phase::VolumePhase;
 use stowage_model::{Claim, Volume};
 
 use super::fixtures::{Fixture, claim_named, class, pod, volume};
-use super::interleavings::{check, check_fits};
+use super::invariants::{check, check_fits};
 use super::world::World;
 
 const CLASSES: [&str; 3] = ["", "gold", "late"];

@@ -6,7 +6,7 @@ use jiff::Timestamp;
 use serde_json::{Value, json};
 
 use stowage_model::object::{Key, Kind, ObjectId, Projection, kinds};
-use stowage_model::{Claim, Pod, Volume, finalizers};
+use stowage_model::{Volume, finalizers};
 use stowage_runtime::api::{Part, Patch, Target};
 use stowage_runtime::cache::Cache;
 use stowage_runtime::engine::Reserved;
@@ -15,14 +15,15 @@ use stowage_runtime::operation::{Failure, Record, State};
 
 use crate::apply::claim_for;
 use crate::controllers::Controllers;
-use crate::decide::volume::has_lost_its_claim;
-use crate::decide::{Action, ClaimAction, Decision, PodAction, Source, Subject, VolumeAction, Why, status};
-use crate::mind::{Memory, Mind};
+use crate::decide::{Action, ClaimAction, Decision, PodAction, Source, Subject, VolumeAction, Why};
+use crate::mind::{Memory, Mind, Seen, Thought};
 use crate::options::{Options, Rules};
 use crate::snapshot::{Caches, Work};
 use crate::write::{self, Write};
 
 use super::fixtures::Fixture;
+
+mod looks;
 
 pub const NOW: &str = "2026-01-01T00:00:00Z";
 
@@ -84,6 +85,10 @@ fn observe_absent<T: Projection>(cache: &Cache<T>, key: &Key) {
 }
 
 const KINDS: [Kind; 5] = [kinds::CLAIM, kinds::VOLUME, kinds::STORAGE_CLASS, kinds::POD, kinds::ATTRIBUTES_CLASS];
+
+fn kind_of(plural: &str) -> Kind {
+    KINDS.into_iter().find(|kind| kind.plural == plural).unwrap()
+}
 
 fn short(kind: Kind) -> &'static str {
     match kind.plural {
@@ -262,8 +267,7 @@ impl World {
         for ((plural, key), tree) in &self.store {
             if other.store.get(&(*plural, key.clone())) != Some(tree) {
                 other.store.insert((plural, key.clone()), tree.clone());
-                let kind = if *plural == kinds::VOLUME.plural { kinds::VOLUME } else { kinds::CLAIM };
-                other.publish(kind, tree.clone(), false);
+                other.publish(kind_of(plural), tree.clone(), false);
             }
         }
     }
@@ -293,11 +297,15 @@ impl World {
         claims.chain(volumes).chain(pods).chain(classes).collect()
     }
 
-    pub fn thought(&self, subject: &Subject) -> Decision<Action> {
+    fn think(&self, subject: &Subject) -> Thought {
         let record = |work: &Work| self.records.get(work).cloned();
         let reserved = Reserved::of(self.busy.iter().cloned());
         let (caches, rules, memory) = (&self.caches, &self.rules, &self.memory);
-        Mind { caches, rules, memory, record, reserved: &reserved, now: self.now }.think(subject).decision
+        Mind { caches, rules, memory, record, reserved: &reserved, now: self.now }.think(subject)
+    }
+
+    pub fn thought(&self, subject: &Subject) -> Decision<Action> {
+        self.think(subject).decision
     }
 
     pub fn decide(&self, subject: &Subject) -> (Vec<Action>, Why) {
@@ -329,9 +337,8 @@ impl World {
         (anew.rules, anew.now, anew.plugin) = (self.rules.clone(), self.now, self.plugin);
         anew.revision = self.revision;
         for ((plural, key), tree) in &self.store {
-            let kind = KINDS.into_iter().find(|kind| kind.plural == *plural).unwrap();
             anew.store.insert((plural, key.clone()), tree.clone());
-            anew.observe(kind, tree.clone(), false);
+            anew.observe(kind_of(plural), tree.clone(), false);
         }
         anew
     }
@@ -361,37 +368,26 @@ impl World {
 
     /// Decides on one subject once and acts; says whether there was anything to do.
     pub fn step(&mut self, subject: &Subject) -> bool {
-        let (actions, _) = self.decide(subject);
-        let any = !actions.is_empty();
-        for action in actions {
-            if self.apply(subject, action).is_err() {
+        let Thought { decision, seen, .. } = self.think(subject);
+        let any = !decision.actions.is_empty();
+        for action in decision.actions {
+            if self.apply(subject, action, seen).is_err() {
                 break;
             }
         }
         any
     }
 
-    fn apply(&mut self, subject: &Subject, action: Action) -> Result<(), Trouble> {
+    fn apply(&mut self, subject: &Subject, action: Action, seen: Seen) -> Result<(), Trouble> {
         match (subject, action) {
             (Subject::Claim(key), Action::Claim(action)) => {
                 let claim = self.caches.claims.get(key).ok_or(Trouble::Stale)?;
+                if let ClaimAction::Tell(source, note) = &action {
+                    self.tell(*source, subject, note);
+                    return Ok(());
+                }
+                self.look_for_claim(&claim, &action, seen)?;
                 let volume = match &action {
-                    ClaimAction::Tell(source, note) => {
-                        self.tell(*source, subject, note);
-                        return Ok(());
-                    }
-                    ClaimAction::Unprotect => {
-                        self.log.push(format!("list pods {}", key.namespace));
-                        self.refuse(|world| &mut world.refused_lists)?;
-                        let pods = self.all::<Pod>();
-                        let pods: Vec<Pod> =
-                            pods.into_iter().filter(|pod| pod.meta.namespace == key.namespace).collect();
-                        pods.iter().for_each(|pod| self.refresh(kinds::POD, &pod.key()));
-                        if pods.iter().any(|pod| status::holds(pod, &claim)) {
-                            return Err(Trouble::Stale);
-                        }
-                        None
-                    }
                     ClaimAction::Reserve { volume, .. } => self.caches.volumes.get(&Key::cluster(volume.clone())),
                     ClaimAction::Bind(step) => self.caches.volumes.get(&Key::cluster(step.volume.clone())),
                     _ => None,
@@ -407,13 +403,13 @@ impl World {
             }
             (Subject::Volume(key), Action::Volume(action)) => {
                 let volume = self.caches.volumes.get(key).ok_or(Trouble::Stale)?;
+                self.look_for_volume(&volume, &action)?;
                 match &action {
                     VolumeAction::Tell(note) => self.tell(Source::Binder, subject, note),
                     VolumeAction::TellClaim(note) => {
                         let held = volume.spec.claim_ref.as_ref().unwrap().key();
                         self.told(Source::Binder, "pvc", &held, note);
                     }
-                    VolumeAction::Release if !self.is_without_claim(&volume) => return Err(Trouble::Stale),
                     VolumeAction::Recycle | VolumeAction::DeleteData => self.reclaim(&volume, &action),
                     _ => {}
                 }
@@ -480,13 +476,6 @@ impl World {
 
     fn refuse(&mut self, left: impl Fn(&mut Self) -> &mut u32) -> Result<(), Trouble> {
         if self.goes_wrong(left, REFUSED) { Err(Trouble::Refused) } else { Ok(()) }
-    }
-
-    /// Whether a fresh look at its claim, which the caches then have too, shows that the volume has lost it.
-    fn is_without_claim(&self, volume: &Volume) -> bool {
-        let Some(held) = volume.spec.claim_ref.as_ref().map(|held| held.key()) else { return false };
-        self.refresh(kinds::CLAIM, &held);
-        has_lost_its_claim(volume, self.read::<Claim>(&held).as_ref())
     }
 
     /// The operation from start to end: called off, as `Reclaimer::reclaim` does it, unless a fresh look at the volume and
