@@ -69,6 +69,8 @@ pub struct World {
     /// How many of the next writes, and of the next lists, are refused.
     pub refused_writes: u32,
     pub refused_lists: u32,
+    /// How many writes were refused because what they were decided on was not true any more.
+    pub conflicts: u32,
     /// How many of the next writes are made, but not answered.
     pub lost_answers: u32,
     /// Versions that the caches have not seen, by kind; used only while `lagging`.
@@ -122,6 +124,7 @@ impl World {
             said: vec![],
             refused_writes: 0,
             refused_lists: 0,
+            conflicts: 0,
             lost_answers: 0,
             unseen: BTreeMap::new(),
             lagging: false,
@@ -184,6 +187,20 @@ impl World {
             self.revision += 1;
             self.publish(kind, tree, true);
         }
+    }
+
+    /// Changes an object, if it is there, as somebody else would.
+    pub fn edit(&mut self, kind: Kind, key: &Key, change: impl FnOnce(&mut Value)) {
+        if let Some(mut tree) = self.get(kind, key).cloned() {
+            change(&mut tree);
+            self.save(kind, key, tree);
+        }
+    }
+
+    /// All objects of a kind as they are stored.
+    pub fn trees(&self, kind: Kind) -> impl Iterator<Item = (&Key, &Value)> {
+        let of_kind = self.store.iter().filter(move |((plural, _), _)| *plural == kind.plural);
+        of_kind.map(|((_, key), tree)| (key, tree))
     }
 
     pub fn get(&self, kind: Kind, key: &Key) -> Option<&Value> {
@@ -564,7 +581,7 @@ impl World {
         }
     }
 
-    fn guarded(&self, kind: Kind, target: &Target) -> Result<Value, Trouble> {
+    fn guarded(&mut self, kind: Kind, target: &Target) -> Result<Value, Trouble> {
         let found = self.get(kind, &target.key).filter(|tree| {
             let meta = &tree["metadata"];
             meta["uid"] == target.uid.as_str()
@@ -575,6 +592,7 @@ impl World {
         match found {
             Some(tree) => Ok(tree.clone()),
             None => {
+                self.conflicts += 1;
                 self.refresh(kind, &target.key);
                 Err(Trouble::Stale)
             }
