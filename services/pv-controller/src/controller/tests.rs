@@ -155,6 +155,31 @@ async fn a_volume_wakes_itself_its_claims_of_now_and_before_and_those_that_name_
 }
 
 #[tokio::test]
+async fn s4_05a_4_05b_and_14_14_a_volume_that_refers_to_a_claim_without_volume_leaves_it_to_the_claim() {
+    let marked = json!({ "pv.kubernetes.io/bound-by-controller": "yes" });
+    let block = json!({ "spec": { "volumeMode": "Block" } });
+    for (phase, annotations, both) in [
+        ("Bound", marked.clone(), json!({})),
+        ("Bound", json!({}), json!({})),
+        ("Available", marked.clone(), block),
+        ("Available", marked, json!({})),
+    ] {
+        let desk = Desk::new();
+        desk.caches.claims.watched(claim(both.clone()));
+        desk.woken();
+        let mut theirs = refers();
+        json_patch::merge(&mut theirs, &both);
+        theirs["metadata"] = json!({ "annotations": annotations, "finalizers": ["kubernetes.io/pv-protection"] });
+        theirs["status"] = json!({ "phase": phase });
+        desk.caches.volumes.watched(volume(theirs));
+        assert_eq!(desk.woken(), ["claim c", "volume v"]);
+        let subject = Subject::Volume(Key::cluster("v"));
+        let decision = binder(&desk).decide(&subject, Timestamp::UNIX_EPOCH, &Reserved::default());
+        assert!(decision.actions.is_empty(), "{:?}", decision.actions);
+    }
+}
+
+#[tokio::test]
 async fn a_volume_that_becomes_free_wakes_the_claim_that_waits() {
     let desk = Desk::new();
     desk.caches.claims.watched(claim(json!({})));
@@ -428,20 +453,55 @@ async fn s5_06_deleting_is_timed_from_the_moment_the_claim_is_gone() {
     assert!(!desk.metrics.is_started("v"));
 }
 
-#[tokio::test]
-async fn s5_07_a_volume_that_goes_before_its_claim_is_not_timed() {
-    let desk = Desk::new();
+/// A claim and the external volume that it has, of which deleting would be timed.
+fn bound_pair(desk: &Desk) -> (Subject, Subject) {
+    let mut theirs = refers();
+    theirs["metadata"] = json!({
+        "annotations": { "pv.kubernetes.io/provisioned-by": "d" }, "finalizers": ["kubernetes.io/pv-protection"],
+    });
+    theirs["spec"]["persistentVolumeReclaimPolicy"] = "Delete".into();
+    theirs["status"] = json!({ "phase": "Bound" });
+    desk.caches.volumes.watched(volume(theirs));
     let bound = json!({
         "metadata": {
             "annotations": { "pv.kubernetes.io/bind-completed": "yes" }, "finalizers": ["kubernetes.io/pvc-protection"],
         },
         "spec": { "volumeName": "v" },
+        "status": { "phase": "Bound", "accessModes": ["ReadWriteOnce"], "capacity": { "storage": "1Gi" } },
     });
     desk.caches.claims.watched(claim(bound));
+    (Subject::Claim(Key::namespaced("n", "c")), Subject::Volume(Key::cluster("v")))
+}
+
+#[tokio::test]
+async fn s5_07_a_volume_that_goes_before_its_claim_is_not_timed() {
+    let desk = Desk::new();
+    let (claim, volume) = bound_pair(&desk);
     let binder = binder(&desk);
-    assert_eq!(decide(&binder, Subject::Claim(Key::namespaced("n", "c"))), Why::Lost);
-    assert_eq!(decide(&binder, Subject::Volume(Key::cluster("v"))), Why::Gone);
+    assert_eq!(decide(&binder, volume.clone()), Why::Settled);
+    desk.caches.volumes.observe_gone(&Key::cluster("v"), "v");
+    assert_eq!(decide(&binder, claim.clone()), Why::Lost);
+    assert_eq!(decide(&binder, volume.clone()), Why::Gone);
+    desk.caches.claims.observe_gone(&Key::namespaced("n", "c"), "u");
+    assert_eq!((decide(&binder, claim), decide(&binder, volume)), (Why::Gone, Why::Gone));
     assert!(!desk.metrics.is_started("v") && !desk.metrics.is_started("n/c"));
+}
+
+#[tokio::test]
+async fn a_volume_that_its_claim_leaves_is_timed_once_it_is_released() {
+    let desk = Desk::new();
+    let (_, subject) = bound_pair(&desk);
+    let binder = binder(&desk);
+    desk.caches.claims.observe_gone(&Key::namespaced("n", "c"), "u");
+    assert_eq!(decide(&binder, subject.clone()), Why::ClaimGone);
+    assert!(!desk.metrics.is_started("v"), "another writer may find the claim after all");
+    let bound = desk.caches.volumes.get(&Key::cluster("v")).unwrap();
+    let mut released = Volume::clone(&bound);
+    released.meta.revision += 1;
+    released.status.phase = stowage_model::phase::VolumePhase::Released;
+    desk.caches.volumes.observe(released);
+    assert_eq!(decide(&binder, subject), Why::ClaimGone);
+    assert!(desk.metrics.is_started("v"));
 }
 
 #[tokio::test]

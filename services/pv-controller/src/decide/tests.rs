@@ -3,6 +3,7 @@
 mod expect;
 mod fixtures;
 mod interleavings;
+mod invariants;
 mod matching;
 mod metadata;
 mod ours;
@@ -16,13 +17,15 @@ mod set13_14;
 mod world;
 
 /// One test per row: a world, the subjects that are synced, and everything that must happen. An empty list means nothing.
+/// `then` says what remains to be written, where the row is about a part only and another life decides on everything.
 macro_rules! scenarios {
-    ($($name:ident: $sync:ident $world:expr => $expected:expr;)*) => {$(
+    ($($name:ident: $sync:ident $world:expr => $expected:expr $(, then $later:expr)?;)*) => {$(
         #[test]
         fn $name() {
             let mut world: World = $world;
             let expected: Vec<String> = $expected;
-            assert_eq!(world.rests_after(World::$sync), expected);
+            let later: Vec<Vec<String>> = vec![$($later)?];
+            assert_eq!(world.with_another_life(World::$sync), (expected, later.concat()));
         }
     )*};
 }

@@ -3,6 +3,7 @@
 
 mod looks;
 mod metrics;
+mod reclaim;
 mod recycler;
 mod refusals;
 mod taken_back;

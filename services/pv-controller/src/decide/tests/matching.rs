@@ -5,7 +5,7 @@ use serde_json::json;
 use stowage_model::Volume;
 
 use super::expect::*;
-use super::fixtures::{Fixture, claim, volume};
+use super::fixtures::{Fixture, claim, claim_named, volume};
 use super::world::World;
 
 const RWO: &str = "ReadWriteOnce";
@@ -55,8 +55,14 @@ fn stock() -> Vec<Fixture> {
         free("gce-5", "5G"),
         free("gce-10", "10G"),
         free("gce-20", "20G").phase("Bound").refers("x", "x"),
+        claim_named("x", "x").completed("gce-20").size("20G").bound("20G"),
         free("nfs-5", "5G").modes(&[RWO, ROX, RWX]),
         free("nfs-1", "1G").modes(&[RWO, ROX, RWX]).phase("Bound").refers("y", "y"),
+        claim_named("y", "y")
+            .completed("nfs-1")
+            .size("1G")
+            .bound("1G")
+            .with("status.accessModes", json!([RWO, ROX, RWX])),
         free("huge", "20000G").modes(&[RWO]).label("size", "huge"),
         free("silver1", "10000G").class("silver").label("should-exist", "true"),
         free("silver2", "100G").class("silver"),
@@ -97,7 +103,7 @@ fn a_volume_with_fewer_modes_goes_first() {
     let stock = |taken: usize| {
         let all = [("a", &[RWO][..]), ("b", &[RWO, ROX]), ("c", &[RWO, ROX, RWX])];
         let fixtures = all.map(|(name, modes)| free(name, "10G").modes(modes));
-        let claimed = |(n, volume): (usize, Fixture)| if n < taken { volume.refers("x", "x") } else { volume };
+        let claimed = |(n, volume): (usize, Fixture)| if n < taken { volume.refers("x", "") } else { volume };
         fixtures.into_iter().enumerate().map(claimed).collect::<Vec<_>>()
     };
     let ask = |modes: &[&str], taken| bound_to(claim().size("10G").modes(modes), stock(taken));
@@ -136,8 +142,9 @@ fn a_reservation_counts_only_if_the_volume_fits() {
 
 #[test]
 fn a_volume_that_is_being_deleted_is_neither_matched_nor_enough() {
-    assert_eq!(bound_to(claim(), [free("v", "1Gi").deleting()]), Err(text("Normal FailedBinding pvc/c")));
-    let mut world = World::new([claim().names("v"), free("v", "1Gi").deleting()]);
+    let held = free("v", "1Gi").deleting().finalizers(&["example.com/held"]);
+    assert_eq!(bound_to(claim(), [held.clone()]), Err(text("Normal FailedBinding pvc/c")));
+    let mut world = World::new([claim().names("v"), held]);
     assert_eq!(world.rests_after(World::sync_claims), [text("Warning VolumeMismatch pvc/c")]);
 }
 

@@ -113,7 +113,10 @@ scenarios! {
             claim().annotate("volume.beta.kubernetes.io/storage-class", "x"), class("x", "d"), class("gold", "e").default_class(),
         ])
         => vec![pvc_asks("d"), text("Normal ExternalProvisioning pvc/c")];
-    integ_a_volume_without_class_comes_before_the_default:
+    integ_a_claim_without_class_gets_the_volume_without_class_where_there_is_no_default:
+        sync_claims World::new([claim(), pv(), class("gold", "d")])
+        => chosen("v", "1Gi");
+    a_volume_without_class_comes_before_the_default:
         sync_claims World::new([claim(), pv(), class("gold", "d").default_class()])
         => chosen("v", "1Gi");
     integ_a_default_that_comes_later_is_given: sync_claims {

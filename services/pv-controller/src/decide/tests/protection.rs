@@ -42,7 +42,8 @@ fn released() -> Vec<String> {
 fn of(lines: Vec<String>, name: &str, namespace: &str) -> Vec<String> {
     let change = |line: &String| match line.strip_prefix("list pods ") {
         Some(_) => format!("list pods {namespace}"),
-        None => line.replace("pvc/c", &format!("pvc/{name}")),
+        None if namespace == "n" => line.replace("pvc/c", &format!("pvc/{name}")),
+        None => line.replace("pvc/c", &format!("pvc/{namespace}/{name}")),
     };
     lines.iter().map(change).collect()
 }
@@ -78,16 +79,16 @@ fn turned(holds: bool) -> Vec<String> {
 scenarios! {
     a_claim_without_the_finalizer_gets_it: settle guard([bare()]) => vec![protect()];
     two_claims_in_two_namespaces_get_it:
-        settle guard([bare(), claim_named("d", "w").finalizers(&[]).with("metadata.namespace", "m")])
-        => [of(vec![protect()], "d", "m"), vec![protect()]].concat();
+        settle guard([bare(), claim_named("c", "w").finalizers(&[]).with("metadata.namespace", "m")])
+        => [of(vec![protect()], "c", "m"), vec![protect()]].concat();
     a_claim_gets_it_at_the_third_attempt: settle guard([bare()]).refusing_writes(2) => third_time(vec![protect()]);
     a_claim_with_the_finalizer_is_left: settle guard([claim()]) => vec![];
     a_deleted_claim_goes_after_a_fresh_look: settle guard([claim().deleting()]) => released();
     two_deleted_claims_each_get_their_look: settle guard([claim().deleting(), claim_named("d", "w").deleting()])
         => [released(), of(released(), "d", "n")].concat();
     two_deleted_claims_in_two_namespaces_each_get_their_look:
-        settle guard([claim().deleting(), claim_named("d", "w").deleting().with("metadata.namespace", "m")])
-        => [of(released(), "d", "m"), released()].concat();
+        settle guard([claim().deleting(), claim_named("c", "w").deleting().with("metadata.namespace", "m")])
+        => [of(released(), "c", "m"), released()].concat();
     a_deleted_claim_goes_at_the_third_attempt: settle guard([claim().deleting()]).refusing_writes(2)
         => third_time(released());
     a_look_that_fails_is_taken_again_after_the_others:
@@ -302,6 +303,13 @@ fn grown(volume: Fixture) -> World {
 }
 
 scenarios! {
+    // Upstream's error is only logged.
+    expand_a_claim_without_its_volume_is_not_handed_to_anybody:
+        settle World::new([claim().completed("v").bound("1Gi").size("2Gi")]).only(|on| on.expander = true)
+        => vec![];
+    expand_alone_a_claim_with_its_volume_is_handed_over:
+        settle grown(volume("v", "1Gi").csi()).only(|on| on.expander = true)
+        => vec![text("Normal ExternalExpanding pvc/c")];
     expand_a_claim_without_its_volume_is_only_lost: settle World::new([claim().completed("v").bound("1Gi").size("2Gi")])
         => vec![pvc_cleared("Lost"), text("Warning ClaimLost pvc/c")];
     expand_a_migrated_volume_is_handed_to_its_drivers_resizer: settle grown(volume("v", "1Gi").source("awsElasticBlockStore"))

@@ -1,9 +1,14 @@
 //! 8.1 the claim does not care which volume, 8.2 it names one, 8.3 its binding was completed once.
 
 use super::expect::*;
-use super::fixtures::{claim, class, volume};
+use super::fixtures::{Fixture, claim, claim_named, class, volume};
 use super::scenarios;
 use super::world::World;
+
+/// Another claim that has volume `v`.
+fn another() -> Fixture {
+    claim_named("d", "w").completed("v").bound("1Gi")
+}
 
 scenarios! {
     s1_01_a_fitting_volume_is_bound: sync_claims World::new([claim(), volume("v", "1Gi").available()])
@@ -29,7 +34,8 @@ scenarios! {
         => provided("big", "10Gi");
     s1_07_a_volume_of_a_namesake_is_not_taken:
         sync_claims World::new([claim(), volume("v", "1Gi").available().refers("c", "other")])
-        => vec![text("Normal FailedBinding pvc/c")];
+        // The namesake is gone, which is for the volume's sync to see.
+        => vec![text("Normal FailedBinding pvc/c")], then vec![pv_phase("v", "Released")];
     s1_08_a_crash_after_the_volumes_pointer_is_completed:
         sync_claims World::new([claim(), volume("v", "1Gi").available().refers("c", "u").marked()])
         => provided("v", "1Gi");
@@ -77,7 +83,9 @@ scenarios! {
             volume("d", "1Gi").phase("Released"),
             volume("e", "1Gi").phase(""),
         ])
-        => vec![text("Normal FailedBinding pvc/c")];
+        // Their own syncs make them available.
+        => vec![text("Normal FailedBinding pvc/c")],
+            then [["a", "b", "d", "e"].map(|name| pv_phase(name, "Available")).to_vec(), chosen("a", "1Gi")].concat();
     s1_18_the_provisioned_volume_of_a_waiting_claim_is_bound:
         sync_claims World::new([
             claim().class("late").on_node("node1"),
@@ -99,11 +107,13 @@ scenarios! {
         sync_claims World::new([claim().names("v"), volume("v", "1Gi").available().refers("c", "u")])
         => vec![pv_phase("v", "Bound"), pvc_done("v"), pvc_bound("1Gi")];
     s2_06_a_named_volume_of_another_claim_is_left:
-        sync_claims World::new([claim().names("v").bound("1Gi"), volume("v", "1Gi").phase("Bound").refers("d", "w")])
+        sync_claims World::new([
+            claim().names("v").bound("1Gi"), another(), volume("v", "1Gi").phase("Bound").refers("d", "w"),
+        ])
         => vec![pvc_cleared("Pending"), text("Warning FailedBinding pvc/c")];
     s2_07_a_claim_whose_mark_of_completion_was_taken_away_keeps_its_status:
         sync_claims World::new([
-            claim().names("v").bound("1Gi").marked(), volume("v", "1Gi").phase("Bound").refers("d", "w"),
+            claim().names("v").bound("1Gi").marked(), another(), volume("v", "1Gi").phase("Bound").refers("d", "w"),
         ])
         => vec![text("Warning FailedBinding pvc/c")];
     s2_08_a_named_volume_is_bound_whatever_the_selector:
@@ -145,13 +155,14 @@ scenarios! {
         sync_claims World::new([
             claim().completed("v").bound("1Gi"), volume("v", "1Gi").phase("Bound").refers("c", "other"),
         ])
-        => vec![pvc_cleared("Lost"), text("Warning ClaimMisbound pvc/c")];
+        // The namesake is gone, which is for the volume's sync to see.
+        => vec![pvc_cleared("Lost"), text("Warning ClaimMisbound pvc/c")], then vec![pv_phase("v", "Released")];
     s3_05_a_completed_pair_only_lacks_its_phases:
         sync_claims World::new([claim().completed("v"), volume("v", "1Gi").available().refers("c", "u")])
         => vec![pv_phase("v", "Bound"), pvc_bound("1Gi")];
     s3_06_a_completed_claim_whose_volume_is_of_another_claim_is_misbound:
         sync_claims World::new([
-            claim().completed("v").bound("1Gi"), volume("v", "1Gi").phase("Bound").refers("d", "w"),
+            claim().completed("v").bound("1Gi"), another(), volume("v", "1Gi").phase("Bound").refers("d", "w"),
         ])
         => vec![pvc_cleared("Lost"), text("Warning ClaimMisbound pvc/c")];
     s3_07_a_completed_claim_takes_back_its_volume_whatever_the_selector:

@@ -148,13 +148,22 @@ scenarios! {
         ];
     s6_06_a_volume_that_is_gone_is_not_recycled: settle unseen(World::new([orphan("Recycle").phase("Released")]), None)
         => vec![];
-    s6_07_a_volume_that_lost_its_reference_meanwhile_is_not_recycled:
-        settle unseen(World::new([orphan("Recycle").phase("Released")]), Some(volume("v", "1Gi").phase("Released")))
-        => vec![pv_phase("v", "Available")];
-    s6_08_a_volume_that_was_reserved_meanwhile_is_not_recycled:
+    s6_07_a_marked_volume_that_is_free_already_is_not_recycled:
+        settle unseen(
+            World::new([orphan("Recycle").marked().phase("Released")]),
+            Some(volume("v", "1Gi").policy("Recycle").available()),
+        )
+        => vec![];
+    s6_08_an_unmarked_volume_that_is_free_already_is_not_recycled:
         settle unseen(
             World::new([orphan("Recycle").phase("Released")]),
-            Some(volume("v", "1Gi").phase("Released").refers("c", "")),
+            Some(volume("v", "1Gi").policy("Recycle").available()),
+        )
+        => vec![];
+    a_volume_that_was_reserved_meanwhile_is_not_recycled:
+        settle unseen(
+            World::new([orphan("Recycle").phase("Released")]),
+            Some(volume("v", "1Gi").policy("Recycle").phase("Released").refers("c", "")),
         )
         => vec![pv_phase("v", "Available")];
     s6_09_a_volume_whose_claim_was_replaced_is_recycled:
@@ -272,7 +281,9 @@ fn s7_01_recycling_that_failed_once_is_tried_again() {
     let mut world = World::new([orphan("Recycle").phase("Released")]).plugin(Plugin::Fails(1));
     let failed = pv_failed("v", "Recycle failed: disk on fire");
     let first = [text("Recycle v"), failed, text("Warning VolumeFailedRecycle pv/v")];
-    assert_eq!(world.rests_after(World::settle), first);
+    // Another life knows nothing of the failure and tries at once.
+    let later = vec![pv_blank("v"), pv_phase("v", "Available")];
+    assert_eq!(world.with_another_life(World::settle), (first.to_vec(), later));
     world.now += SignedDuration::from_secs(2);
     let again = [text("Recycle v"), text("Normal VolumeRecycled pv/v"), pv_blank("v"), pv_phase("v", "Available")];
     assert_eq!(world.rests_after(World::settle), again);
@@ -283,7 +294,9 @@ fn s9_01_deleting_that_failed_once_is_tried_again() {
     let mut world = World::new([orphan("Delete").phase("Released")]).host_path().plugin(Plugin::Fails(1));
     let failed = pv_failed("v", "Delete failed: disk on fire");
     let first = [text("DeleteData v"), failed, text("Warning VolumeFailedDelete pv/v")];
-    assert_eq!(world.rests_after(World::settle), first);
+    // Another life knows nothing of the failure and tries at once.
+    let later = vec![text("DELETE pv/v"), pv_finalizers("v", &[])];
+    assert_eq!(world.with_another_life(World::settle), (first.to_vec(), later));
     world.now += SignedDuration::from_secs(2);
     let again = [text("DeleteData v"), text("DELETE pv/v"), pv_finalizers("v", &[])];
     assert_eq!(world.rests_after(World::settle), again);
@@ -296,11 +309,12 @@ fn cache_an_older_version_never_replaces_a_newer_one() {
     let seen = |version: &str| {
         let tree = json!({ "metadata": { "name": "v", "uid": "v", "resourceVersion": version } });
         serde_json::from_value::<stowage_model::Volume>(tree).map(|volume| {
-            caches.volumes.observe(volume);
-            caches.volumes.get(&Key::cluster("v")).unwrap().meta.revision
+            let accepted = caches.volumes.observe(volume);
+            (accepted, caches.volumes.get(&Key::cluster("v")).unwrap().meta.revision)
         })
     };
-    let revisions: Vec<u64> = ["1", "1", "2", "1", "10"].map(|version| seen(version).unwrap()).to_vec();
-    assert_eq!(revisions, [1, 1, 2, 2, 10], "numbers, not text");
+    let seen_in_turn = ["1", "1", "2", "1", "10"].map(|version| seen(version).unwrap());
+    // The same version again is the same object: what upstream stores anew wakes nobody here.
+    assert_eq!(seen_in_turn, [(true, 1), (false, 1), (true, 2), (false, 2), (true, 10)], "numbers, not text");
     assert!(seen("xxx").is_err());
 }

@@ -69,10 +69,11 @@ scenarios! {
     s14_13_1_modes_that_differ_the_other_way_are_told_too:
         sync_volumes World::new([block(), free("v", "1Gi").refers("c", "u").marked()])
         => vec![text("Warning VolumeMismatch pv/v"), text("Warning VolumeMismatch pvc/c")];
+    // The claim's own sync binds them.
     s14_14_equal_modes_leave_the_volume_to_the_claim:
         sync_volumes World::new([block(), free("v", "1Gi").mode("Block").refers("c", "u").marked()])
-        => vec![];
+        => vec![], then provided("v", "1Gi");
     s14_14_1_equal_file_systems_leave_the_volume_to_the_claim:
         sync_volumes World::new([claim(), free("v", "1Gi").refers("c", "u").marked()])
-        => vec![];
+        => vec![], then provided("v", "1Gi");
 }
