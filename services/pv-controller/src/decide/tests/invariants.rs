@@ -89,13 +89,18 @@ pub fn check_chosen(volume: &str, world: &World) {
         return;
     }
     let uid = volume.spec.claim_ref.take().unwrap().uid;
-    let claims = world.all::<Claim>();
     // One that just went does not matter; one that had the volume before has it again as it is (3-3, 3-7).
-    let Some(claim) = claims.iter().find(|claim| claim.meta.uid == uid && !claim.is_bind_completed()) else { return };
+    let Some((_, tree)) = world.trees(kinds::CLAIM).find(|(_, tree)| tree["metadata"]["uid"] == uid.as_str()) else {
+        return;
+    };
+    let claim: Claim = serde_json::from_value(tree.clone()).unwrap();
+    if claim.is_bind_completed() {
+        return;
+    }
     let misfit = if claim.names_volume() {
-        matching::satisfies(&volume, claim).err()
+        matching::satisfies(&volume, &claim).err()
     } else {
-        matching::fits(&volume, claim, Place::Anywhere).err()
+        matching::fits(&volume, &claim, Place::Anywhere).err()
     };
     assert!(misfit.is_none(), "{} for {}: {misfit:?}", volume.meta.name, claim.meta.name);
 }

@@ -199,7 +199,8 @@ impl World {
 
     /// All objects of a kind as they are stored.
     pub fn trees(&self, kind: Kind) -> impl Iterator<Item = (&Key, &Value)> {
-        let of_kind = self.store.iter().filter(move |((plural, _), _)| *plural == kind.plural);
+        let first = (kind.plural, Key::cluster(""));
+        let of_kind = self.store.range(first..).take_while(move |((plural, _), _)| *plural == kind.plural);
         of_kind.map(|((_, key), tree)| (key, tree))
     }
 
