@@ -3,7 +3,9 @@
 //! Deciding happens on one task over caches that only move between decisions; applying is concurrent. An action names
 //! the objects it touches: disjoint ones run side by side, and a key whose objects are busy waits for them.
 
-use std::collections::{BTreeMap, BTreeSet};
+mod busy;
+
+use std::collections::BTreeMap;
 use std::fmt::{Debug, Display};
 use std::future::Future;
 use std::hash::Hash;
@@ -14,11 +16,15 @@ use std::time::Duration;
 use futures::stream::{FuturesUnordered, StreamExt};
 use jiff::Timestamp;
 
-use stowage_model::object::{Kind, ObjectId};
+use stowage_model::object::ObjectId;
 
 use crate::api;
 use crate::context::{Context, Stop};
 use crate::queue::Queue;
+
+pub use busy::Reserved;
+
+use busy::Parked;
 
 /// Every decision is taken again this often, as a net under missed events.
 const RESYNC: Duration = Duration::from_secs(600);
@@ -75,78 +81,6 @@ impl<A, W> Decision<A, W> {
     /// Do these, in order.
     pub fn act(actions: impl Into<Vec<A>>, why: W) -> Self {
         Self { actions: actions.into(), wake_at: None, after: None, is_half_way: false, why }
-    }
-}
-
-/// Objects with a pending action; nobody else may decide on them.
-#[derive(Debug, Clone, Default)]
-pub struct Reserved(BTreeMap<Kind, BTreeMap<String, BTreeSet<String>>>);
-
-impl Reserved {
-    /// These objects, for deciding outside the engine.
-    pub fn of(ids: impl IntoIterator<Item = ObjectId>) -> Self {
-        let mut reserved = Self::default();
-        ids.into_iter().for_each(|id| reserved.insert(id));
-        reserved
-    }
-
-    /// Whether an action on this object is under way.
-    pub fn contains(&self, id: &ObjectId) -> bool {
-        self.has(id.kind, &id.key.namespace, &id.key.name)
-    }
-
-    /// The same, where the object's key is at hand in parts.
-    pub fn has(&self, kind: Kind, namespace: &str, name: &str) -> bool {
-        let names = self.0.get(&kind).and_then(|namespaces| namespaces.get(namespace));
-        names.is_some_and(|names| names.contains(name))
-    }
-
-    fn insert(&mut self, id: ObjectId) {
-        self.0.entry(id.kind).or_default().entry(id.key.namespace).or_default().insert(id.key.name);
-    }
-
-    fn remove(&mut self, id: &ObjectId) {
-        let Some(namespaces) = self.0.get_mut(&id.kind) else { return };
-        let Some(names) = namespaces.get_mut(&id.key.namespace) else { return };
-        names.remove(&id.key.name);
-        if names.is_empty() {
-            namespaces.remove(&id.key.namespace);
-        }
-    }
-
-    fn overlaps(&self, ids: &[ObjectId]) -> Option<ObjectId> {
-        ids.iter().find(|id| self.contains(id)).cloned()
-    }
-}
-
-/// Keys that wait until an object is not busy any more, in the order in which they came: who was woken first, because the
-/// object is his before it is anybody's, is decided on first.
-struct Parked<K> {
-    /// With the place of each in that order.
-    waiting: BTreeMap<ObjectId, BTreeMap<K, u64>>,
-    count: u64,
-}
-
-impl<K> Default for Parked<K> {
-    fn default() -> Self {
-        Self { waiting: BTreeMap::new(), count: 0 }
-    }
-}
-
-impl<K: Ord> Parked<K> {
-    fn insert(&mut self, busy: ObjectId, key: K) {
-        self.count += 1;
-        self.waiting.entry(busy).or_default().entry(key).or_insert(self.count);
-    }
-
-    fn take(&mut self, id: &ObjectId) -> impl Iterator<Item = K> {
-        let mut waiting: Vec<(K, u64)> = self.waiting.remove(id).into_iter().flatten().collect();
-        waiting.sort_unstable_by_key(|(_, place)| *place);
-        waiting.into_iter().map(|(key, _)| key)
-    }
-
-    fn keys(&self) -> BTreeSet<&K> {
-        self.waiting.values().flat_map(BTreeMap::keys).collect()
     }
 }
 

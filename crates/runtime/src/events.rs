@@ -69,7 +69,8 @@ impl Note {
 pub struct Recorder {
     sender: mpsc::Sender<Entry>,
     clock: Arc<dyn Clock>,
-    limit: Limit,
+    /// None for components whose originals have none.
+    limit: Option<Limit>,
 }
 
 /// What is told, about what, and when it was so.
@@ -99,7 +100,12 @@ impl Recorder {
         let (sender, receiver) = mpsc::channel(WAITING);
         let source = json!({ "component": component.into(), "host": host.into() });
         spawner.spawn(Writer::new(api, random, source).run(receiver));
-        Self { sender, clock, limit: Limit::default() }
+        Self { sender, clock, limit: Some(Limit::default()) }
+    }
+
+    /// The same writer, however much is told about one object.
+    pub fn without_limit(self) -> Self {
+        Self { limit: None, ..self }
     }
 
     /// Tells something about an object; never waits. Says whether it will be written: not while too many wait, nor when
@@ -107,7 +113,7 @@ impl Recorder {
     pub fn record(&self, about: &ObjectRef, note: Note) -> bool {
         tracing::debug!(object = %about.key, reason = note.reason, message = note.message, "event");
         let now = self.clock.now();
-        let taken = self.limit.admits(about, now)
+        let taken = self.limit.as_ref().is_none_or(|limit| limit.admits(about, now))
             && self.sender.try_send(Entry { about: about.clone(), note, at: now }).is_ok();
         if !taken {
             tracing::debug!(object = %about.key, "too many events, one was dropped");

@@ -27,6 +27,7 @@ mod snapshot;
 mod volume;
 
 use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
 use prometheus_client::metrics::counter::Counter;
 
@@ -48,6 +49,9 @@ use self::ownership::Bids;
 pub use self::args::Args;
 pub use self::options::{NodeDeployment, Options};
 
+/// Who stops us does not wait for long, and the lease is still to be given back.
+const FLUSH: Duration = Duration::from_secs(5);
+
 /// Provisions until asked to stop.
 pub async fn run(context: Context, options: Options) -> Result<(), Stop> {
     let tasks = Tasks::new();
@@ -63,9 +67,12 @@ pub async fn run(context: Context, options: Options) -> Result<(), Stop> {
         let journal = controller.calls.journal.clone();
         engine::run(&context, controller, queue, options.worker_threads).await?;
         // Calls under way are not waited for: their records stay and are replayed.
-        if let Err(error) = journal.flush().await {
-            tracing::warn!(%error, "finished intents stay in the journal and are settled at the next start");
-        }
+        let left = match tokio::time::timeout(FLUSH, journal.flush()).await {
+            Ok(Ok(())) => return Ok(()),
+            Ok(Err(error)) => error.to_string(),
+            Err(_) => format!("no answer within {} s", FLUSH.as_secs()),
+        };
+        tracing::warn!(error = left, "finished intents stay in the journal and are settled at the next start");
         Ok(())
     };
     context.supervise(tasks, work).await

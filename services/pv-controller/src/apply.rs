@@ -16,6 +16,7 @@ use stowage_runtime::operation::Ended;
 
 use crate::controller::{Binder, Step};
 use crate::decide::bind::{Bind, bind};
+use crate::decide::status::Unbound;
 use crate::decide::{Action, AttributesClassAction, ClaimAction, PodAction, Source, Subject, VolumeAction};
 use crate::error::Error;
 use crate::mind::Seen;
@@ -56,6 +57,9 @@ impl Binder {
             if note.reason == "ProvisioningFailed" {
                 self.metrics.fail(&key.to_string());
             }
+            if note.reason == "FailedBinding" && self.lacks_its_volume(&claim) {
+                self.look_for_volume(&claim, 0).await?;
+            }
             self.tell(*source, Subject::Claim(key.clone()), &claim.reference(), note);
             return Ok(());
         }
@@ -82,7 +86,9 @@ impl Binder {
                 }
                 Some(chosen)
             }
-            ClaimAction::Status(change) if change.to.phase == ClaimPhase::Lost => {
+            ClaimAction::Status(change)
+                if change.to.phase == ClaimPhase::Lost || change.says(Unbound::VolumeNotFound) =>
+            {
                 self.look_for_volume(&claim, seen.volume).await?;
                 None
             }
@@ -187,6 +193,11 @@ impl Binder {
             }
             _ => false,
         }
+    }
+
+    fn lacks_its_volume(&self, claim: &Claim) -> bool {
+        let name = || Key::cluster(claim.spec.volume_name.clone());
+        claim.names_volume() && self.caches.volumes.get(&name()).is_none()
     }
 
     fn known_volume(&self, name: &str) -> Result<Arc<Volume>, Error> {

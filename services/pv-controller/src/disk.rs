@@ -62,7 +62,7 @@ impl Disk for LocalDisk {
             let directory = checked(directory)?;
             // Upstream's rule: what a user may name in a hostPath volume is not deleted at large.
             if !directory.starts_with("/tmp") || directory == Path::new("/tmp") {
-                return Err(refuse(&directory, "only directories below /tmp are deleted"));
+                return Err(refuse(&directory, "only what is below /tmp is deleted"));
             }
             let remove = move |permit: &Permit| {
                 match fs::symlink_metadata(&directory) {

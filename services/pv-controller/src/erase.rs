@@ -18,6 +18,15 @@ use tokio_util::sync::{CancellationToken, DropGuard};
 #[derive(Clone)]
 pub struct Permit(Arc<dyn Fn() -> bool + Send + Sync>);
 
+/// Nothing failed: the right has ended, if only for the moment.
+#[derive(Debug, thiserror::Error)]
+#[error("this process may not remove files any more")]
+struct CalledOff;
+
+pub(crate) fn is_called_off(error: &io::Error) -> bool {
+    error.get_ref().is_some_and(|source| source.is::<CalledOff>())
+}
+
 impl Permit {
     pub fn new(lasts: impl Fn() -> bool + Send + Sync + 'static) -> Self {
         Self(Arc::new(lasts))
@@ -39,7 +48,7 @@ impl Permit {
     }
 
     pub(crate) fn check(&self) -> io::Result<()> {
-        if self.lasts() { Ok(()) } else { Err(io::Error::other("this process may not remove files any more")) }
+        if self.lasts() { Ok(()) } else { Err(io::Error::other(CalledOff)) }
     }
 
     /// The same right, until the guard is dropped.

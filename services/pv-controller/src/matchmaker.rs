@@ -29,9 +29,9 @@ pub enum Sight {
     Free,
     /// Somebody is writing to it.
     Busy,
-    /// A write to it got no answer; it will be read again.
+    /// A write to it got no answer and it will be read again, or it is not to be had before a pod has let go of it.
     Unknown,
-    /// It is there in a form that nobody can read, or is not to be had before a pod has let go of it.
+    /// It is there in a form that nobody can read.
     Unreadable,
 }
 

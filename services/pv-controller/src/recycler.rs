@@ -1,5 +1,7 @@
 //! Reclaiming as an operation: a pod or this process erases the volume, or this process deletes its data.
 
+mod relay;
+
 use std::io;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -7,24 +9,24 @@ use std::sync::Arc;
 use serde_json::{Value, json};
 use tokio::sync::{Semaphore, watch as signal};
 
-use stowage_model::event::EventType;
-use stowage_model::object::{Key, ObjectId, Projection, kinds};
+use stowage_model::object::{Key, ObjectId, kinds};
 use stowage_model::phase::{PodPhase, ReclaimPolicy};
-use stowage_model::{Event, Pod, Volume, names};
+use stowage_model::{Pod, Volume, names};
 use stowage_runtime::api::{self, Api, Deletion, Target};
 use stowage_runtime::cache::{Cache, View};
-use stowage_runtime::events::{Note, Recorder, Severity};
+use stowage_runtime::events::Recorder;
 use stowage_runtime::operation::{Ended, Failure};
 use stowage_runtime::random::Random;
-use stowage_runtime::watch::{self, Scope};
 
 use crate::decide::volume::has_lost_its_claim;
 use crate::disk::Disk;
-use crate::erase::Permit;
+use crate::erase::{self, Permit};
 use crate::fresh::claim_of;
 use crate::nfs::Export;
 use crate::options::{Eraser, Recipe, Recycling};
 use crate::snapshot::{Caches, Work};
+
+use relay::Relay;
 
 /// Where recycler pods run unless a template says otherwise.
 const NAMESPACE: &str = "default";
@@ -163,7 +165,7 @@ impl Reclaimer {
     /// What became of it is not for a deposed leader to tell.
     fn removed(&self, result: io::Result<()>) -> Result<(), Error> {
         match result {
-            Err(_) if !self.permit.lasts() => Err(Error::Deposed),
+            Err(error) if !self.permit.lasts() || erase::is_called_off(&error) => Err(Error::Deposed),
             result => result.map_err(Error::Erase),
         }
     }
@@ -188,13 +190,16 @@ impl Reclaimer {
             Err(error) => return Err(Error::Api(error)),
         };
         let relay = Relay::new(self, &key, &uid, volume);
+        // Another that has its name by then is none of ours.
+        let is_ours = |pod: &&Pod| pod.meta.uid == uid;
+        let has_ended = |pod: Option<&Pod>| pod.is_none_or(|pod| pod.is_terminal() || pod.meta.is_deleting());
         tokio::select! {
             biased;
-            () = self.until(&pods, &key, |pod| pod.is_none_or(|pod| pod.is_terminal() || pod.meta.is_deleting())) => {}
+            () = self.until(&pods, &key, |pod| has_ended(pod.filter(is_ours))) => {}
             () = relay.follow() => {}
         }
         relay.finish().await;
-        let ended = pods.get(&key);
+        let ended = pods.get(&key).filter(|pod| is_ours(&&**pod));
         if let Some(ended) = &ended
             && let Err(error) = self.api.delete(&pods, &Target::any_version(&ended.meta), Deletion::default()).await
         {
@@ -217,53 +222,6 @@ impl Reclaimer {
             if self.pods_moved.changed().await.is_err() {
                 return;
             }
-        }
-    }
-}
-
-/// Passes on what is told about the recycler pod, which nobody looks for, to the volume that it erases.
-struct Relay {
-    api: Api,
-    random: Random,
-    namespace: String,
-    selector: String,
-    events: Cache<Event>,
-}
-
-impl Relay {
-    fn new(reclaimer: &Reclaimer, pod: &Key, uid: &str, volume: &Volume) -> Self {
-        let events = Cache::new();
-        let (recorder, about) = (reclaimer.recorder.clone(), volume.reference());
-        events.on_change(move |change: &stowage_runtime::cache::Change<'_, Event>| {
-            // What is told again is told again by whoever told it.
-            let (None, Some(event)) = (change.before, change.after) else { return };
-            let severity = match event.event_type {
-                EventType::Warning => Severity::Warning,
-                EventType::Normal | EventType::Unknown => Severity::Normal,
-            };
-            let message = format!("Recycler pod: {}", event.message);
-            recorder.record(&about, Note { severity, reason: "RecyclerPod", message });
-        });
-        Self {
-            api: reclaimer.api.clone(),
-            random: reclaimer.random.clone(),
-            namespace: pod.namespace.clone(),
-            selector: format!("involvedObject.name={},involvedObject.uid={uid}", pod.name),
-            events,
-        }
-    }
-
-    async fn follow(&self) {
-        let scope = Scope { namespace: self.namespace.clone(), field_selector: self.selector.clone(), ..Scope::all() };
-        watch::feed(self.api.clone(), self.events.clone(), scope, self.random.clone()).await;
-    }
-
-    /// What was told just before the pod ended may not have reached us yet.
-    async fn finish(&self) {
-        let query = format!("fieldSelector={}", self.selector.replace('=', "%3D").replace(',', "%2C"));
-        match self.api.list::<Event>(&self.namespace, &query).await {
-            Ok(events) => events.into_iter().for_each(|event| _ = self.events.observe(event)),
-            Err(error) => tracing::debug!(%error, "events of the recycler pod cannot be read"),
         }
     }
 }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use stowage_model::matching::{Misfits, Place, delays_binding};
 use stowage_model::object::{Key, Projection};
 use stowage_model::phase::{ReclaimPolicy, VolumePhase};
-use stowage_model::{AttributesClass, Claim, Pod, StorageClass, Volume};
+use stowage_model::{AttributesClass, Claim, Pod, StorageClass, Volume, names};
 use stowage_runtime::cache::{Cache, View};
 use stowage_runtime::engine::Reserved;
 use stowage_runtime::events::Note;
@@ -142,8 +142,8 @@ pub struct VolumeSnapshot {
     pub claim: View<Claim>,
     /// Pods that may still use the volume although its claim is gone.
     pub users: Vec<String>,
-    /// Whether a pod removes what is in it, although nobody wants that any more.
-    pub is_being_erased: bool,
+    /// The pod that removes what is in it, although nobody wants that any more.
+    pub eraser: Option<Key>,
     /// What became of reclaiming it.
     pub operation: Option<Record<()>>,
     /// What people were last told about the volume.
@@ -185,7 +185,7 @@ impl Caches {
         let class = self.classes.get(&Key::cluster(claim.class_name()));
         let named = if claim.names_volume() {
             match self.volumes.view(&Key::cluster(claim.spec.volume_name.clone())) {
-                View::Known(volume) if self.is_being_erased(&volume) => View::Unknown,
+                View::Known(volume) if self.eraser(&volume).is_some() => View::Unknown,
                 view => view,
             }
         } else {
@@ -227,21 +227,26 @@ impl Caches {
         }
         let key = volume.key();
         match self.volumes.view(&key) {
-            View::Known(volume) if self.is_being_erased(&volume) => Sight::Unreadable,
+            View::Known(volume) if self.eraser(&volume).is_some() => Sight::Unknown,
             View::Known(_) => Sight::Free,
             View::Unknown if self.volumes.is_unreadable(&key) => Sight::Unreadable,
             View::Unknown | View::Absent => Sight::Unknown,
         }
     }
 
-    /// Whether a pod still removes what is in a volume that was taken back from it: whoever has it next would lose files.
-    /// Its end wakes the volume, whose phase then wakes the claims.
-    fn is_being_erased(&self, volume: &Volume) -> bool {
-        let is_unclaimed = volume.spec.claim_ref.as_ref().is_none_or(|held| held.uid.is_empty());
-        is_unclaimed
-            && matches!(volume.spec.other_source, Some("hostPath" | "nfs"))
-            && volume.status.phase != VolumePhase::Available
-            && self.pods.by_index(BY_RECYCLED, &volume.meta.name).iter().any(|pod| !pod.is_terminal())
+    /// The pod that still removes what is in a volume which was taken back from it: whoever has it next would lose files.
+    /// Its end wakes those that would.
+    fn eraser(&self, volume: &Volume) -> Option<Key> {
+        // Few volumes are of a kind that pods erase, and nobody erases one that is in use.
+        if !matches!(volume.spec.other_source, Some("hostPath" | "nfs")) || volume.status.phase == VolumePhase::Bound {
+            return None;
+        }
+        let held = volume.spec.claim_ref.as_ref().map_or("", |held| held.uid.as_str());
+        let is_in_the_way = |pod: &Arc<Pod>| {
+            let is_of_another_time = recycler::task(pod).is_some_and(|(_, claim)| claim != held);
+            is_of_another_time && !pod.is_terminal() && pod.meta.name == names::recycler_pod(&volume.meta.name)
+        };
+        self.pods.by_index(BY_RECYCLED, &volume.meta.name).into_iter().find(is_in_the_way).map(|pod| pod.key())
     }
 
     fn default_class(&self) -> Option<String> {
@@ -299,16 +304,8 @@ impl Caches {
             }
             _ => vec![],
         };
-        let is_being_erased = self.is_being_erased(&volume);
-        Some(VolumeSnapshot {
-            volume,
-            claim,
-            users,
-            is_being_erased,
-            operation: None,
-            told: None,
-            rules: rules.clone(),
-        })
+        let eraser = self.eraser(&volume);
+        Some(VolumeSnapshot { volume, claim, users, eraser, operation: None, told: None, rules: rules.clone() })
     }
 
     pub fn pod(&self, key: &Key, rules: &Rules) -> Option<PodSnapshot> {

@@ -174,24 +174,27 @@ impl Wakes {
         }
     }
 
+    /// Wakes whoever may want the volume: those that name it come before those that would take any, and before the volume
+    /// itself, because what they write is mostly all that there is to do for it.
+    fn offer(&self, volume: &Key, claim: Option<Key>) {
+        let offered = self.caches.matchmaker.file(&self.caches.volumes, volume);
+        self.wake(claim);
+        for claim in self.caches.claims.by_index(BY_VOLUME, &volume.name) {
+            self.queue.add(Subject::Claim(claim.key()));
+        }
+        self.wake(offered);
+        self.queue.add(Subject::Volume(volume.clone()));
+    }
+
     fn volume(&self, change: &Change<'_, Volume>) {
         let subject = Subject::Volume(change.key.clone());
         if is_ended(change) {
             self.memory.forget(&subject);
         }
-        let offered = self.caches.matchmaker.file(&self.caches.volumes, change.key);
-        // Those that name the volume come before those that would take any, and before the volume itself: what they write
-        // is mostly all that there is to do for it.
         let claim_of = |volume: Option<&Arc<Volume>>| volume?.spec.claim_ref.as_ref().map(ClaimRef::key);
         let (before, after) = (claim_of(change.before), claim_of(change.after));
-        for claim in before.filter(|claim| after.as_ref() != Some(claim)).into_iter().chain(after) {
-            self.queue.add(Subject::Claim(claim));
-        }
-        for claim in self.caches.claims.by_index(BY_VOLUME, &change.key.name) {
-            self.queue.add(Subject::Claim(claim.key()));
-        }
-        self.wake(offered);
-        self.queue.add(subject);
+        self.wake(before.filter(|claim| after.as_ref() != Some(claim)));
+        self.offer(change.key, after);
         let recycles = |volume: &&Arc<Volume>| volume.spec.reclaim_policy == ReclaimPolicy::Recycle;
         if change.before.is_none() || [change.before, change.after].iter().flatten().any(recycles) {
             // A recycler that nobody waits for any more has to go.
@@ -230,7 +233,10 @@ impl Wakes {
                 self.queue.add(subject.clone());
             }
             if let Some((volume, _)) = recycler::task(pod) {
-                self.queue.add(Subject::Volume(Key::cluster(volume)));
+                // One that has let go of it may have been all that it waited for.
+                let volume = Key::cluster(volume);
+                let held = self.caches.volumes.get(&volume).and_then(|volume| volume.spec.claim_ref.clone());
+                self.offer(&volume, held.as_ref().map(ClaimRef::key));
             }
             for claim in pod.claims() {
                 let recycled = |volume: &Volume| volume.spec.reclaim_policy == ReclaimPolicy::Recycle;

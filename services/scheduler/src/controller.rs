@@ -96,7 +96,7 @@ pub async fn run(context: Context, options: Options) -> Result<(), Stop> {
         feed(&context, &tasks, &caches.leases, Scope::namespace(NODE_LEASES));
     }
     let ready = context.readiness.handle("scheduler caches");
-    let recorder = context.recorder(options.scheduler_name.clone(), &tasks.spawner());
+    let recorder = context.recorder(options.scheduler_name.clone(), &tasks.spawner()).without_limit();
     let parallel = options.parallel;
     let scheduler =
         Scheduler { context: context.clone(), caches: caches.clone(), recorder, ledger, sightings, wake, options };

@@ -301,15 +301,39 @@ async fn a_refusal_after_a_look_that_succeeded_is_tried_again_with_a_backoff_tha
     }
 }
 
-#[test]
-fn who_waits_for_an_object_goes_on_in_the_order_in_which_he_came() {
-    let object = |name: &str| ObjectId { kind: kinds::VOLUME, key: Key::cluster(name) };
-    let mut parked = Parked::default();
-    for key in ["z", "a", "z", "m"] {
-        parked.insert(object("v"), key);
+/// Writes, and gets no answer.
+struct Unheard;
+
+impl Controller for Unheard {
+    type Key = &'static str;
+    type Action = ();
+    type Why = ();
+    type Error = Failed;
+
+    const NAME: &'static str = "unheard";
+
+    fn decide(&self, _key: &&'static str, _now: Timestamp, _reserved: &Reserved) -> Decision<(), ()> {
+        Decision::act([()], ())
     }
-    parked.insert(object("w"), "b");
-    assert_eq!(parked.keys().len(), 4);
-    assert_eq!(parked.take(&object("v")).collect::<Vec<_>>(), ["z", "a", "m"]);
-    assert_eq!(parked.take(&object("v")).count(), 0);
+
+    async fn apply(self: Arc<Self>, _key: &'static str, (): ()) -> Result<(), Failed> {
+        std::future::pending().await
+    }
+
+    fn keys(&self) -> Vec<&'static str> {
+        vec![]
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_write_that_is_never_answered_does_not_keep_the_service_from_stopping() {
+    let (context, queue, begin) = (context(), Queue::new(Backoff::QUEUE), tokio::time::Instant::now());
+    queue.add("a");
+    let stopped = async {
+        tokio::task::yield_now().await;
+        context.shutdown.trigger();
+    };
+    let (result, ()) = tokio::join!(run(&context, Arc::new(Unheard), queue, 8), stopped);
+    result.unwrap();
+    assert_eq!(begin.elapsed(), DRAIN);
 }

@@ -31,9 +31,12 @@ impl Limit {
             }
         }
         let object = if about.uid.is_empty() { about.key.to_string() } else { about.uid.clone() };
+        let longest = SignedDuration::from_secs(BURST * REFILL_SECONDS);
         let before = full_at.get(&object).copied().unwrap_or(now).max(now);
+        // A clock that was set back must not silence anybody for long.
+        let before = if before.duration_since(now) > longest { now } else { before };
         let after = before.saturating_add(SignedDuration::from_secs(REFILL_SECONDS)).unwrap_or(Timestamp::MAX);
-        let admitted = after.duration_since(now) <= SignedDuration::from_secs(BURST * REFILL_SECONDS);
+        let admitted = after.duration_since(now) <= longest;
         if admitted {
             full_at.insert(object, after);
         }
@@ -60,5 +63,6 @@ mod tests {
         assert_eq!(admitted("a", 299, 9), 0);
         assert_eq!(admitted("a", 300, 9), 1);
         assert_eq!(admitted("a", 300 * 40, 40), 25);
+        assert_eq!(admitted("a", 0, 40), 25, "the clock was set back");
     }
 }

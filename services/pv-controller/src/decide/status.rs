@@ -74,6 +74,16 @@ pub struct Change {
     pub first_condition: bool,
 }
 
+impl Change {
+    /// Whether the condition gives this reason from now on.
+    pub fn says(&self, unbound: Unbound) -> bool {
+        self.edits.iter().any(|edit| match edit {
+            Edit::Add(condition) | Edit::Replace(_, condition) => condition["reason"] == unbound.as_str(),
+            Edit::Remove(_) => false,
+        })
+    }
+}
+
 impl Status {
     /// The status as it is.
     pub fn of(claim: &Claim) -> Self {

@@ -1,5 +1,6 @@
 use jiff::Timestamp;
 
+use stowage_model::object::Key;
 use stowage_model::phase::{ReclaimPolicy, VolumePhase};
 use stowage_model::{Claim, Volume, finalizers, migration};
 use stowage_runtime::cache::View;
@@ -20,14 +21,26 @@ pub fn decide(s: &VolumeSnapshot, now: Timestamp) -> Decision<VolumeAction> {
         return Decision::rest(Why::Off);
     }
     let volume = &*s.volume;
-    let Some(reference) = volume.spec.claim_ref.as_ref().filter(|held| !held.uid.is_empty()) else {
-        return if s.is_being_erased { Decision::rest(Why::InUse) } else { phase(volume, VolumePhase::Available) };
+    let held = volume.spec.claim_ref.as_ref().filter(|held| !held.uid.is_empty());
+    let claim = match (held, &s.claim) {
+        (None, _) => None,
+        (Some(_), View::Unknown) => return Decision::rest(Why::Unknown),
+        (Some(held), View::Known(claim)) if claim.meta.uid == held.uid => Some(claim),
+        (Some(_), View::Absent | View::Known(_)) => return released(s, Why::ClaimGone, now),
     };
-    match &s.claim {
-        View::Unknown => Decision::rest(Why::Unknown),
-        View::Known(claim) if claim.meta.uid == reference.uid => referring(s, claim, now),
-        View::Absent | View::Known(_) => released(s, Why::ClaimGone, now),
+    match (&s.eraser, claim) {
+        (Some(pod), _) => still_erased(s, pod),
+        (None, Some(claim)) => referring(s, claim, now),
+        (None, None) => phase(volume, VolumePhase::Available),
     }
+}
+
+/// Whoever took the volume back has it once the pod lets go of it.
+fn still_erased(s: &VolumeSnapshot, pod: &Key) -> Decision<VolumeAction> {
+    let text = format!("pod {pod} still erases the volume, which is free when that has ended");
+    let note = Note::normal("VolumeFailedRecycle", text);
+    let is_told = s.told.as_ref() == Some(&note);
+    Decision::act(if is_told { vec![] } else { vec![VolumeAction::Tell(note)] }, Why::InUse)
 }
 
 fn referring(s: &VolumeSnapshot, claim: &Claim, now: Timestamp) -> Decision<VolumeAction> {

@@ -86,6 +86,7 @@ async fn a_volume_that_a_pod_still_erases_is_nobodys_although_it_was_taken_back(
     let held = world.api.get::<Volume>(&Key::cluster("v")).await.unwrap().unwrap();
     assert_ne!(held.status.phase, VolumePhase::Available);
     assert_eq!(held.spec.claim_ref, None);
+    until(&world.events, |event| event.message.contains("recycler-for-v still erases the volume")).await;
 
     world.delete_now(&pod).await;
     let taken = until(&world.volumes, |volume| volume.status.phase == VolumePhase::Bound).await;
@@ -120,4 +121,29 @@ async fn a_pod_that_only_looks_like_our_recycler_proves_nothing() {
     world.api.patch(&world.pods, &Target::any_version(&ours.meta), Part::Status, succeeded).await.unwrap();
     until(&world.volumes, |volume| volume.status.phase == VolumePhase::Available).await;
     until_gone(&world.pods, "recycler-for-v").await;
+}
+
+#[tokio::test]
+async fn a_claim_waits_for_the_volume_that_was_given_to_it_while_a_pod_still_erases_it() {
+    for with_uid in [false, true] {
+        let world = World::start().await;
+        world.create::<Volume>(released("old")).await;
+        let pod = until(&world.pods, |pod| pod.meta.name == "recycler-for-v").await;
+        world.api.post(&pod.id(), "binding", &json!({ "target": { "kind": "Node", "name": "a" } })).await.unwrap();
+        let mine: Claim = world.create(claim("mine", None)).await;
+        let uid = if with_uid { json!(mine.meta.uid) } else { Value::Null };
+        let given = json!({ "spec": { "claimRef": { "namespace": "default", "name": "mine", "uid": uid } } });
+        let id = ObjectId { kind: kinds::VOLUME, key: Key::cluster("v") };
+        world.api.patch_raw(&id, given).await.unwrap();
+        until(&world.pods, |pod| pod.meta.is_deleting()).await;
+
+        world.create::<Volume>(volume("other", "Retain")).await;
+        world.create::<Claim>(claim("yours", None)).await;
+        let bound = until(&world.claims, |claim| claim.status.phase == ClaimPhase::Bound).await;
+        assert_eq!((bound.meta.name.as_str(), bound.spec.volume_name.as_str()), ("yours", "other"));
+
+        world.delete_now(&pod).await;
+        let is_mine = |claim: &Claim| claim.meta.name == "mine" && claim.status.phase == ClaimPhase::Bound;
+        assert_eq!(until(&world.claims, is_mine).await.spec.volume_name, "v");
+    }
 }
