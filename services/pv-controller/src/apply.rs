@@ -1,5 +1,8 @@
 //! Carries out one action: the fresh read an irreversible step needs, then its writes, side by side.
 
+mod outcome;
+mod pair;
+
 use std::sync::Arc;
 
 use futures::future::join_all;
@@ -9,18 +12,16 @@ use tokio_util::task::AbortOnDropHandle;
 use stowage_model::object::{Key, ObjectId, Projection, kinds};
 use stowage_model::phase::ClaimPhase;
 use stowage_model::{Claim, Pod, Volume, migration};
-use stowage_runtime::api::{self, Deletion, Target};
-use stowage_runtime::cache::View;
+use stowage_runtime::api::{Deletion, Target};
 use stowage_runtime::events::Note;
 use stowage_runtime::operation::Ended;
 
 use crate::controller::{Binder, Step};
-use crate::decide::bind::{Bind, bind};
 use crate::decide::status::Unbound;
 use crate::decide::{Action, AttributesClassAction, ClaimAction, PodAction, Source, Subject, VolumeAction};
 use crate::error::Error;
 use crate::mind::Seen;
-use crate::snapshot::{Caches, ClaimSnapshot, Work};
+use crate::snapshot::{Caches, Work};
 use crate::users::look_for_users;
 use crate::write::{self, Write};
 
@@ -116,85 +117,6 @@ impl Binder {
         }
     }
 
-    /// Takes the steps that follow a reservation without going back to the engine for each. Only choosing competes with
-    /// other claims: the rest is decided on the pair alone, which stays reserved meanwhile. The volume's phase is written
-    /// beside the claim's two writes.
-    async fn finish_binding(&self, key: &Key, reserved: &Volume) -> Result<(), Error> {
-        let Some((s, step)) = self.next_of_pair(key, reserved) else { return Ok(()) };
-        let phase = async {
-            let phase = Bind { complete: None, status: None, ..step.clone() };
-            if phase.phase { self.send_for_pair(&s, phase).await } else { Ok(()) }
-        };
-        let claim = async {
-            if !step.is_of_claim() {
-                return Ok(());
-            }
-            self.send_for_pair(&s, Bind { phase: false, ..step.clone() }).await?;
-            // Whoever finds more to do after that decides in turn with all others.
-            match self.next_of_pair(key, reserved) {
-                Some((s, step)) if step.is_of_claim() => self.send_for_pair(&s, Bind { phase: false, ..step }).await,
-                _ => Ok(()),
-            }
-        };
-        let (phase, claim) = tokio::join!(phase, claim);
-        claim.and(phase)
-    }
-
-    fn next_of_pair(&self, key: &Key, reserved: &Volume) -> Option<(ClaimSnapshot, Bind)> {
-        let s = self.caches.pair(key, reserved, &self.rules)?;
-        let View::Known(volume) = &s.named else { return None };
-        match bind(&s, volume, self.context.clock.now()).actions.into_iter().next() {
-            Some(ClaimAction::Bind(step)) => Some((s, *step)),
-            _ => None,
-        }
-    }
-
-    async fn send_for_pair(&self, s: &ClaimSnapshot, step: Bind) -> Result<(), Error> {
-        let View::Known(volume) = &s.named else { return Ok(()) };
-        let (is_last, is_of_claim) = (step.status.is_some(), step.is_of_claim());
-        let action = ClaimAction::Bind(Box::new(step));
-        match self.send(write::of_claim(&action, &s.claim, Some(volume))).await {
-            Err(Error::Write(error)) if error.is_unanswered() && self.is_done(&s.claim, &action) => {}
-            Err(Error::Write(error)) => {
-                // Where only the volume's phase is missing the claim has what it wants.
-                if is_of_claim && error.must_be_told() {
-                    self.cannot_bind(&s.claim, &volume.meta.name, &error);
-                }
-                return Err(Error::Write(error));
-            }
-            result => result?,
-        }
-        if is_last {
-            self.metrics.succeed(&s.claim.key().to_string(), self.context.clock.now());
-        }
-        Ok(())
-    }
-
-    /// Whether the fresh read that followed a lost answer has shown what was written.
-    fn is_done(&self, claim: &Claim, action: &ClaimAction) -> bool {
-        let is_bound = |volume: &str| {
-            let volume = self.caches.volumes.get(&Key::cluster(volume));
-            volume.is_some_and(|volume| volume.is_bound_to(claim))
-        };
-        let now = self.caches.claims.get(&claim.key()).filter(|now| now.meta.uid == claim.meta.uid);
-        match action {
-            ClaimAction::Make { .. } => is_bound(&claim.provisioned_volume_name()),
-            ClaimAction::Reserve { volume, .. } => {
-                let volume = self.caches.volumes.get(&Key::cluster(volume.clone()));
-                let held = volume.and_then(|volume| volume.spec.claim_ref.clone());
-                held.is_some_and(|held| held.uid == claim.meta.uid && held.is_of(claim))
-            }
-            ClaimAction::Bind(step) if step.is_of_claim() => now.is_some_and(|now| {
-                let completed = now.is_bind_completed() && now.spec.volume_name == step.volume;
-                completed && (step.complete.is_some() || now.status.phase == ClaimPhase::Bound)
-            }),
-            ClaimAction::AskProvisioner { provisioner, .. } => {
-                now.is_some_and(|now| now.storage_provisioner() == Some(provisioner))
-            }
-            _ => false,
-        }
-    }
-
     fn lacks_its_volume(&self, claim: &Claim) -> bool {
         let name = || Key::cluster(claim.spec.volume_name.clone());
         claim.names_volume() && self.caches.volumes.get(&name()).is_none()
@@ -202,55 +124,6 @@ impl Binder {
 
     fn known_volume(&self, name: &str) -> Result<Arc<Volume>, Error> {
         self.caches.volumes.get(&Key::cluster(name)).ok_or(Error::Stale("the volume is gone"))
-    }
-
-    fn count_claim_write(&self, claim: &Claim, action: &ClaimAction, error: Option<&Error>) {
-        let key = || claim.key().to_string();
-        match (action, error) {
-            (ClaimAction::AssignClass { .. }, error) => {
-                self.metrics.retroactive_classes.inc();
-                if error.is_some_and(Error::must_be_told) {
-                    self.metrics.retroactive_class_errors.inc();
-                }
-            }
-            (ClaimAction::NameResizer { .. }, Some(Error::Write(error))) if error.must_be_told() => {
-                let note = Note::warning("ExternalExpanding", format!("cannot name the resizer: {error}"));
-                self.tell(Source::Expander, Subject::Claim(claim.key()), &claim.reference(), &note);
-            }
-            (ClaimAction::Make { .. } | ClaimAction::AskProvisioner { .. }, Some(Error::Write(error)))
-                if error.must_be_told() =>
-            {
-                self.metrics.fail(&key());
-                let what =
-                    if matches!(action, ClaimAction::Make { .. }) { "save the volume" } else { "ask the provisioner" };
-                let note = Note::warning("ProvisioningFailed", format!("cannot {what}: {error}"));
-                self.tell(Source::Binder, Subject::Claim(claim.key()), &claim.reference(), &note);
-            }
-            (ClaimAction::Tidy(tidy), Some(Error::Write(error)))
-                if tidy.protect && claim.status.phase != ClaimPhase::Bound && error.must_be_told() =>
-            {
-                let note = Note::warning("FailedBinding", format!("cannot protect the claim by a finalizer: {error}"));
-                self.tell(Source::Binder, Subject::Claim(claim.key()), &claim.reference(), &note);
-            }
-            (ClaimAction::Reserve { volume, .. }, Some(Error::Write(error))) if error.must_be_told() => {
-                self.cannot_bind(claim, volume, error);
-                // The volume need not wait with the claim.
-                if let Some(other) = self.caches.matchmaker.refused(&claim.key(), volume) {
-                    self.queue.add(Subject::Claim(other));
-                }
-            }
-            _ => {}
-        }
-    }
-
-    fn cannot_bind(&self, claim: &Claim, volume: &str, error: &api::Error) {
-        self.metrics.fail(&claim.key().to_string());
-        // What is refused to a claim that has its volume concerns its status alone.
-        if claim.status.phase == ClaimPhase::Bound {
-            return;
-        }
-        let note = Note::warning("FailedBinding", format!("cannot bind to volume {volume:?}: {error}"));
-        self.tell(Source::Binder, Subject::Claim(claim.key()), &claim.reference(), &note);
     }
 
     async fn carry_out_for_volume(&self, key: &Key, action: VolumeAction, seen: Seen) -> Result<(), Error> {

@@ -1,0 +1,87 @@
+//! What came of a write to a claim: whether it was done after all, what is counted, and what people hear of it.
+
+use stowage_model::Claim;
+use stowage_model::object::{Key, Projection};
+use stowage_model::phase::ClaimPhase;
+use stowage_runtime::api;
+use stowage_runtime::events::Note;
+
+use crate::controller::Binder;
+use crate::decide::{ClaimAction, Source, Subject};
+use crate::error::Error;
+
+impl Binder {
+    /// Whether the fresh read that followed a lost answer has shown what was written.
+    pub(super) fn is_done(&self, claim: &Claim, action: &ClaimAction) -> bool {
+        let is_bound = |volume: &str| {
+            let volume = self.caches.volumes.get(&Key::cluster(volume));
+            volume.is_some_and(|volume| volume.is_bound_to(claim))
+        };
+        let now = self.caches.claims.get(&claim.key()).filter(|now| now.meta.uid == claim.meta.uid);
+        match action {
+            ClaimAction::Make { .. } => is_bound(&claim.provisioned_volume_name()),
+            ClaimAction::Reserve { volume, .. } => {
+                let volume = self.caches.volumes.get(&Key::cluster(volume.clone()));
+                let held = volume.and_then(|volume| volume.spec.claim_ref.clone());
+                held.is_some_and(|held| held.uid == claim.meta.uid && held.is_of(claim))
+            }
+            ClaimAction::Bind(step) if step.is_of_claim() => now.is_some_and(|now| {
+                let completed = now.is_bind_completed() && now.spec.volume_name == step.volume;
+                completed && (step.complete.is_some() || now.status.phase == ClaimPhase::Bound)
+            }),
+            ClaimAction::AskProvisioner { provisioner, .. } => {
+                now.is_some_and(|now| now.storage_provisioner() == Some(provisioner))
+            }
+            _ => false,
+        }
+    }
+
+    pub(super) fn count_claim_write(&self, claim: &Claim, action: &ClaimAction, error: Option<&Error>) {
+        let key = || claim.key().to_string();
+        match (action, error) {
+            (ClaimAction::AssignClass { .. }, error) => {
+                self.metrics.retroactive_classes.inc();
+                if error.is_some_and(Error::must_be_told) {
+                    self.metrics.retroactive_class_errors.inc();
+                }
+            }
+            (ClaimAction::NameResizer { .. }, Some(Error::Write(error))) if error.must_be_told() => {
+                let note = Note::warning("ExternalExpanding", format!("cannot name the resizer: {error}"));
+                self.tell(Source::Expander, Subject::Claim(claim.key()), &claim.reference(), &note);
+            }
+            (ClaimAction::Make { .. } | ClaimAction::AskProvisioner { .. }, Some(Error::Write(error)))
+                if error.must_be_told() =>
+            {
+                self.metrics.fail(&key());
+                let what =
+                    if matches!(action, ClaimAction::Make { .. }) { "save the volume" } else { "ask the provisioner" };
+                let note = Note::warning("ProvisioningFailed", format!("cannot {what}: {error}"));
+                self.tell(Source::Binder, Subject::Claim(claim.key()), &claim.reference(), &note);
+            }
+            (ClaimAction::Tidy(tidy), Some(Error::Write(error)))
+                if tidy.protect && claim.status.phase != ClaimPhase::Bound && error.must_be_told() =>
+            {
+                let note = Note::warning("FailedBinding", format!("cannot protect the claim by a finalizer: {error}"));
+                self.tell(Source::Binder, Subject::Claim(claim.key()), &claim.reference(), &note);
+            }
+            (ClaimAction::Reserve { volume, .. }, Some(Error::Write(error))) if error.must_be_told() => {
+                self.cannot_bind(claim, volume, error);
+                // The volume need not wait with the claim.
+                if let Some(other) = self.caches.matchmaker.refused(&claim.key(), volume) {
+                    self.queue.add(Subject::Claim(other));
+                }
+            }
+            _ => {}
+        }
+    }
+
+    pub(super) fn cannot_bind(&self, claim: &Claim, volume: &str, error: &api::Error) {
+        self.metrics.fail(&claim.key().to_string());
+        // What is refused to a claim that has its volume concerns its status alone.
+        if claim.status.phase == ClaimPhase::Bound {
+            return;
+        }
+        let note = Note::warning("FailedBinding", format!("cannot bind to volume {volume:?}: {error}"));
+        self.tell(Source::Binder, Subject::Claim(claim.key()), &claim.reference(), &note);
+    }
+}
