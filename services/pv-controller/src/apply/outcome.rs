@@ -1,17 +1,19 @@
 //! What came of a write to a claim: whether it was done after all, what is counted, and what people hear of it.
 
-use stowage_model::Claim;
 use stowage_model::object::{Key, Projection};
 use stowage_model::phase::ClaimPhase;
+use stowage_model::{Claim, annotations};
 use stowage_runtime::api;
 use stowage_runtime::events::Note;
 
 use crate::controller::Binder;
+use crate::decide::status::{Change, Status};
 use crate::decide::{ClaimAction, Source, Subject};
 use crate::error::Error;
 
 impl Binder {
-    /// Whether the fresh read that followed a lost answer has shown what was written.
+    /// Whether the fresh read that followed a lost answer has shown what was written. True only if nobody would decide on
+    /// the same again: what counts as done is not tried with backoff.
     pub(super) fn is_done(&self, claim: &Claim, action: &ClaimAction) -> bool {
         let is_bound = |volume: &str| {
             let volume = self.caches.volumes.get(&Key::cluster(volume));
@@ -26,12 +28,13 @@ impl Binder {
                 held.is_some_and(|held| held.uid == claim.meta.uid && held.is_of(claim))
             }
             ClaimAction::Bind(step) if step.is_of_claim() => now.is_some_and(|now| {
+                let is_written =
+                    |change: &Change| Status::of(&now) == change.to && now.meta.revision != claim.meta.revision;
                 let completed = now.is_bind_completed() && now.spec.volume_name == step.volume;
-                completed && (step.complete.is_some() || now.status.phase == ClaimPhase::Bound)
+                completed && step.status.as_ref().is_none_or(is_written)
             }),
-            ClaimAction::AskProvisioner { provisioner, .. } => {
-                now.is_some_and(|now| now.storage_provisioner() == Some(provisioner))
-            }
+            ClaimAction::AskProvisioner { provisioner, .. } => now
+                .is_some_and(|now| now.meta.annotation(annotations::STORAGE_PROVISIONER) == Some(provisioner.as_str())),
             _ => false,
         }
     }

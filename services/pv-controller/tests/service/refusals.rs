@@ -240,3 +240,23 @@ async fn the_status_of_a_bound_claim_is_kept_in_line_while_it_is_being_deleted()
     world.api.patch_raw(&id, modes).await.unwrap();
     until(&world.claims, |claim| claim.meta.is_deleting() && claim.status.access_modes.len() == 2).await;
 }
+
+#[tokio::test]
+async fn the_status_of_a_bound_claim_that_cannot_be_written_is_tried_with_backoff() {
+    let world = World::start().await;
+    class(&world, "kubernetes.io/no-provisioner").await;
+    world.create::<Volume>(volume()).await;
+    world.create::<Claim>(claim()).await;
+    until(&world.claims, |claim| claim.status.phase == ClaimPhase::Bound).await;
+    for _ in 0..50 {
+        world.wire.refuse("PATCH", "/persistentvolumeclaims/c/status", StatusCode::INTERNAL_SERVER_ERROR);
+    }
+    let id = ObjectId { kind: kinds::VOLUME, key: Key::cluster("v") };
+    let modes = json!({ "spec": { "accessModes": ["ReadWriteOnce", "ReadOnlyMany"] } });
+    world.api.patch_raw(&id, modes).await.unwrap();
+    // Each refusal is followed by a look, and some of them are met at once.
+    world.wire.asked("GET", "/persistentvolumeclaims/c", 8).await;
+    let text = world.metrics.encode();
+    let retries = text.lines().find_map(|line| line.strip_prefix("workqueue_retries_total{name=\"claims\"} "));
+    assert!(retries.is_some_and(|retries| retries.parse::<u64>().unwrap() > 0), "{retries:?}");
+}
