@@ -53,6 +53,11 @@ impl Process {
         &self.name
     }
 
+    /// Its process id: the tether becomes the binary.
+    pub fn id(&self) -> u32 {
+        self.child.id()
+    }
+
     /// Everything processes of this name have printed so far.
     pub fn said(&self) -> anyhow::Result<String> {
         fs::read_to_string(&self.log).with_context(|| format!("cannot read {}", self.log.display()))
