@@ -203,6 +203,11 @@ impl Api {
             self.refresh(cache, &target.key).await?;
             return Err(Error::conflict("update", &id, "another object has the name now"));
         }
+        // What was read is newer than what was decided on: the put alone would write over it under its own version.
+        if target.revision.is_some_and(|decided| revision_of(&object) != Some(decided)) {
+            cache.observe(decode::<T>("update", &id, object)?);
+            return Err(Error::conflict("update", &id, "the object has changed since it was decided on"));
+        }
         edit(&mut object);
         match self.send::<T>(Method::PUT, &id, part.suffix(), Some(&object), JSON).await {
             Ok(object) => {
@@ -376,6 +381,10 @@ fn id<T: Projection>(key: &Key) -> ObjectId {
 fn key_of(body: &Value) -> Key {
     let text = |field: &str| body["metadata"][field].as_str().unwrap_or_default().to_owned();
     Key::namespaced(text("namespace"), text("name"))
+}
+
+fn revision_of(body: &Value) -> Option<u64> {
+    body["metadata"]["resourceVersion"].as_str()?.parse().ok()
 }
 
 fn verb(method: &Method) -> &'static str {

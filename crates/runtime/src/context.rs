@@ -7,7 +7,7 @@ use stowage_csi::Connector;
 use crate::api::Api;
 use crate::clock::{Clock, SystemClock};
 use crate::events::Recorder;
-use crate::lease::Leadership;
+use crate::lease::{Leadership, Lost};
 use crate::metrics::Metrics;
 use crate::random::Random;
 use crate::readiness::Readiness;
@@ -17,11 +17,13 @@ use crate::tasks::{Panicked, Spawner, Tasks};
 /// Why a service's `run` ended before anybody asked it to.
 #[derive(Debug, thiserror::Error)]
 pub enum Stop {
-    /// Another replica leads now.
-    #[error("lost the lease {lease}: another replica leads now")]
+    /// We do not lead any more, and another replica may.
+    #[error("stopped leading by lease {lease}: {reason}")]
     LeaseLost {
         /// Name of the Lease.
         lease: String,
+        /// Taken by another, or not renewed in time.
+        reason: Lost,
     },
     /// A part that must live died.
     #[error(transparent)]
@@ -103,17 +105,14 @@ impl Context {
     pub async fn supervise(&self, mut tasks: Tasks, work: impl Future<Output = Result<(), Stop>>) -> Result<(), Stop> {
         let lost = async {
             match &self.leadership {
-                Some(leadership) => {
-                    leadership.lost().await;
-                    leadership.name().to_owned()
-                }
+                Some(leadership) => (leadership.name().to_owned(), leadership.lost().await),
                 None => std::future::pending().await,
             }
         };
         tokio::select! {
             biased;
             panicked = tasks.supervise() => Err(panicked.into()),
-            lease = lost => Err(Stop::LeaseLost { lease }),
+            (lease, reason) = lost => Err(Stop::LeaseLost { lease, reason }),
             result = work => result,
         }
     }

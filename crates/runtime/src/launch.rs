@@ -60,7 +60,8 @@ impl Launch<'_> {
                     let mut admin = Admin::new(context.metrics.clone(), context.readiness.clone())
                         .metrics_path(args.metrics_path.clone());
                     if let Some(election) = &election {
-                        admin = admin.election(election.health());
+                        let health = election.health();
+                        admin = admin.election(move || health.check());
                     }
                     Some(admin.bind(address).await?)
                 }

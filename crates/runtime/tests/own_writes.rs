@@ -190,6 +190,21 @@ async fn a_conflict_leaves_the_fresh_version_to_decide_on() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn an_update_of_another_version_than_the_decided_one_is_a_conflict() {
+    let world = world();
+    let decided = world.created().await;
+    let other: Cache<Claim> = Cache::new();
+    world.api.patch(&other, &Target::exact(&decided.meta), Part::Main, note("other")).await.unwrap();
+    let mine = |object: &mut Value| object["metadata"]["annotations"][annotations::SELECTED_NODE] = "mine".into();
+    let error = world.api.replace(&world.cache, &Target::exact(&decided.meta), Part::Main, mine).await.unwrap_err();
+    assert!(error.is_conflict(), "{error}");
+    assert_eq!(world.known().selected_node(), Some("other"), "the next decision sees who was faster");
+    let lists = Target::any_version(&decided.meta);
+    world.api.replace(&world.cache, &lists, Part::Main, mine).await.unwrap();
+    assert_eq!(world.known().selected_node(), Some("mine"));
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_namesake_is_never_written_to() {
     let world = world();
     let claim = world.created().await;

@@ -35,18 +35,18 @@ impl Controller {
             }
             Step::DeleteAttachment { name, uid, node, force } => self.delete(name, uid, &node, force).await,
             Step::List { node, node_uid, volume, tell } => {
-                self.report(&node, &node_uid, Entry { volume, listed: true }).await?;
+                self.report(&node, Entry { node_uid, volume, listed: true }).await?;
                 for (pod, note) in tell {
                     self.recorder.record(&pod, note);
                 }
                 Ok(())
             }
             Step::Unlist { node, node_uid, volume } => {
-                self.report(&node, &node_uid, Entry { volume, listed: false }).await
+                self.report(&node, Entry { node_uid, volume, listed: false }).await
             }
             Step::Tell { volume, pod, notice, note } => {
-                self.recorder.record(&pod, note);
-                self.memory.told(&volume, &pod.uid, notice);
+                let taken = self.recorder.record(&pod, note);
+                self.told.note(volume, pod.uid, notice, taken, self.context.clock.now());
                 Ok(())
             }
             Step::RefreshNode(name) => {
@@ -60,9 +60,9 @@ impl Controller {
         }
     }
 
-    async fn report(&self, node: &str, uid: &str, entry: Entry) -> Result<(), Error> {
+    async fn report(&self, node: &str, entry: Entry) -> Result<(), Error> {
         self.check_lease()?;
-        self.reports.write(node, uid, entry).await.map_err(Error::ReportAttached)
+        self.reports.write(node, entry).await.map_err(Error::ReportAttached)
     }
 
     /// Deleting the attachment cannot be taken back, so the node is read once more: also a leader that was deposed and

@@ -12,6 +12,7 @@ use stowage_runtime::engine::{self, Reserved};
 use stowage_runtime::events::Recorder;
 use stowage_runtime::queue::Queue;
 use stowage_runtime::tasks::{Spawner, Tasks};
+use stowage_runtime::told::Told;
 use stowage_runtime::watch::{self, Scope};
 use stowage_runtime::{Context, Stop};
 
@@ -20,6 +21,7 @@ use crate::decide::{Decision, Policy, Steps, Why, decide};
 use crate::error::Error;
 use crate::memory::Memory;
 use crate::metrics::Metrics;
+use crate::notice::Notice;
 use crate::report::Reports;
 use crate::snapshot::gather;
 use crate::wake;
@@ -50,6 +52,8 @@ pub(crate) struct Controller {
     pub(crate) context: Context,
     pub(crate) caches: Arc<Caches>,
     pub(crate) memory: Memory,
+    /// By volume and the pod's uid.
+    pub(crate) told: Told<String, String, Notice>,
     pub(crate) reports: Reports,
     pub(crate) recorder: Recorder,
     pub(crate) metrics: Metrics,
@@ -65,7 +69,7 @@ impl engine::Controller for Controller {
     const NAME: &'static str = "attach-detach-controller";
 
     fn decide(&self, key: &Key, now: Timestamp, _reserved: &Reserved) -> Decision {
-        match gather(&self.caches, &self.memory, key, now) {
+        match gather(&self.caches, &self.memory, &self.told, key, now) {
             Some(snapshot) => decide(&snapshot, self.policy, now),
             None => Decision::rest(Why::default()),
         }
@@ -89,9 +93,10 @@ pub async fn run(context: Context, options: Options) -> Result<(), Stop> {
     wake::subscribe(&caches, &queue);
     let metrics = context.metrics.own(Metrics::register);
     let controller = Arc::new(Controller {
-        reports: Reports::new(context.api.clone(), caches.nodes.clone()),
+        reports: Reports::new(context.api.clone(), caches.nodes.clone(), spawner.clone()),
         recorder: context.recorder("attachdetach-controller", &spawner),
         memory: Memory::default(),
+        told: Told::default(),
         caches: Arc::clone(&caches),
         metrics,
         policy: Policy {

@@ -105,8 +105,8 @@ pub fn decide(snapshot: &Snapshot, policy: Policy, now: Timestamp) -> Decision {
     let mut why = Why::default();
     let mut wake_at: Option<Timestamp> = None;
     for (name, site) in &snapshot.sites {
-        let mut at = At { snapshot, name, site, steps: &mut steps };
-        let reason = at.decide(policy, now, &mut wake_at);
+        let mut at = At { snapshot, name, site, now, steps: &mut steps, wake_at: &mut wake_at };
+        let reason = at.decide(policy);
         why.0.push((name.clone(), reason));
     }
     let actions = if steps.is_empty() { Vec::new() } else { vec![Steps(steps)] };
@@ -118,11 +118,13 @@ struct At<'a> {
     snapshot: &'a Snapshot,
     name: &'a str,
     site: &'a Site,
+    now: Timestamp,
     steps: &'a mut Vec<Step>,
+    wake_at: &'a mut Option<Timestamp>,
 }
 
 impl At<'_> {
-    fn decide(&mut self, policy: Policy, now: Timestamp, wake_at: &mut Option<Timestamp>) -> Reason {
+    fn decide(&mut self, policy: Policy) -> Reason {
         if self.site.node == NodeView::Unknown {
             self.steps.push(Step::RefreshNode(self.name.to_owned()));
             return Reason::Unknown;
@@ -134,7 +136,7 @@ impl At<'_> {
             }
             AttachmentView::Absent if !self.site.wishes.is_empty() => self.ask(),
             AttachmentView::Present(attachment) if !self.site.wishes.is_empty() => self.follow(attachment),
-            _ => self.give_up(policy, now, wake_at),
+            _ => self.give_up(policy),
         }
     }
 
@@ -179,13 +181,13 @@ impl At<'_> {
     }
 
     /// Not wanted.
-    fn give_up(&mut self, policy: Policy, now: Timestamp, wake_at: &mut Option<Timestamp>) -> Reason {
-        let force = match self.force(policy, now) {
+    fn give_up(&mut self, policy: Policy) -> Reason {
+        let force = match self.force(policy) {
             Patience::Needless => None,
             Patience::Over(force) => Some(force),
             Patience::Endless => return self.hold(),
             Patience::Until(end) => {
-                *wake_at = Some(wake_at.map_or(end, |earlier| earlier.min(end)));
+                self.wake(end);
                 return self.hold();
             }
         };
@@ -218,7 +220,7 @@ impl At<'_> {
     }
 
     /// How long to wait for the node to unmount.
-    fn force(&self, policy: Policy, now: Timestamp) -> Patience {
+    fn force(&self, policy: Policy) -> Patience {
         let NodeView::Known(node) = &self.site.node else { return Patience::Needless };
         if !node.in_use {
             return Patience::Needless;
@@ -230,10 +232,10 @@ impl At<'_> {
             return Patience::Endless;
         }
         // Both the pod must be gone and the node silent for the whole time.
-        let since = self.site.unwanted_since.unwrap_or(now).max(node.not_ready_since.unwrap_or(Timestamp::MIN));
+        let since = self.site.unwanted_since.unwrap_or(self.now).max(node.not_ready_since.unwrap_or(Timestamp::MIN));
         let wait = SignedDuration::try_from(policy.max_unmount_wait).unwrap_or(SignedDuration::MAX);
         match since.checked_add(wait) {
-            Ok(end) if end <= now => Patience::Over(Force::Timeout),
+            Ok(end) if end <= self.now => Patience::Over(Force::Timeout),
             Ok(end) => Patience::Until(end),
             Err(_) => Patience::Endless,
         }
@@ -264,9 +266,17 @@ impl At<'_> {
         }
     }
 
+    fn wake(&mut self, at: Timestamp) {
+        *self.wake_at = Some(self.wake_at.map_or(at, |earlier| earlier.min(at)));
+    }
+
     fn tell(&mut self, notice: &Notice) {
         let Some(volume) = &self.snapshot.volume else { return };
-        for wish in self.site.wishes.iter().filter(|wish| wish.told.as_ref() != Some(notice)) {
+        for wish in &self.site.wishes {
+            if let Some(again_at) = self.snapshot.told.until(&wish.pod.uid, notice, self.now) {
+                self.wake(again_at);
+                continue;
+            }
             self.steps.push(Step::Tell {
                 volume: volume.clone(),
                 pod: wish.pod.clone(),

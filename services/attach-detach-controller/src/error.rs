@@ -17,7 +17,7 @@ pub enum Error {
     Read(#[source] api::Error),
     #[error("the world changed before the step could be taken: {0}")]
     Stale(&'static str),
-    #[error("the lease has expired; another replica may lead, so nothing may be attached or detached here")]
+    #[error("our lease has not been renewed in time, and without it nothing is attached or detached")]
     Deposed,
 }
 

@@ -1,53 +1,35 @@
-//! The little that cannot be read from the API: losing it costs a repeated event and a longer wait, nothing else.
+//! Since when nobody wants a volume where it is, which cannot be read from the API: losing it costs a longer wait.
 
 use std::collections::BTreeMap;
 use std::sync::{Mutex, MutexGuard};
 
 use jiff::Timestamp;
 
-use crate::notice::Notice;
 use crate::snapshot::Snapshot;
 
-/// What is remembered about one volume.
-#[derive(Debug, Clone, Default, PartialEq)]
-pub struct Remembered {
-    /// By the pod's uid.
-    pub told: BTreeMap<String, Notice>,
-    /// By the node's name: since when nobody wants the volume there.
-    pub unwanted: BTreeMap<String, Timestamp>,
-}
+/// By the node's name: since when nobody wants a volume there.
+pub type Unwanted = BTreeMap<String, Timestamp>;
 
 #[derive(Debug, Default)]
-pub struct Memory(Mutex<BTreeMap<String, Remembered>>);
+pub struct Memory(Mutex<BTreeMap<String, Unwanted>>);
 
 impl Memory {
-    pub fn recall(&self, volume: &str) -> Remembered {
+    pub fn recall(&self, volume: &str) -> Unwanted {
         self.lock().get(volume).cloned().unwrap_or_default()
     }
 
     /// Replaces what is remembered about a volume by what still matters.
     pub fn keep(&self, volume: &str, snapshot: &Snapshot) {
-        let wishes = snapshot.sites.values().flat_map(|site| &site.wishes);
-        let remembered = Remembered {
-            told: wishes.filter_map(|wish| Some((wish.pod.uid.clone(), wish.told.clone()?))).collect(),
-            unwanted: snapshot
-                .sites
-                .iter()
-                .filter_map(|(node, site)| Some((node.clone(), site.unwanted_since?)))
-                .collect(),
-        };
-        if remembered == Remembered::default() {
+        let sites = snapshot.sites.iter();
+        let unwanted: Unwanted = sites.filter_map(|(node, site)| Some((node.clone(), site.unwanted_since?))).collect();
+        if unwanted.is_empty() {
             self.lock().remove(volume);
         } else {
-            self.lock().insert(volume.to_owned(), remembered);
+            self.lock().insert(volume.to_owned(), unwanted);
         }
     }
 
-    pub fn told(&self, volume: &str, pod_uid: &str, notice: Notice) {
-        self.lock().entry(volume.to_owned()).or_default().told.insert(pod_uid.to_owned(), notice);
-    }
-
-    fn lock(&self) -> MutexGuard<'_, BTreeMap<String, Remembered>> {
+    fn lock(&self) -> MutexGuard<'_, BTreeMap<String, Unwanted>> {
         self.0.lock().expect("no code panics while holding the memory")
     }
 }

@@ -27,7 +27,7 @@ pub fn sentence(notice: &Notice, wish: &Wish, snapshot: &Snapshot) -> Note {
     let message = match notice {
         Notice::Failed { message, .. } => format!("attaching volume {volume:?} failed: {message}"),
         Notice::Elsewhere { node } => {
-            format!("Multi-Attach error for volume {volume:?}: {}", holder(wish, node, snapshot))
+            format!("volume {volume:?} cannot be attached to a second node: {}", holder(wish, node, snapshot))
         }
     };
     Note::warning("FailedAttachVolume", message)

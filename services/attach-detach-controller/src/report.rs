@@ -9,82 +9,91 @@ use tokio::sync::oneshot;
 use stowage_model::{Node, object};
 use stowage_runtime::api::{self, Api, Part, Patch, Target};
 use stowage_runtime::cache::{Cache, View};
+use stowage_runtime::tasks::Spawner;
 
 /// A wish to have a volume in the list of a node, or not in it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Entry {
+    /// Only in the list of the node with this uid.
+    pub node_uid: String,
     pub volume: String,
     pub listed: bool,
 }
 
 type Answer = Result<(), Arc<api::Error>>;
 
-#[derive(Default)]
-struct Desk {
-    writing: tokio::sync::Mutex<()>,
-    waiting: Mutex<Vec<(Entry, oneshot::Sender<Answer>)>>,
-}
+/// What is to be written to one node next, and who waits for it.
+type Batch = Vec<(Entry, oneshot::Sender<Answer>)>;
 
+#[derive(Clone)]
 pub struct Reports {
     api: Api,
     nodes: Cache<Node>,
-    desks: Mutex<BTreeMap<String, Arc<Desk>>>,
+    spawner: Spawner,
+    /// By node, for those that are being written to.
+    waiting: Arc<Mutex<BTreeMap<String, Batch>>>,
 }
 
 impl Reports {
-    pub fn new(api: Api, nodes: Cache<Node>) -> Self {
-        Self { api, nodes, desks: Mutex::default() }
+    pub fn new(api: Api, nodes: Cache<Node>, spawner: Spawner) -> Self {
+        Self { api, nodes, spawner, waiting: Arc::default() }
     }
 
     /// Returns when a write that carried the entry was answered, or was not needed. The answer is in the cache then.
-    pub async fn write(&self, node: &str, uid: &str, entry: Entry) -> Answer {
-        let desk = Arc::clone(self.desks().entry(node.to_owned()).or_default());
+    pub async fn write(&self, node: &str, entry: Entry) -> Answer {
         let (sender, receiver) = oneshot::channel();
-        desk.waiting.lock().expect("no code panics while holding the desk").push((entry, sender));
-        {
-            let _writing = desk.writing.lock().await;
-            let batch = std::mem::take(&mut *desk.waiting.lock().expect("no code panics while holding the desk"));
-            if !batch.is_empty() {
-                let entries: Vec<Entry> = batch.iter().map(|(entry, _)| entry.clone()).collect();
-                let answer = self.write_batch(node, uid, &entries).await.map_err(Arc::new);
-                for (_, sender) in batch {
-                    // Who wished may have been dropped; the write counts all the same.
-                    let _ = sender.send(answer.clone());
-                }
-            }
+        let is_first = {
+            let mut waiting = self.waiting();
+            let is_first = !waiting.contains_key(node);
+            waiting.entry(node.to_owned()).or_default().push((entry, sender));
+            is_first
+        };
+        if is_first {
+            self.spawner.spawn(self.clone().write_all(node.to_owned()));
         }
-        self.tidy(node, desk);
-        // Whoever took the entry answers it before letting go of the desk, or is dropped together with us.
+        // The writer answers everybody, or ends together with the service.
         receiver.await.unwrap_or(Ok(()))
     }
 
-    async fn write_batch(&self, name: &str, uid: &str, entries: &[Entry]) -> Result<(), api::Error> {
-        let View::Known(node) = self.nodes.view(&object::Key::cluster(name)) else { return Ok(()) };
-        if node.meta.uid != uid {
-            return Ok(());
+    /// Writes until nothing has gathered during the last write.
+    async fn write_all(self, node: String) {
+        loop {
+            let batch = {
+                let mut waiting = self.waiting();
+                match waiting.get_mut(&node).map(std::mem::take) {
+                    Some(batch) if !batch.is_empty() => batch,
+                    _ => {
+                        waiting.remove(&node);
+                        return;
+                    }
+                }
+            };
+            let (entries, senders): (Vec<Entry>, Vec<_>) = batch.into_iter().unzip();
+            let answer = self.write_batch(&node, &entries).await.map_err(Arc::new);
+            for sender in senders {
+                // Who wished may have been dropped; the write counts all the same.
+                let _ = sender.send(answer.clone());
+            }
         }
+    }
+
+    async fn write_batch(&self, name: &str, entries: &[Entry]) -> Result<(), api::Error> {
+        let View::Known(node) = self.nodes.view(&object::Key::cluster(name)) else { return Ok(()) };
         let Some(patch) = patch(&node, entries) else { return Ok(()) };
         self.api.patch(&self.nodes, &Target::any_version(&node.meta), Part::Status, patch).await?;
         Ok(())
     }
 
-    fn tidy(&self, node: &str, desk: Arc<Desk>) {
-        let mut desks = self.desks();
-        drop(desk);
-        if desks.get(node).is_some_and(|desk| Arc::strong_count(desk) == 1) {
-            desks.remove(node);
-        }
-    }
-
-    fn desks(&self) -> MutexGuard<'_, BTreeMap<String, Arc<Desk>>> {
-        self.desks.lock().expect("no code panics while holding the desks")
+    fn waiting(&self) -> MutexGuard<'_, BTreeMap<String, Batch>> {
+        self.waiting.lock().expect("no code panics while holding what waits")
     }
 }
 
 /// Touches only the entries that change, so that fields of the others that we do not know survive.
 fn patch(node: &Node, entries: &[Entry]) -> Option<Patch> {
     // The last wish for a volume counts.
-    let wanted: BTreeMap<&str, bool> = entries.iter().map(|entry| (entry.volume.as_str(), entry.listed)).collect();
+    let entries = entries.iter().filter(|entry| entry.node_uid == node.meta.uid);
+    let wanted: BTreeMap<&str, bool> = entries.map(|entry| (entry.volume.as_str(), entry.listed)).collect();
     let listed = &node.status.volumes_attached;
     let added: Vec<Value> = wanted
         .iter()
@@ -116,12 +125,14 @@ mod tests {
 
     fn node(attached: &[&str]) -> Node {
         let attached: Vec<Value> = attached.iter().map(|name| json!({ "name": name, "devicePath": "" })).collect();
-        serde_json::from_value(json!({ "metadata": { "name": "n" }, "status": { "volumesAttached": attached } }))
-            .unwrap()
+        serde_json::from_value(
+            json!({ "metadata": { "name": "n", "uid": "u" }, "status": { "volumesAttached": attached } }),
+        )
+        .unwrap()
     }
 
     fn entry(volume: &str, listed: bool) -> Entry {
-        Entry { volume: volume.into(), listed }
+        Entry { node_uid: "u".into(), volume: volume.into(), listed }
     }
 
     #[test]
@@ -147,5 +158,7 @@ mod tests {
     fn what_is_so_already_is_not_written() {
         assert_eq!(patch(&node(&["a"]), &[entry("a", true), entry("b", false)]), None);
         assert_eq!(patch(&node(&[]), &[entry("a", false)]), None);
+        let earlier = Entry { node_uid: "of an earlier node".into(), ..entry("a", true) };
+        assert_eq!(patch(&node(&[]), &[earlier]), None);
     }
 }

@@ -7,9 +7,10 @@ use jiff::Timestamp;
 use stowage_model::object::{self, ObjectRef, Projection};
 use stowage_model::{Node, VolumeAttachment, names};
 use stowage_runtime::cache::View;
+use stowage_runtime::told::{Known, Told};
 
 use crate::caches::{Caches, Key};
-use crate::memory::{Memory, Remembered};
+use crate::memory::Memory;
 use crate::notice::Notice;
 
 #[derive(Debug, Clone, PartialEq)]
@@ -21,6 +22,8 @@ pub struct Snapshot {
     pub many_nodes: bool,
     /// By the node's name.
     pub sites: BTreeMap<String, Site>,
+    /// What its pods were told, by their uids.
+    pub told: Known<String, Notice>,
 }
 
 /// The volume as seen from one node.
@@ -83,8 +86,6 @@ pub struct Wish {
     /// The volume object the pod's claim is bound to.
     pub volume_name: String,
     pub since: Option<Timestamp>,
-    /// What the pod was last told about this volume.
-    pub told: Option<Notice>,
 }
 
 /// Why a volume may be taken from a node that has not said it is unmounted.
@@ -106,15 +107,21 @@ impl Site {
 }
 
 /// Gathers what is known about a key; none when there is nothing to decide under it.
-pub fn gather(caches: &Caches, memory: &Memory, key: &Key, now: Timestamp) -> Option<Snapshot> {
+pub fn gather(
+    caches: &Caches,
+    memory: &Memory,
+    told: &Told<String, String, Notice>,
+    key: &Key,
+    now: Timestamp,
+) -> Option<Snapshot> {
     match key {
         Key::Volume(volume) => {
             let mut snapshot = gather_volume(caches, volume)?;
-            let wishes = snapshot.sites.values_mut().flat_map(|site| &mut site.wishes);
-            let Remembered { told, unwanted } = memory.recall(volume);
-            for wish in wishes {
-                wish.told = told.get(&wish.pod.uid).cloned();
-            }
+            let pods: BTreeSet<&str> =
+                snapshot.sites.values().flat_map(|site| &site.wishes).map(|wish| wish.pod.uid.as_str()).collect();
+            told.retain(volume, |pod| pods.contains(pod.as_str()));
+            snapshot.told = told.known(volume);
+            let unwanted = memory.recall(volume);
             for (node, site) in &mut snapshot.sites {
                 if site.wishes.is_empty() && site.holds() {
                     site.unwanted_since = Some(unwanted.get(node).copied().unwrap_or(now));
@@ -143,7 +150,6 @@ fn gather_volume(caches: &Caches, volume: &str) -> Option<Snapshot> {
                 pod: pod.reference(),
                 volume_name: object.meta.name.clone(),
                 since: pod.meta.creation_timestamp,
-                told: None,
             };
             wishes.entry(pod.spec.node_name.clone()).or_default().push(wish);
         }
@@ -173,6 +179,7 @@ fn gather_volume(caches: &Caches, volume: &str) -> Option<Snapshot> {
             .iter()
             .all(|volume| volume.spec.access_modes.is_empty() || volume.spec.access_modes.allow_many_nodes()),
         sites: nodes.into_iter().map(site).collect(),
+        told: Known::default(),
     })
 }
 
@@ -197,6 +204,7 @@ fn gather_orphan(caches: &Caches, name: &str, now: Timestamp) -> Option<Snapshot
         driver: attachment.spec.attacher.clone(),
         many_nodes: true,
         sites: BTreeMap::from([(attachment.spec.node_name.clone(), site)]),
+        told: Known::default(),
     })
 }
 

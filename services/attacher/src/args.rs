@@ -3,16 +3,15 @@ use std::time::Duration;
 use anyhow::bail;
 use clap::Parser;
 
-use stowage_runtime::args::{AdminArgs, ClientArgs, CsiArgs, FeatureArgs, LeaderElectionArgs, LogArgs};
+use stowage_runtime::args::{
+    AdminArgs, ClientArgs, CsiArgs, FeatureArgs, LeaderElectionArgs, LogArgs, RELEASE_ON_EXIT,
+};
 use stowage_runtime::backoff::Backoff;
 use stowage_runtime::duration::GoDuration;
 use stowage_runtime::launch::Launch;
 
 use crate::controller::{Options, run};
 use crate::driver;
-
-/// The one feature gate that means something here.
-const RELEASE: &str = "ReleaseLeaderElectionOnExit";
 
 /// Attaches volumes to nodes and detaches them, as VolumeAttachments ask for it, by calling one CSI driver
 ///
@@ -68,8 +67,7 @@ impl Args {
         }
         let driver = driver::connect(&context, &options).await?;
         let lock = format!("external-attacher-leader-{}", driver.facts.name);
-        let release = self.features.enabled(RELEASE, false);
-        let election = self.election.options(&lock, release)?;
+        let election = self.election.options(&lock, &self.features)?;
         launch.run(context, election, |context| run(context, options)).await
     }
 
@@ -85,7 +83,7 @@ impl Args {
         ];
         let flags = flags.into_iter().filter(|(_, set, _)| *set);
         let mut ignored: Vec<String> = flags.map(|(flag, _, why)| format!("{flag} has no effect: {why}")).collect();
-        let gates = self.features.feature_gates.iter().map(|(gate, _)| gate).filter(|gate| *gate != RELEASE);
+        let gates = self.features.feature_gates.iter().map(|(gate, _)| gate).filter(|gate| *gate != RELEASE_ON_EXIT);
         ignored
             .extend(gates.map(|gate| format!("--feature-gates {gate} has no effect: this attacher has no such gate")));
         ignored

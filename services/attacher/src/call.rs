@@ -96,7 +96,7 @@ impl Caller {
             Err(message) => return Ended::Failed(Failure { code: String::new(), message }),
         };
         if !self.context.may_call_driver() {
-            let message = "the lease has expired; another replica may lead".to_owned();
+            let message = "our lease has not been renewed in time, and without it no call is made".to_owned();
             return Ended::Failed(Failure { code: String::new(), message });
         }
         let mut client = ControllerClient::new(self.channel.clone());

@@ -12,7 +12,7 @@ pub enum Error {
     Read(#[source] api::Error),
     #[error("the world changed before the step could be taken: {0}")]
     Stale(&'static str),
-    #[error("the lease has expired; another replica may lead, so the driver may not be called from here")]
+    #[error("our lease has not been renewed in time, and without it the driver is not called")]
     Deposed,
 }
 

@@ -42,7 +42,8 @@ impl Controller {
             }
             Action::LetGo(volume) => self.let_go(&volume).await,
             Action::Bid => self.postpone_bid(&key),
-            Action::Take { claim, intent } => self.take(&key, &claim, &intent).await,
+            Action::AskForRoom(intent) => self.ask_for_room(&intent),
+            Action::Take(claim) => self.take(&key, &claim).await,
             Action::Reschedule(claim) => self.reschedule(key, &claim).await,
             Action::FlushJournal => self.calls.journal.flush().await.map_err(|source| Error::Journal { source }),
         }
@@ -57,10 +58,8 @@ impl Controller {
             Key::Claim(uid) => self.caches.claims.by_index("uid", uid).first().map(|claim| claim.reference()),
             Key::Volume(name) => self.caches.volumes.get(&ObjectKey::cluster(name)).map(|volume| volume.reference()),
         };
-        if let Some(about) = about {
-            self.calls.recorder.record(&about, note.clone());
-        }
-        self.told().insert(key, note);
+        let taken = about.is_some_and(|about| self.calls.recorder.record(&about, note.clone()));
+        self.told.note(key, (), note, taken, self.calls.context.clock.now());
         Ok(())
     }
 
@@ -76,7 +75,7 @@ impl Controller {
             // The backoff belongs to the request that failed.
             self.creations.forget(&uid);
         }
-        self.told().remove(&key);
+        self.told.forget(&key);
         Ok(())
     }
 
@@ -86,7 +85,7 @@ impl Controller {
             self.cleanups.forget(uid);
             self.calls.journal.forget(uid);
         }
-        self.told().remove(&key);
+        self.told.forget(&key);
         Ok(())
     }
 
@@ -95,16 +94,23 @@ impl Controller {
             let backoff = Backoff { base: deployment.base_delay, max: deployment.max_delay };
             let context = &self.calls.context;
             self.bids.postpone(uid, backoff, context.clock.now(), &context.random);
+            // Room is asked for again when the next attempt is due.
+            self.rooms.forget(uid);
         }
         Ok(())
     }
 
-    /// Writes this node's name into the claim; of several nodes that do, the API server lets one win.
-    async fn take(&self, key: &Key, claim: &Claim, intent: &Intent) -> Result<(), Error> {
+    fn ask_for_room(&self, intent: &Arc<Intent>) -> Result<(), Error> {
+        self.check_lease()?;
         let Some(node) = &self.facts.node else { return Ok(()) };
-        if !self.calls.has_room(intent, &node.segments).await {
-            return self.postpone_bid(key);
-        }
+        let call = self.calls.clone().has_room(Arc::clone(intent), node.segments.clone());
+        self.rooms.start(intent.claim.uid.clone(), call);
+        Ok(())
+    }
+
+    /// Writes this node's name into the claim; of several nodes that do, the API server lets one win.
+    async fn take(&self, key: &Key, claim: &Claim) -> Result<(), Error> {
+        let Some(node) = &self.facts.node else { return Ok(()) };
         match self.select_node(claim, Some(&node.name)).await {
             Err(Error::SelectNode { source }) if source.is_stale() => self.postpone_bid(key),
             other => other,
@@ -134,8 +140,14 @@ impl Controller {
     async fn create(&self, intent: Arc<Intent>, wanted: bool) -> Result<(), Error> {
         self.check_lease()?;
         // Without a claim the record alone justifies the call, and it is durable.
-        if wanted && self.wanted_claim(&intent).await?.is_none() {
-            return Err(Error::Decide { what: "the claim" });
+        if wanted {
+            let claim = self.wanted_claim(&intent).await?;
+            // A claim that another node has taken meanwhile gets its volume there.
+            let ours =
+                |claim: &Claim| self.facts.node.as_ref().is_none_or(|node| claim.selected_node() == Some(&node.name));
+            if !claim.is_some_and(|claim| ours(&claim)) {
+                return Err(Error::Decide { what: "the claim" });
+            }
         }
         let calls = self.calls.clone();
         self.creations.start(intent.claim.uid.clone(), calls.create(intent, wanted));

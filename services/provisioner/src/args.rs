@@ -169,17 +169,16 @@ impl Args {
         log::init(&self.log)?;
         // The namespace and identity of the election also serve without one: for the journal and for events.
         let always = LeaderElectionArgs { leader_election: true, ..self.election.clone() };
-        let candidate = always.options("unnamed", false)?.context("the election is switched on just above")?;
+        let candidate = always.options("unnamed", &self.features)?.context("the election is switched on just above")?;
         let options = self.options(candidate.namespace)?;
         let context = Context::real(self.client.client(BURST).await?, Arc::new(UnixConnector), candidate.identity);
         context.metrics.started(context.clock.now());
         let signals = tokio::spawn(context.shutdown.clone().listen_to_signals());
 
-        let release = self.features.enabled("ReleaseLeaderElectionOnExit", false);
         let election = match self.election.leader_election {
             true => {
                 let lock = driver_name(&options).await?.replace('/', "-");
-                self.election.options(&lock, release)?
+                self.election.options(&lock, &self.features)?
             }
             false => None,
         };
@@ -194,7 +193,8 @@ impl Args {
         let mut admin = Admin::new(context.metrics.clone(), context.readiness.clone());
         admin = admin.metrics_path(self.admin.metrics_path.clone());
         if let Some(election) = &election {
-            admin = admin.election(election.health());
+            let health = election.health();
+            admin = admin.election(move || health.check());
         }
         let bound = match self.admin.address()? {
             Some(address) => Some(admin.bind(address).await?),

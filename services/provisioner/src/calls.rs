@@ -115,18 +115,21 @@ impl Calls {
     }
 
     /// Whether the driver has room for the volume here. One that will not say is tried.
-    pub async fn has_room(&self, intent: &Intent, place: &Segments) -> bool {
+    pub async fn has_room(self, intent: Arc<Intent>, place: Segments) -> Ended<bool> {
+        if !self.context.may_call_driver() {
+            return Ended::Failed(expired());
+        }
         let call = intent.create_volume(BTreeMap::new());
         let request = GetCapacityRequest {
             volume_capabilities: call.volume_capabilities,
             parameters: call.parameters,
-            accessible_topology: Some(Topology { segments: place.clone() }),
+            accessible_topology: Some(Topology { segments: place }),
         };
         let mut client = ControllerClient::new(self.channel.clone());
         let begin = Instant::now();
         let answer = Deadline(self.facts.options.timeout).call(request, |r| client.get_capacity(r)).await;
         self.observe("GetCapacity", begin, answer.as_ref().err());
-        answer.map_or(true, |answer| fits(&answer, intent.request.bytes))
+        Ended::Done(answer.map_or(true, |answer| fits(&answer, intent.request.bytes)))
     }
 
     /// A volume that is not what was asked for is deleted at once, and asked for again later.
@@ -268,7 +271,10 @@ fn failure(status: &Status) -> Failure {
 }
 
 fn expired() -> Failure {
-    Failure { code: NO_LEASE.into(), message: "the lease has expired: another replica may lead now".into() }
+    Failure {
+        code: NO_LEASE.into(),
+        message: "our lease has not been renewed in time, and without it no call is made".into(),
+    }
 }
 
 /// All the room there is may be in pieces, none of which is large enough; 0 is a driver that says nothing about them.

@@ -14,9 +14,9 @@ use stowage_model::object::{Key as ObjectKey, Projection};
 use stowage_model::volume::Volume;
 use stowage_runtime::cache::{Cache, Change, View};
 use stowage_runtime::engine::{self, Reserved};
-use stowage_runtime::events::Note;
 use stowage_runtime::operation::{Operations, State};
 use stowage_runtime::queue::Queue;
+use stowage_runtime::told::Told;
 
 use crate::calls::Calls;
 use crate::decide::{self, Action, Step, Why};
@@ -75,11 +75,13 @@ pub struct Controller {
     pub calls: Calls,
     /// CreateVolume, by claim uid.
     pub creations: Operations<String, Made>,
+    /// GetCapacity before a claim is taken, by claim uid; the result is whether there is room.
+    pub rooms: Operations<String, bool>,
     /// DeleteVolume of volumes without an owner, by claim uid; the result is the handle.
     pub cleanups: Operations<String, String>,
     /// DeleteVolume of released volumes, by name; the result is the object's uid.
     pub deletions: Operations<String, String>,
-    pub told: Mutex<BTreeMap<Key, Note>>,
+    pub told: Told<Key>,
     /// Claims by the name their volume gets.
     pub by_volume_name: Arc<Mutex<BTreeMap<String, BTreeSet<String>>>>,
     pub bids: Bids,
@@ -170,12 +172,12 @@ impl Controller {
         let recorded = journal.get(uid);
         if claim.is_none() && recorded.is_none() {
             self.creations.forget(&uid.to_owned());
-            self.bids.drop(uid);
-            self.told().remove(&Key::Claim(uid.to_owned()));
+            self.drop_bid(uid);
+            self.told.forget(&Key::Claim(uid.to_owned()));
             return Step::rest(Why::Gone);
         }
         if claim.as_ref().is_some_and(|claim| claim.selected_node().is_some() || !decide::is_wanted(claim)) {
-            self.bids.drop(uid);
+            self.drop_bid(uid);
         }
         // A request that may have been sent keeps its places.
         let settled = recorded.as_ref().is_some_and(|recorded| recorded.maybe_made);
@@ -199,9 +201,15 @@ impl Controller {
             owner,
             cluster,
             bid: self.bids.get(uid),
-            told: self.told().get(&Key::Claim(uid.to_owned())).cloned(),
+            room: self.rooms.record(&uid.to_owned()),
+            told: self.told.known(&Key::Claim(uid.to_owned())),
         };
         decide::decide(&snapshot, now)
+    }
+
+    fn drop_bid(&self, uid: &str) {
+        self.bids.drop(uid);
+        self.rooms.forget(&uid.to_owned());
     }
 
     /// A PersistentVolume that has the handle.
@@ -215,7 +223,7 @@ impl Controller {
         let view = self.caches.volumes.view(&ObjectKey::cluster(name));
         if let View::Absent = view {
             self.deletions.forget(&name.to_owned());
-            self.told().remove(&Key::Volume(name.to_owned()));
+            self.told.forget(&Key::Volume(name.to_owned()));
         }
         let attachments = self.caches.attachments.by_index("volume", name);
         let snapshot = VolumeSnapshot {
@@ -224,13 +232,9 @@ impl Controller {
             deletion: self.deletions.record(&name.to_owned()),
             attached_to: attachments.first().map(|attachment| attachment.spec.node_name.clone()),
             trace: self.calls.journal.trace(name),
-            told: self.told().get(&Key::Volume(name.to_owned())).cloned(),
+            told: self.told.known(&Key::Volume(name.to_owned())),
         };
         decide::decide_volume(&snapshot, name, now)
-    }
-
-    pub fn told(&self) -> MutexGuard<'_, BTreeMap<Key, Note>> {
-        self.told.lock().expect("no code panics while holding what was told")
     }
 }
 

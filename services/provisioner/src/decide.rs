@@ -18,6 +18,7 @@ use stowage_runtime::cache::View;
 use stowage_runtime::engine::Decision;
 use stowage_runtime::events::Note;
 use stowage_runtime::operation::{Record, State};
+use stowage_runtime::told::Known;
 
 use crate::calls::{NO_LEASE, NO_SECRET};
 use crate::intent::{Intent, Made, SecretRef};
@@ -74,11 +75,10 @@ pub enum Action {
     FlushJournal,
     /// Wait before taking a claim that belongs to nobody.
     Bid,
-    /// Take the claim for this node, if there is room.
-    Take {
-        claim: Arc<Claim>,
-        intent: Arc<Intent>,
-    },
+    /// Start GetCapacity: a claim is not taken where its volume has no room.
+    AskForRoom(Arc<Intent>),
+    /// Take the claim for this node.
+    Take(Arc<Claim>),
     /// Let the scheduler, or the other nodes, choose another node.
     Reschedule(Arc<Claim>),
 }
@@ -182,7 +182,7 @@ fn begin(s: &ClaimSnapshot<'_>, now: Timestamp) -> Step {
     if let View::Known(volume) = &s.volume {
         return match is_made_for(volume, &claim.meta.uid, &s.facts.driver) {
             true => Decision::rest(Why::VolumeExists),
-            false => refuse(s, claim, Problem::UseName { volume: volume.meta.name.clone() }),
+            false => refuse(s, claim, Problem::UseName { volume: volume.meta.name.clone() }, now),
         };
     }
     match intent_now(s, claim, now) {
@@ -194,13 +194,13 @@ fn begin(s: &ClaimSnapshot<'_>, now: Timestamp) -> Step {
 /// The intent as claim and class stand now, or what to do instead.
 fn intent_now(s: &ClaimSnapshot<'_>, claim: &Arc<Claim>, now: Timestamp) -> Result<Intent, Box<Step>> {
     let Some(class) = &s.class else {
-        return Err(refuse(s, claim, Problem::FindClass { class: claim.class_name().to_owned() }).into());
+        return Err(refuse(s, claim, Problem::FindClass { class: claim.class_name().to_owned() }, now).into());
     };
     if class.waits_for_consumer() && claim.selected_node().is_none() {
         return Err(Decision::rest(Why::WaitsForConsumer).into());
     }
     if request::is_populated(claim) {
-        return Err(wait_for_populator(s, claim, class).into());
+        return Err(wait_for_populator(s, claim, class, now).into());
     }
     let ownership = ownership::of(claim, class, s.facts);
     if ownership == Ownership::Others {
@@ -210,10 +210,13 @@ fn intent_now(s: &ClaimSnapshot<'_>, claim: &Arc<Claim>, now: Timestamp) -> Resu
         Ok(intent) if ownership == Ownership::Open => Err(bid(s, claim, intent, now).into()),
         Ok(intent) => Ok(intent),
         // The scheduler chose from what it knew; the node or its driver has gone since.
-        Err(Problem::FindNode { .. }) if class.waits_for_consumer() => {
-            Err(Decision::act([Action::Reschedule(Arc::clone(claim))], Why::NoRoom).into())
+        Err(problem @ Problem::FindNode { .. }) if class.waits_for_consumer() => {
+            let mut step = refuse(s, claim, problem, now);
+            step.wake_at = None;
+            step.actions.push(Action::Reschedule(Arc::clone(claim)));
+            Err(step.into())
         }
-        Err(problem) => Err(refuse(s, claim, problem).into()),
+        Err(problem) => Err(refuse(s, claim, problem, now).into()),
     }
 }
 
@@ -221,30 +224,35 @@ fn bid(s: &ClaimSnapshot<'_>, claim: &Arc<Claim>, intent: Intent, now: Timestamp
     match s.bid {
         None => Decision::act([Action::Bid], Why::Bidding),
         Some(bid) if bid.at > now => Decision::wait_until(bid.at, Why::Bidding),
-        Some(_) => {
-            let (claim, intent) = (Arc::clone(claim), Arc::new(intent));
-            Decision::act([Action::Take { claim, intent }], Why::Bidding)
-        }
+        Some(_) => match s.room.as_ref().map(|record| &record.state) {
+            None => Decision::act([Action::AskForRoom(Arc::new(intent))], Why::Bidding),
+            Some(State::Running) => Decision::rest(Why::Calling),
+            Some(State::Done(true)) => Decision::act([Action::Take(Arc::clone(claim))], Why::Bidding),
+            // Not here, or not now: another node may be faster.
+            Some(State::Done(false) | State::Failed(_) | State::Uncertain(_)) => {
+                Decision::act([Action::Bid], Why::NoRoom)
+            }
+        },
     }
 }
 
-fn refuse(s: &ClaimSnapshot<'_>, claim: &Claim, problem: Problem) -> Step {
+fn refuse(s: &ClaimSnapshot<'_>, claim: &Claim, problem: Problem, now: Timestamp) -> Step {
     let message = format!("cannot provision a volume for claim {}: {problem}", claim.meta.key());
-    tell(s.told.as_ref(), Note::warning("ProvisioningFailed", message), Why::Problem(problem))
+    tell(&s.told, Note::warning("ProvisioningFailed", message), now, Why::Problem(problem))
 }
 
-fn wait_for_populator(s: &ClaimSnapshot<'_>, claim: &Claim, class: &StorageClass) -> Step {
+fn wait_for_populator(s: &ClaimSnapshot<'_>, claim: &Claim, class: &StorageClass, now: Timestamp) -> Step {
     let source = claim.data_source().map(|source| format!("{} {:?}", source.kind, source.name)).unwrap_or_default();
     let message = format!("volume of class {:?} is left to an external populator of {source}", class.meta.name);
-    tell(s.told.as_ref(), Note::normal("Provisioning", message), Why::WaitsForPopulator)
+    tell(&s.told, Note::normal("Provisioning", message), now, Why::WaitsForPopulator)
 }
 
-/// Says it, once.
-fn tell(told: Option<&Note>, note: Note, why: Why) -> Step {
-    if told == Some(&note) {
-        return Decision::rest(why);
+/// Says it, unless people know it.
+fn tell(told: &Known, note: Note, now: Timestamp, why: Why) -> Step {
+    match told.until(&(), &note, now) {
+        Some(again_at) => Decision::wait_until(again_at, why),
+        None => Decision::act([Action::Tell(note)], why),
     }
-    Decision::act([Action::Tell(note)], why)
 }
 
 /// A record exists: bring it to its end.

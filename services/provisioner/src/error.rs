@@ -31,7 +31,7 @@ pub enum Error {
     Journal { source: journal::Error },
     #[error("{what} has changed since the decision")]
     Decide { what: &'static str },
-    #[error("the lease has expired: another replica may lead now")]
+    #[error("our lease has not been renewed in time, and without it nothing is done")]
     Lead,
 }
 

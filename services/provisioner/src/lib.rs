@@ -26,7 +26,7 @@ mod secrets;
 mod snapshot;
 mod volume;
 
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 use std::time::Duration;
 
 use prometheus_client::metrics::counter::Counter;
@@ -37,6 +37,7 @@ use stowage_runtime::cache::Cache;
 use stowage_runtime::operation::Operations;
 use stowage_runtime::queue::Queue;
 use stowage_runtime::tasks::{Spawner, Tasks};
+use stowage_runtime::told::Told;
 use stowage_runtime::watch::{self, Scope};
 use stowage_runtime::{Context, Stop, engine};
 use tokio::sync::Semaphore;
@@ -116,9 +117,10 @@ async fn prepare(context: &Context, options: &Options, spawner: &Spawner) -> Res
     let controller = Arc::new(Controller {
         caches: Caches::new(),
         creations: operations(context, options, spawner, &queue, Key::Claim),
+        rooms: operations(context, options, spawner, &queue, Key::Claim),
         cleanups: operations(context, options, spawner, &queue, Key::Claim),
         deletions: operations(context, options, spawner, &queue, Key::Volume),
-        told: Mutex::default(),
+        told: Told::default(),
         by_volume_name: Arc::default(),
         bids: Bids::default(),
         calls,

@@ -6,8 +6,8 @@ use stowage_model::claim::Claim;
 use stowage_model::class::StorageClass;
 use stowage_model::volume::Volume;
 use stowage_runtime::cache::View;
-use stowage_runtime::events::Note;
 use stowage_runtime::operation::Record;
+use stowage_runtime::told::Known;
 
 use crate::driver::Facts;
 use crate::intent::Made;
@@ -35,8 +35,10 @@ pub struct ClaimSnapshot<'a> {
     pub cluster: Cluster,
     /// Our attempt to become the owner of the claim, in node deployment.
     pub bid: Option<Bid>,
-    /// The last thing said about the claim, so that it is not said again.
-    pub told: Option<Note>,
+    /// GetCapacity for that attempt: whether the volume has room here.
+    pub room: Option<Record<bool>>,
+    /// What was said about the claim, so that it is not said again too soon.
+    pub told: Known,
 }
 
 /// A PersistentVolume and what came of its deletion.
@@ -50,5 +52,5 @@ pub struct VolumeSnapshot<'a> {
     pub attached_to: Option<String>,
     /// What is left of the record of its making.
     pub trace: Trace,
-    pub told: Option<Note>,
+    pub told: Known,
 }

@@ -395,9 +395,11 @@ async fn a_refusal_after_an_unanswered_call_does_not_end_the_search_for_the_volu
 }
 
 mod on_several_nodes {
+    use std::sync::Arc;
     use std::time::Duration;
 
     use provisioner::NodeDeployment;
+    use tokio::sync::Barrier;
 
     use super::*;
     use crate::driver::{Driver, KEY};
@@ -460,6 +462,39 @@ mod on_several_nodes {
         let holders = holders(&nodes);
         assert_eq!(holders.len(), 1, "{holders:?}");
         assert_eq!(world.selected_node("db").await, holders[0]);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn of_nodes_that_take_a_claim_at_the_same_moment_one_makes_the_volume() {
+        let world = plain_world().await;
+        let mut nodes = start(&world).await;
+        nodes.pop().unwrap().1.crash();
+        let together = Arc::new(Barrier::new(nodes.len()));
+        for (driver, _) in &nodes {
+            driver.has_room(i64::MAX, Some(Arc::clone(&together)));
+        }
+        world.race_for_a_claim();
+        let name = world.make_claim("db", "1Gi").await;
+        tokio::time::sleep(Duration::from_secs(60)).await;
+        world.until("the volume", async || world.volume(&name).await.is_object()).await;
+        world.settle().await;
+        let holders = holders(&nodes);
+        assert_eq!(holders.len(), 1, "{holders:?}");
+        assert_eq!(world.selected_node("db").await, holders[0]);
+        assert_eq!(world.claim_updates(), 1, "who was second wrote over the first");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_node_without_room_leaves_the_claim_to_one_that_has_it() {
+        let world = plain_world().await;
+        let nodes = start(&world).await;
+        nodes[0].0.has_room(1 << 20, None);
+        nodes[1].0.has_room(1 << 40, None);
+        nodes[2].0.has_room(1 << 20, None);
+        let name = world.make_claim("db", "1Gi").await;
+        tokio::time::sleep(Duration::from_secs(60)).await;
+        world.until("the volume", async || world.volume(&name).await.is_object()).await;
+        assert_eq!(holders(&nodes), ["n2"]);
     }
 
     #[tokio::test(start_paused = true)]

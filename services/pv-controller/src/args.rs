@@ -14,6 +14,9 @@ use crate::options::{Eraser, Options, Recipe, Recycling};
 
 const UNUSED_SINCE: &str = "PersistentVolumeClaimUnusedSinceTime";
 
+/// kube-controller-manager's gate; its own is off. We give the Lease back only when nothing is under way, so ours is on.
+const RELEASE_ON_EXIT: &str = "ControllerManagerReleaseLeaderElectionLockOnExit";
+
 /// Binds claims to volumes, asks for provisioning, reclaims volumes and protects what is in use
 ///
 /// Stands in for the volume controllers of kube-controller-manager, attaching apart: switch those off there, or run this
@@ -150,13 +153,17 @@ impl Args {
         let resync = self.min_resync_period.as_ref().map(|_| ("--min-resync-period", "caches need no resync"));
         let flags = flex.into_iter().chain(resync).map(|(flag, why)| (flag.to_owned(), why));
         let gates = self.features.feature_gates.iter().map(|(gate, _)| gate);
-        let unknown = gates.filter(|gate| !["AllAlpha", "AllBeta", UNUSED_SINCE].contains(&gate.as_str()));
+        let unknown =
+            gates.filter(|gate| !["AllAlpha", "AllBeta", UNUSED_SINCE, RELEASE_ON_EXIT].contains(&gate.as_str()));
         flags.chain(unknown.map(|gate| (format!("--feature-gates {gate}"), "no such gate here"))).collect()
     }
 
     pub async fn run(self) -> anyhow::Result<()> {
         let launch = Launch { client: &self.client, burst: 30, log: &self.log, admin: Some(&self.admin) };
-        let election = self.election.options("pv-controller")?;
+        let mut election = self.election.options("pv-controller")?;
+        if let Some(election) = &mut election {
+            election.release_on_exit &= self.features.enabled(RELEASE_ON_EXIT, true);
+        }
         let options = self.options()?;
         // Before it nothing is logged.
         let context = launch.context().await?;

@@ -1,16 +1,12 @@
 //! From a key to its decision: the snapshot, what people were told, what operations stand where, and the rules.
 
-use std::collections::HashMap;
-use std::sync::{Arc, Mutex, MutexGuard};
-
-use jiff::{SignedDuration, Timestamp};
+use jiff::Timestamp;
 
 use stowage_model::matching::delays_binding;
 use stowage_model::object::Key;
 use stowage_model::phase::ClaimPhase;
 use stowage_runtime::cache::View;
 use stowage_runtime::engine::Reserved;
-use stowage_runtime::events::Note;
 use stowage_runtime::operation::Record;
 
 use crate::decide::{self, Action, ClaimAction, Decision, Source, Subject, Waiting, Why};
@@ -18,70 +14,14 @@ use crate::matchmaker::Outcome;
 use crate::options::Rules;
 use crate::snapshot::{Caches, ClaimSnapshot, PodSnapshot, Told, VolumeSnapshot, Work};
 
-/// API servers keep events for an hour: what still holds is told again before it is forgotten.
-const AGAIN: SignedDuration = SignedDuration::from_mins(45);
+/// What people were last told about each subject, by each component that told them anything.
+pub type Memory = stowage_runtime::told::Told<Subject, Source>;
 
-/// When to try again what nobody could be told, because too many other events waited.
-const UNTOLD: SignedDuration = SignedDuration::from_mins(1);
-
-struct Telling {
-    note: Note,
-    again_at: Timestamp,
-}
-
-/// What people were last told about one subject, by each component that told them anything.
-type Tellings = Vec<(Source, Telling)>;
-
-/// What people were last told about each subject. Only looked up, so that the order of a hash map reaches nobody.
-#[derive(Clone, Default)]
-pub struct Memory(Arc<Mutex<HashMap<Subject, Tellings>>>);
-
-impl Memory {
-    fn lock(&self) -> MutexGuard<'_, HashMap<Subject, Tellings>> {
-        self.0.lock().expect("no code panics while holding the notes")
-    }
-
-    /// Notes what is being told, or what had to be left for later.
-    pub fn note(&self, subject: Subject, source: Source, note: Note, is_told: bool, now: Timestamp) {
-        let again_at = now.saturating_add(if is_told { AGAIN } else { UNTOLD }).unwrap_or(Timestamp::MAX);
-        let mut notes = self.lock();
-        let tellings = notes.entry(subject).or_default();
-        tellings.retain(|(other, _)| *other != source);
-        tellings.push((source, Telling { note, again_at }));
-    }
-
-    pub fn forget(&self, subject: &Subject) {
-        self.lock().remove(subject);
-    }
-
-    /// Whether anything was told about a subject.
-    #[cfg(test)]
-    pub fn knows(&self, subject: &Subject) -> bool {
-        self.lock().contains_key(subject)
-    }
-
-    /// What still holds of what was told.
-    fn told(&self, subject: &Subject, now: Timestamp) -> Told {
-        let notes = self.lock();
-        let tellings = notes.get(subject).map(Vec::as_slice).unwrap_or_default();
-        let by = |source| {
-            let telling = tellings.iter().find(|(by, telling)| *by == source && now < telling.again_at);
-            telling.map(|(_, telling)| telling.note.clone())
-        };
-        Told { binder: by(Source::Binder), expander: by(Source::Expander), ephemeral: by(Source::Ephemeral) }
-    }
-
-    /// When something about the subject is to be told again. What was due and was not told does not hold any more.
-    fn again_at(&self, subject: &Subject, now: Timestamp) -> Option<Timestamp> {
-        let mut notes = self.lock();
-        let tellings = notes.get_mut(subject)?;
-        tellings.retain(|(_, telling)| now < telling.again_at);
-        let earliest = tellings.iter().map(|(_, telling)| telling.again_at).min();
-        if earliest.is_none() {
-            notes.remove(subject);
-        }
-        earliest
-    }
+/// What still holds of what was told.
+fn told(memory: &Memory, subject: &Subject, now: Timestamp) -> Told {
+    let known = memory.known(subject);
+    let by = |source| known.said(&source, now).cloned();
+    Told { binder: by(Source::Binder), expander: by(Source::Expander), ephemeral: by(Source::Ephemeral) }
 }
 
 /// The versions that a decision was made on: what is written must be guarded by them and by no later ones.
@@ -128,14 +68,17 @@ impl<R: Fn(&Work) -> Option<Record<()>>> Mind<'_, R> {
             _ if !decision.actions.is_empty() => {}
             // A claim that has its volume waits for nothing that was ever told.
             (Subject::Claim(_), Why::Settled) => self.memory.forget(subject),
-            _ => decision.wake_at = decision.wake_at.into_iter().chain(self.memory.again_at(subject, self.now)).min(),
+            _ => {
+                decision.wake_at =
+                    decision.wake_at.into_iter().chain(self.memory.known(subject).again_at(self.now)).min()
+            }
         }
         thought
     }
 
     fn decide(&self, subject: &Subject) -> Thought {
         let gone = || Thought::of(Decision::rest(Why::Gone), 0);
-        let told = || self.memory.told(subject, self.now);
+        let told = || told(self.memory, subject, self.now);
         match subject {
             Subject::Claim(key) => {
                 let Some(snapshot) = self.caches.claim(key, self.reserved, self.rules) else {

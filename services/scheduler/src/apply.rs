@@ -16,6 +16,7 @@ use stowage_runtime::events::Note;
 use self::fields::{Said, say, taint};
 use crate::controller::Scheduler;
 use crate::decide::node::{NEVER_HEARD, SILENT};
+use crate::decide::pod::is_said;
 use crate::decide::{Leftover, NodeAction, PodAction, Reservation, Unseen};
 use crate::error::Error;
 
@@ -40,9 +41,12 @@ impl Scheduler {
             PodAction::Report { message } => {
                 let pod = pods.get(key).ok_or(Error::Stale("the pod is gone"))?;
                 let now = self.context.clock.now();
-                let said = Said::new("PodScheduled", ConditionStatus::False, "Unschedulable", message.clone());
-                self.patch(pods, &pod.meta, Part::Status, say(&pod.status.conditions, &[said], now)).await?;
-                self.recorder.record(&pod.reference(), Note::warning("FailedScheduling", message));
+                if !is_said(&pod, &message) {
+                    let said = Said::new("PodScheduled", ConditionStatus::False, "Unschedulable", message.clone());
+                    self.patch(pods, &pod.meta, Part::Status, say(&pod.status.conditions, &[said], now)).await?;
+                }
+                let taken = self.recorder.record(&pod.reference(), Note::warning("FailedScheduling", message.clone()));
+                self.ledger.told.note(key.clone(), (), message, taken, now);
                 Ok(())
             }
             PodAction::Collect(leftover) => {
@@ -106,7 +110,7 @@ impl Scheduler {
             return Err(Error::Read(error));
         }
         posted.map_err(Error::Bind)?;
-        let message = format!("Successfully assigned {key} to {node}");
+        let message = format!("pod {key} is placed on node {node}");
         self.recorder.record(&pod.reference(), Note::normal("Scheduled", message));
         Ok(())
     }

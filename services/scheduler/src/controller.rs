@@ -62,7 +62,7 @@ pub struct Scheduler {
     pub(crate) context: Context,
     pub(crate) caches: Caches,
     pub(crate) recorder: Recorder,
-    ledger: Arc<Ledger>,
+    pub(crate) ledger: Arc<Ledger>,
     sightings: Arc<Sightings>,
     wake: Wake,
     options: Options,

@@ -8,6 +8,7 @@ use jiff::{SignedDuration, Timestamp};
 
 use stowage_model::object::Key;
 use stowage_runtime::backoff::Backoff;
+use stowage_runtime::told::Told;
 
 /// Between tries to have a volume made, as kube-scheduler waits between tries of a pod.
 const RETRY: Backoff = Backoff { base: Duration::from_secs(1), max: Duration::from_secs(10) };
@@ -68,7 +69,11 @@ struct State {
 
 /// Written by the deciding task and by changes of the view, so that decisions that compete see each other.
 #[derive(Debug, Default)]
-pub struct Ledger(Mutex<State>);
+pub struct Ledger {
+    state: Mutex<State>,
+    /// Why pods cannot be placed, as their users were told.
+    pub told: Told<Key, (), String>,
+}
 
 impl Ledger {
     /// Notes where the pod's last decision sends it. Says whether an earlier plan was given up, which frees what it held.
@@ -112,7 +117,7 @@ impl Ledger {
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
-        self.0.lock().expect("no code panics while holding the ledger")
+        self.state.lock().expect("no code panics while holding the ledger")
     }
 }
 

@@ -12,6 +12,7 @@ use stowage_model::pod::PodVolumeSource;
 use stowage_model::{Claim, CsiNode, Lease, Node, Pod, StorageClass, Volume, VolumeAttachment};
 use stowage_runtime::cache::{Cache, View};
 use stowage_runtime::engine::Reserved;
+use stowage_runtime::told::Known;
 
 use crate::ledger::{Failures, Ledger};
 
@@ -128,6 +129,8 @@ pub struct PendingSnapshot {
     pub heading_for: Option<String>,
     /// Where making its volumes failed.
     pub failures: Failures,
+    /// Why it cannot be placed, as its user was told.
+    pub told: Known<(), String>,
 }
 
 /// Volumes by driver; an unbound claim stands for the volume it will get.
@@ -198,7 +201,8 @@ impl Caches {
             claims.iter().map(|claim| ledger.failures(&claim.key)).fold(Failures::default(), Failures::merge);
         let planned = ledger.planned(&key).filter(|plan| plan.uid == pod.meta.uid);
         let heading_for = planned.map(|plan| plan.node);
-        PendingSnapshot { pod, claims, volumes, once_pod_in_use, nodes, heading_for, failures }
+        let told = ledger.told.known(&key);
+        PendingSnapshot { pod, claims, volumes, once_pod_in_use, nodes, heading_for, failures, told }
     }
 
     fn claims_of(&self, pod: &Pod, reserved: &Reserved) -> Vec<ClaimState> {

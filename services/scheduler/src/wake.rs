@@ -56,6 +56,7 @@ impl Wake {
         let Some(before) = change.before else { return };
         if change.after.is_none_or(|after| after.meta.uid != before.meta.uid) {
             self.ledger.plan(change.key, None);
+            self.ledger.told.forget(change.key);
             let node = &before.spec.node_name;
             if self.caches.pods.by_index(BY_NODE, node).is_empty() {
                 self.sightings.forget_missing(node);

@@ -199,7 +199,7 @@ async fn a_pod_waits_for_its_volume_and_is_placed_without_time_passing() {
     world.create(kinds::POD, pod("p", &["c"])).await;
     let told = |pod: Option<&Pod>| {
         let conditions = pod.map(|pod| pod.status.conditions.clone()).unwrap_or_default();
-        conditions.iter().any(|c| c.kind == "PodScheduled" && c.message.contains("\"c\" not found"))
+        conditions.iter().any(|c| c.kind == "PodScheduled" && c.message.contains("\"c\" does not exist"))
     };
     world.until::<Pod>(&key("p"), told).await;
     world.create(kinds::CLAIM, claim("c")).await;

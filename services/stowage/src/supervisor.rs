@@ -77,6 +77,8 @@ mod tests {
     use std::sync::Arc;
     use std::sync::atomic::{AtomicU32, Ordering};
 
+    use stowage_runtime::lease::Lost;
+
     use super::*;
 
     #[tokio::test(start_paused = true)]
@@ -91,7 +93,7 @@ mod tests {
                 let shutdown = shutdown.clone();
                 async move {
                     match start {
-                        0 => Err(Stop::LeaseLost { lease: "l".into() }),
+                        0 => Err(Stop::LeaseLost { lease: "l".into(), reason: Lost::Ended }),
                         1 => panic!("a bug"),
                         _ => {
                             shutdown.trigger();

@@ -48,8 +48,9 @@ impl Manager {
                 Ok(())
             }
             Action::Explain { pod, message } => {
-                self.recorder.record(&pod, Note::warning("FailedMount", message.clone()));
-                self.state.with(|world| world.told.entry(pod.uid).or_default().insert(message));
+                let taken = self.recorder.record(&pod, Note::warning("FailedMount", message.clone()));
+                let now = self.context.clock.now();
+                self.state.with(|world| world.told.note(pod.uid, message, (), taken, now));
                 Ok(())
             }
             Action::Accept { socket } => {
@@ -165,7 +166,7 @@ impl Manager {
 
     fn forget_pod(&self, uid: &str) {
         self.state.with(|world| {
-            world.told.remove(uid);
+            world.told.forget(&uid.to_owned());
             world.resolutions.remove(uid);
         });
         self.operations.forget(&Operation::Resolve(uid.to_owned()));

@@ -162,7 +162,7 @@ impl Manager {
                 mounted: held.iter().filter(|hold| **hold == Hold::Mounted).count(),
                 has_dir: world.pod_dirs.contains(uid),
                 has_records,
-                told: world.told.get(uid).cloned().unwrap_or_default(),
+                told: world.told.known(&uid.to_owned()),
             }
         })
     }
@@ -180,7 +180,7 @@ impl Manager {
             let mut wanted = BTreeMap::new();
             for (uid, resolution) in &world.resolutions {
                 if let (Some(usage), Some(pod)) = (resolution.uses.get(volume), self.live_pod(uid)) {
-                    let told = world.told.get(uid).cloned().unwrap_or_default();
+                    let told = world.told.known(uid);
                     wanted.insert(uid.clone(), Wanted { pod, usage: usage.clone(), told });
                 }
             }

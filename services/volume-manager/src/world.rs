@@ -11,6 +11,7 @@ use stowage_csi::Channel;
 use stowage_csi::identity::NodeCapabilities;
 use stowage_csi::v1::node_service_capability::rpc::Type as Capability;
 use stowage_model::names;
+use stowage_runtime::told::Told;
 
 use crate::desired::{Resolution, VolumeId};
 use crate::layout::Layout;
@@ -126,8 +127,8 @@ pub struct World {
     pub kept_in_use: BTreeSet<String>,
     /// The in-use list that is being written right now.
     pub reporting: Option<BTreeSet<String>>,
-    /// What was told about a pod in events, by its uid.
-    pub told: BTreeMap<String, BTreeSet<String>>,
+    /// What was told about a pod in events, by its uid and the sentence.
+    pub told: Told<String, String, ()>,
     /// When the node's lease was last renewed.
     pub heartbeat: Option<Timestamp>,
 }

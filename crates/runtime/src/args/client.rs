@@ -1,6 +1,7 @@
 //! How to reach the Kubernetes API.
 
 use std::path::Path;
+use std::sync::Once;
 
 use anyhow::{Context as _, bail};
 use kube::client::ClientBuilder;
@@ -8,6 +9,9 @@ use kube::config::{KubeConfigOptions, Kubeconfig};
 use kube::{Client, Config};
 
 use super::limit::RateLimit;
+
+/// Services in one process share a server, and people read the warning once.
+static UNVERIFIED: Once = Once::new();
 
 /// Flags of a Kubernetes client.
 #[derive(Debug, Clone, Default, clap::Args)]
@@ -64,6 +68,16 @@ impl ClientArgs {
         }
         // Throttled requests are sent again by `Api`, which counts them, obeys the limit and knows what was not answered.
         config.default_retry = false;
+        if config.accept_invalid_certs {
+            UNVERIFIED.call_once(|| {
+                let server = config.cluster_url.to_string();
+                tracing::warn!(
+                    server,
+                    "the API server's certificate is not verified (insecure-skip-tls-verify): whoever sits in between can \
+                     read and change everything; put certificate-authority into the kubeconfig instead"
+                );
+            });
+        }
         Ok(config)
     }
 }

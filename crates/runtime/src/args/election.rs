@@ -6,8 +6,12 @@ use std::str::FromStr;
 use anyhow::Context as _;
 use clap::ArgAction;
 
+use crate::args::FeatureArgs;
 use crate::duration::GoDuration;
 use crate::lease::{Options, Timing, sanitize};
+
+/// The sidecars' gate; theirs is off. We stop calling and writing before we give a Lease back, so ours is on.
+pub const RELEASE_ON_EXIT: &str = "ReleaseLeaderElectionOnExit";
 
 const NAMESPACE_FILE: &str = "/var/run/secrets/kubernetes.io/serviceaccount/namespace";
 
@@ -40,7 +44,7 @@ pub struct LeaderElectionArgs {
 
 impl LeaderElectionArgs {
     /// The election to take part in, or none if it is off; `lock` is the Lease's name before sanitising.
-    pub fn options(&self, lock: &str, release_on_exit: bool) -> anyhow::Result<Option<Options>> {
+    pub fn options(&self, lock: &str, features: &FeatureArgs) -> anyhow::Result<Option<Options>> {
         if !self.leader_election {
             return Ok(None);
         }
@@ -59,7 +63,7 @@ impl LeaderElectionArgs {
             identity: identity(self.leader_election_identity.as_deref())?,
             timing,
             labels: self.leader_election_labels.iter().map(|l| (l.key.clone(), l.value.clone())).collect(),
-            release_on_exit,
+            release_on_exit: features.enabled(RELEASE_ON_EXIT, true),
         }))
     }
 }
@@ -90,6 +94,9 @@ pub struct LeaderElectArgs {
     /// Namespace of the Lease
     #[arg(long, value_name = "NAMESPACE", default_value = "kube-system")]
     pub leader_elect_resource_namespace: String,
+    /// Give the Lease back when asked to stop, once nothing is under way, so that the next leader need not wait
+    #[arg(long, action = ArgAction::Set, default_value_t = true, value_name = "BOOL")]
+    pub leader_elect_release_on_exit: bool,
     /// Name of this replica in the Lease; without it the pod's host name, outside of a cluster with the process id
     #[arg(long, value_name = "NAME")]
     pub leader_elect_identity: Option<String>,
@@ -113,8 +120,7 @@ impl LeaderElectArgs {
             identity: identity(self.leader_elect_identity.as_deref())?,
             timing,
             labels: BTreeMap::new(),
-            // As kube-controller-manager does.
-            release_on_exit: false,
+            release_on_exit: self.leader_elect_release_on_exit,
         }))
     }
 }

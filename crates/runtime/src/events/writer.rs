@@ -28,6 +28,9 @@ const TRIES: u32 = 12;
 /// Between the tries of one event.
 const AGAIN: Backoff = Backoff { base: Duration::from_secs(1), max: Duration::from_secs(60) };
 
+/// How far apart, at most, two components are put that would give events of one object the same name.
+const APART: u64 = 1 << 10;
+
 /// Series remembered for counting repetitions.
 const SERIES: usize = 4096;
 
@@ -76,6 +79,8 @@ pub(super) struct Writer {
     /// The same series, the oldest first.
     ages: BTreeMap<u64, Arc<Series>>,
     begun: u64,
+    /// The number in the name of the last event.
+    last: u64,
     /// What waits for another try.
     late: BTreeMap<Series, Telling>,
 }
@@ -83,7 +88,7 @@ pub(super) struct Writer {
 impl Writer {
     pub(super) fn new(api: Api, random: Random, source: Value) -> Self {
         let (known, ages, late) = (BTreeMap::new(), BTreeMap::new(), BTreeMap::new());
-        Self { api, random, source, known, ages, begun: 0, late }
+        Self { api, random, source, known, ages, begun: 0, last: 0, late }
     }
 
     pub(super) async fn run(mut self, mut receiver: mpsc::Receiver<Entry>) {
@@ -182,7 +187,13 @@ impl Writer {
         // Events of cluster-scoped objects live in `default`.
         let namespace = if about.key.namespace.is_empty() { "default" } else { &about.key.namespace };
         let is_tried = tried.is_some();
-        let name = tried.get_or_insert_with(|| event_name(&about.key.name, self.random.number())).clone();
+        let name = match tried {
+            Some(name) => name.clone(),
+            None => {
+                self.last = number(*now, self.last);
+                tried.insert(event_name(&about.key.name, self.last)).clone()
+            }
+        };
         let mut involved = json!({
             "apiVersion": about.kind.api_version(), "kind": about.kind.kind, "name": about.key.name, "uid": about.uid,
         });
@@ -206,6 +217,12 @@ impl Writer {
         match self.api.create_raw(kinds::EVENT, body).await {
             // The answer that was lost: it may have been told again since.
             Err(error) if is_tried && error.is_already_exists() => repeat(&self.api, &id, *times, *now).await?,
+            // Another component told something about the object at the same instant.
+            Err(error) if error.is_already_exists() => {
+                self.last += self.random.number() % APART;
+                *tried = None;
+                return Box::pin(self.create(telling, series)).await;
+            }
             created => drop(created?),
         }
         self.forget(&series);
@@ -248,6 +265,11 @@ fn counted(gathered: impl Iterator<Item = Entry>) -> Vec<Telling> {
     counted
 }
 
+/// The nanoseconds of its moment, and more than the last one: who lists events sees those of one second in their order.
+fn number(at: Timestamp, last: u64) -> u64 {
+    u64::try_from(at.as_nanosecond()).unwrap_or_default().max(last + 1)
+}
+
 /// A name like `claim.17f2a`, cut to what a name may have.
 fn event_name(about: &str, number: u64) -> String {
     const LONGEST: usize = 253 - ".0123456789abcdef".len();
@@ -259,6 +281,16 @@ fn event_name(about: &str, number: u64) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn events_of_one_instant_are_named_in_their_order() {
+        let at = Timestamp::from_nanosecond(0x18d3_0000_0000_0000).unwrap();
+        let first = number(at, 0);
+        let second = number(at, first);
+        let back = number(at - jiff::SignedDuration::from_secs(5), second);
+        assert_eq!(event_name("c", first), "c.18d3000000000000");
+        assert!(first < second && second < back, "also when the clock was set back");
+    }
 
     #[test]
     fn a_name_that_is_as_long_as_names_may_be_is_cut() {

@@ -72,7 +72,7 @@ fn a_node_that_is_cut_off_keeps_its_volume_until_somebody_vouches_for_its_death(
         life.begin(Step::SecondPod).await?;
         stack.api.until(kinds::NODE, lost, |node| is_unready(node?), "to be marked unready").await?;
         let message = stack.api.event(&life.second_pod(), "FailedAttachVolume").await?;
-        ensure!(message.contains("Multi-Attach"), "the waiting pod is told {message:?}");
+        ensure!(message.contains("cannot be attached to a second node"), "the waiting pod is told {message:?}");
 
         // No proof, no second attachment: the node may still write, and here it does. The time is the point: far more
         // than after which the volume would be taken from it otherwise.

@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use proptest::prelude::*;
 
 use stowage_model::object::{Key, kinds};
+use stowage_runtime::told::Known;
 
 use super::*;
 
@@ -36,7 +37,6 @@ fn wish(pod: &str, since: i64) -> Wish {
         pod: ObjectRef { kind: kinds::POD, key: Key::namespaced(namespace, name), uid: format!("{pod}-uid") },
         volume_name: "pv".into(),
         since: Some(at(since)),
-        told: None,
     }
 }
 
@@ -74,7 +74,13 @@ fn single(sites: impl IntoIterator<Item = (&'static str, Site)>) -> Snapshot {
         let attachment_name = format!("csi-{name}");
         (name.to_owned(), Site { attachment_name, ..site })
     });
-    Snapshot { volume: Some(VOLUME.into()), driver: "d.example".into(), many_nodes: false, sites: sites.collect() }
+    Snapshot {
+        volume: Some(VOLUME.into()),
+        driver: "d.example".into(),
+        many_nodes: false,
+        sites: sites.collect(),
+        told: Known::default(),
+    }
 }
 
 fn shared(sites: impl IntoIterator<Item = (&'static str, Site)>) -> Snapshot {
@@ -208,11 +214,13 @@ fn s12_a_volume_for_one_node_goes_to_the_oldest_pod_and_the_other_waits_until_th
 }
 
 #[test]
-fn s12_a_pod_is_told_once_about_each_holder() {
-    let mut told = fresh("pod", 0);
-    told.wishes[0].told = Some(Notice::Elsewhere { node: "a".into() });
-    assert_eq!(steps(&single([("a", site()), ("b", told.clone())])), NOTHING);
-    assert_eq!(steps(&single([("c", site()), ("b", told)])), ["tell pod"]);
+fn s12_a_pod_is_told_once_about_each_holder_and_again_before_the_event_is_forgotten() {
+    let told = Known::of("pod-uid".to_owned(), Notice::Elsewhere { node: "a".into() }, at(2700));
+    let held = Snapshot { told: told.clone(), ..single([("a", site()), ("b", fresh("pod", 0))]) };
+    assert_eq!(steps(&held), NOTHING);
+    assert_eq!(decide(&held, POLICY, at(0)).wake_at, Some(at(2700)));
+    assert_eq!(words(&steps_at(&held, POLICY, 2700)), ["tell pod"]);
+    assert_eq!(steps(&Snapshot { told, ..single([("c", site()), ("b", fresh("pod", 0))]) }), ["tell pod"]);
 }
 
 #[test]
@@ -249,7 +257,8 @@ fn told(holder: Site) -> String {
 fn s17_s18_s19_s20_the_event_names_near_pods_counts_far_ones_and_names_the_node() {
     let alone = told(left(|_| {}));
     assert!(
-        alone.starts_with("Multi-Attach error for volume \"pv\": it is attached exclusively to node \"a\""),
+        alone
+            .starts_with("volume \"pv\" cannot be attached to a second node: it is attached exclusively to node \"a\""),
         "{alone}"
     );
     let used_by = |pods: &[&str]| told(Site { wishes: pods.iter().map(|pod| wish(pod, 0)).collect(), ..site() });
@@ -293,10 +302,10 @@ fn a_failed_attach_is_told_to_its_pods_once_per_failure() {
     let told = steps_at(&single([("a", failing.clone())]), POLICY, 0);
     let [Step::Tell { note, notice, .. }] = &told[..] else { panic!("{told:?}") };
     assert_eq!(note.message, "attaching volume \"pv\" failed: no such node");
-    failing.wishes[0].told = Some(notice.clone());
-    assert_eq!(steps(&single([("a", failing.clone())])), NOTHING);
+    let told = Known::of("pod-uid".to_owned(), notice.clone(), at(2700));
+    assert_eq!(steps(&Snapshot { told: told.clone(), ..single([("a", failing.clone())]) }), NOTHING);
     failing.attachment = failed(2);
-    assert_eq!(steps(&single([("a", failing)])), ["tell pod"]);
+    assert_eq!(steps(&Snapshot { told, ..single([("a", failing)]) }), ["tell pod"]);
 }
 
 #[test]
@@ -347,11 +356,8 @@ fn take(snapshot: &mut Snapshot, step: &Step) {
         Step::List { node, .. } => put(node, &|site| list(site, true)),
         Step::Unlist { node, .. } => put(node, &|site| list(site, false)),
         Step::Tell { pod, notice, .. } => {
-            for wish in snapshot.sites.values_mut().flat_map(|site| &mut site.wishes) {
-                if wish.pod == *pod {
-                    wish.told = Some(notice.clone());
-                }
-            }
+            let told = std::mem::take(&mut snapshot.told);
+            snapshot.told = told.and(pod.uid.clone(), notice.clone(), Timestamp::MAX);
         }
         Step::RefreshNode(node) => put(node, &|site| site.node = NodeView::Gone),
         Step::RefreshAttachment(name) => {

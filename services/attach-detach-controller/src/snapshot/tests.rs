@@ -73,7 +73,8 @@ impl World {
     }
 
     fn gather(&self) -> Snapshot {
-        gather(&self.caches(), &Memory::default(), &Key::Volume(VOLUME.into()), Timestamp::UNIX_EPOCH).unwrap()
+        gather(&self.caches(), &Memory::default(), &Told::default(), &Key::Volume(VOLUME.into()), Timestamp::UNIX_EPOCH)
+            .unwrap()
     }
 
     fn is_wanted(&self) -> bool {
@@ -185,7 +186,8 @@ fn since_when_a_volume_is_unwanted_is_remembered_and_forgotten_when_it_is_wanted
     let memory = Memory::default();
     let at = |second| Timestamp::from_second(second).unwrap();
     let unwanted = |caches: &Caches, second| {
-        gather(caches, &memory, &Key::Volume(VOLUME.into()), at(second)).unwrap().sites["n"].unwanted_since
+        gather(caches, &memory, &Told::default(), &Key::Volume(VOLUME.into()), at(second)).unwrap().sites["n"]
+            .unwanted_since
     };
     assert_eq!((unwanted(&caches, 5), unwanted(&caches, 9)), (Some(at(5)), Some(at(5))));
     let wanted = spoiled(|world| world.attachments = vec![attachment(&name)]).caches();
@@ -201,7 +203,13 @@ fn an_attachment_whose_volume_object_is_gone_is_found_through_its_node_or_stands
         world.node["status"]["volumesInUse"] = json!([VOLUME]);
     });
     let orphan = |world: &World| {
-        gather(&world.caches(), &Memory::default(), &Key::Attachment(name.clone()), Timestamp::UNIX_EPOCH)
+        gather(
+            &world.caches(),
+            &Memory::default(),
+            &Told::default(),
+            &Key::Attachment(name.clone()),
+            Timestamp::UNIX_EPOCH,
+        )
     };
     assert!(orphan(&world).is_none(), "it is decided on under its volume's name");
     let site = world.gather().sites.remove("n").unwrap();

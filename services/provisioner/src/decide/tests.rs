@@ -45,7 +45,8 @@ fn fresh(facts: &Facts) -> ClaimSnapshot<'_> {
         owner: None,
         cluster: Cluster::default(),
         bid: None,
-        told: None,
+        room: None,
+        told: Known::default(),
     }
 }
 
@@ -127,7 +128,7 @@ fn a_claim_that_waits_for_its_consumer_waits_for_the_selected_node() {
 }
 
 #[test]
-fn a_problem_is_told_once_and_nothing_is_called() {
+fn a_problem_is_told_again_only_before_the_server_forgets_it_and_nothing_is_called() {
     let facts = facts();
     let mut s = fresh(&facts);
     s.class = None;
@@ -135,8 +136,50 @@ fn a_problem_is_told_once_and_nothing_is_called() {
     let [Action::Tell(note)] = step.actions.as_slice() else { panic!("{step:?}") };
     assert_eq!(note.reason, "ProvisioningFailed");
     assert!(note.message.contains("StorageClass \"fast\" does not exist"), "{}", note.message);
-    s.told = Some(note.clone());
-    assert_eq!(decide(&s, now()), Decision::rest(Why::Problem(Problem::FindClass { class: "fast".into() })));
+    s.told = Known::of((), note.clone(), later(2700));
+    let why = Why::Problem(Problem::FindClass { class: "fast".into() });
+    assert_eq!(decide(&s, now()), Decision::wait_until(later(2700), why.clone()));
+    assert_eq!(decide(&s, later(2700)), Decision::act([Action::Tell(note.clone())], why));
+}
+
+#[test]
+fn a_selected_node_that_does_not_exist_is_told_and_given_back() {
+    let facts = Facts { topology: true, ..facts() };
+    let mut s = fresh(&facts);
+    s.class = Some(Arc::new(class_with(|class| class["volumeBindingMode"] = "WaitForFirstConsumer".into())));
+    set_claim(&mut s, |claim| {
+        claim["metadata"]["annotations"]["volume.kubernetes.io/selected-node"] = "nowhere".into();
+    });
+    let step = decide(&s, now());
+    let [Action::Tell(note), Action::Reschedule(_)] = step.actions.as_slice() else { panic!("{step:?}") };
+    assert_eq!(note.reason, "ProvisioningFailed");
+    assert!(note.message.contains("nowhere"), "{}", note.message);
+    // The claim was written by somebody else meanwhile: it is given back without a second word.
+    s.told = Known::of((), note.clone(), later(2700));
+    let step = decide(&s, now());
+    assert!(matches!(step.actions.as_slice(), [Action::Reschedule(_)]), "{step:?}");
+}
+
+#[test]
+fn a_claim_of_nobody_is_taken_where_its_volume_has_room() {
+    let mut facts = Facts { topology: true, ..facts() };
+    let segments = [("node".to_owned(), "a".to_owned())].into();
+    facts.node = Some(crate::driver::NodeFacts { name: "a".into(), segments });
+    facts.options.node_deployment = Some(crate::options::NodeDeployment { node: "a".into(), ..Default::default() });
+    let mut s = fresh(&facts);
+    assert_eq!(decide(&s, now()), Decision::act([Action::Bid], Why::Bidding));
+    s.bid = Some(crate::ownership::Bid { at: later(9), failures: 0 });
+    assert_eq!(decide(&s, now()), Decision::wait_until(later(9), Why::Bidding));
+    let step = decide(&s, later(9));
+    assert!(matches!(step.actions.as_slice(), [Action::AskForRoom(_)]), "{step:?}");
+    let room = |state| Some(Record { state, since: later(9), failures: 0, retry_at: later(9) });
+    s.room = room(State::Running);
+    assert_eq!(decide(&s, later(9)), Decision::rest(Why::Calling));
+    s.room = room(State::Done(false));
+    assert_eq!(decide(&s, later(9)), Decision::act([Action::Bid], Why::NoRoom));
+    s.room = room(State::Done(true));
+    let step = decide(&s, later(9));
+    assert!(matches!(step.actions.as_slice(), [Action::Take(_)]), "{step:?}");
 }
 
 #[test]
@@ -376,7 +419,7 @@ fn volume_snapshot(facts: &Facts, spoil: impl FnOnce(&mut Value)) -> VolumeSnaps
         deletion: None,
         attached_to: None,
         trace: Trace::None,
-        told: None,
+        told: Known::default(),
     }
 }
 
@@ -482,8 +525,8 @@ fn an_attached_volume_is_told_once_and_waits() {
     let [Action::Tell(note)] = step.actions.as_slice() else { panic!("{step:?}") };
     assert_eq!(note.reason, "VolumeFailedDelete");
     assert!(note.message.contains("node-1"));
-    s.told = Some(note.clone());
-    assert_eq!(volume_step(&s), Decision::rest(Why::Attached));
+    s.told = Known::of((), note.clone(), later(2700));
+    assert_eq!(volume_step(&s), Decision::wait_until(later(2700), Why::Attached));
 }
 
 #[test]
@@ -579,7 +622,7 @@ struct World {
     recorded: Option<Recorded>,
     creation: Option<Record<Made>>,
     cleanup: Option<Record<String>>,
-    told: Option<Note>,
+    told: Known,
     in_driver: bool,
     clock: i64,
 }
@@ -597,6 +640,7 @@ impl World {
             owner: None,
             cluster: Cluster::default(),
             bid: None,
+            room: None,
             told: self.told.clone(),
         }
     }
@@ -644,7 +688,7 @@ impl World {
                 });
             }
             Action::Forget => (self.recorded, self.creation, self.cleanup) = (None, None, None),
-            Action::Tell(note) => self.told = Some(note),
+            Action::Tell(note) => self.told = Known::of((), note, later(2700)),
             other => panic!("unexpected {other:?}"),
         }
     }
@@ -653,7 +697,7 @@ impl World {
     fn crash(&mut self) {
         self.creation = None;
         self.cleanup = None;
-        self.told = None;
+        self.told = Known::default();
         if let Some(recorded) = &mut self.recorded {
             recorded.maybe_made = true;
         }

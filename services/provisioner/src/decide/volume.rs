@@ -83,12 +83,12 @@ fn delete(s: &VolumeSnapshot<'_>, volume: &Arc<Volume>, held: bool, now: Timesta
             "volume {} is still attached to node {node}; it is deleted once its VolumeAttachment is gone",
             volume.meta.name
         );
-        return tell(s.told.as_ref(), Note::warning("VolumeFailedDelete", message), Why::Attached);
+        return tell(&s.told, Note::warning("VolumeFailedDelete", message), now, Why::Attached);
     }
     if !s.facts.creates {
         let driver = &s.facts.driver;
         let message = format!("driver {driver:?} lacks the capability CREATE_DELETE_VOLUME; delete the volume by hand");
-        return tell(s.told.as_ref(), Note::warning("VolumeFailedDelete", message), Why::Released);
+        return tell(&s.told, Note::warning("VolumeFailedDelete", message), now, Why::Released);
     }
     let handle = volume.spec.csi.as_ref().map(|csi| csi.volume_handle.clone()).unwrap_or_default();
     let mut step = call(s.deletion.as_ref(), now, Duration::ZERO, || Action::Delete {

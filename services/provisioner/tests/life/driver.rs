@@ -8,12 +8,13 @@ use stowage_csi::v1::identity_server::{Identity, IdentityServer};
 use stowage_csi::v1::node_server::{Node, NodeServer};
 use stowage_csi::v1::{
     ControllerGetCapabilitiesRequest, ControllerGetCapabilitiesResponse, ControllerServiceCapability,
-    CreateVolumeRequest, CreateVolumeResponse, DeleteVolumeRequest, DeleteVolumeResponse, GetPluginCapabilitiesRequest,
-    GetPluginCapabilitiesResponse, GetPluginInfoRequest, GetPluginInfoResponse, NodeGetInfoRequest,
-    NodeGetInfoResponse, PluginCapability, ProbeRequest, ProbeResponse, Topology, TopologyRequirement, Volume,
-    controller_service_capability, plugin_capability,
+    CreateVolumeRequest, CreateVolumeResponse, DeleteVolumeRequest, DeleteVolumeResponse, GetCapacityRequest,
+    GetCapacityResponse, GetPluginCapabilitiesRequest, GetPluginCapabilitiesResponse, GetPluginInfoRequest,
+    GetPluginInfoResponse, NodeGetInfoRequest, NodeGetInfoResponse, PluginCapability, ProbeRequest, ProbeResponse,
+    Topology, TopologyRequirement, Volume, controller_service_capability, plugin_capability,
 };
 use stowage_csi::{Channel, Connector, connect};
+use tokio::sync::Barrier;
 use tonic::service::Routes;
 use tonic::{Code, Request, Response, Status};
 
@@ -42,6 +43,10 @@ struct State {
     /// Set for a driver whose volumes are on one node.
     node: Option<String>,
     asked_for: Vec<TopologyRequirement>,
+    /// GetCapacity is answered when all drivers that share this were asked.
+    together: Option<Arc<Barrier>>,
+    /// Bytes that GetCapacity speaks of; without it the call is not known.
+    room: Option<i64>,
 }
 
 /// The topology key of drivers with places.
@@ -64,6 +69,12 @@ impl Driver {
         let state = self.0.lock().unwrap();
         let places = state.asked_for.last().map(|asked| asked.preferred.clone()).unwrap_or_default();
         places.iter().map(|place| place.segments[KEY].clone()).collect()
+    }
+
+    /// Answers GetCapacity with this, together with all others that have the same barrier.
+    pub fn has_room(&self, bytes: i64, together: Option<Arc<Barrier>>) {
+        let mut state = self.0.lock().unwrap();
+        (state.room, state.together) = (Some(bytes), together);
     }
 
     pub fn next(&self, next: Next) {
@@ -157,6 +168,19 @@ impl Controller for Driver {
         let volume =
             Volume { volume_id: request.name, capacity_bytes: bytes, accessible_topology, ..Default::default() };
         Ok(Response::new(CreateVolumeResponse { volume: Some(volume) }))
+    }
+
+    async fn get_capacity(&self, _: Request<GetCapacityRequest>) -> Result<Response<GetCapacityResponse>, Status> {
+        let (together, room) = {
+            let mut state = self.0.lock().unwrap();
+            state.calls.push("GetCapacity");
+            (state.together.clone(), state.room)
+        };
+        let Some(available_capacity) = room else { return Err(Status::unimplemented("GetCapacity")) };
+        if let Some(together) = together {
+            together.wait().await;
+        }
+        Ok(Response::new(GetCapacityResponse { available_capacity, ..Default::default() }))
     }
 
     async fn delete_volume(

@@ -10,6 +10,7 @@ use serde_json::{Value, json};
 use stowage_apiserver::{Options as ServerOptions, Server};
 use stowage_runtime::clock::Clock;
 use stowage_runtime::{Context, Stop};
+use tokio::sync::watch;
 use tokio::task::JoinHandle;
 use tokio::time::Instant;
 use tower::{BoxError, ServiceExt};
@@ -26,7 +27,16 @@ pub struct World {
     pub driver: Driver,
     writes: Arc<Mutex<BTreeMap<String, usize>>>,
     forbid_leases: Arc<Mutex<bool>>,
+    race: Arc<watch::Sender<Race>>,
     begin: Instant,
+}
+
+/// Reads and updates of claims while two provisioners race for one.
+#[derive(Default)]
+struct Race {
+    is_on: bool,
+    reads: usize,
+    updates: usize,
 }
 
 /// Wall time that moves with tokio's paused time.
@@ -73,6 +83,7 @@ impl World {
             driver: Driver::default(),
             writes: Arc::default(),
             forbid_leases: Arc::default(),
+            race: Arc::new(watch::Sender::new(Race::default())),
             begin: Instant::now(),
         }
     }
@@ -81,10 +92,23 @@ impl World {
         *self.forbid_leases.lock().unwrap() = true;
     }
 
+    /// From now on the first read of a claim is answered when the second is asked for, and the second when the claim was
+    /// updated: who sent it had decided before.
+    pub fn race_for_a_claim(&self) {
+        self.race.send_modify(|race| race.is_on = true);
+    }
+
+    /// How often the claim that was raced for was updated.
+    pub fn claim_updates(&self) -> usize {
+        self.race.borrow().updates
+    }
+
     /// A client whose writes are counted by verb and kind.
     fn counted(&self) -> kube::Client {
         let (inner, writes, forbid) = (self.client.clone(), Arc::clone(&self.writes), Arc::clone(&self.forbid_leases));
+        let race = Arc::clone(&self.race);
         let service = tower::service_fn(move |request: Request<kube::client::Body>| {
+            let race = Arc::clone(&race);
             let (inner, path) = (inner.clone(), request.uri().path().to_owned());
             let forbidden = path.contains("/leases") && *forbid.lock().unwrap();
             if request.method() != Method::GET {
@@ -102,7 +126,26 @@ impl World {
                     let body = kube::client::Body::from(status.to_string().into_bytes());
                     return Ok::<_, BoxError>(response.body(body).unwrap());
                 }
-                Ok(inner.send(request).await?)
+                let claim = path.contains("/persistentvolumeclaims/") && race.borrow().is_on;
+                let method = request.method().clone();
+                if claim && method == Method::GET {
+                    let mut turn = 0;
+                    race.send_modify(|race| {
+                        race.reads += 1;
+                        turn = race.reads;
+                    });
+                    let may_go = |race: &Race| match turn {
+                        1 => race.reads > 1,
+                        2 => race.updates > 0,
+                        _ => true,
+                    };
+                    race.subscribe().wait_for(may_go).await?;
+                }
+                let answer = inner.send(request).await?;
+                if claim && method == Method::PUT {
+                    race.send_modify(|race| race.updates += 1);
+                }
+                Ok(answer)
             }
         });
         kube::Client::new(service.boxed_clone(), "default")

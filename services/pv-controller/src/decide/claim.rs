@@ -82,7 +82,12 @@ fn unbound(s: &ClaimSnapshot, now: Timestamp) -> Decision<ClaimAction> {
     if !claim.class_name().is_empty() {
         return provision(s, now);
     }
-    let text = format!("no persistent volumes available for this claim and no storage class is set ({})", s.misfits);
+    let text = format!(
+        "no volume fits claim {} ({}), and it names no class that could make one; create a PersistentVolume that fits, or \
+         the claim anew with spec.storageClassName",
+        claim.meta.key(),
+        s.misfits
+    );
     let note = Note::normal("FailedBinding", text);
     pending(s, Some(note), Some(Unbound::NoFittingVolume), Waiting::Volume, now)
 }
@@ -104,14 +109,23 @@ fn consumer_note(s: &ClaimSnapshot) -> Note {
     let waiting = s.pods.iter().filter(|pod| !pod.is_terminated() && !pod.is_scheduled());
     let waiting: Vec<&str> = waiting.map(|pod| pod.meta.name.as_str()).collect();
     if waiting.is_empty() {
-        return Note::normal("WaitForFirstConsumer", "waiting for first consumer to be created before binding");
+        let text = format!(
+            "claim {} gets its volume when a pod uses it: its class {:?} binds late, so that the volume is where the pod runs",
+            s.claim.meta.key(),
+            s.claim.class_name()
+        );
+        return Note::normal("WaitForFirstConsumer", text);
     }
     let named = waiting[..waiting.len().min(PODS_NAMED)].join(",");
     let others = match waiting.len().saturating_sub(PODS_NAMED) {
         0 => String::new(),
         more => format!(" and {more} more"),
     };
-    Note::normal("WaitForPodScheduled", format!("waiting for pod {named}{others} to be scheduled"))
+    let text = format!(
+        "claim {} gets its volume when pod {named}{others} has a node; the pod's own events say what it waits for",
+        s.claim.meta.key()
+    );
+    Note::normal("WaitForPodScheduled", text)
 }
 
 /// The claim names a volume, by its user's wish or because binding was interrupted.
@@ -141,7 +155,11 @@ fn named(s: &ClaimSnapshot, now: Timestamp) -> Decision<ClaimAction> {
             }
         };
     };
-    let text = format!("volume {:?} already bound to claim {}", volume.meta.name, held.key());
+    let text = format!(
+        "volume {:?}, named in spec.volumeName, belongs to claim {}; name another volume, or delete that claim first",
+        volume.meta.name,
+        held.key()
+    );
     let note = Note::warning("FailedBinding", text);
     if claim.is_bound_by_controller() {
         // Somebody took the mark of a completed binding away: nothing is known about the status.

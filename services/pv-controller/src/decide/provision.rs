@@ -39,9 +39,10 @@ pub fn provision(s: &ClaimSnapshot, now: Timestamp) -> Decision<ClaimAction> {
         };
     };
     let text = format!(
-        "Waiting for a volume to be created either by the external provisioner '{provisioner}' or manually by the \
-         system administrator. If volume creation is delayed, please verify that the provisioner is running and \
-         correctly registered."
+        "claim {} has no volume yet: provisioner {provisioner:?} of class {:?} was asked to make one; if nothing happens, \
+         check that this provisioner runs and that its log names no error, or create a fitting PersistentVolume by hand",
+        claim.meta.key(),
+        class.meta.name,
     );
     let note = Note::normal("ExternalProvisioning", text);
     if claim.meta.annotation(annotations::STORAGE_PROVISIONER) != Some(provisioner) {
@@ -115,10 +116,7 @@ fn in_tree(s: &ClaimSnapshot, class: &StorageClass, now: Timestamp) -> Decision<
         return fail(s, text, Unbound::InvalidClaim, now);
     }
     let name = claim.provisioned_volume_name();
-    let note = Note::normal(
-        "ProvisioningSucceeded",
-        format!("Successfully provisioned volume {name} using {}", class.provisioner),
-    );
+    let note = Note::normal("ProvisioningSucceeded", format!("volume {name} is made by {}", class.provisioner));
     let made = ClaimAction::Make { volume: Box::new(host_path_volume(claim, class)) };
     Decision::act([made].into_iter().chain(untold(s, note)).collect::<Vec<_>>(), Why::Provision)
 }

@@ -95,7 +95,7 @@ fn recycle(s: &VolumeSnapshot, now: Timestamp) -> Decision<VolumeAction> {
         return failed(s, "VolumeFailedRecycle", text.to_owned());
     }
     if matches!(s.operation, Some(Record { state: State::Done(()), .. })) {
-        let note = Note::normal("VolumeRecycled", "Volume recycled");
+        let note = Note::normal("VolumeRecycled", format!("volume {} is erased and free again", s.volume.meta.name));
         let untold = (s.told.as_ref() != Some(&note)).then_some(VolumeAction::Tell(note));
         return Decision::act(untold.into_iter().chain([VolumeAction::Unbind]).collect::<Vec<_>>(), Why::Reclaim);
     }
@@ -111,7 +111,8 @@ fn operation(s: &VolumeSnapshot, start: VolumeAction, reason: &'static str, now:
         // Called off before anything was tried: nothing to tell.
         State::Uncertain(_) => Decision::wait_until(record.retry_at, Why::Reclaim),
         State::Failed(failure) => {
-            let what = if start == VolumeAction::Recycle { "Recycle failed" } else { "Delete failed" };
+            let what =
+                if start == VolumeAction::Recycle { "cannot erase the volume" } else { "cannot delete the volume" };
             let decision = failed(s, reason, format!("{what}: {}", failure.message));
             Decision { wake_at: Some(record.retry_at), ..decision }
         }

@@ -149,7 +149,7 @@ async fn a_claim_waits_for_its_pod_although_the_watch_has_not_shown_its_class() 
     until(&world.volumes, |volume| volume.status.phase == VolumePhase::Available).await;
     world.create::<Claim>(of_class(claim("c"), "late")).await;
     tokio::select! {
-        _ = until(&world.events, |event| event.message.contains("waiting for first consumer")) => {}
+        _ = until(&world.events, |event| event.message.contains("binds late")) => {}
         _ = until(&world.volumes, |volume| volume.spec.claim_ref.is_some()) => panic!("bound although no pod is there"),
     }
     assert_eq!(world.wire.count("GET", "/storageclasses/late"), 1);

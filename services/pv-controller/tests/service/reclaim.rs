@@ -139,7 +139,7 @@ async fn a_volume_that_this_process_recycles_is_empty_before_it_is_free() {
     assert_eq!(fs::read_dir(files.directory()).unwrap().count(), 0);
     assert!(files.root.path().join("beside").is_file());
     until(&world.volumes, |volume| volume.status.phase == VolumePhase::Available).await;
-    until(&world.events, |event| event.message == "Volume recycled").await;
+    until(&world.events, |event| event.message == "volume v is erased and free again").await;
     assert!(world.pods.list().is_empty());
 }
 

@@ -64,7 +64,7 @@ async fn what_is_told_about_the_recycler_pod_is_told_about_the_volume() {
         .await;
     let last = until(&world.events, |event| event.message == "Recycler pod: this takes long").await;
     assert_eq!(last.event_type, EventType::Warning);
-    until(&world.events, |event| event.message == "Volume recycled").await;
+    until(&world.events, |event| event.message == "volume v is erased and free again").await;
     assert!(world.api.get::<Pod>(&Key::namespaced("default", "recycler-for-v")).await.unwrap().is_none());
     let relayed: Vec<Value> =
         world.raw_events().await.into_iter().filter(|event| event["reason"] == "RecyclerPod").collect();
@@ -83,16 +83,16 @@ async fn a_recycler_pod_that_fails_makes_the_volume_failed_with_its_reason() {
     let pod = until(&world.pods, |pod| pod.meta.name == "recycler-for-v").await;
     world.end(&pod, "Failed").await;
     let failed = until(&world.volumes, |volume| volume.status.phase == VolumePhase::Failed).await;
-    assert!(failed.status.message.starts_with("Recycle failed: "), "{}", failed.status.message);
+    assert!(failed.status.message.starts_with("cannot erase the volume: "), "{}", failed.status.message);
     assert!(failed.status.message.contains("DeadlineExceeded"), "{}", failed.status.message);
-    let told = until(&world.events, |event| event.message.starts_with("Recycle failed: ")).await;
+    let told = until(&world.events, |event| event.message.starts_with("cannot erase the volume: ")).await;
     assert_eq!(told.event_type, EventType::Warning);
 }
 
 async fn is_told_as_failed(world: &World, text: &'static str) {
     let failed = until(&world.volumes, |volume| volume.status.phase == VolumePhase::Failed).await;
     assert!(failed.status.message.contains(text), "{}", failed.status.message);
-    until(&world.events, |event| event.message.starts_with("Recycle failed: ")).await;
+    until(&world.events, |event| event.message.starts_with("cannot erase the volume: ")).await;
     let events = world.raw_events().await;
     let told = events.iter().find(|event| event["reason"] == "VolumeFailedRecycle").unwrap();
     assert_eq!(told["type"], "Warning");

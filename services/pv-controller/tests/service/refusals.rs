@@ -48,7 +48,7 @@ async fn s11_08_to_12_a_volume_that_cannot_be_saved_is_told_and_saved_later() {
     world.create::<Claim>(claim()).await;
     told(&world, "Warning", "ProvisioningFailed", "cannot save the volume").await;
     until(&world.claims, |claim| claim.status.phase == ClaimPhase::Bound).await;
-    told(&world, "Normal", "ProvisioningSucceeded", "Successfully provisioned volume").await;
+    told(&world, "Normal", "ProvisioningSucceeded", " is made by ").await;
     assert_eq!(world.wire.count("POST", "/persistentvolumes"), 1, "made once");
     let events = world.raw_events().await;
     let refusals = events.iter().filter(|event| event["reason"] == "ProvisioningFailed");
@@ -90,7 +90,7 @@ async fn a_default_class_that_cannot_be_given_for_a_webhook_is_counted() {
     let mut unclassed = claim();
     unclassed["spec"]["storageClassName"] = Value::Null;
     world.create::<Claim>(unclassed).await;
-    until(&world.events, |event| event.message.contains("no persistent volumes")).await;
+    until(&world.events, |event| event.message.contains("no volume fits claim")).await;
     world.wire.refuse("PATCH", "/persistentvolumeclaims/c", StatusCode::INTERNAL_SERVER_ERROR);
     let default = json!({ "storageclass.kubernetes.io/is-default-class": "true" });
     let gold = json!({ "metadata": { "name": "gold", "annotations": default }, "provisioner": "driver.example" });
@@ -218,7 +218,7 @@ async fn s11_19_a_volume_that_was_saved_although_the_answer_says_otherwise_is_to
     class(&world, "kubernetes.io/host-path").await;
     world.wire.lose("POST", "/persistentvolumes");
     world.create::<Claim>(claim()).await;
-    told(&world, "Normal", "ProvisioningSucceeded", "Successfully provisioned volume").await;
+    told(&world, "Normal", "ProvisioningSucceeded", " is made by ").await;
     until(&world.claims, |claim| claim.status.phase == ClaimPhase::Bound).await;
     let events = world.raw_events().await;
     assert!(events.iter().all(|event| event["type"] == "Normal"), "{events:?}");

@@ -50,7 +50,7 @@ async fn a_volume_that_was_freed_goes_to_the_claim_that_is_bound_to_it_and_not_t
     world.create::<Claim>(claim("z", None)).await;
     until(&world.claims, |claim| claim.status.phase == ClaimPhase::Bound).await;
     world.create::<Claim>(claim("a", None)).await;
-    until(&world.events, |event| event.message.contains("no persistent volumes")).await;
+    until(&world.events, |event| event.message.contains("no volume fits claim")).await;
 
     for _ in 0..10 {
         let cleared = world.clear_claim_reference().await;

@@ -1,4 +1,4 @@
-//! Why a pod cannot be placed, in the words people know from kube-scheduler.
+//! Why a pod cannot be placed: what keeps it off which nodes, and what to do about it.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -25,20 +25,15 @@ pub enum Reason {
 impl fmt::Display for Reason {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Unschedulable => f.write_str("node(s) were unschedulable"),
-            Self::Taint { key, value } => write!(f, "node(s) had untolerated taint {{{key}: {value}}}"),
-            Self::Affinity => f.write_str("node(s) didn't match Pod's node affinity/selector"),
-            Self::OncePodInUse => f.write_str(
-                "node(s) unavailable due to PersistentVolumeClaim with ReadWriteOncePod access mode already in-use \
-                 by another pod",
-            ),
-            Self::VolumeLimit => f.write_str("node(s) exceed max volume count"),
-            Self::VolumeMissing => {
-                f.write_str("node(s) unavailable due to one or more pvc(s) bound to non-existent pv(s)")
-            }
-            Self::VolumeAffinity => f.write_str("node(s) didn't match PersistentVolume's node affinity"),
-            Self::BindConflict => f.write_str("node(s) didn't find available persistent volumes to bind"),
-            Self::Zone => f.write_str("node(s) had no available volume zone"),
+            Self::Unschedulable => f.write_str("cordoned (kubectl uncordon)"),
+            Self::Taint { key, value } => write!(f, "with the taint {key}={value} that the pod does not tolerate"),
+            Self::Affinity => f.write_str("outside of the pod's node selector or affinity"),
+            Self::OncePodInUse => f.write_str("barred because another pod has a claim of mode ReadWriteOncePod"),
+            Self::VolumeLimit => f.write_str("with as many volumes of the driver as it allows there"),
+            Self::VolumeMissing => f.write_str("barred because the volume of a bound claim does not exist"),
+            Self::VolumeAffinity => f.write_str("that cannot reach the pod's volume (spec.nodeAffinity)"),
+            Self::BindConflict => f.write_str("without a free volume that fits, and where none can be made"),
+            Self::Zone => f.write_str("in another zone than the pod's volume"),
             Self::Malformed(text) => f.write_str(text),
         }
     }
@@ -59,18 +54,18 @@ pub enum Fault {
 impl fmt::Display for Fault {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Missing { claim } => write!(f, "persistentvolumeclaim {claim:?} not found"),
+            Self::Missing { claim } => write!(f, "claim {claim:?} does not exist; create it"),
             Self::NotYetMade { claim } => {
-                write!(f, "waiting for ephemeral volume controller to create the persistentvolumeclaim {claim:?}")
+                write!(f, "claim {claim:?} of an ephemeral volume is not made yet")
             }
             Self::Lost { claim, volume } => {
-                write!(f, "persistentvolumeclaim {claim:?} bound to non-existent persistentvolume {volume:?}")
+                write!(f, "claim {claim:?} is bound to volume {volume:?}, which does not exist")
             }
-            Self::Deleting { claim } => write!(f, "persistentvolumeclaim {claim:?} is being deleted"),
+            Self::Deleting { claim } => write!(f, "claim {claim:?} is being deleted"),
             Self::NotOwned { claim } => {
-                write!(f, "persistentvolumeclaim {claim:?} was not created for this pod; delete it or rename the pod")
+                write!(f, "claim {claim:?} was not created for this pod; delete it or rename the pod")
             }
-            Self::UnboundImmediate => f.write_str("pod has unbound immediate PersistentVolumeClaims"),
+            Self::UnboundImmediate => f.write_str("a claim of the pod is not bound yet; its events say why"),
             Self::Class { text } => f.write_str(text),
         }
     }
@@ -94,13 +89,13 @@ pub enum Unschedulable {
 impl fmt::Display for Unschedulable {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::NoNodes => f.write_str("no nodes available to schedule pods"),
-            Self::Claims { nodes, fault } => write!(f, "0/{nodes} nodes are available: {fault}."),
+            Self::NoNodes => f.write_str("the cluster has no node"),
+            Self::Claims { nodes, fault } => write!(f, "no node of {nodes} will do: {fault}"),
             Self::Nodes { nodes, reasons } => {
                 let mut parts: Vec<String> =
                     reasons.iter().map(|(reason, count)| format!("{count} {reason}")).collect();
                 parts.sort();
-                write!(f, "0/{nodes} nodes are available: {}.", parts.join(", "))
+                write!(f, "no node of {nodes} will do: {}", parts.join(", "))
             }
         }
     }

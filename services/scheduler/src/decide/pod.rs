@@ -60,10 +60,10 @@ fn place(s: &PendingSnapshot, now: Timestamp) -> Decision<PodAction> {
     let wanted = match volumes::classify(&s.pod, &s.claims) {
         Ok(wanted) => wanted,
         Err(Hold::Look(unseen)) => return Decision::act([PodAction::Look(unseen)], Why::Unknown),
-        Err(Hold::Fault(fault)) => return report(s, Unschedulable::Claims { nodes: s.nodes.len(), fault }),
+        Err(Hold::Fault(fault)) => return report(s, Unschedulable::Claims { nodes: s.nodes.len(), fault }, now),
     };
     if s.nodes.is_empty() {
-        return report(s, Unschedulable::NoNodes);
+        return report(s, Unschedulable::NoNodes, now);
     }
     let mut reasons = BTreeMap::new();
     let mut fitting: Vec<(&NodeState, Plan<'_>)> = Vec::new();
@@ -75,7 +75,7 @@ fn place(s: &PendingSnapshot, now: Timestamp) -> Decision<PodAction> {
     }
     match fitting.into_iter().min_by_key(|(on, _)| rank(s, on)) {
         Some((on, plan)) => go(s, &wanted, on.node.meta.name.clone(), &plan, now),
-        None => report(s, Unschedulable::Nodes { nodes: s.nodes.len(), reasons }),
+        None => report(s, Unschedulable::Nodes { nodes: s.nodes.len(), reasons }, now),
     }
 }
 
@@ -124,12 +124,20 @@ fn is_reserved(volume: &Volume, claim: &Claim) -> bool {
     volume.is_bound_to(claim) && volume.spec.claim_ref.as_ref().is_some_and(|held| held.uid == claim.meta.uid)
 }
 
-/// Tells people once per change: what was told is in the pod's own condition.
-fn report(s: &PendingSnapshot, why: Unschedulable) -> Decision<PodAction> {
+/// Says why in the pod's condition, which stays, and in an event, which the API server forgets.
+fn report(s: &PendingSnapshot, why: Unschedulable, now: Timestamp) -> Decision<PodAction> {
     let message = why.to_string();
-    let told = condition::find(&s.pod.status.conditions, "PodScheduled").is_some_and(|told| {
-        told.status == ConditionStatus::False && told.reason == "Unschedulable" && told.message == message
-    });
+    let known = s.told.until(&(), &message, now).filter(|_| is_said(&s.pod, &message));
     let why = Why::Unschedulable(why);
-    if told { Decision::rest(why) } else { Decision::act([PodAction::Report { message }], why) }
+    match known {
+        Some(again_at) => Decision::wait_until(again_at, why),
+        None => Decision::act([PodAction::Report { message }], why),
+    }
+}
+
+/// Whether the pod's own condition says that it cannot be placed, and just why.
+pub fn is_said(pod: &Pod, message: &str) -> bool {
+    condition::find(&pod.status.conditions, "PodScheduled").is_some_and(|said| {
+        said.status == ConditionStatus::False && said.reason == "Unschedulable" && said.message == message
+    })
 }

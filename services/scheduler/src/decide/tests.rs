@@ -153,6 +153,7 @@ impl World {
                 self.change(|caches| &caches.pods, &pod, |pod| pod["spec"]["nodeName"] = node.into());
             }
             PodAction::Report { message } => {
+                self.ledger.told.note(pod.clone(), (), message.clone(), true, NOW);
                 let condition = json!({
                     "type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": message,
                 });

@@ -1,6 +1,5 @@
 //! A pod: find out what its volumes are, say in its status when they are mounted, finish its deletion when they are not.
 
-use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use jiff::Timestamp;
@@ -14,6 +13,7 @@ use stowage_runtime::api::Target;
 use stowage_runtime::engine::Decision;
 use stowage_runtime::events::seconds;
 use stowage_runtime::operation::State;
+use stowage_runtime::told::Known;
 
 use super::{Action, Record};
 use crate::conditions::{Wanted, status_patch};
@@ -33,7 +33,7 @@ pub struct Snapshot {
     /// Whether operations on its mounts are over and still remembered.
     pub has_records: bool,
     /// What was told about it already.
-    pub told: BTreeSet<String>,
+    pub told: Known<String, ()>,
 }
 
 #[derive(Debug, Clone, PartialEq)]
@@ -128,12 +128,12 @@ fn live(s: &Snapshot, pod: &Arc<Pod>, now: Timestamp) -> Decision<Action, Why> {
         return Decision::rest(if mounted { Why::Running } else { Why::Mounting });
     }
     let message = resolution.problems.join("; ");
-    if !s.told.contains(&message) {
+    let Some(again_at) = s.told.until(&message, &(), now) else {
         return Decision::act([Action::Explain { pod: pod.reference(), message }], Why::Problem);
-    }
+    };
     match &s.resolving {
-        _ if running => Decision::rest(Why::Resolving),
-        Some(record) if !record.may_start(now) => Decision::wait_until(record.retry_at, Why::BackingOff),
+        _ if running => Decision::wait_until(again_at, Why::Resolving),
+        Some(record) if !record.may_start(now) => Decision::wait_until(record.retry_at.min(again_at), Why::BackingOff),
         _ => resolve(Why::Problem),
     }
 }

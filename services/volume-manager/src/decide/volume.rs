@@ -1,6 +1,6 @@
 //! A volume on this node: unpublish for pods that are gone, then stage and publish for those that want it, then unstage.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use jiff::Timestamp;
@@ -10,6 +10,7 @@ use stowage_model::object::Projection;
 use stowage_model::pod::Pod;
 use stowage_runtime::engine::Decision;
 use stowage_runtime::operation::State;
+use stowage_runtime::told::Known;
 
 use super::{Action, Operation, Record};
 use crate::desired::{Use, VolumeId};
@@ -37,7 +38,7 @@ pub struct Wanted {
     pub pod: Arc<Pod>,
     pub usage: Use,
     /// What was told about the pod already.
-    pub told: BTreeSet<String>,
+    pub told: Known<String, ()>,
 }
 
 /// A mount for a pod.
@@ -92,9 +93,10 @@ pub fn decide(s: &Snapshot, now: Timestamp) -> Decision<Action, Why> {
         };
     }
     let Some(driver) = &s.driver else {
-        return without_driver(s);
+        return without_driver(s, now);
     };
     let mut retry = Retry::default();
+    let mut explained = Explained::default();
     for (uid, held) in s.published.iter().filter(|(_, held)| !held.pod_is_live) {
         let operation = Operation::Unpublish(s.volume.clone(), uid.clone());
         if retry.may_start(s, &operation, now) {
@@ -103,9 +105,9 @@ pub fn decide(s: &Snapshot, now: Timestamp) -> Decision<Action, Why> {
             return Decision::act([unpublish], Why::Unpublish);
         }
     }
-    let (actions, why) = mount(s, driver, &mut retry, now);
+    let (actions, why) = mount(s, driver, &mut retry, &mut explained, now);
     if !actions.is_empty() {
-        return Decision { wake_at: retry.at, ..Decision::act(actions, why) };
+        return Decision { wake_at: earliest(retry.at, explained.again_at), ..Decision::act(actions, why) };
     }
     if s.wanted.is_empty() && s.published.is_empty() && s.staged.is_some() {
         if s.pods_unresolved {
@@ -115,7 +117,12 @@ pub fn decide(s: &Snapshot, now: Timestamp) -> Decision<Action, Why> {
             return Decision::act([Action::Unstage { volume: s.volume.clone() }], Why::Unstage);
         }
     }
-    Decision { wake_at: retry.at, ..Decision::rest(if retry.at.is_some() { Why::BackingOff } else { why }) }
+    let why = if retry.at.is_some() { Why::BackingOff } else { why };
+    Decision { wake_at: earliest(retry.at, explained.again_at), ..Decision::rest(why) }
+}
+
+fn earliest(a: Option<Timestamp>, b: Option<Timestamp>) -> Option<Timestamp> {
+    a.into_iter().chain(b).min()
 }
 
 /// The earliest moment at which something that was put off may be tried again.
@@ -128,7 +135,7 @@ impl Retry {
     fn may_start(&mut self, s: &Snapshot, operation: &Operation, now: Timestamp) -> bool {
         match s.records.get(operation) {
             Some(record) if !record.may_start(now) => {
-                self.at = Some(self.at.map_or(record.retry_at, |at| at.min(record.retry_at)));
+                self.at = earliest(self.at, Some(record.retry_at));
                 false
             }
             _ => true,
@@ -137,7 +144,13 @@ impl Retry {
 }
 
 /// The next step towards having it mounted for every pod that wants it; one operation at a time.
-fn mount(s: &Snapshot, driver: &DriverInfo, retry: &mut Retry, now: Timestamp) -> (Vec<Action>, Why) {
+fn mount(
+    s: &Snapshot,
+    driver: &DriverInfo,
+    retry: &mut Retry,
+    explained: &mut Explained,
+    now: Timestamp,
+) -> (Vec<Action>, Why) {
     let waiting: Vec<(&String, &Wanted)> = s.wanted.iter().filter(|(uid, _)| !s.is_mounted_for(uid)).collect();
     if waiting.is_empty() {
         return (Vec::new(), if s.wanted.is_empty() { Why::Nothing } else { Why::Mounted });
@@ -148,14 +161,13 @@ fn mount(s: &Snapshot, driver: &DriverInfo, retry: &mut Retry, now: Timestamp) -
         Attachment::NotInUse => return (Vec::new(), Why::WaitingForInUse),
         Attachment::NotAttached => return (Vec::new(), Why::WaitingForAttach),
     }
-    let mut explanations = Vec::new();
     for (uid, wanted) in waiting {
         if is_once_per_pod(wanted.usage.access_modes) && s.published.keys().any(|other| other != uid) {
             let message = format!(
                 "volume {:?} ({}) has access mode ReadWriteOncePod and is in use by another pod",
                 wanted.usage.pod_volume, wanted.usage.spec_name
             );
-            explanations.extend(explain(wanted, message));
+            explained.add(wanted, message, now);
             continue;
         }
         let usage = Box::new(wanted.usage.clone());
@@ -170,23 +182,37 @@ fn mount(s: &Snapshot, driver: &DriverInfo, retry: &mut Retry, now: Timestamp) -
             return (vec![Action::Publish { usage, pod: Arc::clone(&wanted.pod) }], Why::Publish);
         }
     }
-    (explanations, Why::OtherPodHasIt)
+    (std::mem::take(&mut explained.actions), Why::OtherPodHasIt)
 }
 
-fn without_driver(s: &Snapshot) -> Decision<Action, Why> {
+fn without_driver(s: &Snapshot, now: Timestamp) -> Decision<Action, Why> {
     // After a restart the mounts are there before the driver has registered again: that is no news.
     let waiting = s.wanted.iter().filter(|(uid, _)| !s.published.contains_key(*uid));
     let message = format!(
         "driver {} is not registered on this node; check that its node plugin and registrar run here",
         s.volume.driver
     );
-    let explanations: Vec<Action> = waiting.filter_map(|(_, wanted)| explain(wanted, message.clone())).collect();
-    Decision::act(explanations, Why::WaitingForDriver)
+    let mut explained = Explained::default();
+    for (_, wanted) in waiting {
+        explained.add(wanted, message.clone(), now);
+    }
+    Decision { wake_at: explained.again_at, ..Decision::act(explained.actions, Why::WaitingForDriver) }
 }
 
-fn explain(wanted: &Wanted, message: String) -> Option<Action> {
-    let news = !wanted.told.contains(&message);
-    news.then(|| Action::Explain { pod: wanted.pod.reference(), message })
+/// What is said now, and when the first of what was said before is said again.
+#[derive(Default)]
+struct Explained {
+    actions: Vec<Action>,
+    again_at: Option<Timestamp>,
+}
+
+impl Explained {
+    fn add(&mut self, wanted: &Wanted, message: String, now: Timestamp) {
+        match wanted.told.until(&message, &(), now) {
+            Some(at) => self.again_at = earliest(self.again_at, Some(at)),
+            None => self.actions.push(Action::Explain { pod: wanted.pod.reference(), message }),
+        }
+    }
 }
 
 fn is_once_per_pod(modes: AccessModes) -> bool {

@@ -263,7 +263,7 @@ fn a_conflict_after_recycling_tells_nobody_again() {
     let operation = Record { state: State::Done(()), since: world.now, failures: 0, retry_at: world.now };
     let snapshot = world.caches.volume(&Key::cluster("v"), &world.rules).unwrap();
     let mut snapshot = VolumeSnapshot { operation: Some(operation), ..snapshot };
-    let note = Note::normal("VolumeRecycled", "Volume recycled");
+    let note = Note::normal("VolumeRecycled", "volume v is erased and free again");
     let decide = |snapshot: &VolumeSnapshot| crate::decide::volume::decide(snapshot, world.now).actions;
     assert_eq!(decide(&snapshot), [VolumeAction::Tell(note.clone()), VolumeAction::Unbind]);
     snapshot.told = Some(note);
@@ -364,5 +364,10 @@ fn a_waiting_claim_names_the_pods_that_wait_with_it() {
     let mut world =
         World::new([claim().class("late"), class("late", "d").late(), pod("p").unplaced(), pod("q").unplaced()]);
     assert_eq!(world.settle(), [text("Normal WaitForPodScheduled pvc/c")]);
-    assert_eq!(world.said, ["persistentvolume-controller: waiting for pod p,q to be scheduled"]);
+    assert_eq!(
+        world.said,
+        [
+            "persistentvolume-controller: claim n/c gets its volume when pod p,q has a node; the pod's own events say what it waits for"
+        ]
+    );
 }

@@ -200,7 +200,7 @@ fn s11_20_the_text_says_what_is_wrong_and_s11_01_what_was_made() {
     assert!(world.said[0].starts_with("persistentvolume-controller: Mount options"), "{:?}", world.said);
     let mut world = World::new([claim().class("gold"), gold()]).host_path();
     world.sync_claims();
-    let text = format!("persistentvolume-controller: Successfully provisioned volume pvc-u using {PLUGIN}");
+    let text = format!("persistentvolume-controller: volume pvc-u is made by {PLUGIN}");
     assert_eq!(world.said, [text]);
 }
 

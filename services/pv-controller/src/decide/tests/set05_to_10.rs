@@ -136,14 +136,14 @@ scenarios! {
     s6_04_a_recycler_that_cannot_be_started_is_told: settle World::new([orphan("Recycle")]).plugin(Plugin::CannotStart)
         => vec![
             pv_phase("v", "Released"),
-            pv_failed("v", "Recycle failed: it cannot be started"),
+            pv_failed("v", "cannot erase the volume: it cannot be started"),
             text("Warning VolumeFailedRecycle pv/v"),
         ];
     s6_05_a_recycler_that_fails_is_told: settle World::new([orphan("Recycle")]).plugin(Plugin::Fails(9))
         => vec![
             pv_phase("v", "Released"),
             text("Recycle v"),
-            pv_failed("v", "Recycle failed: disk on fire"),
+            pv_failed("v", "cannot erase the volume: disk on fire"),
             text("Warning VolumeFailedRecycle pv/v"),
         ];
     s6_06_a_volume_that_is_gone_is_not_recycled: settle unseen(World::new([orphan("Recycle").phase("Released")]), None)
@@ -213,14 +213,14 @@ scenarios! {
         settle World::new([orphan("Delete")]).host_path().plugin(Plugin::CannotStart)
         => vec![
             pv_phase("v", "Released"),
-            pv_failed("v", "Delete failed: it cannot be started"),
+            pv_failed("v", "cannot delete the volume: it cannot be started"),
             text("Warning VolumeFailedDelete pv/v"),
         ];
     s8_05_a_deleter_that_fails_is_told: settle World::new([orphan("Delete")]).host_path().plugin(Plugin::Fails(9))
         => vec![
             pv_phase("v", "Released"),
             text("DeleteData v"),
-            pv_failed("v", "Delete failed: disk on fire"),
+            pv_failed("v", "cannot delete the volume: disk on fire"),
             text("Warning VolumeFailedDelete pv/v"),
         ];
     s8_06_a_volume_that_is_gone_is_not_deleted:
@@ -279,7 +279,7 @@ fn s5_05_an_external_volume_that_its_provisioner_deletes_goes() {
 #[test]
 fn s7_01_recycling_that_failed_once_is_tried_again() {
     let mut world = World::new([orphan("Recycle").phase("Released")]).plugin(Plugin::Fails(1));
-    let failed = pv_failed("v", "Recycle failed: disk on fire");
+    let failed = pv_failed("v", "cannot erase the volume: disk on fire");
     let first = [text("Recycle v"), failed, text("Warning VolumeFailedRecycle pv/v")];
     // Another life knows nothing of the failure and tries at once.
     let later = vec![pv_blank("v"), pv_phase("v", "Available")];
@@ -292,7 +292,7 @@ fn s7_01_recycling_that_failed_once_is_tried_again() {
 #[test]
 fn s9_01_deleting_that_failed_once_is_tried_again() {
     let mut world = World::new([orphan("Delete").phase("Released")]).host_path().plugin(Plugin::Fails(1));
-    let failed = pv_failed("v", "Delete failed: disk on fire");
+    let failed = pv_failed("v", "cannot delete the volume: disk on fire");
     let first = [text("DeleteData v"), failed, text("Warning VolumeFailedDelete pv/v")];
     // Another life knows nothing of the failure and tries at once.
     let later = vec![text("DELETE pv/v"), pv_finalizers("v", &[])];

@@ -2,8 +2,8 @@
 
 use super::*;
 
-const UNBOUND: &str = "0/2 nodes are available: pod has unbound immediate PersistentVolumeClaims.";
-const CONFLICT: &str = "0/2 nodes are available: 2 node(s) didn't find available persistent volumes to bind.";
+const UNBOUND: &str = "no node of 2 will do: a claim of the pod is not bound yet; its events say why";
+const CONFLICT: &str = "no node of 2 will do: 2 without a free volume that fits, and where none can be made";
 
 #[test]
 fn s8_15_a_pod_without_claims_goes_to_a_node_at_once() {
@@ -17,7 +17,7 @@ fn s8_15_a_pod_without_claims_goes_to_a_node_at_once() {
 fn s8_15_a_missing_claim_keeps_the_pod_waiting() {
     let mut world = two_nodes();
     world.pod(pod("p", &["c"]));
-    assert_eq!(world.message("p"), "0/2 nodes are available: persistentvolumeclaim \"c\" not found.");
+    assert_eq!(world.message("p"), "no node of 2 will do: claim \"c\" does not exist; create it");
 }
 
 #[test]
@@ -57,8 +57,7 @@ fn s8_15_a_bound_claim_sends_the_pod_where_its_volume_is() {
 fn s8_15_a_claim_bound_to_a_volume_that_is_gone_keeps_the_pod_waiting() {
     let mut world = two_nodes();
     world.claim(bound("c", "v")).pod(pod("p", &["c"]));
-    let message =
-        "0/2 nodes are available: 2 node(s) unavailable due to one or more pvc(s) bound to non-existent pv(s).";
+    let message = "no node of 2 will do: 2 barred because the volume of a bound claim does not exist";
     assert_eq!(world.message("p"), message);
 }
 
@@ -107,8 +106,8 @@ fn s8_15_one_bound_and_one_unbound_claim_must_agree_on_the_node() {
     taken["spec"]["claimRef"] = json!({ "namespace": "default", "name": "c1", "uid": "uid-c1" });
     world.volume(taken).claim(bound("c1", "v"));
     world.volume(volume("free", "5Gi", "b")).claim(claim("c2", "waits", "1Gi")).pod(pod("p", &["c1", "c2"]));
-    let message = "0/2 nodes are available: 1 node(s) didn't find available persistent volumes to bind, \
-                   1 node(s) didn't match PersistentVolume's node affinity.";
+    let message = "no node of 2 will do: 1 that cannot reach the pod's volume (spec.nodeAffinity), \
+                   1 without a free volume that fits, and where none can be made";
     assert_eq!(world.message("p"), message);
     world.volume(volume("near", "5Gi", "a"));
     assert_eq!(world.settle("p"), Why::AwaitVolumes { node: "a".into() });
@@ -244,7 +243,7 @@ fn s8_16_a_lost_claim_and_a_claim_being_deleted_keep_the_pod_waiting() {
     let mut going = bound("going", "v");
     going["metadata"]["deletionTimestamp"] = "1970-01-01T00:00:00Z".into();
     world.claim(lost).claim(going).volume(volume("v", "1Gi", "")).pod(pod("p1", &["lost"])).pod(pod("p2", &["going"]));
-    assert!(world.message("p1").contains("\"lost\" bound to non-existent persistentvolume \"v\""));
+    assert!(world.message("p1").contains("\"lost\" is bound to volume \"v\", which does not exist"));
     assert!(world.message("p2").contains("\"going\" is being deleted"));
 }
 
@@ -254,7 +253,7 @@ fn s8_15_an_ephemeral_claim_must_exist_and_belong_to_the_pod() {
     let mut ephemeral = pod("p", &[]);
     ephemeral["spec"]["volumes"] = json!([{ "name": "data", "ephemeral": {} }]);
     world.pod(ephemeral).volume(volume("v", "1Gi", ""));
-    assert!(world.message("p").contains("waiting for ephemeral volume controller"));
+    assert!(world.message("p").contains("is not made yet"));
     world.claim(bound("p-data", "v"));
     assert!(world.message("p").contains("was not created for this pod"));
     let mut owned = bound("p-data", "v");
@@ -283,7 +282,7 @@ fn s8_16_zones_of_bound_volumes() {
         if fits {
             assert_eq!(world.settle("p"), Why::Placed, "{volume_label}={value} on {node_label}={node_value}");
         } else {
-            assert_eq!(world.message("p"), "0/1 nodes are available: 1 node(s) had no available volume zone.");
+            assert_eq!(world.message("p"), "no node of 1 will do: 1 in another zone than the pod's volume");
         }
     }
 }

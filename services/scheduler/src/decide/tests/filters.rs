@@ -16,22 +16,25 @@ fn message_of(spoil_pod: impl FnOnce(&mut Value), spoil_node: impl FnOnce(&mut V
 }
 
 fn refused(count_and_reason: &str) -> Option<String> {
-    Some(format!("0/1 nodes are available: {count_and_reason}."))
+    Some(format!("no node of 1 will do: {count_and_reason}"))
 }
 
 #[test]
-fn without_nodes_the_pod_waits_and_people_are_told_once() {
+fn without_nodes_the_pod_waits_and_people_are_told_once_and_again_before_the_event_is_forgotten() {
     let mut world = World::default();
     world.pod(pod("p", &[]));
-    assert_eq!(world.message("p"), "no nodes available to schedule pods");
+    assert_eq!(world.message("p"), "the cluster has no node");
     assert!(matches!(world.settle("p"), Why::Unschedulable(_)));
-    assert_eq!(world.decide("p").actions, []);
+    let rest = world.decide("p");
+    assert_eq!(rest.actions, []);
+    let again_at = rest.wake_at.unwrap();
+    let [PodAction::Report { .. }] = world.decide_at("p", again_at).actions[..] else { panic!("nothing is told") };
 }
 
 #[test]
 fn a_cordoned_node_takes_only_pods_that_tolerate_it() {
     let cordon = |node: &mut Value| node["spec"]["unschedulable"] = true.into();
-    assert_eq!(message_of(|_| {}, cordon), refused("1 node(s) were unschedulable"));
+    assert_eq!(message_of(|_| {}, cordon), refused("1 cordoned (kubectl uncordon)"));
     let tolerate = |pod: &mut Value| {
         pod["spec"]["tolerations"] = json!([{ "key": "node.kubernetes.io/unschedulable", "operator": "Exists" }]);
     };
@@ -44,7 +47,7 @@ fn taints_repel_unless_tolerated_and_preferences_do_not() {
         move |node: &mut Value| node["spec"]["taints"] = json!([{ "key": "k", "value": "v", "effect": effect }])
     };
     for effect in ["NoSchedule", "NoExecute"] {
-        assert_eq!(message_of(|_| {}, taint(effect)), refused("1 node(s) had untolerated taint {k: v}"));
+        assert_eq!(message_of(|_| {}, taint(effect)), refused("1 with the taint k=v that the pod does not tolerate"));
         let tolerate = |pod: &mut Value| pod["spec"]["tolerations"] = json!([{ "key": "k", "value": "v" }]);
         assert_eq!(message_of(tolerate, taint(effect)), None);
     }
@@ -53,7 +56,7 @@ fn taints_repel_unless_tolerated_and_preferences_do_not() {
 
 #[test]
 fn node_selector_and_required_affinity_must_both_match() {
-    let refused = refused("1 node(s) didn't match Pod's node affinity/selector");
+    let refused = refused("1 outside of the pod's node selector or affinity");
     let selector = |value: &'static str| {
         move |pod: &mut Value| pod["spec"]["nodeSelector"] = json!({ "kubernetes.io/hostname": value })
     };
@@ -79,8 +82,8 @@ fn reasons_of_several_nodes_are_counted() {
     let mut picky = pod("p", &[]);
     picky["spec"]["nodeSelector"] = json!({ "disk": "fast" });
     world.node(cordoned).pod(picky);
-    let message = "0/3 nodes are available: 1 node(s) were unschedulable, \
-                   2 node(s) didn't match Pod's node affinity/selector.";
+    let message = "no node of 3 will do: 1 cordoned (kubectl uncordon), \
+                   2 outside of the pod's node selector or affinity";
     assert_eq!(world.message("p"), message);
 }
 

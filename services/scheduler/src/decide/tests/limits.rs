@@ -2,9 +2,8 @@
 
 use super::*;
 
-const LIMIT: &str = "0/1 nodes are available: 1 node(s) exceed max volume count.";
-const ONCE: &str = "0/2 nodes are available: 2 node(s) unavailable due to PersistentVolumeClaim with ReadWriteOncePod \
-                    access mode already in-use by another pod.";
+const LIMIT: &str = "no node of 1 will do: 1 with as many volumes of the driver as it allows there";
+const ONCE: &str = "no node of 2 will do: 2 barred because another pod has a claim of mode ReadWriteOncePod";
 
 /// One node with so many slots, and bound claims c1 to c4 with volumes of their own.
 fn one_node(slots: u32) -> World {

@@ -1,7 +1,6 @@
-use std::collections::BTreeSet;
-
 use stowage_model::phase::PodPhase;
 use stowage_runtime::api::Patch;
+use stowage_runtime::told::Known;
 
 use super::super::Action;
 use super::super::pod::{Snapshot, View, Why, decide};
@@ -23,7 +22,7 @@ fn placed() -> Snapshot {
         mounted: 0,
         has_dir: false,
         has_records: false,
-        told: BTreeSet::new(),
+        told: Known::default(),
     }
 }
 
@@ -92,7 +91,7 @@ fn s74_s79_a_claim_that_cannot_be_used_is_told_at_once_and_looked_up_again_later
     s.resolving = Some(failed());
     let decision = decide(&s, now());
     let [Action::Explain { message, .. }] = &decision.actions[..] else { panic!("{decision:?}") };
-    s.told.insert(message.clone());
+    s.told = Known::of(message.clone(), (), Timestamp::MAX);
     let decision = decide(&s, now());
     assert_eq!((decision.why, decision.wake_at), (Why::BackingOff, Some(later(1))));
     assert!(matches!(decide(&s, later(1)).actions[..], [Action::Resolve { .. }]));

@@ -6,6 +6,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use proptest::prelude::*;
 use serde_json::json;
 
+use stowage_runtime::told::Known;
+
 use super::super::Action;
 use super::super::volume::{Attachment, Held, Snapshot, Wanted, decide};
 use super::*;
@@ -32,7 +34,7 @@ impl Model {
         let wanted = self
             .live
             .iter()
-            .map(|uid| (uid.clone(), Wanted { pod: pod(uid, json!({})), usage: usage(), told: BTreeSet::new() }));
+            .map(|uid| (uid.clone(), Wanted { pod: pod(uid, json!({})), usage: usage(), told: Known::default() }));
         let published = self.published.iter().map(|(uid, published)| {
             (uid.clone(), Held { published: published.clone(), pod_is_live: self.live.contains(uid) })
         });

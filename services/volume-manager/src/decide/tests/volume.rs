@@ -1,9 +1,10 @@
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 
 use serde_json::json;
 
 use stowage_model::AccessMode;
 use stowage_model::object::Projection;
+use stowage_runtime::told::Known;
 
 use super::super::volume::{Attachment, Held, Snapshot, Wanted, Why, decide};
 use super::super::{Action, Operation};
@@ -11,7 +12,7 @@ use super::*;
 use crate::world::{Hold, Published, Staged};
 
 fn wanting(uid: &str) -> (String, Wanted) {
-    (uid.to_owned(), Wanted { pod: pod(uid, json!({})), usage: usage(), told: BTreeSet::new() })
+    (uid.to_owned(), Wanted { pod: pod(uid, json!({})), usage: usage(), told: Known::default() })
 }
 
 fn held(uid: &str, hold: Hold, pod_is_live: bool) -> (String, Held) {
@@ -167,7 +168,7 @@ fn s111_without_its_driver_a_volume_waits_and_the_pod_is_told_once() {
     check(&s, Why::WaitingForDriver, &["explain a"]);
     let Some(Action::Explain { message, .. }) = decide(&s, now()).actions.pop() else { panic!("no explanation") };
     assert!(message.contains("driver driver is not registered"), "{message}");
-    s.wanted.get_mut("a").unwrap().told.insert(message);
+    s.wanted.get_mut("a").unwrap().told = Known::of(message, (), Timestamp::MAX);
     check(&s, Why::WaitingForDriver, &[]);
     check(&Snapshot { driver: None, ..abandoned() }, Why::WaitingForDriver, &[]);
 }
@@ -209,7 +210,7 @@ fn a_volume_for_one_pod_is_refused_to_a_second_until_the_first_has_gone() {
     let Some(Action::Explain { pod, message }) = decide(&s, now()).actions.pop() else { panic!("no explanation") };
     assert_eq!(pod, s.wanted["b"].pod.reference());
     assert!(message.contains("ReadWriteOncePod"), "{message}");
-    s.wanted.get_mut("b").unwrap().told.insert(message);
+    s.wanted.get_mut("b").unwrap().told = Known::of(message, (), Timestamp::MAX);
     check(&s, Why::OtherPodHasIt, &[]);
     s.published.clear();
     check(&s, Why::Publish, &["publish b"]);

@@ -275,6 +275,7 @@ impl Metrics {
             "Invariants found broken; should stay 0",
             self.invariant_violations.clone(),
         );
+        r.register("stowage_log_lines_dropped", "Log lines that standard error did not take", crate::log::dropped());
         r.register("stowage_decisions", "Decisions taken", self.decisions.clone());
     }
 }

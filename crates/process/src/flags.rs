@@ -5,9 +5,6 @@
 //! argument structs stay plain: a switch is a `bool`, and one that defaults to true is
 //! `#[arg(long, action = ArgAction::Set, default_value_t = true)]`.
 
-#[cfg(test)]
-mod tests;
-
 use std::ffi::{OsStr, OsString};
 
 use clap::{Arg, ArgAction, Command};

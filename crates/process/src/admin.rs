@@ -17,7 +17,6 @@ use hyper_util::server::graceful::GracefulShutdown;
 use tokio::net::TcpListener;
 use tokio::task::JoinSet;
 
-use crate::lease::Health;
 use crate::metrics::Metrics;
 use crate::readiness::Readiness;
 
@@ -53,13 +52,16 @@ pub enum Error {
     },
 }
 
+/// Whether leading or following goes as it should.
+type Election = Arc<dyn Fn() -> Result<(), String> + Send + Sync>;
+
 /// What the server answers with.
 #[derive(Clone)]
 pub struct Admin {
     metrics: Metrics,
     readiness: Readiness,
     metrics_path: String,
-    election: Option<Health>,
+    election: Option<Election>,
     check: Option<Check>,
 }
 
@@ -76,8 +78,8 @@ impl Admin {
     }
 
     /// Serves `/healthz/leader-election`.
-    pub fn election(mut self, health: Health) -> Self {
-        self.election = Some(health);
+    pub fn election(mut self, health: impl Fn() -> Result<(), String> + Send + Sync + 'static) -> Self {
+        self.election = Some(Arc::new(health));
         self
     }
 
@@ -123,7 +125,7 @@ impl Admin {
                 self.readiness.check().map_err(|unready| (StatusCode::SERVICE_UNAVAILABLE, unready.to_string())),
             ),
             "/healthz/leader-election" => match &self.election {
-                Some(health) => outcome(health.check().map_err(|reason| (StatusCode::INTERNAL_SERVER_ERROR, reason))),
+                Some(health) => outcome(health().map_err(|reason| (StatusCode::INTERNAL_SERVER_ERROR, reason))),
                 None => plain(StatusCode::NOT_FOUND, "leader election is off"),
             },
             _ if path == self.metrics_path => {

@@ -5,11 +5,9 @@ use std::time::Duration;
 
 use clap::{ArgAction, Parser};
 
-use super::try_parse_from;
-use crate::args::{
-    AdminArgs, ClientArgs, CsiArgs, FeatureArgs, LeaderElectArgs, LeaderElectionArgs, LogArgs, LogFormat,
-};
+use super::{AdminArgs, ClientArgs, CsiArgs, FeatureArgs, LeaderElectArgs, LeaderElectionArgs, LogArgs, LogFormat};
 use crate::duration::GoDuration;
+use crate::flags::try_parse_from;
 
 #[derive(Debug, Parser)]
 #[command(version)]
@@ -236,7 +234,8 @@ fn every_way_to_give_a_value_is_understood() {
     assert_eq!(sidecar.log.logging_format, LogFormat::Json);
     assert_eq!(sidecar.csi.timeout, Some(GoDuration(Duration::from_secs(90))));
     assert_eq!(sidecar.retry_interval_max.0, Duration::from_millis(300));
-    let options = LeaderElectionArgs { leader_election: true, ..sidecar.election }.options("d/x", false).unwrap();
+    let options =
+        LeaderElectionArgs { leader_election: true, ..sidecar.election }.options("d/x", &sidecar.features).unwrap();
     let labels: Vec<_> = options.unwrap().labels.into_iter().collect();
     assert_eq!(labels, [("app".to_owned(), "csi".to_owned()), ("tier".to_owned(), "storage".to_owned())]);
     assert!(sidecar.features.enabled("Topology", false) && !sidecar.features.enabled("VolumeAttributesClass", true));
@@ -255,7 +254,7 @@ fn defaults_are_the_originals() {
     assert_eq!(election.leader_election_lease_duration.to_string(), "15s");
     assert_eq!(election.leader_election_renew_deadline.to_string(), "10s");
     assert_eq!(election.leader_election_retry_period.to_string(), "5s");
-    assert!(election.options("lock", false).unwrap().is_none());
+    assert!(election.options("lock", &FeatureArgs::default()).unwrap().is_none());
     let manager: Manager = read(&[]);
     let options = manager.election.options("pv-controller").unwrap().unwrap();
     assert_eq!((options.namespace.as_str(), options.name.as_str()), ("kube-system", "pv-controller"));
@@ -289,7 +288,7 @@ fn settings_that_exclude_each_other_are_refused_by_name() {
     assert!(message.contains("--http-endpoint") && message.contains("--metrics-address"), "{message}");
     assert_eq!(read::<Sidecar>(&["--http-endpoint=", "--metrics-address=:2"]).admin.address().unwrap(), Some(":2"));
     let sidecar: Sidecar = read(&["--leader-election", "--leader-election-renew-deadline=20s"]);
-    let message = format!("{:#}", sidecar.election.options("lock", false).unwrap_err());
+    let message = format!("{:#}", sidecar.election.options("lock", &FeatureArgs::default()).unwrap_err());
     assert!(message.contains("--leader-election-*") && message.contains("lease duration 15s"), "{message}");
 }
 

@@ -1,0 +1,131 @@
+//! Argument structs to flatten into a service's own, with the originals' flag names and defaults.
+//!
+//! Parse them with [`crate::flags::parse`]. `--version` is clap's own: `#[command(version)]`.
+
+use anyhow::bail;
+use clap::ValueEnum;
+
+use crate::duration::GoDuration;
+
+/// How log lines look.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, ValueEnum)]
+pub enum LogFormat {
+    /// One readable line per event.
+    #[default]
+    Text,
+    /// One JSON object per event.
+    Json,
+}
+
+/// Logging flags of Kubernetes components.
+#[derive(Debug, Clone, Default, clap::Args)]
+#[command(next_help_heading = "Logging")]
+pub struct LogArgs {
+    /// Verbosity: up to 3 informs, 4 and 5 debug, above that traces; RUST_LOG overrides it
+    #[arg(short = 'v', long = "v", value_name = "LEVEL", default_value_t = 0, allow_negative_numbers = true)]
+    pub verbosity: i32,
+    /// Format of log lines
+    #[arg(long, value_enum, default_value_t)]
+    pub logging_format: LogFormat,
+    /// Accepted for compatibility: lines are never held back
+    #[arg(long, value_name = "DURATION", hide = true)]
+    pub log_flush_frequency: Option<GoDuration>,
+    /// Accepted for compatibility: use RUST_LOG=module=level
+    #[arg(long, hide = true)]
+    pub vmodule: Option<String>,
+    /// Accepted for compatibility: logs always go to stderr
+    #[arg(long, hide = true)]
+    pub logtostderr: bool,
+}
+
+/// Where the admin HTTP server listens.
+#[derive(Debug, Clone, Default, clap::Args)]
+#[command(next_help_heading = "Metrics and health")]
+pub struct AdminArgs {
+    /// Address for /healthz, /readyz, /metrics and /healthz/leader-election, such as :8080; empty is off
+    #[arg(long, value_name = "ADDRESS")]
+    pub http_endpoint: Option<String>,
+    /// Deprecated: use --http-endpoint
+    #[arg(long, value_name = "ADDRESS")]
+    pub metrics_address: Option<String>,
+    /// Path of the metrics
+    #[arg(long, value_name = "PATH", default_value = "/metrics")]
+    pub metrics_path: String,
+}
+
+impl AdminArgs {
+    /// The address to listen on, if any.
+    pub fn address(&self) -> anyhow::Result<Option<&str>> {
+        let set = |flag: &'static str, address: &Option<String>| match address.as_deref() {
+            None | Some("") => None,
+            Some(_) => Some(flag),
+        };
+        let endpoint = set("--http-endpoint", &self.http_endpoint);
+        let metrics = set("--metrics-address", &self.metrics_address);
+        if !self.metrics_path.starts_with('/') {
+            bail!("--metrics-path {:?} must begin with a slash, for example /metrics", self.metrics_path);
+        }
+        match (endpoint, metrics) {
+            (Some(_), Some(_)) => {
+                bail!("--http-endpoint and --metrics-address are both set, keep only --http-endpoint")
+            }
+            (Some(_), None) => Ok(self.http_endpoint.as_deref()),
+            (None, Some(_)) => Ok(self.metrics_address.as_deref()),
+            (None, None) => Ok(None),
+        }
+    }
+}
+
+/// Where the driver is.
+#[derive(Debug, Clone, clap::Args)]
+#[command(next_help_heading = "Driver")]
+pub struct CsiArgs {
+    /// Socket of the CSI driver
+    #[arg(long, value_name = "SOCKET", default_value = "/run/csi/socket")]
+    pub csi_address: String,
+    /// Time limit of one driver call; each service documents its default
+    #[arg(long, value_name = "DURATION")]
+    pub timeout: Option<GoDuration>,
+}
+
+impl CsiArgs {
+    /// The time limit of one call, or the original's default where the user gave none.
+    pub fn timeout_or(&self, default: std::time::Duration) -> std::time::Duration {
+        self.timeout.map_or(default, Into::into)
+    }
+}
+
+/// Feature gates and flags of the Go runtime that have no meaning here.
+#[derive(Debug, Clone, Default, clap::Args)]
+pub struct FeatureArgs {
+    /// Features to switch, as NAME=true or NAME=false separated by commas; unknown names are ignored
+    #[arg(long, value_name = "GATES", value_delimiter = ',', value_parser = parse_gate)]
+    pub feature_gates: Vec<(String, bool)>,
+    /// Accepted for compatibility: threads follow the container's quota without it
+    #[arg(long, hide = true)]
+    pub automaxprocs: bool,
+}
+
+impl FeatureArgs {
+    /// Whether a feature is on; the last setting wins.
+    pub fn enabled(&self, gate: &str, default: bool) -> bool {
+        self.last(gate).unwrap_or(default)
+    }
+
+    /// The same for a gate in beta, which `AllBeta` stands for unless it is named itself.
+    pub fn beta_enabled(&self, gate: &str, default: bool) -> bool {
+        self.last(gate).or_else(|| self.last("AllBeta")).unwrap_or(default)
+    }
+
+    fn last(&self, gate: &str) -> Option<bool> {
+        self.feature_gates.iter().rev().find(|(name, _)| name == gate).map(|(_, on)| *on)
+    }
+}
+
+fn parse_gate(text: &str) -> Result<(String, bool), String> {
+    match text.split_once('=').map(|(name, on)| (name.trim(), on.trim().to_ascii_lowercase())) {
+        Some((name, on)) if !name.is_empty() && on == "true" => Ok((name.to_owned(), true)),
+        Some((name, on)) if !name.is_empty() && on == "false" => Ok((name.to_owned(), false)),
+        _ => Err("write NAME=true or NAME=false".to_owned()),
+    }
+}

@@ -1,0 +1,120 @@
+//! Log output: text for people or JSON for machines, always on stderr.
+//!
+//! What cannot be written there, because the disk behind it is full or its reader has gone, is counted and dropped: no
+//! service ends, and no work fails, for want of a log.
+
+use std::io::{self, IsTerminal};
+use std::sync::LazyLock;
+
+use anyhow::Context as _;
+use prometheus_client::metrics::counter::Counter;
+use tracing_subscriber::EnvFilter;
+
+use crate::args::{LogArgs, LogFormat};
+
+/// Libraries that are chatty below this level and rarely the reason to turn `-v` up.
+const QUIET: &str = "hyper=info,hyper_util=info,h2=info,tower=info,rustls=info,kube_client=info,tonic=info";
+
+/// It warns at each connection of a certificate that is not verified; whoever makes the client says so once.
+const SAID_ONCE: &str = "kube_client::client::tls=error";
+
+/// Lines that could not be written; of the process, as its standard error is.
+static DROPPED: LazyLock<Counter> = LazyLock::new(Counter::default);
+
+/// The number of lines that could not be written.
+pub(crate) fn dropped() -> Counter {
+    DROPPED.clone()
+}
+
+/// Starts logging as the flags say; a second call in the same process changes nothing.
+pub fn init(args: &LogArgs) -> anyhow::Result<()> {
+    let filter = match std::env::var("RUST_LOG") {
+        Ok(text) if !text.is_empty() => EnvFilter::try_new(&text).with_context(|| {
+            format!("cannot use RUST_LOG={text:?}, write for example info or provisioner=debug,info")
+        })?,
+        _ => EnvFilter::try_new(directives(args.verbosity)).context("cannot make a log filter from -v")?,
+    };
+    start(filter, args.logging_format);
+    Ok(())
+}
+
+/// Starts logging what a filter lets pass; a second call in the same process changes nothing.
+pub fn start(filter: EnvFilter, format: LogFormat) {
+    // It would tell of lines that cannot be written where they cannot be written, and panic.
+    let builder =
+        tracing_subscriber::fmt().with_env_filter(filter).log_internal_errors(false).with_writer(Lines::default);
+    // An error means that a subscriber is there already: in-process assemblies start several services.
+    let _already_started = match format {
+        LogFormat::Text => builder.compact().with_ansi(is_coloured()).try_init(),
+        LogFormat::Json => builder.json().flatten_event(true).try_init(),
+    };
+}
+
+/// Colours are for people at a terminal who have not said that they want none (no-color.org).
+fn is_coloured() -> bool {
+    io::stderr().is_terminal() && std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty())
+}
+
+/// Standard error, as far as it can be written.
+struct Lines<W = io::Stderr>(W);
+
+impl Default for Lines {
+    fn default() -> Self {
+        Self(io::stderr())
+    }
+}
+
+impl<W: io::Write> io::Write for Lines<W> {
+    fn write(&mut self, line: &[u8]) -> io::Result<usize> {
+        if self.0.write_all(line).is_err() {
+            DROPPED.inc();
+        }
+        Ok(line.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        // Standard error has no buffer.
+        Ok(())
+    }
+}
+
+/// klog's scale: up to 3 is for operators, 4 and 5 for debugging, above that everything.
+fn directives(verbosity: i32) -> String {
+    match verbosity {
+        ..=3 => format!("info,{SAID_ONCE}"),
+        4..=5 => format!("debug,{QUIET},{SAID_ONCE}"),
+        6..=7 => format!("trace,{QUIET},{SAID_ONCE}"),
+        _ => "trace".to_owned(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::Write as _;
+
+    use super::*;
+
+    #[test]
+    fn every_verbosity_gives_a_filter_that_parses() {
+        for (verbosity, level) in [(-1, "info"), (0, "info"), (3, "info"), (5, "debug"), (6, "trace"), (10, "trace")] {
+            let directives = directives(verbosity);
+            assert!(directives.starts_with(level), "-v={verbosity} gave {directives}");
+            EnvFilter::try_new(directives).unwrap();
+        }
+    }
+
+    #[test]
+    fn a_line_that_cannot_be_written_is_counted_and_dropped() {
+        let full = std::fs::File::options().write(true).open("/dev/full").unwrap();
+        let before = DROPPED.get();
+        Lines(full).write_all(b"a line\n").unwrap();
+        assert_eq!(DROPPED.get(), before + 1);
+    }
+
+    #[test]
+    fn starting_twice_is_harmless() {
+        // Off, so that the other tests of this process stay quiet.
+        start(EnvFilter::new("off"), LogFormat::Text);
+        start(EnvFilter::new("off"), LogFormat::Json);
+    }
+}
