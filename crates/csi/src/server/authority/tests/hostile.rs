@@ -83,13 +83,14 @@ fn a_flood_of_continuations_ends() {
     }
 }
 
-/// An entry of the table is one byte to name and 4 KiB to write out.
+/// One byte to name, nearly 4 KiB to write out.
+fn large_entry() -> Vec<u8> {
+    [vec![0x40], string("x"), string(&"v".repeat(4000))].concat()
+}
+
 #[test]
 fn a_block_of_indexes_does_not_swell_beyond_what_the_server_refuses() {
-    let value = "v".repeat(4000);
-    // 4000 = 127 + 3873, and 3873 = 33 + 30 * 128.
-    let entry = [&[0x40, 1, b'x', 0x7f, 0xa1, 0x1e][..], value.as_bytes()].concat();
-    let first = frame(HEADERS, END_HEADERS, 1, &[request(&[0x81]), entry].concat());
+    let first = frame(HEADERS, END_HEADERS, 1, &[request(&[0x81]), large_entry()].concat());
     let bomb = frame(HEADERS, END_HEADERS, 3, &[request(&[0x81]), vec![0xbe; 16_000]].concat());
     let after = frame(HEADERS, END_HEADERS, 5, &[request(&[0x81]), vec![0xbe]].concat());
     let read = through([[hello(), first, bomb, after].concat()]);
@@ -98,9 +99,7 @@ fn a_block_of_indexes_does_not_swell_beyond_what_the_server_refuses() {
 
 #[test]
 fn many_small_bombs_are_written_out_one_by_one() {
-    let value = "v".repeat(4000);
-    let entry = [&[0x40, 1, b'x', 0x7f, 0xa1, 0x1e][..], value.as_bytes()].concat();
-    let mut sent = [hello(), frame(HEADERS, END_HEADERS, 1, &entry)].concat();
+    let mut sent = [hello(), frame(HEADERS, END_HEADERS, 1, &large_entry())].concat();
     for stream in 1..1000 {
         sent.extend(frame(HEADERS, END_HEADERS, stream * 2 + 1, &[0xbe; 4]));
     }

@@ -14,6 +14,8 @@ use crate::{
     },
 };
 
+const RST_STREAM: u8 = 3;
+
 /// Against hanging only.
 const LONG: Duration = Duration::from_secs(60);
 
@@ -90,8 +92,6 @@ async fn answers(stream: &mut UnixStream, mut open: usize) -> Answers {
     answers
 }
 
-const RST_STREAM: u8 = 3;
-
 fn probe(stream: u32, authority: &[u8]) -> Vec<u8> {
     let message = frame(DATA, END_STREAM, stream, &[0; 5]);
     [frame(HEADERS, END_HEADERS, stream, &request(authority)), message].concat()
@@ -133,12 +133,16 @@ async fn the_server_announces_the_limits_that_are_kept() {
 
 #[tokio::test]
 async fn a_list_that_is_too_long_is_told_so_and_the_next_request_is_answered() {
-    let long = literal("x", &"v".repeat(100)).repeat(150);
-    let first = frame(HEADERS, END_STREAM, 1, &request(&[0x81]));
-    let rest = frame(CONTINUATION, END_HEADERS, 1, &long);
-    let answers = ask([hello(), first, rest, probe(3, &[0x81])], 2).await;
-    assert_eq!(answers.field(1, ":status"), Some("431"), "{:?}", answers.frames);
-    assert_eq!(answers.field(3, "grpc-status"), Some("0"), "{:?}", answers.frames);
+    let cases =
+        [("many fields", literal("x", &"v".repeat(100)).repeat(150)), ("one", literal("x", &"v".repeat(20_000)))];
+    for (name, long) in cases {
+        let (front, back) = long.split_at(10_000);
+        let first = frame(HEADERS, END_STREAM, 1, &[request(&[0x81]), front.to_vec()].concat());
+        let rest = frame(CONTINUATION, END_HEADERS, 1, back);
+        let answers = ask([hello(), first, rest, probe(3, &[0x81])], 2).await;
+        assert_eq!(answers.field(1, ":status"), Some("431"), "{name}: {:?}", answers.frames);
+        assert_eq!(answers.field(3, "grpc-status"), Some("0"), "{name}: {:?}", answers.frames);
+    }
 }
 
 #[tokio::test]
