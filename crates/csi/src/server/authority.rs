@@ -6,6 +6,7 @@
 
 mod block;
 mod filter;
+mod hpack;
 
 use std::{
     io::{self, IoSlice},
@@ -18,8 +19,8 @@ use tonic::transport::server::Connected;
 
 use filter::Filter;
 
-pub(super) use block::MAX_LIST;
 pub(super) use filter::MAX_FRAME;
+pub(super) use hpack::MAX_LIST;
 
 /// An accepted connection on which any `:authority` is taken.
 pub(super) struct AnyAuthority<S> {

@@ -1,24 +1,13 @@
-//! One header block: collected from its frames, read, and written anew.
+//! One header block: collected from its frames, and written to new ones.
 
-use bytes::{BufMut, Bytes, BytesMut};
-use loona_hpack::{Decoder, decoder::DecoderError};
+use bytes::{Bytes, BytesMut};
 
 use super::filter::{HEAD, Head, MAX_FRAME};
-
-/// What the server takes, as it announces it: the sum of names and values and 32 per field.
-pub(in crate::server) const MAX_LIST: usize = 16 * 1024;
+use super::hpack::{MAX_LIST, Table};
 
 /// One block on the wire, heads of frames included, so that empty CONTINUATIONs end too. Twice the list: who obeys the
 /// limit on lists never comes near, and who exceeds it a little still hears so from the server.
 const MAX_BLOCK: usize = 2 * MAX_LIST;
-
-/// We announce no SETTINGS_HEADER_TABLE_SIZE, so this is the most a client may use (RFC 9113, 6.5.2).
-const TABLE: usize = 4096;
-
-/// RFC 9113, 6.5.2: what a field counts beyond its name and value.
-const FIELD_OVERHEAD: usize = 32;
-
-const AUTHORITY: &[u8] = b"localhost";
 
 const PRIORITY_LENGTH: usize = 5;
 
@@ -67,9 +56,9 @@ impl Block {
         self.fragments.extend_from_slice(payload);
     }
 
-    /// The same block in as few frames as possible: no padding, no table, and an authority that h2 takes.
-    pub(super) fn rewrite(self, table: &mut Table) -> Result<BytesMut, DecoderError> {
-        let mut fields = table.read(&self.fragments)?;
+    /// The same block in as few frames as possible, with an authority that h2 takes; `None` if it cannot be read.
+    pub(super) fn rewrite(self, table: &mut Table) -> Option<BytesMut> {
+        let mut fields = table.rewrite(&self.fragments)?;
         let mut frames = BytesMut::with_capacity(HEAD + self.priority.len() + fields.len());
         let mut kind = HEADERS;
         let mut flags = self.head.flags & (END_STREAM | PRIORITY);
@@ -83,7 +72,7 @@ impl Block {
             frames.extend_from_slice(&priority);
             frames.extend_from_slice(&part);
             if fields.is_empty() {
-                return Ok(frames);
+                return Some(frames);
             }
             (kind, flags, priority) = (CONTINUATION, 0, Bytes::new());
         }
@@ -94,53 +83,4 @@ impl Head {
     pub(super) fn ends_headers(self) -> bool {
         self.flags & END_HEADERS != 0
     }
-}
-
-/// The client's dynamic table as far as it has told us, in step with it from the first block on.
-pub(super) struct Table {
-    decoder: Decoder<'static>,
-}
-
-impl Table {
-    pub(super) fn new() -> Self {
-        let mut decoder = Decoder::new();
-        decoder.set_max_allowed_table_size(TABLE);
-        Self { decoder }
-    }
-
-    /// The fields as literals. One index can stand for 4 KiB, so writing ends once the server will refuse the list
-    /// anyway; reading does not, because later blocks build on the table.
-    fn read(&mut self, block: &[u8]) -> Result<BytesMut, DecoderError> {
-        let mut fields = BytesMut::new();
-        let mut list = 0;
-        self.decoder.decode_with_cb(block, |name, value| {
-            if list >= MAX_LIST {
-                return;
-            }
-            let value = if *name == *b":authority" { AUTHORITY } else { &*value };
-            list += name.len() + value.len() + FIELD_OVERHEAD;
-            // RFC 7541, 6.2.2: a literal that is not indexed, with a new name.
-            fields.put_u8(0);
-            write_string(&mut fields, &name);
-            write_string(&mut fields, value);
-        })?;
-        Ok(fields)
-    }
-}
-
-/// RFC 7541, 5.1 and 5.2: a length with a prefix of seven bits, then the octets as they are.
-fn write_string(out: &mut BytesMut, text: &[u8]) {
-    const PREFIX: usize = 0x7f;
-    if text.len() < PREFIX {
-        out.put_u8(text.len() as u8);
-    } else {
-        out.put_u8(PREFIX as u8);
-        let mut rest = text.len() - PREFIX;
-        while rest >= 0x80 {
-            out.put_u8((rest & 0x7f) as u8 | 0x80);
-            rest >>= 7;
-        }
-        out.put_u8(rest as u8);
-    }
-    out.extend_from_slice(text);
 }

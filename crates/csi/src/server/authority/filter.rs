@@ -5,7 +5,8 @@ use std::mem;
 use bytes::{Buf, BufMut, BytesMut};
 use tokio::io::ReadBuf;
 
-use super::block::{Block, CONTINUATION, HEADERS, Table};
+use super::block::{Block, CONTINUATION, HEADERS};
+use super::hpack::Table;
 
 const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
 
@@ -165,20 +166,17 @@ impl Filter {
         };
         match block {
             Some(block) if !head.ends_headers() => self.state = State::Block(block),
-            Some(block) => match block.rewrite(&mut self.table) {
-                Ok(frames) => self.out = frames,
-                Err(error) => {
-                    tracing::debug!(%error, "a client sent a header block that cannot be read");
-                    self.refuse();
-                }
+            block => match block.and_then(|block| block.rewrite(&mut self.table)) {
+                Some(frames) => self.out = frames,
+                None => self.refuse(),
             },
-            None => self.refuse(),
         }
         true
     }
 
     /// A CONTINUATION of nothing makes the server close the connection as HTTP/2 wants it: GOAWAY, PROTOCOL_ERROR.
     fn refuse(&mut self) {
+        tracing::debug!("a client sent a header block that cannot be read");
         self.held = BytesMut::new();
         self.out.clear();
         Head { length: 0, kind: CONTINUATION, flags: 0, stream: 1 }.write(&mut self.out);

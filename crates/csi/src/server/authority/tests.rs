@@ -1,3 +1,4 @@
+mod fields;
 mod hostile;
 mod socket;
 

@@ -146,12 +146,34 @@ async fn a_list_that_is_too_long_is_told_so_and_the_next_request_is_answered() {
 }
 
 #[tokio::test]
+async fn an_authority_longer_than_a_list_may_be_is_no_longer_than_localhost() {
+    let path = [vec![0x01], string(&"/csi".repeat(5000))].concat();
+    let block = request(&path);
+    let (front, back) = block.split_at(10_000);
+    let sent = [
+        hello(),
+        frame(HEADERS, 0, 1, front),
+        frame(CONTINUATION, END_HEADERS, 1, back),
+        frame(DATA, END_STREAM, 1, &[0; 5]),
+    ];
+    let answers = ask(sent, 1).await;
+    assert_eq!(answers.field(1, "grpc-status"), Some("0"), "{:?}", answers.frames);
+}
+
+#[tokio::test]
 async fn a_refused_client_is_told_goodbye() {
     const PROTOCOL_ERROR: [u8; 4] = [0, 0, 0, 1];
 
-    let garbage = frame(HEADERS, END_HEADERS, 3, &[0x80]);
-    let answers = ask([hello(), garbage], 1).await;
-    assert_eq!(answers.frame(GOAWAY).expect("a GOAWAY")[4..8], PROTOCOL_ERROR);
+    let cases = [
+        ("index 0", vec![0x80]),
+        // Not ours to decode, so it is h2 that finds it.
+        ("a value with padding of zeros", [request(&[0x81]), literal("x", "")[..3].to_vec(), vec![0x81, 0]].concat()),
+    ];
+    for (name, block) in cases {
+        let answers = ask([hello(), frame(HEADERS, END_HEADERS, 3, &block)], 1).await;
+        let goaway = answers.frame(GOAWAY).expect(name);
+        assert_eq!(goaway[4..8], PROTOCOL_ERROR, "{name}");
+    }
 }
 
 #[tokio::test]
