@@ -48,7 +48,10 @@ impl Block {
 
     /// Whether a frame that begins like this may come next.
     pub(super) fn is_continued_by(&self, next: Head) -> bool {
-        next.kind == CONTINUATION && next.stream == self.head.stream && self.weight + HEAD + next.length <= MAX_BLOCK
+        next.kind == CONTINUATION
+            && next.stream == self.head.stream
+            && next.length <= MAX_FRAME
+            && self.weight + HEAD + next.length <= MAX_BLOCK
     }
 
     pub(super) fn add(&mut self, payload: &[u8]) {

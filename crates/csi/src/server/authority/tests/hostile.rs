@@ -46,7 +46,10 @@ fn a_block_is_followed_by_its_own_continuation_or_refused() {
         ("another request", frame(HEADERS, END_HEADERS, 3, &request(&[0x81]))),
         ("a continuation of another stream", frame(CONTINUATION, END_HEADERS, 3, &[])),
         ("an unknown frame", frame(0xee, 0, 1, &[])),
-        ("a continuation too long to wait for", frame(CONTINUATION, END_HEADERS, 1, &[0; 40_000])[..HEAD].to_vec()),
+        (
+            "a continuation longer than announced",
+            frame(CONTINUATION, END_HEADERS, 1, &[0; MAX_FRAME + 1])[..HEAD].to_vec(),
+        ),
     ];
     for (name, next) in cases {
         assert!(is_refused([open.clone(), next].concat()), "{name}");
