@@ -4,6 +4,8 @@
 //! under the mode the umask happened to give. The directory is locked meanwhile, so that of two servers that start
 //! together neither mistakes the other's socket, bound but not listening yet, for a stale one.
 
+mod authority;
+
 use std::{
     fmt,
     fs::{self, File, Permissions},
@@ -13,6 +15,7 @@ use std::{
     str::FromStr,
 };
 
+use futures::TryStreamExt;
 use nix::{
     errno::Errno,
     sys::socket::{AddressFamily, SockFlag, SockType, UnixAddr, connect, socket},
@@ -22,6 +25,7 @@ use tokio_stream::wrappers::UnixListenerStream;
 use tonic::{service::Routes, transport::Server};
 
 use crate::{Endpoint, endpoint};
+use authority::{AnyAuthority, MAX_FRAME, MAX_LIST};
 
 /// Connections the kernel keeps for us until we accept them.
 const BACKLOG: u32 = 128;
@@ -114,9 +118,12 @@ impl Socket {
     /// the future instead ends at once, and removes the socket too.
     pub async fn serve(self, routes: Routes, stop: impl Future<Output = ()>) -> Result<(), Error> {
         let Self { listener, file } = self;
+        // Said aloud, because what passes through `AnyAuthority` is held to the same limits.
         let served = Server::builder()
+            .max_frame_size(MAX_FRAME as u32)
+            .http2_max_header_list_size(MAX_LIST as u32)
             .add_routes(routes.prepare())
-            .serve_with_incoming_shutdown(UnixListenerStream::new(listener), stop)
+            .serve_with_incoming_shutdown(UnixListenerStream::new(listener).map_ok(AnyAuthority::new), stop)
             .await;
         served.map_err(|source| Error::Serve { path: file.path.clone(), source })
     }

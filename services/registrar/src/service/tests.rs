@@ -7,6 +7,8 @@ use stowage_csi::registration::{InfoRequest, RegistrationStatus};
 use stowage_csi::server::{Socket, SocketMode};
 use stowage_csi::v1::identity_server::{Identity, IdentityServer};
 use stowage_csi::v1::{GetPluginInfoRequest, GetPluginInfoResponse};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::UnixStream;
 use tonic::{Request, Response, Status};
 
 use super::*;
@@ -93,6 +95,26 @@ async fn the_kubelet_learns_the_driver_and_shutdown_takes_the_socket_away() {
         context.shutdown.trigger();
     })
     .await;
+    assert!(result.is_ok(), "{result:?}");
+}
+
+/// What kubelet v1.37.0-rc.1 (grpc-go 1.82) wrote to a registration socket, from its preface to its GOAWAY: GetInfo and
+/// NotifyRegistrationStatus, with the socket's path as `:authority`, in Huffman code first and from the table then.
+const KUBELET: &[u8] = include_bytes!("kubelet-1.37.bin");
+
+#[tokio::test]
+async fn the_bytes_of_a_real_kubelet_register_the_driver() {
+    let result = with_registrar(|context, options, _| async move {
+        let mut kubelet = UnixStream::connect(options.socket("driver.example")).await.unwrap();
+        kubelet.write_all(KUBELET).await.unwrap();
+        let mut answers = Vec::new();
+        kubelet.read_to_end(&mut answers).await.unwrap();
+        let endpoint = b"/kubelet/csi.sock";
+        assert!(answers.windows(endpoint.len()).any(|text| text == endpoint), "not told where the driver is");
+        context.readiness.wait().await;
+        context.shutdown.trigger();
+    });
+    let result = tokio::time::timeout(Duration::from_secs(60), result).await.expect("registered in time");
     assert!(result.is_ok(), "{result:?}");
 }
 
