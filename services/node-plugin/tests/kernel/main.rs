@@ -17,5 +17,6 @@ mod modes;
 mod node;
 mod pools;
 mod space;
+mod swapped;
 mod targets;
 mod world;
