@@ -129,7 +129,7 @@ impl Volume<'_> {
             return match mounted {
                 true => Ok(()),
                 false => {
-                    let options = MountOptions::new(&wanted.mount_flags);
+                    let options = careful(&wanted.mount_flags);
                     Ok(host.bind_at(&self.pool.directory(self.id), target, &options).await?)
                 }
             };
@@ -315,7 +315,7 @@ impl Volume<'_> {
         if kind == FileSystem::Xfs {
             // The copy of a file system in use has a log to replay, which only mounting does.
             let source = device.path.to_string_lossy();
-            host.mount_at(&source, free, kind.name(), &MountOptions::new(["nouuid"])).await?;
+            host.mount_at(&source, free, kind.name(), &careful(&["nouuid".to_owned()])).await?;
             host.unmount_at(free).await?;
         }
         host.renew_filesystem_id(&device.path, kind).await?;
@@ -384,9 +384,15 @@ fn mkfs_words(kind: FileSystem, record: &Record) -> Vec<String> {
     at_once.into_iter().flatten().chain(record.mkfs_options.iter().cloned()).collect()
 }
 
+/// Whoever writes a volume could put a device or a program of another user into it: no use is made of either unless the class
+/// asks for it. The last word counts.
+fn careful(flags: &[String]) -> MountOptions {
+    MountOptions::new(["nosuid", "nodev"].into_iter().chain(flags.iter().map(String::as_str)))
+}
+
 /// Freed blocks of a thin volume go back to the pool unless the class says otherwise.
 fn options(flags: &[String], record: &Record) -> MountOptions {
-    let mut options = MountOptions::new(flags);
+    let mut options = careful(flags);
     let said = options.words.iter().any(|word| matches!(word.split('=').next(), Some("discard" | "nodiscard")));
     if record.thin && !said {
         options.words.push("discard".into());
@@ -417,9 +423,9 @@ mod tests {
             let flags: Vec<_> = flags.iter().map(|flag| flag.to_string()).collect();
             options(&flags, &Record { thin, ..example() }).words
         };
-        assert_eq!(words(&["noatime"], true), ["noatime", "discard"]);
-        assert_eq!(words(&["noatime,nodiscard"], true), ["noatime", "nodiscard"]);
-        assert_eq!(words(&["discard=async"], true), ["discard=async"]);
-        assert_eq!(words(&[], false), Vec::<String>::new());
+        assert_eq!(words(&["noatime"], true), ["nosuid", "nodev", "noatime", "discard"]);
+        assert_eq!(words(&["noatime,nodiscard"], true), ["nosuid", "nodev", "noatime", "nodiscard"]);
+        assert_eq!(words(&["discard=async"], true), ["nosuid", "nodev", "discard=async"]);
+        assert_eq!(words(&[], false), ["nosuid", "nodev"]);
     }
 }

@@ -8,6 +8,7 @@ mod copies;
 mod crash;
 mod crash_controller;
 mod crash_copies;
+mod flags;
 mod groups;
 mod identity;
 mod leftovers;
