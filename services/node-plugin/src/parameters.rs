@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use stowage_mount::FileSystem;
 
+pub use self::mkfs::check as check_mkfs_options;
 use crate::volume::Backend;
 
 /// Keys the sidecars understand themselves; they strip most of them, and what is left is not for us.

@@ -10,6 +10,7 @@ use stowage_mount::{Content, FileKind, FileSystem, LoopDevice, LoopOptions, Moun
 use super::Error;
 use super::paths::hold;
 use crate::driver::Shared;
+use crate::parameters::check_mkfs_options;
 use crate::pool::{self, Pool};
 use crate::staging::{DEVICE, Form, Staging, Tag, View, device_node};
 use crate::volume::{Record, VolumeId};
@@ -281,6 +282,8 @@ impl Volume<'_> {
                 return Err(Error::TrustContent { volume: self.name(), wanted: format!("nothing or {kind}"), found });
             }
         }
+        // The record may have been written by somebody else than this driver.
+        check_mkfs_options(&record.mkfs_options, kind).map_err(Error::ServeFileSystem)?;
         host.write_file(&marker, kind.name().as_bytes()).await?;
         host.make_filesystem(&device.path, kind, &mkfs_words(kind, record)).await?;
         // The marker may be another node's by now.

@@ -1,10 +1,13 @@
-//! How volumes are mounted, whatever classes say.
+//! How volumes are mounted and made, whatever classes and records say.
+
+use std::fs;
 
 use stowage_csi::v1::volume_capability::access_mode::Mode as AccessMode;
 use stowage_csi::v1::volume_capability::{AccessType, MountVolume};
 use stowage_csi::v1::*;
+use tonic::Code;
 
-use crate::world::{capability, request_with, test, text};
+use crate::world::{capability, refused, request, request_with, test, text};
 
 fn with_flags(flags: &[&str]) -> VolumeCapability {
     let mount_flags = flags.iter().map(|flag| (*flag).to_owned()).collect();
@@ -68,5 +71,27 @@ fn an_inline_volume_is_mounted_nosuid_and_nodev() {
         let options = world.mount_at(&client.target("pod")).unwrap().options;
         assert!(["nosuid", "nodev"].iter().all(|word| options.iter().any(|option| option == word)), "{options:?}");
         client.node().node_unpublish_volume(NodeUnpublishVolumeRequest { volume_id, target_path }).await.unwrap();
+    });
+}
+
+#[test]
+fn mkfs_options_that_somebody_wrote_into_a_record_are_not_used() {
+    test(async |world| {
+        let client = world.node("a").await;
+        let volume = client.create(request("v")).await.unwrap().volume_id;
+        let context = client.attach(&volume, "a").await.unwrap();
+        let path = world.only_image().with_extension("json");
+        let victim = world.root.join("victim");
+        fs::create_dir(&victim).unwrap();
+        let mut record: serde_json::Value = serde_json::from_slice(&fs::read(&path).unwrap()).unwrap();
+        // This would copy a directory of the machine into the volume.
+        record["mkfsOptions"] = serde_json::json!(["-d", text(&victim)]);
+        fs::write(&path, record.to_string()).unwrap();
+        let refusal = client.stage(&volume, &context).await;
+        assert_eq!(refused(refusal, &["mkfsOptions", "\"-d\""]), Code::FailedPrecondition);
+        assert!(world.loops().is_empty() && world.mount_at(&client.staging()).is_none());
+        assert!(!world.files().iter().any(|name| name.contains("formatting")), "{:?}", world.files());
+        client.detach(&volume, "a").await.unwrap();
+        client.delete(&volume).await.unwrap();
     });
 }
