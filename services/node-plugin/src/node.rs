@@ -4,6 +4,7 @@ mod device;
 mod error;
 mod expand;
 mod inline;
+mod options;
 mod paths;
 mod publish;
 mod stage;
