@@ -112,7 +112,12 @@ impl Staged {
         let (host, failed) = (&*shared.host, |source| pool.failed(source));
         let Some(staging) = pool.load_file::<Staging>(&pool.staged(id, &shared.node)).await? else { return Ok(None) };
         let mount_point = staging.mount_point();
-        let (Some(target), Some(place)) = hold(shared, &mount_point).await.map_err(failed)? else { return Ok(None) };
+        let seen = match hold(shared, &mount_point).await {
+            // By this name nothing is staged any more: what leads there was replaced.
+            Err(error) if error.is_moved() => return Ok(None),
+            other => other.map_err(failed)?,
+        };
+        let (Some(target), Some(place)) = seen else { return Ok(None) };
         if !place.is_mount {
             return Ok(None);
         }

@@ -350,11 +350,15 @@ impl Volume<'_> {
             return Err(Error::StillPublished { volume: self.name(), path: mount.target.clone() });
         }
         self.unmount(&view, mount_point).await?;
-        if let (Some(node), Some(place)) = hold(self.shared, &node).await?
-            && place.kind == FileKind::File
-            && !place.is_mount
-        {
-            host.remove_file_at(&node).await?;
+        match hold(self.shared, &node).await {
+            // The path is an old record's, and what led there was replaced.
+            Err(error) if error.is_moved() => {}
+            other => match other? {
+                (Some(node), Some(place)) if place.kind == FileKind::File && !place.is_mount => {
+                    host.remove_file_at(&node).await?;
+                }
+                _ => {}
+            },
         }
         self.detach(view.ours.iter()).await?;
         // Without its pool there is no record to remove either; the devices are what matters.

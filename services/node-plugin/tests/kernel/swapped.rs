@@ -3,6 +3,7 @@
 use std::fs;
 use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
+use std::process::Command;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
@@ -14,7 +15,7 @@ use stowage_csi::v1::{
 };
 use stowage_mount::MountTable;
 
-use crate::world::{Client, World, request, test, text};
+use crate::world::{Client, World, request, run, test, text, unmount};
 
 /// How often the driver is called while its paths are swapped; before they were held, one call in eight went astray.
 const CALLS: usize = 300;
@@ -163,6 +164,34 @@ fn no_stage_and_no_unstage_leaves_the_target_root_while_parents_are_swapped() {
             client.unstage(&volume).await.unwrap();
         }
         client.remove(&volume).await;
+    });
+}
+
+#[test]
+fn a_volume_whose_old_staging_path_leads_through_a_link_after_a_reboot_is_staged_again() {
+    test(async |world| {
+        let client = world.node("a").await;
+        let volume = client.create(request("v")).await.unwrap().volume_id;
+        let context = client.attach(&volume, "a").await.unwrap();
+        let (old, new) = (client.kubelet.join("old"), client.kubelet.join("new"));
+        let staging_target_path = text(&old.join("globalmount"));
+        let stage = NodeStageVolumeRequest {
+            staging_target_path: staging_target_path.clone(),
+            ..client.stage_request(&volume, &context)
+        };
+        client.node().node_stage_volume(stage.clone()).await.unwrap();
+        // A reboot leaves the record and nothing else; somebody has moved the folder to a larger disk meanwhile.
+        unmount(&old.join("globalmount"));
+        world.loops().iter().for_each(|device| run(Command::new("losetup").arg("-d").arg(device)));
+        fs::rename(&old, &new).unwrap();
+        symlink(&new, &old).unwrap();
+
+        client.node().node_stage_volume(stage).await.unwrap();
+        assert!(world.mount_at(&new.join("globalmount")).is_some());
+        let unstage = NodeUnstageVolumeRequest { volume_id: volume.clone(), staging_target_path };
+        client.node().node_unstage_volume(unstage).await.unwrap();
+        client.detach(&volume, "").await.unwrap();
+        client.delete(&volume).await.unwrap();
     });
 }
 
