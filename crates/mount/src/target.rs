@@ -125,7 +125,7 @@ fn split(path: &Path) -> Result<(&Path, OsString)> {
     let plain = path.components().skip(1).all(|part| matches!(part, Component::Normal(_)));
     let below = path.strip_prefix("/").ok().filter(|_| plain).ok_or_else(strange)?;
     let name = below.file_name().ok_or_else(strange)?;
-    Ok((below.parent().unwrap_or(Path::new("")), name.to_owned()))
+    Ok((below.parent().unwrap_or_else(|| Path::new("")), name.to_owned()))
 }
 
 fn root(path: &Path) -> Result<OwnedFd> {
@@ -199,5 +199,51 @@ pub(crate) fn remove_file(target: &Target) -> Result<()> {
     match unlinkat(&target.directory, target.name.as_os_str(), UnlinkatFlags::NoRemoveDir) {
         Ok(()) | Err(Errno::ENOENT) => Ok(()),
         Err(errno) => Err(failed("remove", &target.path)(errno.into())),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_an_absolute_path_of_plain_names_is_held() {
+        for strange in ["/", "relative/name", "/a/../b", "", ".."] {
+            assert!(hold(Path::new(strange)).is_err(), "{strange:?}");
+        }
+        assert!(hold(Path::new("/name")).unwrap().is_some());
+        assert!(hold(Path::new("/never/there")).unwrap().is_none());
+    }
+
+    #[test]
+    fn neither_a_link_nor_a_file_is_gone_through_and_what_is_missing_is_made() {
+        let dir = tempfile::tempdir().unwrap();
+        let real = dir.path().canonicalize().unwrap();
+        std::os::unix::fs::symlink("/", real.join("link")).unwrap();
+        std::fs::write(real.join("file"), b"").unwrap();
+        for way in ["link/a", "link/tmp/a", "file/a"] {
+            assert!(matches!(hold(&real.join(way)), Err(Error::Moved { .. })), "{way}");
+            assert!(matches!(make_and_hold(&real.join(way)), Err(Error::Moved { .. })), "{way}");
+        }
+        let target = make_and_hold(&real.join("a/b/c")).unwrap();
+        make_file(&target).unwrap();
+        assert!(real.join("a/b/c").is_file() && target.is_in_place().unwrap());
+        assert!(enter_target(&target, OsStr::new("d")).is_err());
+        remove_file(&target).unwrap();
+        remove_file(&target).unwrap();
+        assert!(enter_target(&target, OsStr::new("d")).unwrap().is_none());
+    }
+
+    #[test]
+    fn a_target_that_is_a_link_or_a_pipe_is_left_alone() {
+        let dir = tempfile::tempdir().unwrap();
+        let real = dir.path().canonicalize().unwrap();
+        std::os::unix::fs::symlink(real.join("victim"), real.join("link")).unwrap();
+        nix::unistd::mkfifo(&real.join("pipe"), Mode::S_IRUSR).unwrap();
+        for name in ["link", "pipe"] {
+            assert!(make_file(&hold(&real.join(name)).unwrap().unwrap()).is_err(), "{name}");
+        }
+        assert!(hold(&real.join("link")).unwrap().unwrap().open().is_err());
+        assert!(!real.join("victim").try_exists().unwrap());
     }
 }
