@@ -6,6 +6,7 @@ use std::process::Command;
 
 use anyhow::{Context as _, bail, ensure};
 
+use crate::mirror;
 use crate::tools::{answers, apt_install, is_installed, is_root, output, run};
 
 /// `FROM scratch`, and the most each should weigh, in MB; the command people type has no limit.
@@ -26,7 +27,6 @@ const BASE: &str = "node-base";
 /// What that stands on.
 const DEBIAN: &str = "debian:12-slim";
 const SUITE: &str = "bookworm";
-const MIRROR: &str = "http://deb.debian.org/debian";
 const FILE_SYSTEM_PROGRAMS: &str = "e2fsprogs,xfsprogs,btrfs-progs";
 /// What Debian's own slim images leave out too.
 const NOT_SLIM: [&str; 7] = [
@@ -226,11 +226,17 @@ fn bootstrap(staging: &Path) -> anyhow::Result<()> {
     if !is_installed("debootstrap") {
         apt_install(&["debootstrap"])?;
     }
-    println!("{DEBIAN} cannot be pulled: making it with debootstrap");
+    let mirror = mirror::find(SUITE)?;
+    println!("{DEBIAN} cannot be pulled: making it with debootstrap from {}", mirror.uri);
     let root = staging.join("debian");
     remove(&root)?;
     let include = format!("--include={FILE_SYSTEM_PROGRAMS}");
-    output(Command::new("debootstrap").args(["--variant=minbase", &include, SUITE]).arg(&root).arg(MIRROR))?;
+    let mut make = Command::new("debootstrap");
+    make.args(["--variant=minbase", &include]);
+    if let Some(keyring) = &mirror.keyring {
+        make.arg("--keyring").arg(keyring);
+    }
+    output(make.arg(SUITE).arg(&root).arg(&mirror.uri))?;
     for folder in NOT_SLIM {
         let folder = root.join(folder);
         remove(&folder)?;

@@ -1,6 +1,7 @@
 //! `cargo xtask test`: sets up what is missing, runs the whole suite, and names what could not run.
 
 mod images;
+mod mirror;
 mod tools;
 
 use std::process::{Command, ExitCode};

@@ -7,7 +7,7 @@
 use std::ffi::{CStr, CString, c_int, c_long, c_uint};
 use std::fs::{File, OpenOptions};
 use std::io;
-use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
@@ -16,7 +16,7 @@ use nix::errno::Errno;
 use nix::libc;
 use nix::mount::{MntFlags, MsFlags, mount as mount_call, umount2};
 
-use crate::{Error, MountOptions, MountTable, Result, files};
+use crate::{Error, MountOptions, MountTable, Place, Result, Target, files, place, target};
 
 const OPEN_TREE_CLONE: c_uint = 1;
 const MOVE_MOUNT_F_EMPTY_PATH: c_uint = 0x04;
@@ -42,26 +42,68 @@ struct MountAttr {
 }
 
 pub(crate) fn mount(from: &str, target: &Path, fs_type: &str, options: &MountOptions) -> Result<()> {
-    let (flags, data) = options.split();
-    let call = || -> io::Result<()> {
-        let place = open_place(target)?;
-        let place = format!("/proc/thread-self/fd/{}", place.as_raw_fd());
-        let data = Some(data.as_str()).filter(|data| !data.is_empty());
-        Ok(mount_call(Some(from), place.as_str(), Some(fs_type), flags, data)?)
-    };
+    let call = || mount_on(from, &open_place(target)?, fs_type, options);
     call().map_err(|source| Error::Mount { from: from.into(), target: target.into(), fs_type: fs_type.into(), source })
 }
 
-pub(crate) fn bind(from: &Path, target: &Path, options: &MountOptions) -> Result<()> {
-    let attributes = attributes(options);
-    let call = || -> io::Result<()> {
-        let tree = clone_tree(from)?;
-        if attributes.set | attributes.clear != 0 {
-            set_attributes(&tree, &attributes)?;
-        }
-        move_tree(&tree, &open_place(target)?)
+pub(crate) fn mount_at(from: &str, target: &Target, fs_type: &str, options: &MountOptions) -> Result<()> {
+    let call = || mount_on(from, &target.open()?, fs_type, options);
+    let failed = |source| {
+        let (from, target, fs_type) = (from.into(), target.path().into(), fs_type.into());
+        Error::Mount { from, target, fs_type, source }
     };
+    call().map_err(failed)?;
+    unless_moved(target)
+}
+
+fn mount_on(from: &str, place: &File, fs_type: &str, options: &MountOptions) -> io::Result<()> {
+    let (flags, data) = options.split();
+    let place = format!("/proc/thread-self/fd/{}", place.as_raw_fd());
+    let data = Some(data.as_str()).filter(|data| !data.is_empty());
+    Ok(mount_call(Some(from), place.as_str(), Some(fs_type), flags, data)?)
+}
+
+pub(crate) fn bind(from: &Path, target: &Path, options: &MountOptions) -> Result<()> {
+    let call = || bind_on(clone_tree(None, from)?, &open_place(target)?, options);
     call().map_err(|source| Error::Bind { from: from.into(), target: target.into(), source })
+}
+
+pub(crate) fn bind_at(from: &Path, target: &Target, options: &MountOptions) -> Result<()> {
+    let call = || bind_on(clone_tree(None, from)?, &target.open()?, options);
+    call().map_err(|source| Error::Bind { from: from.into(), target: target.path().into(), source })?;
+    unless_moved(target)
+}
+
+pub(crate) fn bind_seen_at(from: &Target, seen: &Place, target: &Target, options: &MountOptions) -> Result<()> {
+    let failed = |source| Error::Bind { from: from.path().into(), target: target.path().into(), source };
+    // What is looked at is the copy that will be shown, and nobody can put another in its place.
+    let tree = clone_tree(Some(from.directory()), Path::new(from.name())).map_err(failed)?;
+    if !place::of(tree.as_fd()).map_err(failed)?.shows_the_same(seen) {
+        return Err(Error::Moved { path: from.path().into() });
+    }
+    let call = || bind_on(tree, &target.open()?, options);
+    call().map_err(failed)?;
+    unless_moved(target)
+}
+
+fn bind_on(tree: OwnedFd, place: &File, options: &MountOptions) -> io::Result<()> {
+    let attributes = attributes(options);
+    if attributes.set | attributes.clear != 0 {
+        set_attributes(&tree, &attributes)?;
+    }
+    move_tree(&tree, place)
+}
+
+/// A held directory may have been moved away with what is now mounted in it.
+fn unless_moved(target: &Target) -> Result<()> {
+    if target.is_in_place()? {
+        return Ok(());
+    }
+    // Also if somebody is in it by now.
+    let flags = MntFlags::UMOUNT_NOFOLLOW | MntFlags::MNT_DETACH;
+    let undone = umount2(&target.through_directory(), flags);
+    undone.map_err(|errno| Error::Unmount { target: target.path().into(), source: errno.into() })?;
+    Err(Error::Moved { path: target.path().into() })
 }
 
 /// What mount_setattr is to be told. A way to keep times replaces the one the source has.
@@ -94,6 +136,17 @@ pub(crate) fn unmount(target: &Path) -> Result<()> {
     }
 }
 
+/// Through the held directory and by its last name: an open mount would be busy.
+pub(crate) fn unmount_at(target: &Target) -> Result<()> {
+    let failed = |source| Error::Unmount { target: target.path().into(), source };
+    match umount2(&target.through_directory(), MntFlags::UMOUNT_NOFOLLOW) {
+        Ok(()) | Err(Errno::ENOENT) => Ok(()),
+        Err(Errno::EINVAL) if !target::look(target)?.is_some_and(|place| place.is_mount) => Ok(()),
+        Err(Errno::EBUSY) => Err(Error::UnmountUsed { target: target.path().into() }),
+        Err(errno) => Err(failed(errno.into())),
+    }
+}
+
 fn is_mounted(target: &Path) -> Result<bool> {
     let Some(resolved) = files::resolve(target)? else { return Ok(false) };
     Ok(MountTable::read()?.at(&resolved).is_some())
@@ -108,11 +161,12 @@ fn open_place(target: &Path) -> io::Result<File> {
     }
 }
 
-fn clone_tree(from: &Path) -> io::Result<OwnedFd> {
+fn clone_tree(directory: Option<BorrowedFd<'_>>, from: &Path) -> io::Result<OwnedFd> {
+    let directory = directory.map_or(libc::AT_FDCWD, |directory| directory.as_raw_fd());
     let path = CString::new(from.as_os_str().as_bytes())?;
     let flags = OPEN_TREE_CLONE | libc::O_CLOEXEC as c_uint | libc::AT_SYMLINK_NOFOLLOW as c_uint;
     // SAFETY: open_tree reads a NUL-terminated path that lives until the call returns, and writes no memory.
-    let fd = check(unsafe { libc::syscall(libc::SYS_open_tree, libc::AT_FDCWD, path.as_ptr(), flags) })?;
+    let fd = check(unsafe { libc::syscall(libc::SYS_open_tree, directory, path.as_ptr(), flags) })?;
     // SAFETY: the kernel has just made this descriptor for us; nobody else owns it.
     Ok(unsafe { OwnedFd::from_raw_fd(fd) })
 }

@@ -5,7 +5,7 @@ use async_trait::async_trait;
 
 use crate::{
     Access, Content, DeviceNumber, DirEntry, Error, FileInfo, FileSystem, Host, LoopDevice, LoopOptions, MountOptions,
-    MountTable, Mounter, Place, Result, Usage,
+    MountTable, Mounter, Result, Usage,
 };
 
 /// Where a [`Counting`] port dies.
@@ -203,24 +203,12 @@ impl Host for Counting {
         self.change("renew_filesystem_id", device, self.inner.renew_filesystem_id(device, kind)).await
     }
 
-    async fn btrfs_device(&self, mounted: &Path) -> Result<Option<DeviceNumber>> {
-        self.look()?.btrfs_device(mounted).await
-    }
-
     async fn btrfs_id(&self, directory: &Path) -> Result<Option<[u8; 16]>> {
         self.look()?.btrfs_id(directory).await
     }
 
-    async fn place(&self, path: &Path) -> Result<Option<Place>> {
-        self.look()?.place(path).await
-    }
-
     async fn locate(&self, path: &Path) -> Result<PathBuf> {
         self.look()?.locate(path).await
-    }
-
-    async fn bind_with(&self, source: &Path, target: &Path, options: &MountOptions) -> Result<()> {
-        self.change("bind", target, self.inner.bind_with(source, target, options)).await
     }
 
     async fn create_file(&self, path: &Path) -> Result<()> {

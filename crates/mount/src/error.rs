@@ -21,6 +21,14 @@ pub enum Error {
     /// umount(2) refused.
     #[error("cannot unmount {target}: {source}")]
     Unmount { target: PathBuf, source: io::Error },
+    /// Somebody has put something else on the way to a path, or in its place, while it was used.
+    #[error("what leads to {path} was changed while it was used, so nothing is mounted there; repeat the call")]
+    Moved { path: PathBuf },
+    /// Without it a path could lead elsewhere between two calls.
+    #[error(
+        "cannot hold {path}: the kernel or its filter refuses openat2, which Linux has since 5.6; use a newer kernel"
+    )]
+    HoldPath { path: PathBuf },
     /// A program has something open there, or something else is mounted below.
     #[error("cannot unmount {target}: it is in use; end what has files open there or is mounted below, and try again")]
     UnmountUsed { target: PathBuf },
@@ -106,6 +114,11 @@ impl Error {
             | Error::GrowTwice { .. } => true,
             other => other.os_error() == Some(nix::libc::EBUSY),
         }
+    }
+
+    /// Whether somebody changed what leads to a path while it was used.
+    pub fn is_moved(&self) -> bool {
+        matches!(self, Error::Moved { .. })
     }
 
     /// Whether the kernel knows what is asked for and cannot do it here.

@@ -5,7 +5,7 @@ use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
 use nix::libc;
-use nix::sys::statvfs::{FsFlags, statvfs};
+use nix::sys::statvfs::{FsFlags, Statvfs, statvfs};
 
 use crate::{Error, MountTable, Result};
 
@@ -249,9 +249,13 @@ pub(crate) fn stat(path: &Path) -> Result<Option<FileInfo>> {
 
 pub(crate) fn usage(path: &Path) -> Result<Usage> {
     let stats = statvfs(path).map_err(|errno| failed("ask the usage of", path)(errno.into()))?;
+    Ok(usage_of(&stats))
+}
+
+pub(crate) fn usage_of(stats: &Statvfs) -> Usage {
     // f_frsize is the unit of all block counts; f_bsize is only a hint.
     let unit = stats.fragment_size();
-    Ok(Usage {
+    Usage {
         total_bytes: stats.blocks() * unit,
         used_bytes: stats.blocks().saturating_sub(stats.blocks_free()) * unit,
         available_bytes: stats.blocks_available() * unit,
@@ -259,7 +263,7 @@ pub(crate) fn usage(path: &Path) -> Result<Usage> {
         used_inodes: stats.files().saturating_sub(stats.files_free()),
         available_inodes: stats.files_available(),
         read_only: stats.flags().contains(FsFlags::ST_RDONLY),
-    })
+    }
 }
 
 pub(crate) fn sync_dir(path: &Path) -> Result<()> {

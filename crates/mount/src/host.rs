@@ -2,11 +2,11 @@ use std::path::{Path, PathBuf};
 
 use async_trait::async_trait;
 
-use crate::{Content, DeviceNumber, FileSystem, Images, LoopDevice, LoopOptions, MountOptions, Mounter, Place, Result};
+use crate::{Content, DeviceNumber, FileSystem, Images, LoopDevice, LoopOptions, Mounter, Result, Targets};
 
-/// A [`Mounter`] that also has images, loop devices and file systems: all that a local storage driver changes.
+/// A [`Mounter`] that also has images, loop devices, file systems and held places: all that a local storage driver changes.
 #[async_trait]
-pub trait Host: Mounter + Images {
+pub trait Host: Mounter + Images + Targets {
     /// 128 bits that nobody has seen before, as text.
     async fn unique_id(&self) -> Result<String>;
 
@@ -46,22 +46,13 @@ pub trait Host: Mounter + Images {
     /// Gives an unmounted file system an identity of its own, as a copy needs.
     async fn renew_filesystem_id(&self, device: &Path, kind: FileSystem) -> Result<()>;
 
-    /// The block device of the btrfs mounted at a path, which its files do not tell; `None` if it is not btrfs.
-    async fn btrfs_device(&self, mounted: &Path) -> Result<Option<DeviceNumber>>;
-
     /// What tells the btrfs of a directory from all others, whose subvolumes have devices of their own; `None` if it is not
     /// btrfs.
     async fn btrfs_id(&self, directory: &Path) -> Result<Option<[u8; 16]>>;
 
-    /// What is seen at a path, links not followed, and whether it is a mount.
-    async fn place(&self, path: &Path) -> Result<Option<Place>>;
-
     /// Where a path leads: links followed as far as it exists, but for its last name, which is left as it is.
     async fn locate(&self, path: &Path) -> Result<PathBuf>;
 
-    /// As [`Mounter::bind`], with the options of a mount; those of a file system are its own already.
-    async fn bind_with(&self, source: &Path, target: &Path, options: &MountOptions) -> Result<()>;
-
-    /// Makes an empty file where there is none, mode 0600: the place a device node is bound to.
+    /// Makes an empty file where there is none, mode 0600.
     async fn create_file(&self, path: &Path) -> Result<()>;
 }

@@ -16,7 +16,7 @@ pub enum Space {
     Allocated,
 }
 
-/// The part of the port that makes, copies and compares images, and makes what is on them stand still.
+/// The part of the port that makes, copies and compares images.
 ///
 /// An image appears under its name whole and durable, or not at all; what an interrupted call left goes with the next
 /// call for the same path or with `remove_file`.
@@ -53,13 +53,6 @@ pub trait Images: Send + Sync {
 
     /// The blocks of 4 KiB within a range in which two files do differ, neighbours joined; past its end a file is zeros.
     async fn differing_ranges(&self, base: &Path, target: &Path, within: Range<u64>) -> Result<Vec<Range<u64>>>;
-
-    /// Brings the file system mounted here to a clean state on its device and lets no more writes through. Lasts, also
-    /// beyond this process, until `thaw`.
-    async fn freeze(&self, mounted_at: &Path) -> Result<()>;
-
-    /// Lets writes through again; succeeds if they were.
-    async fn thaw(&self, mounted_at: &Path) -> Result<()>;
 
     /// Writes what the kernel still holds for a block device to it.
     async fn flush_device(&self, device: &Path) -> Result<()>;
@@ -129,16 +122,6 @@ impl Images for LinuxMounter {
     async fn differing_ranges(&self, base: &Path, target: &Path, within: Range<u64>) -> Result<Vec<Range<u64>>> {
         let (base, target) = (base.to_owned(), target.to_owned());
         blocking(move || extents::differing(&base, &target, within)).await
-    }
-
-    async fn freeze(&self, mounted_at: &Path) -> Result<()> {
-        let path = mounted_at.to_owned();
-        blocking(move || freeze::freeze(&path)).await
-    }
-
-    async fn thaw(&self, mounted_at: &Path) -> Result<()> {
-        let path = mounted_at.to_owned();
-        blocking(move || freeze::thaw(&path)).await
     }
 
     async fn flush_device(&self, device: &Path) -> Result<()> {
@@ -212,14 +195,6 @@ impl Images for Counting {
 
     async fn differing_ranges(&self, base: &Path, target: &Path, within: Range<u64>) -> Result<Vec<Range<u64>>> {
         self.look()?.differing_ranges(base, target, within).await
-    }
-
-    async fn freeze(&self, mounted_at: &Path) -> Result<()> {
-        self.change("freeze", mounted_at, self.inner().freeze(mounted_at)).await
-    }
-
-    async fn thaw(&self, mounted_at: &Path) -> Result<()> {
-        self.change("thaw", mounted_at, self.inner().thaw(mounted_at)).await
     }
 
     async fn flush_device(&self, device: &Path) -> Result<()> {

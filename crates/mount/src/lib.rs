@@ -1,7 +1,7 @@
 //! The Linux end of the house: the mount table, bind mounts, loop devices, file systems and small durable files.
 //!
 //! Services never call the kernel themselves. They hold an `Arc<dyn Mounter>` (files and mounts) or an
-//! `Arc<dyn Host>` (loop devices and file systems as well); [`LinuxMounter`] is the real one, the testing crate has
+//! `Arc<dyn Host>` (loop devices, file systems and mounts at held places as well); [`LinuxMounter`] is the real one, the testing crate has
 //! one in memory, and [`Counting`] wraps either to stop its user at the n-th change.
 
 mod bind;
@@ -21,6 +21,8 @@ mod options;
 mod place;
 mod program;
 mod table;
+mod target;
+mod targets;
 mod tree;
 mod tune;
 
@@ -37,6 +39,8 @@ pub use options::MountOptions;
 pub use place::Place;
 pub use program::{run_program, without_open_files};
 pub use table::{DeviceNumber, Mount, MountTable};
+pub use target::Target;
+pub use targets::Targets;
 
 /// What a call of this crate returns.
 pub type Result<T, E = Error> = std::result::Result<T, E>;

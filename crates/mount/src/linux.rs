@@ -4,7 +4,7 @@ use async_trait::async_trait;
 
 use crate::{
     Access, Content, DeviceNumber, DirEntry, Error, FileInfo, FileSystem, Host, LoopDevice, LoopOptions, MountOptions,
-    MountTable, Mounter, Place, Result, Usage, bind, files, filesystem, loopback, place,
+    MountTable, Mounter, Result, Usage, bind, files, filesystem, loopback,
 };
 
 /// The machine this process runs on.
@@ -146,25 +146,12 @@ impl Host for LinuxMounter {
         blocking(move || filesystem::renew_id(&device, kind)).await
     }
 
-    async fn btrfs_device(&self, mounted: &Path) -> Result<Option<DeviceNumber>> {
-        on(mounted, filesystem::btrfs_device).await
-    }
-
     async fn btrfs_id(&self, directory: &Path) -> Result<Option<[u8; 16]>> {
         on(directory, filesystem::btrfs_id).await
     }
 
-    async fn place(&self, path: &Path) -> Result<Option<Place>> {
-        on(path, place::look).await
-    }
-
     async fn locate(&self, path: &Path) -> Result<PathBuf> {
         on(path, files::locate).await
-    }
-
-    async fn bind_with(&self, source: &Path, target: &Path, options: &MountOptions) -> Result<()> {
-        let (source, target, options) = (source.to_owned(), target.to_owned(), options.clone());
-        blocking(move || bind::bind(&source, &target, &options)).await
     }
 
     async fn create_file(&self, path: &Path) -> Result<()> {

@@ -11,7 +11,7 @@ use nix::mount::{MsFlags, mount};
 use nix::sched::{CloneFlags, unshare};
 use stowage_mount::{
     Access, Content, Error, FileSystem, Host, Images, LinuxMounter, LoopDevice, LoopOptions, MountOptions, MountTable,
-    Mounter, Space, run_program,
+    Mounter, Space, Targets, run_program,
 };
 
 const HOST: LinuxMounter = LinuxMounter;
@@ -236,10 +236,11 @@ fn a_btrfs_tells_which_device_it_is_on_and_others_are_none() {
         let device = Attached(HOST.attach_loop(&image, &tag("btrfs"), LoopOptions::default()).await.unwrap());
         HOST.make_filesystem(&device.0.path, FileSystem::Btrfs, &[]).await.unwrap();
         HOST.create_dir(&target).await.unwrap();
-        assert_eq!(HOST.btrfs_device(&target).await.unwrap(), None);
+        let held = HOST.hold(&target).await.unwrap().unwrap();
+        assert_eq!(HOST.btrfs_device(&held).await.unwrap(), None);
         let source = device.0.path.to_string_lossy().into_owned();
         HOST.mount(&source, &target, "btrfs", &MountOptions::default()).await.unwrap();
-        assert_eq!(HOST.btrfs_device(&target).await.unwrap(), Some(device.0.number));
+        assert_eq!(HOST.btrfs_device(&held).await.unwrap(), Some(device.0.number));
         HOST.unmount(&target).await.unwrap();
     });
 }
@@ -363,5 +364,78 @@ fn an_image_for_whose_growth_there_is_no_space_stays_as_it_was() {
             assert!(left + (1 << 20) > room, "{kind}: {room} became {left}");
             HOST.unmount(&pool).await.unwrap();
         }
+    });
+}
+
+#[test]
+fn what_is_held_is_reached_past_a_link_in_its_parents_place_and_a_way_through_a_link_is_refused() {
+    in_own_namespace(async |dir| {
+        let (source, parent, outside) = (dir.join("source"), dir.join("root/parent"), dir.join("outside"));
+        for folder in [&source, &outside] {
+            HOST.create_dir(folder).await.unwrap();
+        }
+        let path = parent.join("target");
+        assert!(HOST.hold(&path).await.unwrap().is_none());
+        let target = HOST.make_and_hold(&path).await.unwrap();
+        HOST.make_dir_at(&target).await.unwrap();
+        HOST.bind_at(&source, &target, &MountOptions::default()).await.unwrap();
+        assert!(HOST.look_at(&target).await.unwrap().unwrap().is_mount);
+
+        let aside = dir.join("root/aside");
+        fs::rename(&parent, &aside).unwrap();
+        std::os::unix::fs::symlink(&outside, &parent).unwrap();
+        assert!(matches!(HOST.hold(&path).await, Err(Error::Moved { .. })));
+        assert!(matches!(HOST.make_and_hold(&path).await, Err(Error::Moved { .. })));
+        let seen = HOST.mounts().await.unwrap().at(&aside.join("target")).unwrap().id;
+        assert_eq!(HOST.look_at(&target).await.unwrap().unwrap().mount, u64::from(seen));
+        HOST.unmount_at(&target).await.unwrap();
+        HOST.unmount_at(&target).await.unwrap();
+        HOST.remove_dir_at(&target).await.unwrap();
+        assert_eq!(HOST.look_at(&target).await.unwrap(), None);
+        assert!(!aside.join("target").try_exists().unwrap());
+        assert_eq!(fs::read_dir(&outside).unwrap().count(), 0);
+    });
+}
+
+#[test]
+fn nothing_stays_mounted_in_a_directory_that_was_moved_away() {
+    in_own_namespace(async |dir| {
+        let (source, parent, outside) = (dir.join("source"), dir.join("root/parent"), dir.join("outside"));
+        HOST.create_dir(&source).await.unwrap();
+        let target = HOST.make_and_hold(&parent.join("target")).await.unwrap();
+        HOST.make_dir_at(&target).await.unwrap();
+        fs::rename(&parent, &outside).unwrap();
+        let plain = MountOptions::default();
+        for replaced in [false, true] {
+            if replaced {
+                HOST.create_dir(&parent.join("target")).await.unwrap();
+            }
+            assert!(matches!(HOST.bind_at(&source, &target, &plain).await, Err(Error::Moved { .. })));
+            let mounted = HOST.mount_at("tmpfs", &target, "tmpfs", &plain).await;
+            assert!(matches!(mounted, Err(Error::Moved { .. })));
+            assert_eq!(HOST.mounts().await.unwrap().under(&dir).count(), 0);
+        }
+    });
+}
+
+#[test]
+fn what_has_taken_the_place_of_what_was_seen_is_neither_shown_nor_frozen() {
+    in_own_namespace(async |dir| {
+        let (source, target) = (dir.join("source"), dir.join("target"));
+        for folder in [&source, &target] {
+            HOST.create_dir(folder).await.unwrap();
+        }
+        let (source, target) = (HOST.hold(&source).await.unwrap().unwrap(), HOST.hold(&target).await.unwrap().unwrap());
+        let options = MountOptions::new(["ro"]);
+        HOST.mount_at("tmpfs", &source, "tmpfs", &MountOptions::default()).await.unwrap();
+        let seen = HOST.look_at(&source).await.unwrap().unwrap();
+        HOST.bind_seen_at(&source, &seen, &target, &options).await.unwrap();
+        assert!(HOST.usage_at(&target).await.unwrap().read_only && !HOST.usage_at(&source).await.unwrap().read_only);
+        HOST.unmount_at(&target).await.unwrap();
+        HOST.unmount_at(&source).await.unwrap();
+        let shown = HOST.bind_seen_at(&source, &seen, &target, &options).await;
+        assert!(matches!(shown, Err(Error::Moved { .. })));
+        assert!(matches!(HOST.freeze(&source, &seen).await, Err(Error::Moved { .. })));
+        assert_eq!(HOST.mounts().await.unwrap().under(&dir).count(), 0);
     });
 }

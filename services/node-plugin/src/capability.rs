@@ -132,6 +132,10 @@ impl Capability {
     }
 }
 
+/// What mounts something else, or takes a device by a number or by a name without a slash: a journal or log (ext4, xfs), a
+/// real-time section (xfs), a further disk (btrfs).
+const BEYOND: [&str; 9] = ["bind", "rbind", "move", "remount", "loop", "journal_dev", "logdev", "rtdev", "device"];
+
 /// Mounting is done as root: a flag may shape the volume's own file system and nothing else.
 fn check_flags(flags: &[String]) -> Result<(), Error> {
     let refuse = |word: &str, reason| {
@@ -145,9 +149,12 @@ fn check_flags(flags: &[String]) -> Result<(), Error> {
         if word.contains(['/', '\0']) {
             return refuse(word, "it names a file or device; a volume has no other");
         }
-        if matches!(word, "bind" | "rbind" | "move" | "remount" | "loop" | "errors=panic") || word.starts_with("loop=")
-        {
+        let (name, value) = word.split_once('=').unwrap_or((word, ""));
+        if BEYOND.contains(&name) {
             return refuse(word, "it reaches beyond the volume");
+        }
+        if value == "panic" {
+            return refuse(word, "an error in the volume would stop the whole machine");
         }
     }
     Ok(())
@@ -183,9 +190,23 @@ mod tests {
             assert!(read(good).is_ok(), "{good}");
         }
         let long = "x".repeat(4097);
-        for bad in ["ro,logdev=/dev/sda", "device=/dev/sdb", "remount", "bind", "errors=panic", "a\0b", &long] {
+        for bad in ["ro,logdev=/dev/sda", "device=/dev/sdb", "remount", "bind", "loop=x", "a\0b", &long] {
             let message = read(bad).unwrap_err().to_string();
             assert!(message.contains("mount flag") && !message.contains("/dev"), "{message}");
+        }
+        for bad in ["journal_dev=0x801", "logdev=sda", "rtdev=sda", "device=sdb"] {
+            assert!(read(bad).unwrap_err().to_string().contains("beyond the volume"), "{bad}");
+        }
+    }
+
+    #[test]
+    fn no_file_system_is_let_stop_the_machine_at_an_error() {
+        for bad in ["errors=panic", "fatal_errors=panic", "noatime,fatal_errors=panic"] {
+            let mount = MountVolume { mount_flags: vec![bad.into()], ..Default::default() };
+            let access_type = Some(AccessType::Mount(mount));
+            let read =
+                Capability::read(Some(&VolumeCapability { access_type, ..capability(Mode::SingleNodeWriter, false) }));
+            assert!(read.unwrap_err().to_string().contains("stop the whole machine"), "{bad}");
         }
     }
 

@@ -10,9 +10,11 @@ use std::pin::pin;
 use std::task::Poll;
 
 use serde::{Deserialize, Serialize};
+use stowage_mount::{Place, Target};
 
 use crate::driver::Shared;
 use crate::handle::Handle;
+use crate::node::hold;
 use crate::pool::{self, Pool};
 use crate::staging::{Form, Staged, View};
 use crate::volume::{RECORD_VERSION, Record};
@@ -93,21 +95,22 @@ pub async fn while_frozen<T, E: From<pool::Error>>(
             }
             let marker = subject.pool.frozen(subject.id, &shared.node);
             let record = Frozen { version: RECORD_VERSION, path: subject.mounted_at.clone() };
-            reached.push((subject, false));
+            reached.push((subject, None));
             subject.pool.store_file(&marker, &record).await?;
-            let frozen = shared.host.freeze(&subject.mounted_at).await;
+            let (target, place) = find(shared, subject).await?;
+            let frozen = shared.host.freeze(&target, &place).await;
             // One that was frozen by somebody else is not ours to thaw.
             let maybe_ours = frozen.as_ref().err().is_none_or(stowage_mount::Error::is_uncertain);
             reached.pop();
-            reached.push((subject, maybe_ours));
+            reached.push((subject, maybe_ours.then_some((target, place))));
             frozen.map_err(|source| subject.pool.failed(source))?;
         }
         Ok(unless_panicked(cut).await)
     };
     let result: Result<_, E> = result.await;
     let mut thawed = Ok(());
-    for (subject, ours) in reached.into_iter().rev() {
-        if let Err(error) = let_go(shared, subject, ours).await {
+    for (subject, frozen) in reached.into_iter().rev() {
+        if let Err(error) = let_go(shared, subject, frozen).await {
             tracing::error!(volume = %subject.id, %error, "a volume may still be frozen; the next call tries again");
             subject.pool.still_frozen(subject.id);
             thawed = Err(error);
@@ -130,9 +133,20 @@ async fn unless_panicked<T>(work: impl Future<Output = T>) -> std::thread::Resul
     poll_fn(poll).await
 }
 
-async fn let_go(shared: &Shared, subject: &Subject<'_>, ours: bool) -> Result<(), pool::Error> {
-    if ours {
-        shared.host.thaw(&subject.mounted_at).await.map_err(|source| subject.pool.failed(source))?;
+/// The place of a volume, if it still is where it was staged.
+async fn find(shared: &Shared, subject: &Subject<'_>) -> Result<(Target, Place), pool::Error> {
+    let failed = |source| subject.pool.failed(source);
+    let found = hold(shared, &subject.mounted_at).await.map_err(failed)?;
+    let view = View::look(shared, subject.pool, subject.id).await.map_err(failed)?;
+    match found {
+        (Some(target), Some(place)) if view.our_mount_of(&place).is_some() => Ok((target, place)),
+        _ => Err(failed(stowage_mount::Error::Moved { path: subject.mounted_at.clone() })),
+    }
+}
+
+async fn let_go(shared: &Shared, subject: &Subject<'_>, frozen: Option<(Target, Place)>) -> Result<(), pool::Error> {
+    if let Some((target, place)) = frozen {
+        shared.host.thaw(&target, &place).await.map_err(|source| subject.pool.failed(source))?;
     }
     subject.pool.remove(&subject.pool.frozen(subject.id, &shared.node)).await
 }
@@ -167,7 +181,8 @@ async fn thaw_leftover(shared: &Shared, pool: &Pool, id: &Handle) -> Result<(), 
     let path = pool.load_file::<Frozen>(&marker).await.ok().flatten().map(|frozen| frozen.path);
     let view = View::look(shared, pool, id).await.map_err(|source| pool.failed(source))?;
     if let Some(path) = path.filter(|path| view.our_mount(path).is_some()) {
-        shared.host.thaw(&path).await.map_err(|source| pool.failed(source))?;
+        let (target, place) = find(shared, &Subject { pool, id, mounted_at: path.clone() }).await?;
+        shared.host.thaw(&target, &place).await.map_err(|source| pool.failed(source))?;
         tracing::warn!(volume = %id, path = %path.display(), "thawed what an earlier run left frozen");
     }
     pool.remove(&marker).await

@@ -4,6 +4,7 @@ mod device;
 mod error;
 mod expand;
 mod inline;
+mod options;
 mod paths;
 mod publish;
 mod stage;
@@ -26,6 +27,7 @@ use stowage_csi::v1::{
 use tonic::{Request, Response, Status};
 
 pub use self::error::Error;
+pub use self::paths::hold;
 use crate::driver::{Shared, Side};
 use crate::pool::{self, Pool};
 use crate::volume::RECORD_VERSION;

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use stowage_mount::FileSystem;
 
+pub use self::mkfs::check as check_mkfs_options;
 use crate::volume::Backend;
 
 /// Keys the sidecars understand themselves; they strip most of them, and what is left is not for us.
@@ -11,12 +12,13 @@ const SIDECAR_PREFIX: &str = "csi.storage.k8s.io/";
 
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Error {
+    /// Only the name: what nobody knows may be a secret under a name that was mistyped.
     #[error(
-        "parameter {key:?} (value {value:?}) is unknown; this driver takes pool, backend, fsType, thin, mkfsOptions and freezeForCopy"
+        "parameter {key:?} is unknown; this driver takes pool, backend, fsType, thin, mkfsOptions and freezeForCopy"
     )]
-    Unknown { key: String, value: String },
-    #[error("parameter {key:?} (value {value:?}) is unknown; a snapshot class takes freezeForCopy")]
-    UnknownOfSnapshot { key: String, value: String },
+    Unknown { key: String },
+    #[error("parameter {key:?} is unknown; a snapshot class takes freezeForCopy")]
+    UnknownOfSnapshot { key: String },
     #[error("parameter {key} is {value:?}; give {wanted}")]
     Value { key: &'static str, value: String, wanted: &'static str },
     #[error("{field} {value:?} is not supported; use ext4, xfs or btrfs")]
@@ -60,7 +62,7 @@ impl Parameters {
                 "thin" => read.thin = boolean("thin", value)?,
                 "freezeForCopy" => read.freeze_for_copy = boolean("freezeForCopy", value)?,
                 key if key.starts_with(SIDECAR_PREFIX) => {}
-                _ => return Err(Error::Unknown { key: key.clone(), value: value.clone() }),
+                _ => return Err(Error::Unknown { key: key.clone() }),
             }
         }
         if let Some(name) = &read.fs_type {
@@ -121,7 +123,7 @@ pub fn freeze_for_copy(parameters: &BTreeMap<String, String>) -> Result<bool, Er
     for (key, value) in parameters.iter().filter(|(key, _)| !key.starts_with(SIDECAR_PREFIX)) {
         match key.as_str() {
             "freezeForCopy" => freeze = boolean("freezeForCopy", value)?,
-            _ => return Err(Error::UnknownOfSnapshot { key: key.clone(), value: value.clone() }),
+            _ => return Err(Error::UnknownOfSnapshot { key: key.clone() }),
         }
     }
     Ok(freeze)
@@ -187,6 +189,17 @@ mod tests {
         assert!(differ.unwrap_err().to_string().contains("differ"));
         let block = read(&[("mkfsOptions", "-m 1")]).unwrap().check_block();
         assert!(block.unwrap_err().to_string().contains("block volumes"));
+    }
+
+    #[test]
+    fn the_value_of_an_unknown_parameter_is_not_repeated() {
+        let class = read(&[("pasword", "hunter2")]).unwrap_err();
+        let snapshot_class = freeze_for_copy(&map(&[("pasword", "hunter2")])).unwrap_err();
+        for error in [class, snapshot_class] {
+            let (said, debugged) = (error.to_string(), format!("{error:?}"));
+            assert!(said.contains("\"pasword\" is unknown") && said.contains("freezeForCopy"), "{said}");
+            assert!(!said.contains("hunter2") && !debugged.contains("hunter2"), "{said} {debugged}");
+        }
     }
 
     #[test]

@@ -61,7 +61,7 @@ impl Error {
         match self {
             Error::OpenPool { .. } | Error::KeepPool { .. } | Error::WritePool { .. } => true,
             // A dead disk, a server that is gone.
-            Error::AccessPool { source, .. } => !source.is_out_of_space(),
+            Error::AccessPool { source, .. } => !source.is_out_of_space() && !source.is_moved(),
             _ => false,
         }
     }

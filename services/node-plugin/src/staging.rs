@@ -8,14 +8,15 @@ use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
-use stowage_mount::{FileInfo, Host, LoopDevice, Mount, MountTable, Place};
+use stowage_mount::{FileInfo, Host, LoopDevice, Mount, MountTable, Place, Target};
 
 use crate::driver::Shared;
+use crate::node::hold;
 use crate::pool::{self, Pool};
 use crate::volume::{Backend, Record, VolumeId, digest};
 
 /// The name of a staged block device in its staging directory.
-const DEVICE: &str = "device";
+pub const DEVICE: &str = "device";
 /// The loop driver's major number.
 const LOOP: u32 = 7;
 
@@ -100,8 +101,10 @@ pub struct Staged {
     pub staging: Staging,
     /// The device that serves the image; a directory has none.
     pub device: Option<LoopDevice>,
+    /// Where it is mounted, and what was seen there.
+    pub target: Target,
+    pub place: Place,
     tag: Tag,
-    place: Place,
 }
 
 impl Staged {
@@ -109,9 +112,15 @@ impl Staged {
         let (host, failed) = (&*shared.host, |source| pool.failed(source));
         let Some(staging) = pool.load_file::<Staging>(&pool.staged(id, &shared.node)).await? else { return Ok(None) };
         let mount_point = staging.mount_point();
-        let Some(place) = host.place(&mount_point).await.map_err(failed)?.filter(|place| place.is_mount) else {
-            return Ok(None);
+        let seen = match hold(shared, &mount_point).await {
+            // By this name nothing is staged any more: what leads there was replaced.
+            Err(error) if error.is_moved() => return Ok(None),
+            other => other.map_err(failed)?,
         };
+        let (Some(target), Some(place)) = seen else { return Ok(None) };
+        if !place.is_mount {
+            return Ok(None);
+        }
         // Until a copy has an identity of its own it is only mounted to be prepared, without the class's flags.
         if staging.form == Form::FileSystem && pool.exists(&pool.fresh(id)).await? {
             return Ok(None);
@@ -121,13 +130,13 @@ impl Staged {
             Form::Directory => {
                 let directory = host.stat(&pool.directory(id)).await.map_err(failed)?;
                 let same = directory.is_some_and(|directory| directory.id == place.id);
-                return Ok(same.then_some(Staged { staging, device: None, tag, place }));
+                return Ok(same.then_some(Staged { staging, device: None, target, place, tag }));
             }
             Form::Block => place.block,
             Form::FileSystem => Some(place.device).filter(|device| device.major == LOOP),
         };
         let number = match (staging.form, number) {
-            (Form::FileSystem, None) => host.btrfs_device(&mount_point).await.map_err(failed)?,
+            (Form::FileSystem, None) => host.btrfs_device(&target).await.map_err(failed)?,
             _ => number,
         };
         let ours = |device: &LoopDevice| device.tag == tag.with_token(&staging.token) && !device.autoclear;
@@ -142,11 +151,11 @@ impl Staged {
             (None, false) => {
                 let devices = host.loops().await.map_err(failed)?;
                 let table = host.mounts().await.map_err(failed)?;
-                let mount = table.at(&mount_point);
+                let mount = mount_of(&table, &place);
                 devices.into_iter().find(|device| mount.is_some_and(|mount| is_of(mount, device)))
             }
         };
-        Ok(device.filter(ours).map(|device| Staged { staging, device: Some(device), tag, place }))
+        Ok(device.filter(ours).map(|device| Staged { staging, device: Some(device), target, place, tag }))
     }
 
     /// Whether what is mounted at another place is this volume.
@@ -223,6 +232,11 @@ impl View {
         self.table.at(path).filter(|mount| self.is_ours(mount))
     }
 
+    /// The mount that was seen at a place, under the same condition.
+    pub fn our_mount_of(&self, place: &Place) -> Option<&Mount> {
+        mount_of(&self.table, place).filter(|mount| self.is_ours(mount))
+    }
+
     /// All mounts of this volume at a path and, where they came by propagation, their copies at other paths.
     pub fn copies<'a>(&'a self, path: &'a Path) -> impl Iterator<Item = &'a Mount> {
         let originals: Vec<_> = self.table.iter().filter(|mount| mount.target == path).collect();
@@ -235,6 +249,11 @@ impl View {
         let here: Vec<_> = self.copies(path).map(|mount| mount.id).collect();
         self.table.iter().find(|mount| self.is_ours(mount) && !here.contains(&mount.id))
     }
+}
+
+/// By number: what leads to a place may change, and with it what the table calls it.
+fn mount_of<'a>(table: &'a MountTable, place: &Place) -> Option<&'a Mount> {
+    table.iter().find(|mount| u64::from(mount.id) == place.mount).filter(|_| place.is_mount)
 }
 
 /// Whether a mount shows a device: its file system, or its node.

@@ -13,7 +13,7 @@ use nix::errno::Errno;
 use nix::{ioctl_read, ioctl_readwrite, libc};
 
 use crate::files::failed;
-use crate::{DeviceNumber, Result};
+use crate::{DeviceNumber, Result, Target};
 
 /// `struct btrfs_ioctl_dev_info_args` of the kernel's `linux/btrfs.h`.
 #[repr(C)]
@@ -46,9 +46,9 @@ ioctl_read!(btrfs_ioc_fs_info, 0x94, 31, FileSystemInfo);
 /// The first device has this number; a volume has no other.
 const FIRST: u64 = 1;
 
-pub(crate) fn device(mounted: &Path) -> Result<Option<DeviceNumber>> {
+pub(crate) fn device(mounted: &Target) -> Result<Option<DeviceNumber>> {
     let ask = || -> io::Result<Option<DeviceNumber>> {
-        let directory = File::open(mounted)?;
+        let directory = mounted.open_directory()?;
         let (uuid, unused, path) = ([0; 16], [0; 379], [0; 1024]);
         let mut info = DeviceInfo { id: FIRST, uuid, bytes_used: 0, total_bytes: 0, unused, path };
         // SAFETY: the descriptor is open, and `info` has the kernel's layout, for the length of the call.
@@ -64,7 +64,7 @@ pub(crate) fn device(mounted: &Path) -> Result<Option<DeviceNumber>> {
             .filter(|node| node.file_type().is_block_device())
             .map(|node| DeviceNumber { major: libc::major(node.rdev()), minor: libc::minor(node.rdev()) }))
     };
-    ask().map_err(failed("ask for the device of", mounted))
+    ask().map_err(failed("ask for the device of", mounted.path()))
 }
 
 /// Whatever else a file system answers to a question it does not know, it is no btrfs.

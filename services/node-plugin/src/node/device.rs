@@ -5,12 +5,15 @@
 
 use std::path::Path;
 
-use stowage_mount::{Access, Content, FileKind, FileSystem, LoopDevice, LoopOptions, MountOptions, Space};
+use stowage_mount::{Content, FileKind, FileSystem, LoopDevice, LoopOptions, MountOptions, Space, Target};
 
 use super::Error;
+use super::options::{careful, mkfs_words, options};
+use super::paths::hold;
 use crate::driver::Shared;
+use crate::parameters::check_mkfs_options;
 use crate::pool::{self, Pool};
-use crate::staging::{Form, Staging, Tag, View, device_node};
+use crate::staging::{DEVICE, Form, Staging, Tag, View, device_node};
 use crate::volume::{Record, VolumeId};
 use crate::{token, tuning};
 
@@ -101,28 +104,35 @@ impl Volume<'_> {
         &self,
         view: &View,
         wanted: &Staging,
+        target: &Target,
         record: &Record,
         kind: FileSystem,
     ) -> Result<(), Error> {
-        let Err(cause) = self.steps_up(view, wanted, record, kind).await else { return Ok(()) };
+        let Err(cause) = self.steps_up(view, wanted, target, record, kind).await else { return Ok(()) };
         Err(match self.take_down(&wanted.path).await {
             Ok(()) => cause,
             Err(source) => Error::Undo { cause: Box::new(cause), source: Box::new(source) },
         })
     }
 
-    async fn steps_up(&self, view: &View, wanted: &Staging, record: &Record, kind: FileSystem) -> Result<(), Error> {
+    async fn steps_up(
+        &self,
+        view: &View,
+        wanted: &Staging,
+        target: &Target,
+        record: &Record,
+        kind: FileSystem,
+    ) -> Result<(), Error> {
         let host = &self.shared.host;
         self.pool.store_file(&self.pool.staged(self.id, &self.shared.node), wanted).await?;
-        let mount_point = wanted.mount_point();
-        let mounted = view.our_mount(&mount_point).is_some() && !self.drop_preparation(view, wanted).await?;
+        let mounted = view.our_mount(&wanted.mount_point()).is_some() && !self.drop_preparation(view, wanted).await?;
         self.check_again(wanted, record).await?;
         if wanted.form == Form::Directory {
             return match mounted {
                 true => Ok(()),
                 false => {
-                    let options = MountOptions::new(&wanted.mount_flags);
-                    Ok(host.bind_with(&self.pool.directory(self.id), &mount_point, &options).await?)
+                    let options = careful(&wanted.mount_flags);
+                    Ok(host.bind_at(&self.pool.directory(self.id), target, &options).await?)
                 }
             };
         }
@@ -136,20 +146,22 @@ impl Volume<'_> {
             self.tune(&device, record).await?;
             if !mounted {
                 self.allocate(&device, record).await?;
-                host.create_file(&mount_point).await?;
-                host.bind(&device.path, &mount_point, Access::ReadWrite).await?;
+                let moved = || stowage_mount::Error::Moved { path: wanted.mount_point() };
+                let node = host.enter(target, DEVICE).await?.ok_or_else(moved)?;
+                host.make_file_at(&node).await?;
+                host.bind_at(&device.path, &node, &MountOptions::default()).await?;
             }
             return Ok(());
         }
         if !mounted {
-            self.make_or_check(&device, kind, record, wanted).await?;
+            self.make_or_check(&device, kind, record, wanted, target).await?;
             self.allocate(&device, record).await?;
             self.tune(&device, record).await?;
             self.check_again(wanted, record).await?;
             let options = options(&wanted.mount_flags, record);
-            host.mount(&device.path.to_string_lossy(), &mount_point, kind.name(), &options).await?;
+            host.mount_at(&device.path.to_string_lossy(), target, kind.name(), &options).await?;
         }
-        self.grow_if_allowed(&device, kind, &mount_point).await
+        self.grow_if_allowed(&device, kind, target).await
     }
 
     /// What this pool cannot do is no reason to have no volume.
@@ -180,14 +192,34 @@ impl Volume<'_> {
         if wanted.form != Form::FileSystem || !self.pool.exists(&self.pool.fresh(self.id)).await? {
             return Ok(false);
         }
-        for mount in view.copies(&wanted.path) {
-            self.shared.host.unmount(&mount.target).await?;
-        }
+        self.unmount(view, &wanted.path).await?;
         Ok(true)
     }
 
+    /// Unmounts what the table showed of the volume at a path, and nothing that has come there since. A copy goes with its
+    /// original.
+    async fn unmount(&self, view: &View, path: &Path) -> Result<(), Error> {
+        let host = &self.shared.host;
+        let seen: Vec<_> = view.copies(path).collect();
+        // The topmost first.
+        for mount in seen.iter().rev() {
+            let (target, place) = hold(self.shared, &mount.target).await?;
+            if let (Some(target), Some(place)) = (target, place)
+                && place.is_mount
+                && place.mount == u64::from(mount.id)
+            {
+                host.unmount_at(&target).await?;
+            }
+        }
+        let left = host.mounts().await?;
+        match left.iter().find(|mount| seen.iter().any(|seen| seen.id == mount.id && seen.device == mount.device)) {
+            Some(mount) => Err(stowage_mount::Error::Moved { path: mount.target.clone() }.into()),
+            None => Ok(()),
+        }
+    }
+
     /// A volume that is smaller than it could be is better than none.
-    pub async fn grow_if_allowed(&self, device: &LoopDevice, kind: FileSystem, mounted: &Path) -> Result<(), Error> {
+    pub async fn grow_if_allowed(&self, device: &LoopDevice, kind: FileSystem, mounted: &Target) -> Result<(), Error> {
         match self.grow(device, kind, mounted).await {
             Err(Error::ChangeHost(error @ stowage_mount::Error::GrowWithoutRight { .. })) => {
                 tracing::warn!(volume = %self.id, %error, "the file system keeps its size");
@@ -235,13 +267,14 @@ impl Volume<'_> {
         kind: FileSystem,
         record: &Record,
         wanted: &Staging,
+        target: &Target,
     ) -> Result<(), Error> {
         let host = &self.shared.host;
         let marker = self.pool.formatting(self.id);
         match host.probe(&device.path).await? {
             Content::FileSystem(found) if found == kind => {
                 host.check_filesystem(&device.path, kind).await?;
-                return self.renew_id(device, kind, &wanted.path).await;
+                return self.renew_id(device, kind, target).await;
             }
             // Not only where signatures are: whoever has lost the head of his data still has the rest.
             Content::Blank if host.is_zero(&self.pool.image(self.id)).await? => {}
@@ -250,6 +283,8 @@ impl Volume<'_> {
                 return Err(Error::TrustContent { volume: self.name(), wanted: format!("nothing or {kind}"), found });
             }
         }
+        // The record may have been written by somebody else than this driver.
+        check_mkfs_options(&record.mkfs_options, kind).map_err(Error::ServeFileSystem)?;
         host.write_file(&marker, kind.name().as_bytes()).await?;
         host.make_filesystem(&device.path, kind, &mkfs_words(kind, record)).await?;
         // The marker may be another node's by now.
@@ -275,7 +310,7 @@ impl Volume<'_> {
 
     /// A copy still has its original's identity, with which the two could not be mounted on one node. The controller
     /// leaves a marker on copies; it goes when this is done, and doing it twice does no harm.
-    async fn renew_id(&self, device: &LoopDevice, kind: FileSystem, free_path: &Path) -> Result<(), Error> {
+    async fn renew_id(&self, device: &LoopDevice, kind: FileSystem, free: &Target) -> Result<(), Error> {
         let host = &self.shared.host;
         let marker = self.pool.fresh(self.id);
         if !self.pool.exists(&marker).await? {
@@ -284,8 +319,8 @@ impl Volume<'_> {
         if kind == FileSystem::Xfs {
             // The copy of a file system in use has a log to replay, which only mounting does.
             let source = device.path.to_string_lossy();
-            host.mount(&source, free_path, kind.name(), &MountOptions::new(["nouuid"])).await?;
-            host.unmount(free_path).await?;
+            host.mount_at(&source, free, kind.name(), &careful(&["nouuid".to_owned()])).await?;
+            host.unmount_at(free).await?;
         }
         host.renew_filesystem_id(&device.path, kind).await?;
         Ok(host.remove_file(&marker).await?)
@@ -293,13 +328,13 @@ impl Volume<'_> {
 
     /// Grows a file system that is smaller than its device: it was copied from a smaller volume, or the volume grew
     /// while it was not mounted.
-    pub async fn grow(&self, device: &LoopDevice, kind: FileSystem, mounted: &Path) -> Result<(), Error> {
+    pub async fn grow(&self, device: &LoopDevice, kind: FileSystem, mounted: &Target) -> Result<(), Error> {
         let host = &self.shared.host;
         let size = host.filesystem_size(&device.path).await?;
-        if size.is_none_or(|size| size >= device.size) || host.usage(mounted).await?.read_only {
+        if size.is_none_or(|size| size >= device.size) || host.usage_at(mounted).await?.read_only {
             return Ok(());
         }
-        Ok(host.grow_filesystem(&device.path, kind, mounted).await?)
+        Ok(host.grow_filesystem(&device.path, kind, mounted.path()).await?)
     }
 
     /// Undoes bringing up from whatever point it had reached; never while pods still see the volume.
@@ -314,11 +349,16 @@ impl Volume<'_> {
         if let Some(mount) = view.elsewhere(mount_point) {
             return Err(Error::StillPublished { volume: self.name(), path: mount.target.clone() });
         }
-        for mount in view.copies(mount_point) {
-            host.unmount(&mount.target).await?;
-        }
-        if host.place(&node).await?.is_some_and(|node| node.kind == FileKind::File && !node.is_mount) {
-            host.remove_file(&node).await?;
+        self.unmount(&view, mount_point).await?;
+        match hold(self.shared, &node).await {
+            // The path is an old record's, and what led there was replaced.
+            Err(error) if error.is_moved() => {}
+            other => match other? {
+                (Some(node), Some(place)) if place.kind == FileKind::File && !place.is_mount => {
+                    host.remove_file_at(&node).await?;
+                }
+                _ => {}
+            },
         }
         self.detach(view.ours.iter()).await?;
         // Without its pool there is no record to remove either; the devices are what matters.
@@ -342,52 +382,5 @@ impl Volume<'_> {
     async fn forget(&self) -> Result<(), pool::Error> {
         self.pool.forget_alone(self.id, &self.shared.node).await?;
         self.pool.remove(&self.pool.staged(self.id, &self.shared.node)).await
-    }
-}
-
-/// On a thick ext4 nothing is left to the kernel to be zeroed later: that may make holes in the image.
-fn mkfs_words(kind: FileSystem, record: &Record) -> Vec<String> {
-    let at_once = ["-E", "nodiscard,lazy_itable_init=0,lazy_journal_init=0"].map(str::to_owned);
-    let at_once = (kind == FileSystem::Ext4 && !record.thin).then_some(at_once);
-    at_once.into_iter().flatten().chain(record.mkfs_options.iter().cloned()).collect()
-}
-
-/// Freed blocks of a thin volume go back to the pool unless the class says otherwise.
-fn options(flags: &[String], record: &Record) -> MountOptions {
-    let mut options = MountOptions::new(flags);
-    let said = options.words.iter().any(|word| matches!(word.split('=').next(), Some("discard" | "nodiscard")));
-    if record.thin && !said {
-        options.words.push("discard".into());
-    }
-    options
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::volume::example;
-
-    #[test]
-    fn a_thick_ext4_is_zeroed_when_it_is_made_unless_its_class_says_otherwise() {
-        let words = |kind, thin| {
-            let mkfs_options = vec!["-E".to_owned(), "stride=4".to_owned()];
-            mkfs_words(kind, &Record { thin, mkfs_options, ..example() }).join(" ")
-        };
-        let thick = words(FileSystem::Ext4, false);
-        assert!(thick.contains("lazy_itable_init=0") && thick.ends_with("-E stride=4"), "{thick}");
-        assert_eq!(words(FileSystem::Ext4, true), "-E stride=4");
-        assert_eq!(words(FileSystem::Xfs, false), "-E stride=4");
-    }
-
-    #[test]
-    fn a_thin_volume_discards_unless_it_is_told_how() {
-        let words = |flags: &[&str], thin| {
-            let flags: Vec<_> = flags.iter().map(|flag| flag.to_string()).collect();
-            options(&flags, &Record { thin, ..example() }).words
-        };
-        assert_eq!(words(&["noatime"], true), ["noatime", "discard"]);
-        assert_eq!(words(&["noatime,nodiscard"], true), ["noatime", "nodiscard"]);
-        assert_eq!(words(&["discard=async"], true), ["discard=async"]);
-        assert_eq!(words(&[], false), Vec::<String>::new());
     }
 }

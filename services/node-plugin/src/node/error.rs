@@ -110,8 +110,10 @@ impl Error {
             Error::UsePool(error) => error.code(),
             Error::ChangeHost(stowage_mount::Error::GrowWithoutRight { .. }) => Code::FailedPrecondition,
             Error::ChangeHost(error) if error.is_out_of_space() => Code::ResourceExhausted,
-            // Neither is a final answer: what is in use now may be free at the next call.
-            Error::ChangeHost(error) if error.is_busy() || error.is_uncertain() => Code::Unavailable,
+            // None is a final answer: what is in use or on the move now may be free or in place at the next call.
+            Error::ChangeHost(error) if error.is_busy() || error.is_uncertain() || error.is_moved() => {
+                Code::Unavailable
+            }
             Error::ChangeHost(_) => Code::Internal,
             Error::StillOpen { .. } | Error::Undo { .. } => Code::Unavailable,
         }

@@ -22,7 +22,7 @@ pub async fn expand(shared: &Shared, request: &NodeExpandVolumeRequest) -> Resul
         let capability = Capability::read(Some(capability)).map_err(Error::ReadCapability)?;
         capability.check_volume(shared.attach, &record).map_err(Error::ReadCapability)?;
     }
-    let staged = find(shared, pool, &id, &path).await?;
+    let (staged, _) = find(shared, pool, &id, &path).await?;
     token::check_held(shared.attach, &record, &shared.node, &staged.staging.token)
         .map_err(|source| Error::CheckToken { volume: id.to_string(), source })?;
     if !limits.allow(record.capacity_bytes) {
@@ -47,9 +47,9 @@ pub async fn expand(shared: &Shared, request: &NodeExpandVolumeRequest) -> Resul
     if staged.staging.form == Form::FileSystem {
         let unknown = |()| Error::FindVolume { volume: id.to_string() };
         let kind: FileSystem = record.fs_type.parse().map_err(unknown)?;
-        let mounted = &staged.staging.path;
+        let mounted = &staged.target;
         let behind = host.filesystem_size(&device.path).await?.is_some_and(|size| size < device.size);
-        if behind && host.usage(mounted).await?.read_only {
+        if behind && host.usage_at(mounted).await?.read_only {
             return Err(Error::GrowReadOnly { volume: id.to_string() });
         }
         volume.grow(&device, kind, mounted).await?;

@@ -3,6 +3,8 @@
 //! They are ordinary volumes under the handle the kubelet made up (`csi-` and a digest of pod and volume name), mounted
 //! at the pod's path without a staging step.
 
+use std::path::Path;
+
 use stowage_csi::v1::{
     CapacityRange, CreateVolumeRequest, DeleteVolumeRequest, NodePublishVolumeRequest, NodePublishVolumeResponse,
     NodeUnpublishVolumeRequest, NodeUnpublishVolumeResponse,
@@ -12,7 +14,7 @@ use tonic::Code;
 
 use super::Error;
 use super::device::Volume;
-use super::paths::{check_directory, check_fields, read_id, read_target};
+use super::paths::{check_directory, check_fields, hold, read_id, read_target};
 use super::stage::file_system;
 use crate::capability::Capability;
 use crate::controller::{self, volumes};
@@ -48,7 +50,7 @@ pub async fn publish(shared: &Shared, request: &NodePublishVolumeRequest) -> Res
         return Err(Error::InlineBlock);
     }
     let path = read_target(shared, "target_path", &request.target_path).await?;
-    check_directory(shared, "target_path", &path).await?;
+    check_directory("target_path", &path, hold(shared, &path).await?.1)?;
     let failed = |source| Error::KeepInline { volume: request.volume_id.clone(), source: Box::new(source) };
     let made = volumes::create(shared, &create_request(request)?).await.map_err(failed)?;
     let handle = made.volume.map(|volume| volume.volume_id).unwrap_or_default();
@@ -69,15 +71,16 @@ pub async fn publish(shared: &Shared, request: &NodePublishVolumeRequest) -> Res
         let (path, access) = (staged.staging.path, "with other options");
         return Err(Error::MatchPublishing { volume: request.volume_id.clone(), path, access });
     }
-    let there = shared.host.place(&wanted.path).await?.is_some();
+    let there = hold(shared, &wanted.path).await?.1.is_some();
     let brought_up = async {
         let kind = file_system(&record, &capability)?;
-        shared.host.create_dir(&wanted.path).await?;
+        let target = shared.host.make_and_hold(&wanted.path).await?;
+        shared.host.make_dir_at(&target).await?;
         let volume = Volume { shared, pool, id: &id };
         volume.drop_stale(token::INLINE).await?;
         let view = volume.look().await?;
         volume.check_free(&view, &wanted).await?;
-        volume.bring_up(&view, &wanted, &record, kind).await
+        volume.bring_up(&view, &wanted, &target, &record, kind).await
     };
     if let Err(cause) = brought_up.await {
         drop(guard);
@@ -94,13 +97,20 @@ async fn undo(shared: &Shared, id: &VolumeId, wanted: &Staging, path_was_there: 
     }
     let undone = async {
         if !path_was_there {
-            shared.host.remove_dir(&wanted.path).await?;
+            remove_dir(shared, &wanted.path).await?;
         }
         remove(shared, id).await
     };
     match undone.await {
         Ok(()) => cause,
         Err(source) => Error::Undo { cause: Box::new(cause), source: Box::new(source) },
+    }
+}
+
+async fn remove_dir(shared: &Shared, path: &Path) -> Result<(), Error> {
+    match shared.host.hold(path).await? {
+        Some(target) => Ok(shared.host.remove_dir_at(&target).await?),
+        None => Ok(()),
     }
 }
 
@@ -142,11 +152,11 @@ pub async fn unpublish(
             let _guard = shared.locks.try_lock(id.key()).ok_or_else(|| Error::Lock { volume: id.to_string() })?;
             Volume { shared, pool, id: &id }.take_down(&target).await?;
         }
-        shared.host.remove_dir(&target).await?;
+        remove_dir(shared, &target).await?;
         remove(shared, &id).await?;
         tracing::info!(volume = %id, path = %target.display(), "removed an inline volume");
     } else {
-        shared.host.remove_dir(&target).await?;
+        remove_dir(shared, &target).await?;
     }
     Ok(NodeUnpublishVolumeResponse {})
 }

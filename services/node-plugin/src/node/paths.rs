@@ -1,8 +1,8 @@
-//! Ids and paths from callers, read without trust.
+//! Ids and paths from callers, read without trust. A path is read once; what is done at it is done where it led then.
 
 use std::path::{Component, Path, PathBuf};
 
-use stowage_mount::FileKind;
+use stowage_mount::{FileKind, Place, Target};
 
 use super::Error;
 use crate::driver::Shared;
@@ -51,9 +51,16 @@ pub async fn read_target(shared: &Shared, field: &'static str, text: &str) -> Re
     Err(Error::LeaveRoots { field, path, roots })
 }
 
+/// What is seen at a path, and where: it may not be there, nor the directory it would be in.
+pub async fn hold(shared: &Shared, path: &Path) -> Result<(Option<Target>, Option<Place>), stowage_mount::Error> {
+    let Some(target) = shared.host.hold(path).await? else { return Ok((None, None)) };
+    let place = shared.host.look_at(&target).await?;
+    Ok((Some(target), place))
+}
+
 /// A target directory that is there must be one: a link would lead the mount elsewhere.
-pub async fn check_directory(shared: &Shared, field: &'static str, path: &Path) -> Result<(), Error> {
-    match shared.host.place(path).await?.map(|place| place.kind) {
+pub fn check_directory(field: &'static str, path: &Path, place: Option<Place>) -> Result<(), Error> {
+    match place.map(|place| place.kind) {
         None | Some(FileKind::Directory) => Ok(()),
         Some(_) => {
             let value = path.display().to_string();

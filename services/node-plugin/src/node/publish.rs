@@ -6,11 +6,11 @@ use stowage_csi::v1::volume_capability::access_mode::Mode;
 use stowage_csi::v1::{
     NodePublishVolumeRequest, NodePublishVolumeResponse, NodeUnpublishVolumeRequest, NodeUnpublishVolumeResponse,
 };
-use stowage_mount::{Access, FileKind, Place};
+use stowage_mount::{FileKind, MountOptions, Place, Target};
 
 use super::Error;
 use super::device::Volume;
-use super::paths::{check_fields, read_id, read_target};
+use super::paths::{check_fields, hold, read_id, read_target};
 use super::stage::file_system;
 use crate::capability::Capability;
 use crate::driver::Shared;
@@ -29,7 +29,6 @@ pub async fn publish(shared: &Shared, request: &NodePublishVolumeRequest) -> Res
     }
     let staging_path = read_target(shared, "staging_target_path", &request.staging_target_path).await?;
     let pool = shared.pool_of(&id)?;
-    let host = &shared.host;
     let _guard = shared.locks.try_lock(id.key()).ok_or_else(|| Error::Lock { volume: id.to_string() })?;
     pool.open().await?;
     let record = pool.load(&id).await?.ok_or_else(|| Error::FindVolume { volume: id.to_string() })?;
@@ -47,12 +46,12 @@ pub async fn publish(shared: &Shared, request: &NodePublishVolumeRequest) -> Res
 
     let alone = capability.mode == Mode::SingleNodeSingleWriter;
     let read_only = request.readonly || capability.reads_only() || grant.read_only;
+    let (held, place) = hold(shared, &target).await?;
     let (staged, record, target) = (&staged, &record, &*target);
     let marked = pool.exists(&pool.alone(&id, &shared.node)).await?;
     let publishing = Publishing { shared, pool, id: &id, staged, record, target, alone, marked, read_only };
-    let place = host.place(target).await?;
-    if let Some(place) = place.filter(|place| place.is_mount) {
-        publishing.match_existing(&place).await?;
+    if let (Some(held), Some(place)) = (&held, place.filter(|place| place.is_mount)) {
+        publishing.match_existing(held, &place).await?;
         return Ok(NodePublishVolumeResponse {});
     }
     if alone || marked {
@@ -61,7 +60,7 @@ pub async fn publish(shared: &Shared, request: &NodePublishVolumeRequest) -> Res
             return Err(Error::ShareWriter { volume: id.to_string(), path: other.target.clone() });
         }
     }
-    publishing.show(place).await?;
+    publishing.show(held, place).await?;
     tracing::info!(volume = %id, path = %target.display(), read_only, "published");
     Ok(NodePublishVolumeResponse {})
 }
@@ -96,7 +95,7 @@ struct Publishing<'a> {
 impl Publishing<'_> {
     /// What is mounted at the target must be this volume, with this access. Whoever has a volume alone is the only one,
     /// so the volume's mark is the target's.
-    async fn match_existing(&self, place: &Place) -> Result<(), Error> {
+    async fn match_existing(&self, target: &Target, place: &Place) -> Result<(), Error> {
         let host = &*self.shared.host;
         let ours = self.staged.is_at(host, place).await?;
         if !ours || *self.target == self.staged.staging.path || *self.target == self.staged.staging.mount_point() {
@@ -105,7 +104,7 @@ impl Publishing<'_> {
         let (is, staged) = match place.block {
             Some(number) => (host.loop_device(number).await?.is_some_and(|device| device.read_only), false),
             // A volume staged read-only is read-only everywhere.
-            None => (host.usage(self.target).await?.read_only, host.usage(&self.staged.staging.path).await?.read_only),
+            None => (host.usage_at(target).await?.read_only, host.usage_at(&self.staged.target).await?.read_only),
         };
         let access = match (is == (self.read_only || staged), self.marked == self.alone) {
             (true, true) => return Ok(()),
@@ -117,7 +116,7 @@ impl Publishing<'_> {
         Err(Error::MatchPublishing { volume: self.id.to_string(), path: self.target.into(), access })
     }
 
-    async fn show(&self, place: Option<Place>) -> Result<(), Error> {
+    async fn show(&self, held: Option<Target>, place: Option<Place>) -> Result<(), Error> {
         let host = &self.shared.host;
         let block = self.staged.staging.form == Form::Block;
         let refuse = |reason| {
@@ -125,30 +124,36 @@ impl Publishing<'_> {
             Err(Error::ReadPath { field, value, reason })
         };
         match place.map(|place| place.kind) {
-            None if block => {
-                if let Some(parent) = self.target.parent() {
-                    host.create_dir(parent).await?;
-                }
-                host.create_file(self.target).await?;
-            }
-            None => host.create_dir(self.target).await?,
+            None => {}
             Some(FileKind::Directory) if !block => {}
             Some(FileKind::File) if block => {}
             Some(_) if block => return refuse("it is there and not a file"),
             Some(_) => return refuse("it is there and not a directory"),
         }
+        let target = match held {
+            Some(target) => target,
+            None => host.make_and_hold(self.target).await?,
+        };
+        match (place, block) {
+            (Some(_), _) => {}
+            (None, true) => host.make_file_at(&target).await?,
+            (None, false) => host.make_dir_at(&target).await?,
+        }
         let bound = async {
             self.mark().await?;
-            let source = self.source().await?;
-            let access = if self.read_only { Access::ReadOnly } else { Access::ReadWrite };
-            host.bind(&source, self.target, access).await.map_err(Error::from)
+            let options = MountOptions::new(self.read_only.then_some("ro"));
+            match self.device().await? {
+                Some(device) => host.bind_at(&device, &target, &options).await?,
+                None => host.bind_seen_at(&self.staged.target, &self.staged.place, &target, &options).await?,
+            }
+            Ok(())
         };
         let Err(cause) = bound.await else { return Ok(()) };
         let undone = async {
             if block {
-                host.remove_file(self.target).await?
+                host.remove_file_at(&target).await?
             } else {
-                host.remove_dir(self.target).await?
+                host.remove_dir_at(&target).await?
             }
             Ok(self.pool.forget_alone(self.id, &self.shared.node).await?)
         };
@@ -169,17 +174,17 @@ impl Publishing<'_> {
         }
     }
 
-    /// A read-only mount of a device node does not stop writes to the device, so readers of a block volume get a
-    /// device of their own that does; it goes when the volume is unstaged.
-    async fn source(&self) -> Result<PathBuf, Error> {
-        match self.staged.staging.form {
-            Form::FileSystem | Form::Directory => Ok(self.staged.staging.path.clone()),
-            Form::Block if !self.read_only => Ok(self.staged.staging.mount_point()),
-            Form::Block => {
+    /// The device that is shown of a block volume. A read-only mount of a device node does not stop writes to the device, so
+    /// readers get a device of their own that does; it goes when the volume is unstaged.
+    async fn device(&self) -> Result<Option<PathBuf>, Error> {
+        match &self.staged.device {
+            Some(device) if self.staged.staging.form == Form::Block && !self.read_only => Ok(Some(device.path.clone())),
+            Some(_) if self.staged.staging.form == Form::Block => {
                 let volume = Volume { shared: self.shared, pool: self.pool, id: self.id };
                 let tag = Tag::new(self.pool, self.id, &self.shared.node).for_readers(&self.staged.staging.token);
-                Ok(volume.attach(&volume.look().await?, &tag, true, self.record).await?.path)
+                Ok(Some(volume.attach(&volume.look().await?, &tag, true, self.record).await?.path))
             }
+            _ => Ok(None),
         }
     }
 }
@@ -195,28 +200,30 @@ pub async fn unpublish(
     let host = &shared.host;
     let _guard = shared.locks.try_lock(id.key()).ok_or_else(|| Error::Lock { volume: id.to_string() })?;
 
-    let mut place = host.place(&target).await?;
+    let (held, mut place) = hold(shared, &target).await?;
+    let Some(held) = held else { return Ok(NodeUnpublishVolumeResponse {}) };
     if place.is_some_and(|place| place.is_mount) {
         if is_staging_path(shared, pool, &id, &target).await {
             return Err(taken(shared, &target).await?);
         }
         // Several, if the mount came by propagation as well, or was made twice by another tool.
         while let Some(mounted) = place.filter(|place| place.is_mount) {
-            if !is_ours(shared, pool, &id, &target, &mounted).await? {
+            if !is_ours(shared, pool, &id, &mounted).await? {
                 return Err(taken(shared, &target).await?);
             }
-            host.unmount(&target).await?;
-            place = host.place(&target).await?;
+            host.unmount_at(&held).await?;
+            place = host.look_at(&held).await?;
         }
         // A pod's path must be freed also when the pool is away or read-only; the next publish looks for mounts too.
         if let Err(error) = pool.forget_alone(&id, &shared.node).await {
             tracing::warn!(volume = %id, %error, "the mark of a single writer stays until the volume is unstaged");
         }
     }
-    match place.map(|place| place.kind) {
+    match place.map(|place| (place.kind, place.size)) {
         None => {}
-        Some(FileKind::Directory) => host.remove_dir(&target).await?,
-        Some(_) if is_leftover_node(shared, &target).await? => host.remove_file(&target).await?,
+        Some((FileKind::Directory, _)) => host.remove_dir_at(&held).await?,
+        // What a device node was bound to.
+        Some((FileKind::File, 0)) => host.remove_file_at(&held).await?,
         Some(_) => {
             let (field, value) = ("target_path", request.target_path.clone());
             return Err(Error::ReadPath { field, value, reason: "it is neither a directory nor an empty file" });
@@ -228,19 +235,13 @@ pub async fn unpublish(
 
 /// By device and not by record where the record does not help: a pod's path must be freed even when the pool is away or
 /// the token is old.
-async fn is_ours(shared: &Shared, pool: &Pool, id: &VolumeId, path: &Path, place: &Place) -> Result<bool, Error> {
+async fn is_ours(shared: &Shared, pool: &Pool, id: &VolumeId, place: &Place) -> Result<bool, Error> {
     if let Ok(Some(staged)) = Staged::find(shared, pool, id).await
         && staged.is_at(&*shared.host, place).await?
     {
         return Ok(true);
     }
-    Ok(View::look(shared, pool, id).await?.our_mount(path).is_some())
-}
-
-/// The empty file a device node was bound to.
-async fn is_leftover_node(shared: &Shared, path: &Path) -> Result<bool, Error> {
-    let info = shared.host.stat(path).await?;
-    Ok(info.is_some_and(|info| info.kind == FileKind::File && info.size == 0))
+    Ok(View::look(shared, pool, id).await?.our_mount_of(place).is_some())
 }
 
 /// A caller who mixes the paths up must not pull the staging mount away from under the pods.

@@ -30,8 +30,9 @@ pub async fn stage(shared: &Shared, request: &NodeStageVolumeRequest) -> Result<
     let grant = token::check(shared.attach, &record, &shared.node, &request.publish_context).map_err(refuse_token)?;
     let token = grant.token;
 
-    check_directory(shared, "staging_target_path", &path).await?;
-    shared.host.create_dir(&path).await?;
+    let target = shared.host.make_and_hold(&path).await?;
+    check_directory("staging_target_path", &path, shared.host.look_at(&target).await?)?;
+    shared.host.make_dir_at(&target).await?;
     let wanted = Staging {
         version: RECORD_VERSION,
         token: token.to_owned(),
@@ -46,7 +47,7 @@ pub async fn stage(shared: &Shared, request: &NodeStageVolumeRequest) -> Result<
         }
         // A kill between mounting and growing leaves this to do.
         if let (Form::FileSystem, Some(device)) = (wanted.form, &staged.device) {
-            volume.grow_if_allowed(device, kind, &wanted.path).await?;
+            volume.grow_if_allowed(device, kind, &staged.target).await?;
         }
         return Ok(NodeStageVolumeResponse {});
     }
@@ -54,7 +55,7 @@ pub async fn stage(shared: &Shared, request: &NodeStageVolumeRequest) -> Result<
     volume.drop_stale(token).await?;
     let view = volume.look().await?;
     volume.check_free(&view, &wanted).await?;
-    volume.bring_up(&view, &wanted, &record, kind).await?;
+    volume.bring_up(&view, &wanted, &target, &record, kind).await?;
     tracing::info!(volume = %id, path = %wanted.path.display(), "staged");
     Ok(NodeStageVolumeResponse {})
 }

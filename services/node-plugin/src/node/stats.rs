@@ -4,11 +4,11 @@ use std::path::{Path, PathBuf};
 
 use stowage_csi::v1::volume_usage::Unit;
 use stowage_csi::v1::{NodeGetVolumeStatsRequest, NodeGetVolumeStatsResponse, VolumeCondition, VolumeUsage};
-use stowage_mount::{MountOptions, Usage};
+use stowage_mount::{MountOptions, Target, Usage};
 
 use super::Error;
 use super::inline;
-use super::paths::{check_fields, read_id, read_target};
+use super::paths::{check_fields, hold, read_id, read_target};
 use crate::driver::Shared;
 use crate::pool::Pool;
 use crate::staging::{Form, Staged};
@@ -17,13 +17,13 @@ use crate::volume::VolumeId;
 pub async fn stats(shared: &Shared, request: &NodeGetVolumeStatsRequest) -> Result<NodeGetVolumeStatsResponse, Error> {
     let (id, path) = locate(shared, &request.volume_id, &request.volume_path).await?;
     let pool = shared.pool_of(&id)?;
-    let staged = find(shared, pool, &id, &path).await?;
+    let (staged, target) = find(shared, pool, &id, &path).await?;
     if let (Form::Block, Some(device)) = (staged.staging.form, &staged.device) {
         let usage = vec![entry(Unit::Bytes, device.size, 0, 0)];
         let condition = condition(shared, pool, &id, &staged, None).await?;
         return Ok(NodeGetVolumeStatsResponse { usage, volume_condition: Some(condition) });
     }
-    let usage = shared.host.usage(&path).await?;
+    let usage = shared.host.usage_at(&target).await?;
     let condition = condition(shared, pool, &id, &staged, Some(usage)).await?;
     let bytes = entry(Unit::Bytes, usage.total_bytes, usage.used_bytes, usage.available_bytes);
     let inodes = entry(Unit::Inodes, usage.total_inodes, usage.used_inodes, usage.available_inodes);
@@ -49,15 +49,15 @@ pub async fn locate(shared: &Shared, volume: &str, path: &str) -> Result<(Volume
     Ok((id, path))
 }
 
-/// The staging of a volume that is mounted at this path.
-pub async fn find(shared: &Shared, pool: &Pool, id: &VolumeId, path: &Path) -> Result<Staged, Error> {
+/// The staging of a volume that is mounted at this path, and the place itself.
+pub async fn find(shared: &Shared, pool: &Pool, id: &VolumeId, path: &Path) -> Result<(Staged, Target), Error> {
     let absent = || Error::FindMount { volume: id.to_string(), path: path.into() };
     let staged = Staged::find(shared, pool, id).await?.ok_or_else(absent)?;
-    let place = shared.host.place(path).await?.ok_or_else(absent)?;
+    let (Some(target), Some(place)) = hold(shared, path).await? else { return Err(absent()) };
     // The staging directory of a block volume is no mount itself.
     let staging_itself = path == staged.staging.path;
     match staging_itself || staged.is_at(&*shared.host, &place).await? {
-        true => Ok(staged),
+        true => Ok((staged, target)),
         false => Err(absent()),
     }
 }

@@ -45,32 +45,37 @@ const XFS: &[Allowed] = &[
 const BTRFS: &[Allowed] = &[plain("-O"), plain("-n"), plain("-d"), plain("-m"), plain("--csum")];
 
 pub fn read(text: &str, kind: FileSystem) -> Result<Vec<String>, Error> {
+    let words: Vec<_> = text.split_whitespace().map(str::to_owned).collect();
+    check(&words, kind)?;
+    Ok(words)
+}
+
+/// Whether mkfs may be told these words, wherever they come from.
+pub fn check(words: &[String], kind: FileSystem) -> Result<(), Error> {
     let allowed = match kind {
         FileSystem::Xfs => XFS,
         FileSystem::Btrfs => BTRFS,
         FileSystem::Ext2 | FileSystem::Ext3 | FileSystem::Ext4 => EXT4,
     };
     let refuse = |word: &str, reason| Err(Error::MkfsOption { word: word.into(), kind, reason });
-    let mut words = text.split_whitespace();
-    let mut read = Vec::new();
-    while let Some(option) = words.next() {
+    if let Some(word) = words.get(MAX_WORDS) {
+        return refuse(word, "there are more than 32 words");
+    }
+    for pair in words.chunks(2) {
+        let option = &pair[0];
         let Some(rule) = allowed.iter().find(|rule| rule.option == option) else {
             return refuse(option, "it is not one of the options that only shape the file system");
         };
-        let Some(value) = words.next() else { return refuse(option, "its value is missing") };
-        if value.starts_with('-') || value.contains(['/', '\\', '\0']) {
+        let Some(value) = pair.get(1) else { return refuse(option, "its value is missing") };
+        if value.starts_with('-') || value.contains(['/', '\\', '\0']) || value.contains(char::is_whitespace) {
             return refuse(value, "a value must not be an option or a path");
         }
         let names = value.split(',').map(|part| part.split('=').next().unwrap_or_default().trim_start_matches('^'));
         if let Some(name) = names.into_iter().find(|name| rule.forbidden.contains(name)) {
             return refuse(name, "it would reach beyond the volume");
         }
-        read.extend([option.to_owned(), value.to_owned()]);
-        if read.len() > MAX_WORDS {
-            return refuse(option, "there are more than 32 words");
-        }
     }
-    Ok(read)
+    Ok(())
 }
 
 #[cfg(test)]
@@ -103,6 +108,18 @@ mod tests {
         ] {
             let message = read(text, kind).unwrap_err().to_string();
             assert!(message.contains(says), "{text}: {message}");
+        }
+    }
+
+    #[test]
+    fn words_that_no_class_could_have_said_are_refused_wherever_they_come_from() {
+        let check =
+            |words: &[&str]| check(&words.iter().map(|word| (*word).to_owned()).collect::<Vec<_>>(), FileSystem::Ext4);
+        assert_eq!(check(&["-i", "8192"]), Ok(()));
+        for words in
+            [&["-d", "etc"][..], &["-i", "8192", "/dev/sda"], &["-E", "stride=4, offset=4096"], &["-m"], &["-m"; 34]]
+        {
+            assert!(check(words).is_err(), "{words:?}");
         }
     }
 

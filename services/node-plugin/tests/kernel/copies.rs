@@ -5,12 +5,12 @@ use std::sync::Arc;
 use node_plugin::Driver;
 use stowage_csi::Channel;
 use stowage_csi::v1::*;
-use stowage_mount::{Counting, Images, LinuxMounter, Stop};
+use stowage_mount::{Counting, LinuxMounter, Stop};
 use tonic::Code;
 
 use crate::world::{
-    Client, MIB, SIZE, World, block, of_snapshot, of_volume, refused, request, request_from, request_with, test,
-    test_on,
+    Client, MIB, SIZE, World, block, freeze, of_snapshot, of_volume, refused, request, request_from, request_with,
+    test, test_on,
 };
 
 const DISK: i64 = 1 << 30;
@@ -285,7 +285,7 @@ fn a_volume_that_a_killed_driver_left_frozen_is_thawed_at_the_next_start() {
         let dying = Arc::new(Counting::stopping(Arc::new(LinuxMounter), Stop::After(freezing)));
         let killed = world.node_on("a", dying).snapshot(&volume, "snap").await;
         assert_eq!(killed.unwrap_err().code(), Code::Unavailable);
-        let frozen = LinuxMounter.freeze(&client.staging()).await.unwrap_err();
+        let frozen = freeze(&client.staging()).await.unwrap_err();
         assert!(frozen.is_busy(), "it is not frozen: {frozen}");
 
         let client = world.node("a").await;
@@ -308,7 +308,7 @@ fn what_was_left_frozen_in_a_pool_that_comes_late_is_thawed_before_the_first_cha
             let mark = world.pool().join("volumes").join(volume.split('.').nth(1).unwrap()).with_extension("frozen.a");
             let record = serde_json::json!({ "version": 3, "path": path });
             fs::write(&mark, record.to_string()).unwrap();
-            LinuxMounter.freeze(path).await.unwrap();
+            freeze(path).await.unwrap();
         }
         // One that cannot be thawed comes first and keeps no other from it.
         let obstacle = world.pool().join("volumes").join("0".repeat(32)).with_extension("frozen.a");
@@ -320,7 +320,7 @@ fn what_was_left_frozen_in_a_pool_that_comes_late_is_thawed_before_the_first_cha
         late.recover().await;
         fs::remove_file(&here).unwrap();
         fs::rename(&away, &here).unwrap();
-        assert!(LinuxMounter.freeze(&paths[0]).await.unwrap_err().is_busy(), "it is not frozen");
+        assert!(freeze(&paths[0]).await.unwrap_err().is_busy(), "it is not frozen");
 
         let late = Client { channel: Channel::in_process(late.routes()), kubelet: client.kubelet.clone() };
         late.info().await.unwrap();

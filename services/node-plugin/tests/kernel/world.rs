@@ -18,7 +18,7 @@ use stowage_csi::v1::snapshot_metadata_client::SnapshotMetadataClient;
 use stowage_csi::v1::volume_capability::access_mode::Mode as AccessMode;
 use stowage_csi::v1::volume_capability::{self, AccessType, MountVolume};
 use stowage_csi::v1::*;
-use stowage_mount::{Host, LinuxMounter, Mount, MountTable, run_program};
+use stowage_mount::{Host, LinuxMounter, Mount, MountTable, Targets, run_program};
 use tonic::Status;
 
 pub const MIB: i64 = 1 << 20;
@@ -93,6 +93,13 @@ pub fn unmount(path: &Path) {
         other => Some(other),
     };
     (0..MOST_LOOKS).find_map(unless_busy).unwrap_or(Err(Errno::EBUSY)).unwrap();
+}
+
+/// Freezes what is mounted at a path, as a driver that is killed then would leave it.
+pub async fn freeze(path: &Path) -> Result<(), stowage_mount::Error> {
+    let target = LinuxMounter.hold(path).await?.unwrap();
+    let seen = LinuxMounter.look_at(&target).await?.unwrap();
+    LinuxMounter.freeze(&target, &seen).await
 }
 
 pub fn run(command: &mut Command) {
@@ -197,7 +204,7 @@ impl World {
     pub async fn introduced(&self, options: Options) -> Client {
         let driver = Driver::new(&options, Arc::new(LinuxMounter));
         driver.recover().await;
-        let kubelet = self.root.join("kubelet").join(&options.node_id);
+        let kubelet = self.kubelet(&options);
         let client = Client { channel: Channel::in_process(driver.routes()), kubelet };
         client.info().await.unwrap();
         client
@@ -209,8 +216,15 @@ impl World {
 
     pub fn start(&self, options: Options, host: Arc<dyn Host>) -> Client {
         let driver = Driver::new(&options, host);
-        let kubelet = self.root.join("kubelet").join(&options.node_id);
+        let kubelet = self.kubelet(&options);
         Client { channel: Channel::in_process(driver.routes()), kubelet }
+    }
+
+    /// The kubelet makes the folder of its pods before it asks for a volume in it.
+    fn kubelet(&self, options: &Options) -> PathBuf {
+        let kubelet = self.root.join("kubelet").join(&options.node_id);
+        fs::create_dir_all(kubelet.join("pods")).unwrap();
+        kubelet
     }
 
     /// The loop devices of volumes.

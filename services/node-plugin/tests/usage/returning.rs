@@ -8,12 +8,12 @@ use std::sync::Arc;
 
 use stowage_csi::v1::volume_capability::access_mode::Mode as AccessMode;
 use stowage_csi::v1::*;
-use stowage_mount::{Counting, Images, LinuxMounter, MountTable, Stop};
+use stowage_mount::{Counting, LinuxMounter, MountTable, Stop};
 use tonic::Code;
 
 use crate::killed::Process;
 use crate::volumes::{FREE, Made, ROOM, file_systems};
-use crate::world::{Answer, Client, World, capability, make_read_only, refused, request, run, test, unmount};
+use crate::world::{Answer, Client, World, capability, freeze, make_read_only, refused, request, run, test, unmount};
 
 fn all_kinds() -> impl Iterator<Item = Made> {
     file_systems().into_iter().map(Made::Of).chain([Made::Block, Made::Directory])
@@ -222,7 +222,7 @@ fn what_could_not_be_thawed_at_the_start_is_thawed_by_a_later_call() {
         let marker = world.pool().join("volumes").join(format!("{}.frozen.a", image.trim_end_matches(".img")));
         let path = client.staging();
         fs::write(&marker, format!("{{\"version\": 3, \"path\": {path:?}}}")).unwrap();
-        LinuxMounter.freeze(&path).await.unwrap();
+        freeze(&path).await.unwrap();
         // The mark cannot be removed, so nothing says that the volume was let go.
         make_read_only(&world.pool());
         let client = world.local("a").await;
