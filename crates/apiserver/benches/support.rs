@@ -47,7 +47,7 @@ impl Served {
         };
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
-        let limits = Limits { reading: 10_000, mutating: 10_000 };
+        let limits = Limits { reading: 10_000, mutating: 10_000, ..Limits::default() };
         let front = Front::new(identity.tls(), Credentials::admin(TOKEN), limits).unwrap();
         let serving = server.clone();
         let (stop, stopped) = oneshot::channel::<()>();

@@ -6,7 +6,7 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 
-use bytes::{Bytes, BytesMut};
+use bytes::Bytes;
 use http::header::{CONTENT_TYPE, HeaderValue};
 use http::request::Parts;
 use http::{Method, Request, Response, StatusCode};
@@ -20,7 +20,9 @@ use tokio::time::Instant;
 use crate::auth::{Credentials, User, unauthorized};
 use crate::kind::Kinds;
 use crate::review;
+use crate::serve::Visitor;
 use crate::server::Shared;
+use crate::share::Shares;
 use crate::status::Status;
 use crate::store::Store;
 use crate::wire;
@@ -30,26 +32,25 @@ mod asked;
 mod compress;
 mod discovery;
 mod impersonate;
+mod incoming;
 mod limits;
 mod list;
 mod openapi;
+mod outgoing;
 mod query;
 mod resource;
 mod route;
 
 use asked::Asked;
+use incoming::Allowance;
 pub use limits::Limits;
-pub(crate) use limits::Places;
+pub(crate) use limits::{Places, later};
+pub(crate) use outgoing::{Hold, Meter, Unsent};
 use query::Parameters;
 use route::Route;
 
 /// Body of every answer; a watch's goes on until it is dropped.
 pub type Body = UnsyncBoxBody<Bytes, Infallible>;
-
-/// No object, and so no request, may be larger than this (as upstream's limit on requests).
-const MAX_BODY: usize = 3 << 20;
-/// Who sends more than this is cut off without an answer.
-const MAX_UNREAD: usize = 64 << 20;
 
 /// Who sends the requests of a [`Service`].
 #[derive(Clone)]
@@ -57,12 +58,45 @@ pub(crate) enum Caller {
     /// The program around us, for this user.
     InProcess(Arc<User>),
     /// Whoever is at the other end of a connection.
-    Remote {
-        credentials: Arc<Credentials>,
-        /// The user of the client certificate.
-        certificate: Option<Arc<User>>,
-        places: Places,
-    },
+    Remote(Arc<Remote>),
+}
+
+/// One connection, and what it may use.
+pub(crate) struct Remote {
+    pub credentials: Arc<Credentials>,
+    /// The user of the client certificate.
+    pub certificate: Option<User>,
+    pub visitor: Visitor,
+    pub unsent: Arc<Unsent>,
+    pub gate: Arc<Gate>,
+}
+
+/// What all connections share.
+pub(crate) struct Gate {
+    pub limits: Limits,
+    pub places: Places,
+    /// Bytes of request bodies.
+    pub bodies: Shares,
+    /// Bytes of answers.
+    pub unsent: Shares,
+}
+
+impl Gate {
+    pub fn new(limits: Limits) -> Self {
+        Self {
+            limits,
+            places: Places::new(&limits),
+            bodies: Shares::new(limits.body_bytes),
+            unsent: Shares::new(limits.unsent_bytes),
+        }
+    }
+}
+
+/// What a request's answer needs to know of its connection.
+struct Session {
+    /// Becomes true when watches must end.
+    closing: watch::Receiver<bool>,
+    meter: Meter,
 }
 
 /// The API as a tower service; cheap to clone.
@@ -82,7 +116,7 @@ impl Service {
     async fn answer<B>(self, request: Request<B>) -> Response<Body>
     where
         B: http_body::Body<Data = Bytes>,
-        B::Error: std::fmt::Display + Into<Box<dyn std::error::Error + Send + Sync>>,
+        B::Error: std::fmt::Display,
     {
         let started = Instant::now();
         let shared = self.shared.clone();
@@ -90,11 +124,10 @@ impl Service {
         let kinds = shared.core.read(Store::kinds);
         let route = Route::parse(&kinds, parts.uri.path());
         let asked = Asked::new(&parts.method, parts.uri.path(), parts.uri.query(), &route);
-        let gzip = compress::accepts_gzip(&parts.headers);
-        let response = match self.dispatch(&kinds, route, &asked, &parts, body).await {
-            Ok(response) if gzip => compress::gzip(response).await,
+        let mut meter = Meter::default();
+        let response = match self.dispatch(&kinds, route, &asked, &parts, body, &mut meter).await {
             Ok(response) => response,
-            Err(status) => refuse(&status),
+            Err(status) => meter.always(refuse(&status)),
         };
         let response = if asked.is_watch() { counted(response, &shared.core.metrics.watches) } else { response };
         let seconds = (!asked.is_watch()).then(|| started.elapsed().as_secs_f64());
@@ -102,6 +135,7 @@ impl Service {
         response
     }
 
+    /// Everything from who asks to the answer; `meter` counts for whoever asks as soon as that is known.
     async fn dispatch<B>(
         self,
         kinds: &Kinds,
@@ -109,105 +143,113 @@ impl Service {
         asked: &Asked,
         parts: &Parts,
         body: B,
+        meter: &mut Meter,
     ) -> Result<Response<Body>, Status>
     where
         B: http_body::Body<Data = Bytes>,
-        B::Error: std::fmt::Display + Into<Box<dyn std::error::Error + Send + Sync>>,
+        B::Error: std::fmt::Display,
     {
         if let Ok(Route::Health { check }) = &route {
             return Ok(healthy(check, parts.uri.query()));
         }
         let core = &self.shared.core;
-        let user = impersonate::effective(core, &parts.headers, self.identify(parts)?)?;
-        // Held until the answer is there; a watch lasts, and takes none.
-        let _place = match &self.caller {
-            Caller::Remote { places, .. } if !asked.is_watch() => {
-                Some(places.take(asked.is_mutating(), &core.metrics)?)
-            }
+        let caller = self.identify(parts)?;
+        let remote = match &self.caller {
+            Caller::Remote(remote) => Some(remote.clone()),
+            Caller::InProcess(_) => None,
+        };
+        if let Some(remote) = &remote {
+            remote.visitor.is(&caller)?;
+            *meter = Meter::new(remote.unsent.clone(), caller.name.as_str().into());
+        }
+        let user = impersonate::effective(core, &parts.headers, caller.clone())?;
+        core.authorize(&user, &asked.request())?;
+        let body = incoming::read(body, remote.as_deref().map(|remote| remote.allowance(&caller))).await?;
+        meter.check()?;
+        // Taken when nothing of the client's is waited for, held until the answer is there; a watch lasts, and takes none.
+        let _place = match &remote {
+            Some(remote) if !asked.is_watch() => Some(remote.gate.places.take(&caller, asked, &core.metrics)?),
             _ => None,
         };
-        core.authorize(&user, &asked.request())?;
-        let only_get = || match parts.method {
-            Method::GET | Method::HEAD => Ok(()),
-            _ => Err(Status::method_not_allowed(format!("{} is not allowed on {}", parts.method, parts.uri.path()))),
-        };
-        match route? {
-            Route::Health { check } => Ok(healthy(&check, parts.uri.query())),
-            Route::Version => only_get().map(|()| json(StatusCode::OK, discovery::version())),
-            Route::Metrics => only_get().map(|()| with_type(StatusCode::OK, METRICS_TYPE, core.metrics.text())),
-            Route::Discovery(document) => only_get().map(|()| document.answer(kinds, &parts.headers)),
-            Route::OpenApi(document) => only_get().and_then(|()| document.answer(kinds, &parts.headers)),
-            Route::Review(review, namespace) => {
-                let body = created_body(parts, body).await?;
-                review::answer(&self.shared, review, &namespace, &user, body).map(created)
-            }
-            Route::Token { namespace, name } => {
-                let body = created_body(parts, body).await?;
-                review::request_token(&self.shared, &namespace, &name, body).map(created)
-            }
-            Route::Resource(target) => {
-                let body = read_body(body).await?;
-                resource::answer(&self.shared, target, &user, parts, body, self.closing).await
-            }
-        }
+        let session = Session { closing: self.closing, meter: meter.clone() };
+        let work = work(&self.shared, kinds, route?, &user, parts, body.bytes.clone(), session);
+        let response = match &remote {
+            Some(remote) => tokio::time::timeout(remote.gate.limits.request_timeout, work).await.map_err(|_| late())?,
+            None => work.await,
+        }?;
+        let gzip = compress::accepts_gzip(&parts.headers);
+        let response = if gzip { compress::gzip(response).await } else { response };
+        // What is done is told, room or not.
+        if asked.is_mutating() { Ok(meter.clone().always(response)) } else { meter.clone().answer(response) }
     }
 
     fn identify(&self, parts: &Parts) -> Result<User, Status> {
         match &self.caller {
             Caller::InProcess(user) => Ok(User::clone(user)),
-            Caller::Remote { credentials, certificate, .. } => credentials
-                .identify(&self.shared.core, &parts.headers, certificate.as_deref())?
+            Caller::Remote(remote) => remote
+                .credentials
+                .identify(&self.shared.core, &parts.headers, remote.certificate.as_ref())?
                 .ok_or_else(unauthorized),
         }
     }
 }
 
+impl Remote {
+    fn allowance(&self, user: &User) -> Allowance {
+        Allowance {
+            bytes: self.gate.bodies.clone(),
+            holder: user.name.as_str().into(),
+            timeout: self.gate.limits.request_timeout,
+        }
+    }
+}
+
+async fn work(
+    shared: &Arc<Shared>,
+    kinds: &Kinds,
+    route: Route,
+    user: &User,
+    parts: &Parts,
+    body: Bytes,
+    session: Session,
+) -> Result<Response<Body>, Status> {
+    let only_get = || match parts.method {
+        Method::GET | Method::HEAD => Ok(()),
+        _ => Err(Status::method_not_allowed(format!("{} is not allowed on {}", parts.method, parts.uri.path()))),
+    };
+    match route {
+        Route::Health { check } => Ok(healthy(&check, parts.uri.query())),
+        Route::Version => only_get().map(|()| json(StatusCode::OK, discovery::version())),
+        Route::Metrics => only_get().map(|()| with_type(StatusCode::OK, METRICS_TYPE, shared.core.metrics.text())),
+        Route::Discovery(document) => only_get().map(|()| document.answer(kinds, &parts.headers)),
+        Route::OpenApi(document) => only_get().and_then(|()| document.answer(kinds, &parts.headers)),
+        Route::Review(review, namespace) => {
+            let body = created_body(parts, &body)?;
+            review::answer(shared, review, &namespace, user, body).map(created)
+        }
+        Route::Token { namespace, name } => {
+            let body = created_body(parts, &body)?;
+            review::request_token(shared, &namespace, &name, body).map(created)
+        }
+        Route::Resource(target) => resource::answer(shared, target, user, parts, body, session).await,
+    }
+}
+
 const METRICS_TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
 
-async fn read_body<B>(body: B) -> Result<Bytes, Status>
-where
-    B: http_body::Body<Data = Bytes>,
-    B::Error: std::fmt::Display + Into<Box<dyn std::error::Error + Send + Sync>>,
-{
-    let mut body = std::pin::pin!(body);
-    let mut whole = BytesMut::new();
-    let mut size = 0_usize;
-    while let Some(frame) = body.frame().await {
-        let frame =
-            frame.map_err(|error| Status::bad_request(format!("the body of the request cannot be read: {error}")))?;
-        let Ok(data) = frame.into_data() else { continue };
-        size += data.len();
-        if size > MAX_UNREAD {
-            break;
-        }
-        // What is too much is still taken, and dropped: a client that is cut off while it writes never sees the answer.
-        if size <= MAX_BODY {
-            whole.extend_from_slice(&data);
-        }
-    }
-    if size > MAX_BODY {
-        return Err(Status::new(
-            413,
-            "RequestEntityTooLarge",
-            format!("Request entity too large: limit is {MAX_BODY}"),
-        ));
-    }
-    Ok(whole.freeze())
+fn late() -> Status {
+    Status::new(504, "Timeout", "the request was not done in time; a write may or may not have been kept")
 }
 
 /// The body of a request that can only be a creation.
-async fn created_body<B>(parts: &Parts, body: B) -> Result<Value, Status>
-where
-    B: http_body::Body<Data = Bytes>,
-    B::Error: std::fmt::Display + Into<Box<dyn std::error::Error + Send + Sync>>,
-{
+fn created_body(parts: &Parts, body: &[u8]) -> Result<Value, Status> {
     if parts.method != Method::POST {
         return Err(Status::method_not_allowed(format!(
             "the server does not allow {} on the requested resource",
             parts.method
         )));
     }
-    Ok(wire::read(&parts.headers, &read_body(body).await?)?.tree)
+    Ok(wire::read(&parts.headers, body)?.tree)
 }
 
 /// A watch that is counted as long as its body is there.

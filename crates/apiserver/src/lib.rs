@@ -24,6 +24,7 @@ mod rules;
 mod selector;
 mod serve;
 mod server;
+mod share;
 mod status;
 mod store;
 mod table;

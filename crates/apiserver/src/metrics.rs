@@ -38,6 +38,22 @@ pub(crate) struct KindOfRequest {
     pub request_kind: &'static str,
 }
 
+/// Why a connection was refused or cut.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub(crate) enum Reason {
+    /// There were too many.
+    TooMany,
+    /// It did not say who it is.
+    Late,
+    /// Its client did not take what it asked for.
+    Unread,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct ReasonLabel {
+    reason: &'static str,
+}
+
 /// Seconds, as upstream's buckets.
 const DURATIONS: [f64; 22] = [
     0.005, 0.025, 0.05, 0.1, 0.2, 0.4, 0.6, 0.8, 1.0, 1.25, 1.5, 2.0, 3.0, 4.0, 5.0, 6.0, 8.0, 10.0, 15.0, 20.0, 30.0,
@@ -58,6 +74,7 @@ pub(crate) struct Metrics {
     pub rejected: Family<KindOfRequest, Counter>,
     /// Watches being served.
     pub watches: Gauge,
+    turned_away: Family<ReasonLabel, Counter>,
     /// Commits of the data file: one sync each.
     pub commits: Counter,
     /// Changes made durable by them.
@@ -72,6 +89,7 @@ impl Default for Metrics {
         let in_flight = Family::default();
         let rejected = Family::default();
         let watches = Gauge::default();
+        let turned_away = Family::default();
         let commits = Counter::default();
         let committed_changes = Counter::default();
         registry.register("apiserver_request", "Requests answered", requests.clone());
@@ -83,9 +101,14 @@ impl Default for Metrics {
         registry.register("apiserver_current_inflight_requests", "Requests being worked on", in_flight.clone());
         registry.register("apiserver_dropped_requests", "Requests refused with 429", rejected.clone());
         registry.register("apiserver_longrunning_requests", "Watches being served", watches.clone());
+        registry.register(
+            "stowage_apiserver_connections_cut",
+            "Connections refused or cut, by reason",
+            turned_away.clone(),
+        );
         registry.register("stowage_apiserver_commits", "Commits of the data file, one sync each", commits.clone());
         registry.register("stowage_apiserver_committed_changes", "Changes made durable", committed_changes.clone());
-        Self { registry, requests, durations, in_flight, rejected, watches, commits, committed_changes }
+        Self { registry, requests, durations, in_flight, rejected, watches, turned_away, commits, committed_changes }
     }
 }
 
@@ -98,6 +121,16 @@ impl Metrics {
             self.durations.get_or_create(&labels).observe(seconds);
         }
         self.requests.get_or_create(&labels).inc();
+    }
+
+    /// Counts a connection that was refused or cut.
+    pub fn turned_away(&self, reason: Reason) {
+        let reason = match reason {
+            Reason::TooMany => "too_many",
+            Reason::Late => "late",
+            Reason::Unread => "unread",
+        };
+        self.turned_away.get_or_create(&ReasonLabel { reason }).inc();
     }
 
     /// Everything in the text form.

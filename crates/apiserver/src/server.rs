@@ -58,6 +58,12 @@ pub(crate) struct Progress {
     lost: Vec<(u64, u64)>,
 }
 
+impl Progress {
+    fn has_lost(&self, revision: u64) -> bool {
+        self.lost.iter().any(|(first, last)| (*first..=*last).contains(&revision))
+    }
+}
+
 /// Why nothing becomes durable at the moment.
 #[derive(Debug, Clone)]
 struct Failure {
@@ -419,15 +425,40 @@ impl Core {
 
     async fn wait_for(&self, revision: u64) -> Result<(), Status> {
         let mut progress = self.progress.subscribe();
-        let reached = progress.wait_for(|p| p.published >= revision || p.failure.is_some()).await;
-        match reached {
+        // A failure may come and go while this one is not running; that its write was undone stays known.
+        let settled = |p: &Progress| p.published >= revision || p.failure.is_some() || p.has_lost(revision);
+        match progress.wait_for(settled).await {
             // The numbers of undone writes are never given out again, so going past them says nothing about them.
-            Ok(now) if now.lost.iter().any(|(first, last)| (*first..=*last).contains(&revision)) => {
+            Ok(now) if now.has_lost(revision) => {
                 Err(Status::internal("the write was undone, because the data file could not be written for a while"))
             }
             Ok(now) if now.published >= revision => Ok(()),
             Ok(now) => Err(now.failure.as_ref().map_or_else(|| Status::internal(""), Failure::status)),
             Err(_) => Err(Status::internal("the server is stopping; the write may or may not have been kept")),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use futures::FutureExt as _;
+
+    use super::*;
+
+    #[tokio::test]
+    async fn a_writer_that_was_not_looking_while_its_write_was_undone_is_told_at_once() {
+        let core = Server::in_memory(Options::system()).shared.core.clone();
+        let body = json!({"metadata": {"name": "lost"}});
+        let write = own_write(Kind::named("Namespace"), "", Action::Create(body), core.next_id());
+        let revision = core.lock().store.apply(write, core.now()).unwrap().revision;
+        let mut waiting = std::pin::pin!(core.wait_for(revision));
+        assert!(waiting.as_mut().now_or_never().is_none());
+        // On a busy machine both happen before the writer runs again.
+        core.fail("no space left".to_owned(), 0);
+        core.recover(|| {});
+        let refused = waiting.now_or_never().expect("nothing else has to happen").unwrap_err();
+        assert_eq!(refused.code, 500, "{refused}");
+        let late = core.wait_for(revision).now_or_never().expect("nor for one that asks later");
+        assert!(late.is_err());
     }
 }

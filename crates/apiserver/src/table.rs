@@ -1,6 +1,5 @@
 //! Tables: objects as rows of the columns that kubectl prints.
 
-use bytes::Bytes;
 use jiff::Timestamp;
 use serde_json::{Value, json};
 
@@ -113,31 +112,24 @@ fn typed(shown: String, column_type: &str) -> Value {
     }
 }
 
-/// A table of `trees`, with `metadata` of the list it stands for.
-pub(crate) fn table(
-    columns: &[Column],
-    trees: impl IntoIterator<Item = Value>,
-    include: Include,
-    metadata: Value,
-    now: Timestamp,
-) -> Bytes {
+/// A table up to its rows, with `metadata` of the list it stands for; after the rows comes `]}`.
+pub(crate) fn head(columns: &[Column], metadata: &Value) -> String {
     let definitions: Vec<Value> = columns.iter().map(Column::definition).collect();
-    let row = |tree: Value| {
-        let cells: Vec<Value> =
-            columns.iter().map(|column| column.cell.show(&column.column_type, &tree, now)).collect();
-        let object = match include {
-            Include::None => Value::Null,
-            Include::Metadata => partial(&tree),
-            Include::Object => tree,
-        };
-        json!({"cells": cells, "object": object})
+    let definitions = Value::from(definitions);
+    format!(
+        r#"{{"kind":"Table","apiVersion":"meta.k8s.io/v1","metadata":{metadata},"columnDefinitions":{definitions},"rows":["#
+    )
+}
+
+/// One row.
+pub(crate) fn row(columns: &[Column], tree: Value, include: Include, now: Timestamp) -> String {
+    let cells: Vec<Value> = columns.iter().map(|column| column.cell.show(&column.column_type, &tree, now)).collect();
+    let object = match include {
+        Include::None => Value::Null,
+        Include::Metadata => partial(&tree),
+        Include::Object => tree,
     };
-    let rows: Vec<Value> = trees.into_iter().map(row).collect();
-    let document = json!({
-        "kind": "Table", "apiVersion": "meta.k8s.io/v1", "metadata": metadata, "columnDefinitions": definitions,
-        "rows": rows,
-    });
-    document.to_string().into()
+    json!({"cells": cells, "object": object}).to_string()
 }
 
 /// The text at `pointer`, or what stands for nothing.

@@ -59,6 +59,9 @@ impl Form {
     }
 }
 
+/// What follows the last item of a list.
+pub(crate) const LIST_END: &[u8] = b"]}";
+
 /// One client's view of the objects of one kind.
 #[derive(Debug)]
 pub(crate) struct View {
@@ -79,30 +82,41 @@ impl View {
     /// One object.
     pub fn object(&self, object: &Object, now: Timestamp) -> Bytes {
         match self.form {
-            Form::Objects => self.kind.present(object),
-            Form::Metadata => partial(&object.tree()).to_string().into(),
-            Form::Table(_) => self.table([object], json!({"resourceVersion": object.revision.to_string()}), now),
+            Form::Table(_) => self.list([object], &json!({"resourceVersion": object.revision.to_string()}), now),
+            Form::Objects | Form::Metadata => self.item(object, now),
         }
     }
 
     /// A list with this metadata.
-    pub fn list<'a>(&self, objects: impl IntoIterator<Item = &'a Object>, metadata: Value, now: Timestamp) -> Bytes {
-        let (kind, api_version) = match self.form {
-            Form::Objects => (format!("{}List", self.kind.kind), self.kind.api_version()),
-            Form::Metadata => ("PartialObjectMetadataList".to_owned(), "meta.k8s.io/v1".to_owned()),
-            Form::Table(_) => return self.table(objects, metadata, now),
-        };
-        // Put together from the encoded objects, without decoding those that are kept as they are shown.
-        let mut body =
-            format!(r#"{{"kind":"{kind}","apiVersion":"{api_version}","metadata":{metadata},"items":["#).into_bytes();
+    pub fn list<'a>(&self, objects: impl IntoIterator<Item = &'a Object>, metadata: &Value, now: Timestamp) -> Bytes {
+        let mut body = self.head(metadata).into_bytes();
         for (index, object) in objects.into_iter().enumerate() {
             if index > 0 {
                 body.push(b',');
             }
-            body.extend_from_slice(&self.object(object, now));
+            body.extend_from_slice(&self.item(object, now));
         }
-        body.extend_from_slice(b"]}");
+        body.extend_from_slice(LIST_END);
         body.into()
+    }
+
+    /// A list with this metadata, up to its first item.
+    pub fn head(&self, metadata: &Value) -> String {
+        let (kind, api_version) = match self.form {
+            Form::Objects => (format!("{}List", self.kind.kind), self.kind.api_version()),
+            Form::Metadata => ("PartialObjectMetadataList".to_owned(), "meta.k8s.io/v1".to_owned()),
+            Form::Table(_) => return table::head(&self.columns, metadata),
+        };
+        format!(r#"{{"kind":"{kind}","apiVersion":"{api_version}","metadata":{metadata},"items":["#)
+    }
+
+    /// One item of a list; those that are kept as they are shown are not decoded for it.
+    pub fn item(&self, object: &Object, now: Timestamp) -> Bytes {
+        match self.form {
+            Form::Objects => self.kind.present(object),
+            Form::Metadata => partial(&object.tree()).to_string().into(),
+            Form::Table(include) => table::row(&self.columns, self.kind.shown(object.tree()), include, now).into(),
+        }
     }
 
     /// The object of a bookmark.
@@ -126,15 +140,6 @@ impl View {
                 }}],
             }),
         }
-    }
-
-    fn table<'a>(&self, objects: impl IntoIterator<Item = &'a Object>, metadata: Value, now: Timestamp) -> Bytes {
-        let include = match self.form {
-            Form::Table(include) => include,
-            Form::Objects | Form::Metadata => Include::Metadata,
-        };
-        let trees = objects.into_iter().map(|object| self.kind.shown(object.tree()));
-        table::table(&self.columns, trees, include, metadata, now)
     }
 }
 

@@ -12,6 +12,7 @@ use tokio::sync::watch;
 use tokio::time::Instant;
 
 use crate::changed;
+use crate::http::{Hold, Meter};
 use crate::kind::Kind;
 use crate::object::Object;
 use crate::selector::Selector;
@@ -52,6 +53,8 @@ struct Watch {
     cursor: u64,
     /// What the watch begins with and has not yet written out.
     initial: VecDeque<Arc<Object>>,
+    /// Counts it, until it is written out.
+    held: Option<Hold>,
     /// Whether the end of the beginning is still to be told.
     mark_initial: bool,
     /// Whether the store has more events than were written out.
@@ -77,6 +80,7 @@ pub(crate) fn start(
     core: Arc<Core>,
     request: Request,
     closing: watch::Receiver<bool>,
+    meter: &Meter,
 ) -> Result<impl Stream<Item = Result<Frame<Bytes>, Infallible>> + Send + 'static, Status> {
     let changes = core.changes_of(request.kind);
     let now = Instant::now;
@@ -84,6 +88,7 @@ pub(crate) fn start(
         cursor: 0,
         view: core.read(|store| View::new(store, request.kind, request.form)),
         initial: VecDeque::new(),
+        held: None,
         mark_initial: false,
         behind: false,
         changes,
@@ -99,6 +104,9 @@ pub(crate) fn start(
         // As upstream: the stream itself says that it cannot begin there.
         Err(status) if status.code == 410 => watch.fail(&status),
         begun => begun?,
+    }
+    if !watch.initial.is_empty() {
+        watch.held = meter.hold(watch.initial.len() * size_of::<Arc<Object>>())?;
     }
     Ok(stream::unfold(watch, |mut watch| async move {
         let chunk = watch.next().await?;
@@ -214,9 +222,13 @@ impl Watch {
         while let Some(object) = self.initial.pop_front() {
             self.push_object("ADDED", &object);
             if self.out.len() >= CHUNK {
+                if let Some(held) = &mut self.held {
+                    held.renew();
+                }
                 return false;
             }
         }
+        self.held = None;
         if std::mem::take(&mut self.mark_initial) {
             self.push_bookmark(self.cursor, true);
         }

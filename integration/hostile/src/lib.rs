@@ -5,6 +5,8 @@
 #![forbid(unsafe_code)]
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a suite of tests")]
 
+mod raw;
 mod server;
 
+pub use raw::{Http2, Sending, Sent, Windows};
 pub use server::{Answer, Server};

@@ -43,7 +43,11 @@ pub struct Answer {
 impl Server {
     /// Starts a server with RBAC, durable, and these further arguments.
     pub async fn start(more: &[&str]) -> Self {
-        let home = tempfile::tempdir().unwrap();
+        Self::start_in(tempfile::tempdir().unwrap(), more).await
+    }
+
+    /// The same in this directory; its data is in `data`.
+    pub async fn start_in(home: tempfile::TempDir, more: &[&str]) -> Self {
         let address = TcpListener::bind("127.0.0.1:0").and_then(|listener| listener.local_addr()).unwrap();
         let mut arguments = vec![
             format!("--listen={address}"),

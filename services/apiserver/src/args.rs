@@ -7,8 +7,8 @@ use clap::Parser;
 use tokio::signal::unix::{SignalKind, signal};
 use tracing_subscriber::EnvFilter;
 
-use stowage_apiserver::Limits;
-
+use crate::descriptors;
+use crate::limits::LimitArgs;
 use crate::run::{Access, Authorization, Options, bind_with};
 
 /// The Kubernetes API for one machine.
@@ -33,12 +33,8 @@ pub struct Args {
     /// Who may do what: AlwaysAllow (everyone who is known, everything) or RBAC.
     #[arg(long, default_value = "AlwaysAllow", value_name = "MODE")]
     pub authorization_mode: Authorization,
-    /// Most requests that only read, at a time; more are answered with 429.
-    #[arg(long, default_value_t = Limits::default().reading)]
-    pub max_requests_inflight: usize,
-    /// Most requests that change something, at a time; more are answered with 429.
-    #[arg(long, default_value_t = Limits::default().mutating)]
-    pub max_mutating_requests_inflight: usize,
+    #[command(flatten)]
+    pub limits: LimitArgs,
     /// How long an event stays after it was last written, such as 1h0m0s.
     #[arg(long, default_value = "1h0m0s", value_name = "DURATION", value_parser = duration)]
     pub event_ttl: Duration,
@@ -61,12 +57,12 @@ impl Args {
                 _ = interrupt.recv() => {}
             }
         };
-        let limits = Limits { reading: self.max_requests_inflight, mutating: self.max_mutating_requests_inflight };
+        descriptors::raise();
         let access = Access {
             token_auth_file: self.token_auth_file,
             client_ca_file: self.client_ca_file,
             authorization: self.authorization_mode,
-            limits,
+            limits: self.limits.into(),
             event_ttl: Some(self.event_ttl),
         };
         let Self { listen, data_dir, kubeconfig_out, .. } = self;
@@ -75,7 +71,7 @@ impl Args {
     }
 }
 
-fn duration(text: &str) -> Result<Duration, String> {
+pub(crate) fn duration(text: &str) -> Result<Duration, String> {
     let parsed = text.parse::<jiff::SignedDuration>().map_err(|error| error.to_string())?;
     Duration::try_from(parsed).map_err(|_| "a duration before its own beginning".to_owned())
 }

@@ -6,7 +6,9 @@
 #![forbid(unsafe_code)]
 
 mod args;
+mod descriptors;
 mod health;
+mod limits;
 mod run;
 
 pub use args::Args;

@@ -8,6 +8,8 @@ use tokio::net::TcpListener;
 
 use stowage_apiserver::{Front, Identity, Limits, LoadIdentity, OpenStore, ReadTokens, Server, Status};
 
+use crate::descriptors;
+
 /// What one server is told.
 #[derive(Debug, Clone)]
 pub struct Options {
@@ -103,7 +105,8 @@ pub async fn bind_with(options: Options, access: Access) -> Result<Bound, Error>
     if access.authorization == Authorization::Rbac {
         server.enable_rbac().await.map_err(Error::MakeRoles)?;
     }
-    let front = Front::new(identity.tls(), credentials, access.limits).map_err(LoadIdentity::from)?;
+    let limits = Limits { connections: descriptors::connections(access.limits.connections), ..access.limits };
+    let front = Front::new(identity.tls(), credentials, limits).map_err(LoadIdentity::from)?;
     let listen = |source| Error::Listen { address: options.listen, source };
     let listener = TcpListener::bind(options.listen).await.map_err(listen)?;
     let address = listener.local_addr().map_err(listen)?;

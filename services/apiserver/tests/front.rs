@@ -170,49 +170,93 @@ async fn a_service_accounts_token_outlives_a_restart() {
 #[tokio::test]
 async fn too_many_requests_at_a_time_are_sent_away_and_told_when_to_come_back() {
     let home = tempfile::tempdir().unwrap();
-    let access = Access { limits: Limits { reading: 1, mutating: 1 }, ..Access::default() };
-    let server = Running::start(home.path(), access).await;
-    // A request whose body does not end takes the only place for writes.
-    let body = br#"{"metadata":{"name":"late"}}"#;
-    let mut slow = server.connect().await;
-    let head = format!(
-        "POST {MAPS} HTTP/1.1\r\nhost: localhost\r\nauthorization: Bearer {}\r\ncontent-length: {}\r\n\r\n",
-        server.token,
-        body.len()
-    );
-    slow.write_all(head.as_bytes()).await.unwrap();
-    slow.write_all(&body[..1]).await.unwrap();
-    slow.flush().await.unwrap();
-    let other = server.admin();
-    // Until it has arrived, another one would find the place, and it none.
-    let arrived = r#"apiserver_current_inflight_requests{request_kind="mutating"} 1"#;
-    let mut said = Vec::new();
-    for looks in 0.. {
-        assert!(looks < 100_000, "it never arrives: {}", String::from_utf8_lossy(&said));
-        let metrics = Request::get("/metrics").body(Body::empty()).unwrap();
-        let (code, metrics) = whole(other.send(metrics).await.unwrap()).await;
-        assert_eq!(code, 200);
-        if std::str::from_utf8(&metrics).unwrap().lines().any(|line| line == arrived) {
-            break;
-        }
-        said = metrics.to_vec();
-    }
+    let limits = Limits { mutating: 0, ..Limits::default() };
+    let server = Running::start(home.path(), Access { limits, ..Access::default() }).await;
+    let client = server.admin();
     let request = Request::post(format!("{MAPS}?dryRun=All")).body(Body::from(b"{}".to_vec())).unwrap();
-    let refused = other.send(request).await.unwrap();
+    let refused = client.send(request).await.unwrap();
     assert_eq!(refused.status(), 429);
     assert_eq!(refused.headers()[header::RETRY_AFTER], "1");
     let (_, status) = whole(refused).await;
     let status: Value = serde_json::from_slice(&status).unwrap();
     assert_eq!((&status["reason"], &status["details"]["retryAfterSeconds"]), (&json!("TooManyRequests"), &json!(1)));
-    assert_eq!(send(&other, "GET", MAPS, Value::Null).await.0, 200, "reads have places of their own");
+    assert_eq!(send(&client, "GET", MAPS, Value::Null).await.0, 200, "reads have places of their own");
     let watch = format!("{MAPS}?watch=1&timeoutSeconds=1");
-    assert_eq!(send(&other, "GET", &watch, Value::Null).await.0, 200, "and watches need none");
+    assert_eq!(send(&client, "GET", &watch, Value::Null).await.0, 200, "and watches need none");
+    server.stop().await;
+}
+
+#[tokio::test]
+async fn a_request_takes_a_place_only_when_its_body_is_there() {
+    let home = tempfile::tempdir().unwrap();
+    let access = Access { limits: Limits { reading: 1, mutating: 1, ..Limits::default() }, ..Access::default() };
+    let server = Running::start(home.path(), access).await;
+    let body = br#"{"metadata":{"name":"late"}}"#;
+    let mut slow = server.connect().await;
+    let head = format!(
+        "POST {MAPS} HTTP/1.1\r\nhost: localhost\r\nauthorization: Bearer {}\r\nexpect: 100-continue\r\ncontent-length: {}\r\n\r\n",
+        server.token,
+        body.len()
+    );
+    slow.write_all(head.as_bytes()).await.unwrap();
+    // The server asks for the body when it begins to read it.
+    let mut asked = [0; 25];
+    slow.read_exact(&mut asked).await.unwrap();
+    assert_eq!(&asked, b"HTTP/1.1 100 Continue\r\n\r\n");
+    slow.write_all(&body[..1]).await.unwrap();
+    slow.flush().await.unwrap();
+    let (code, made) = send(&server.admin(), "POST", MAPS, json!({"metadata": {"name": "early"}})).await;
+    assert_eq!(code, 201, "{made}");
     slow.write_all(&body[1..]).await.unwrap();
     let mut answer = [0; 12];
     slow.read_exact(&mut answer).await.unwrap();
     assert_eq!(&answer, b"HTTP/1.1 201");
-    let (code, _) = send(&other, "DELETE", &format!("{MAPS}/late"), Value::Null).await;
-    assert_eq!(code, 200, "the place is free again");
+    server.stop().await;
+}
+
+#[tokio::test]
+async fn a_body_that_does_not_come_is_given_up() {
+    let home = tempfile::tempdir().unwrap();
+    let limits = Limits { request_timeout: Duration::from_millis(200), ..Limits::default() };
+    let server = Running::start(home.path(), Access { limits, ..Access::default() }).await;
+    let mut slow = server.connect().await;
+    let head = format!(
+        "POST {MAPS} HTTP/1.1\r\nhost: localhost\r\nauthorization: Bearer {}\r\ncontent-length: 9\r\n\r\n{{",
+        server.token
+    );
+    slow.write_all(head.as_bytes()).await.unwrap();
+    let mut answer = [0; 12];
+    slow.read_exact(&mut answer).await.unwrap();
+    assert_eq!(&answer, b"HTTP/1.1 504");
+    server.stop().await;
+}
+
+#[tokio::test]
+async fn who_does_not_say_who_they_are_is_let_go() {
+    let home = tempfile::tempdir().unwrap();
+    let limits = Limits { header_timeout: Duration::from_millis(500), ..Limits::default() };
+    let server = Running::start(home.path(), Access { limits, ..Access::default() }).await;
+    let mut half = server.connect().await;
+    half.write_all(b"GET /readyz HTTP/1.1\r\nhost: loc").await.unwrap();
+    half.flush().await.unwrap();
+    let address = server.config.cluster_url.authority().unwrap().as_str().to_owned();
+    let mut silent = TcpStream::connect(address).await.unwrap();
+    for ended in [half.read(&mut [0; 64]).await, silent.read(&mut [0; 64]).await] {
+        assert!(ended.as_ref().is_err() || matches!(ended, Ok(0)), "{ended:?}");
+    }
+    // One who is known stays: a watch outlasts the time, and after it the connection is as good as before.
+    let mut known = server.connect().await;
+    let get = |path: &str| {
+        format!("GET {path} HTTP/1.1\r\nhost: localhost\r\nauthorization: Bearer {}\r\n\r\n", server.token)
+    };
+    for (path, end) in [(format!("{MAPS}?watch=1&timeoutSeconds=1"), "\r\n0\r\n\r\n"), (MAPS.to_owned(), "]}")] {
+        known.write_all(get(&path).as_bytes()).await.unwrap();
+        let mut answer = Vec::new();
+        while !answer.ends_with(end.as_bytes()) {
+            assert!(known.read_buf(&mut answer).await.unwrap() > 0, "{}", String::from_utf8_lossy(&answer));
+        }
+        assert!(answer.starts_with(b"HTTP/1.1 200"), "{}", String::from_utf8_lossy(&answer));
+    }
     server.stop().await;
 }
 

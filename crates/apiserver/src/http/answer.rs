@@ -1,21 +1,30 @@
 //! Bodies of answers: objects, lists, deletions.
 
+use std::sync::Arc;
+
+use bytes::Bytes;
+use futures::stream;
 use http::header::{HeaderName, HeaderValue};
 use http::{Response, StatusCode};
+use http_body::Frame;
+use http_body_util::{BodyExt as _, StreamBody};
 use jiff::Timestamp;
 use serde_json::{Value, json};
 
 use crate::kind::Kind;
 use crate::object::Object;
+use crate::status::Status;
 use crate::store::{Answer, Page};
-use crate::view::View;
+use crate::view::{LIST_END, View};
 
-use super::{Body, json as json_response};
+use super::{Body, Hold, Meter, json as json_response};
 
 const WARNING: HeaderName = HeaderName::from_static("warning");
 /// Upstream's limit on one warning and on all of an answer.
 const MAX_WARNING: usize = 256;
 const MAX_WARNINGS: usize = 4096;
+/// Lists are written out in pieces of about this size.
+const PIECE: usize = 256 << 10;
 
 pub(super) fn object(view: &View, object: &Object, now: Timestamp) -> Response<Body> {
     json_response(StatusCode::OK, view.object(object, now))
@@ -45,7 +54,10 @@ pub(super) fn written(
             StatusCode::CREATED,
             json!({"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success", "code": 201}).to_string(),
         ),
-        Answer::Collection(items) => list(view, &Page { revision, items, rest: None }, None, now),
+        Answer::Collection(items) => {
+            let items = items.iter().map(|item| &**item);
+            json_response(StatusCode::OK, view.list(items, &list_metadata(revision, None), now))
+        }
     }
 }
 
@@ -55,13 +67,74 @@ pub(super) struct Next {
     pub left: Option<usize>,
 }
 
-pub(super) fn list(view: &View, page: &Page, next: Option<Next>, now: Timestamp) -> Response<Body> {
-    let objects = page.items.iter().map(|item| &**item);
-    json_response(StatusCode::OK, view.list(objects, list_metadata(page, next), now))
+/// A list: a small one whole, a large one piece by piece as it is sent, so that only the objects that the store holds
+/// anyway are held for it.
+pub(super) fn list(
+    view: View,
+    page: Page,
+    next: Option<Next>,
+    now: Timestamp,
+    meter: &Meter,
+) -> Result<Response<Body>, Status> {
+    let metadata = list_metadata(page.revision, next);
+    let estimate: usize = page.items.iter().map(|item| item.json.len()).sum();
+    if estimate < PIECE {
+        let objects = page.items.iter().map(|item| &**item);
+        return Ok(json_response(StatusCode::OK, view.list(objects, &metadata, now)));
+    }
+    let held = meter.hold(page.items.len() * size_of::<Arc<Object>>())?;
+    let out = view.head(&metadata).into_bytes();
+    let items = Items { view, items: page.items.into_iter(), begun: false, ended: false, out, now, held };
+    let mut response = json_response(StatusCode::OK, Bytes::new());
+    *response.body_mut() = StreamBody::new(stream::unfold(items, |mut items| async move {
+        let piece = items.piece()?;
+        Some((Ok(Frame::data(piece)), items))
+    }))
+    .boxed_unsync();
+    response.extensions_mut().insert(Estimate(estimate));
+    Ok(response)
 }
 
-fn list_metadata(page: &Page, next: Option<Next>) -> Value {
-    let mut metadata = json!({"resourceVersion": page.revision.to_string()});
+/// About how large a body is that is made while it is sent.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Estimate(pub usize);
+
+/// A list's items that are still to be sent.
+struct Items {
+    view: View,
+    items: std::vec::IntoIter<Arc<Object>>,
+    begun: bool,
+    ended: bool,
+    out: Vec<u8>,
+    now: Timestamp,
+    held: Option<Hold>,
+}
+
+impl Items {
+    fn piece(&mut self) -> Option<Bytes> {
+        if self.ended {
+            return None;
+        }
+        if let Some(held) = &mut self.held {
+            held.renew();
+        }
+        while self.out.len() < PIECE {
+            let Some(item) = self.items.next() else {
+                self.out.extend_from_slice(LIST_END);
+                self.ended = true;
+                break;
+            };
+            if std::mem::replace(&mut self.begun, true) {
+                self.out.push(b',');
+            }
+            self.out.extend_from_slice(&self.view.item(&item, self.now));
+        }
+        Some(std::mem::take(&mut self.out).into())
+    }
+}
+
+fn list_metadata(revision: u64, next: Option<Next>) -> Value {
+    let mut metadata = json!({"resourceVersion": revision.to_string()});
     if let Some(next) = next {
         metadata["continue"] = next.token.into();
         if let Some(left) = next.left {

@@ -122,6 +122,13 @@ impl Asked {
         !matches!(self.verb, "get" | "head" | "list" | "watch")
     }
 
+    /// Whether this is what somebody does who holds a lease or wants to.
+    pub fn is_about_one_lease(&self) -> bool {
+        self.group == "coordination.k8s.io"
+            && self.resource == "leases"
+            && matches!(self.verb, "get" | "create" | "update" | "patch")
+    }
+
     pub fn labels(&self) -> RequestLabels {
         let verb = match self.verb {
             "create" | "post" => "POST",

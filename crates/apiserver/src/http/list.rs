@@ -22,10 +22,7 @@ use crate::watch::{self, Start};
 use super::answer::Next;
 use super::query::Parameters;
 use super::route::Target;
-use super::{Body, answer as answers};
-
-/// Becomes true when watches must end.
-pub(super) type Closing = tokio::sync::watch::Receiver<bool>;
+use super::{Body, Session, answer as answers};
 
 /// Checks the parameters that lists and watches share.
 fn validate(parameters: &Parameters, watching: bool) -> Result<(), Status> {
@@ -79,6 +76,7 @@ pub(super) fn list(
     target: &Target,
     parameters: &Parameters,
     form: Form,
+    session: &Session,
 ) -> Result<Response<Body>, Status> {
     validate(parameters, false)?;
     let after = match parameters.text("continue") {
@@ -107,7 +105,7 @@ pub(super) fn list(
         // As upstream: what a selector leaves is not counted.
         left: query.selector.is_everything().then_some(*left),
     });
-    Ok(answers::list(&view, &page, next, shared.core.now()))
+    answers::list(view, page, next, shared.core.now(), &session.meter)
 }
 
 /// A revision that is not there yet is not waited for: no other server could bring it.
@@ -124,7 +122,7 @@ pub(super) fn watch(
     target: Target,
     parameters: &Parameters,
     form: Form,
-    closing: Closing,
+    session: Session,
 ) -> Result<Response<Body>, Status> {
     validate(parameters, true)?;
     let version = parameters.number::<u64>("resourceVersion")?.unwrap_or(0);
@@ -156,7 +154,7 @@ pub(super) fn watch(
         bookmarks,
         timeout: parameters.number::<u64>("timeoutSeconds")?.filter(|t| *t > 0).map(Duration::from_secs),
     };
-    let stream = watch::start(shared.core.clone(), request, closing)?;
+    let stream = watch::start(shared.core.clone(), request, session.closing, &session.meter)?;
     let mut response = super::json(http::StatusCode::OK, Bytes::new());
     *response.body_mut() = StreamBody::new(stream).boxed_unsync();
     Ok(response)

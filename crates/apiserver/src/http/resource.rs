@@ -17,10 +17,10 @@ use crate::store::{Action, DeleteOptions, Propagation, Store, Subresource, Write
 use crate::view::{Form, View};
 use crate::wire::{self, Content};
 
-use super::list::{Closing, list, selector, watch};
+use super::list::{list, selector, watch};
 use super::query::Parameters;
 use super::route::Target;
-use super::{Body, answer as answers};
+use super::{Body, Session, answer as answers};
 
 /// What is done about fields that a kind does not have, or that are there twice.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -43,7 +43,7 @@ pub(super) async fn answer(
     user: &User,
     parts: &Parts,
     body: Bytes,
-    closing: Closing,
+    session: Session,
 ) -> Result<Response<Body>, Status> {
     let parameters = Parameters::parse(parts.uri.query());
     let accept = parts.headers.get(http::header::ACCEPT).and_then(|v| v.to_str().ok());
@@ -53,8 +53,8 @@ pub(super) async fn answer(
         || Status::method_not_allowed(format!("the server does not allow {} on the requested resource", parts.method));
     let content = match parts.method {
         Method::GET if target.subresource == Subresource::Binding => return Err(not_allowed()),
-        Method::GET if parameters.flag("watch") => return watch(shared, target, &parameters, form, closing),
-        Method::GET if collection => return list(shared, &target, &parameters, form),
+        Method::GET if parameters.flag("watch") => return watch(shared, target, &parameters, form, session),
+        Method::GET if collection => return list(shared, &target, &parameters, form, &session),
         Method::GET => return get(shared, &target, form),
         Method::DELETE if target.subresource != Subresource::Main => return Err(not_allowed()),
         Method::DELETE => return delete(shared, target, user, parts, &body, &parameters).await,
