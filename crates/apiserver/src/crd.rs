@@ -8,16 +8,19 @@ use serde_json::{Value, json};
 
 use crate::kind::Kind;
 use crate::object::{default, is_deleting, member_mut, text, timestamp};
+use crate::place::Noted;
 use crate::status::{Faults, Status};
 use crate::store::Store;
 
 mod path;
+mod pattern;
 mod rules;
 mod shape;
 mod structural;
 mod validate;
 
 pub(crate) use path::Path;
+use pattern::Patterns;
 pub(crate) use rules::{validate, validate_update};
 
 /// A definition as the store works with it.
@@ -36,6 +39,7 @@ pub(crate) struct Definition {
 #[derive(Debug)]
 struct Version {
     schema: Value,
+    patterns: Patterns,
     columns: Vec<PrinterColumn>,
 }
 
@@ -86,18 +90,18 @@ impl Definition {
     }
 
     /// Drops what the schema of this version does not have and fills in its defaults; returns the paths of what was dropped.
-    pub fn shape(&self, kind: &Kind, tree: &mut Value) -> Vec<String> {
-        let Some(version) = self.versions.get(kind.version) else { return Vec::new() };
-        let mut dropped = Vec::new();
+    pub fn shape(&self, kind: &Kind, tree: &mut Value) -> Result<Vec<String>, Status> {
+        let Some(version) = self.versions.get(kind.version) else { return Ok(Vec::new()) };
+        let mut dropped = Noted::default();
         shape::prune_root(&version.schema, tree, &mut dropped);
-        shape::default_root(&version.schema, tree);
-        dropped
+        shape::default_root(&version.schema, tree)?;
+        Ok(dropped.places)
     }
 
     /// Checks an object against the schema of this version.
     pub fn validate(&self, kind: &Kind, tree: &Value, faults: &mut Faults) {
         if let Some(version) = self.versions.get(kind.version) {
-            validate::root(&version.schema, tree, faults);
+            validate::root(&version.schema, &version.patterns, tree, faults);
         }
     }
 
@@ -120,8 +124,10 @@ impl Version {
                 path: Path::parse(text(c, "/jsonPath")).ok()?,
             })
         };
+        let schema = tree.pointer("/schema/openAPIV3Schema").cloned().unwrap_or_default();
         Self {
-            schema: tree.pointer("/schema/openAPIV3Schema").cloned().unwrap_or_default(),
+            patterns: Patterns::of(&schema),
+            schema,
             columns: columns.into_iter().flatten().filter_map(column).collect(),
         }
     }

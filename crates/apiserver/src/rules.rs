@@ -122,6 +122,7 @@ pub(crate) fn validate(kind: &Kind, tree: &Value, faults: &mut Faults) {
 pub(crate) fn validate_status(kind: &Kind, tree: &Value, faults: &mut Faults) {
     match kind.kind {
         _ if kind.custom => {}
+        "Pod" => pod::validate_status(tree, faults),
         "PersistentVolumeClaim" => claim::validate_status(tree, faults),
         "VolumeAttachment" => storage::validate_attachment_status(tree, faults),
         _ => {}

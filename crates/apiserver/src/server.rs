@@ -159,7 +159,7 @@ impl Server {
         let mut last = 0;
         for (kind, body) in rbac::bootstrap::objects() {
             let kind = Kind::named(kind);
-            if core.read(|store| store.newest(kind, "", text(&body, "/metadata/name")).is_some()) {
+            if core.read(|store| store.is_taken(kind, "", text(&body, "/metadata/name"))) {
                 continue;
             }
             let write = own_write(kind, "", Action::Create(body), core.next_id());
@@ -222,7 +222,7 @@ fn bootstrap(store: &mut Store, options: &mut Options) -> Vec<Arc<Event>> {
     let namespaces = Kind::named("Namespace");
     let mut events = Vec::new();
     for name in PERMANENT_NAMESPACES {
-        if store.newest(namespaces, "", name).is_some() {
+        if store.is_taken(namespaces, "", name) {
             continue;
         }
         let body = json!({"metadata": {"name": name}});

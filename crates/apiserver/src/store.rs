@@ -4,7 +4,7 @@
 //! checked against, and the *published* one, up to which the outside may see. In memory they are the same; with a data
 //! directory the published one follows when the disk has confirmed.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use jiff::Timestamp;
@@ -18,6 +18,7 @@ use crate::rules::schema;
 use crate::selector::Selector;
 use crate::status::Status;
 
+mod aside;
 mod cascade;
 mod create;
 mod definition;
@@ -32,6 +33,8 @@ mod table;
 mod tests;
 mod update;
 
+use aside::Aside;
+pub use aside::Unreadable;
 use expiry::Expiry;
 use owners::Dependents;
 use table::Table;
@@ -117,6 +120,7 @@ impl Write {
             return Ok(Vec::new());
         }
         let known = old.map(|old| schema::unknown_fields(self.kind, old)).transpose()?.unwrap_or_default();
+        let known: BTreeSet<String> = known.into_iter().collect();
         self.judge_unknown(unknown.into_iter().filter(|field| !known.contains(field)).collect())
     }
 
@@ -205,6 +209,7 @@ pub struct Store {
     definitions: BTreeMap<Resource, Definition>,
     dependents: Dependents,
     expiry: Expiry,
+    aside: Aside,
     head: u64,
     published: u64,
     window: usize,
@@ -221,6 +226,7 @@ impl Store {
             definitions: BTreeMap::new(),
             dependents: Dependents::default(),
             expiry: Expiry::default(),
+            aside: Aside::default(),
             head: 0,
             published: 0,
             window,
@@ -228,8 +234,13 @@ impl Store {
     }
 
     /// A store of these objects, each with its resource as [`Kind::group_resource`] writes it. Watches from before
-    /// `revision` must list again.
-    pub fn restored(revision: u64, objects: Vec<(String, Key, Object)>, window: usize) -> Result<Self, String> {
+    /// `revision` must list again. What cannot be read, or is of no kind that is known, is set aside.
+    pub fn restored(
+        revision: u64,
+        objects: Vec<(String, Key, Object)>,
+        unreadable: Vec<Unreadable>,
+        window: usize,
+    ) -> Self {
         let mut store = Self::new(window);
         (store.head, store.published) = (revision, revision);
         for table in store.tables.values_mut() {
@@ -246,12 +257,14 @@ impl Store {
         let kinds: BTreeMap<String, &'static Kind> =
             store.kinds.kept().map(|kind| (kind.group_resource(), kind)).collect();
         for (resource, key, object) in others {
-            let unknown = || format!("{resource}/{}/{}: the resource is unknown", key.namespace, key.name);
-            let kind = *kinds.get(&resource).ok_or_else(unknown)?;
-            store.restore_one(kind, key, object);
+            match kinds.get(&resource) {
+                Some(kind) => store.restore_one(kind, key, object),
+                None => store.aside.add(Unreadable { resource, key, why: "its resource is unknown".to_owned() }),
+            }
         }
+        unreadable.into_iter().for_each(|row| store.aside.add(row));
         store.read_expiry();
-        Ok(store)
+        store
     }
 
     fn restore_one(&mut self, kind: &'static Kind, key: Key, object: Object) {
@@ -280,6 +293,7 @@ impl Store {
         for table in self.tables.values_mut() {
             table.forget_beyond(self.window, self.published);
         }
+        self.aside.publish(self.published);
     }
 
     /// Does one write and what follows from it, or refuses it and changes nothing.
@@ -305,7 +319,7 @@ impl Store {
     pub fn get(&self, kind: &Kind, namespace: &str, name: &str) -> Result<Arc<Object>, Status> {
         self.table(kind)
             .and_then(|t| t.get_at(&Key::new(namespace, name), self.published))
-            .ok_or_else(|| Status::not_found(kind, name))
+            .ok_or_else(|| self.missing(kind, namespace, name))
     }
 
     /// The published objects of a kind.

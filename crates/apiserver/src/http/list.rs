@@ -100,14 +100,19 @@ pub(super) fn list(
     let at = version.filter(|version| exact && *version != 0);
     let query =
         Query { namespace: target.namespace.clone(), selector: selector(target, parameters)?, limit, after, at };
-    let (page, view) = shared.core.read(|store| (store.list(target.kind, &query), View::new(store, target.kind, form)));
+    let (page, view, left_out) = shared.core.read(|store| {
+        let left_out = store.left_out(target.kind, &target.namespace);
+        (store.list(target.kind, &query), View::new(store, target.kind, form), left_out)
+    });
     let page = page?;
     let next = page.rest.as_ref().map(|(last, left)| Next {
         token: encode_continue(page.revision, last),
         // As upstream: what a selector leaves is not counted.
         left: query.selector.is_everything().then_some(*left),
     });
-    Ok(answers::list(&view, &page, next, shared.core.now()))
+    let mut response = answers::list(&view, &page, next, shared.core.now());
+    answers::warn(&mut response, &left_out);
+    Ok(response)
 }
 
 /// A revision that is not there yet is not waited for: no other server could bring it.

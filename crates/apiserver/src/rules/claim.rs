@@ -97,6 +97,7 @@ pub(crate) fn validate_spec(path: &str, tree: &Value, faults: &mut Faults) {
     if !class.is_empty() && !metadata::is_dns_subdomain(class) {
         faults.invalid(&format!("{path}.storageClassName"), format!("{class:?}"), metadata::SUBDOMAIN);
     }
+    metadata::subdomain(format_args!("{path}.volumeAttributesClassName"), text(tree, CLASS), faults);
     for field in ["dataSource", "dataSourceRef"] {
         let Some(source) = filled(tree, &format!("/spec/{field}")) else { continue };
         for part in ["kind", "name"] {

@@ -62,6 +62,7 @@ pub(super) fn validate(kind: &Kind, tree: &Value, faults: &mut Faults) {
             if text(tree, "/storageClassName").is_empty() {
                 faults.required("storageClassName", "");
             }
+            metadata::subdomain("storageClassName", text(tree, "/storageClassName"), faults);
             for field in ["capacity", "maximumVolumeSize"] {
                 let amount = tree.get(field).filter(|amount| !amount.is_null());
                 if let Some(amount) = amount.filter(|amount| quantity_of(amount).is_none_or(|value| value < 0)) {
@@ -122,7 +123,10 @@ fn validate_attachment(tree: &Value, faults: &mut Faults) {
         (Some(name), None) if name.as_str().is_none_or(str::is_empty) => {
             faults.required("spec.source.persistentVolumeName", "must specify non empty persistentVolumeName");
         }
-        (Some(_), None) => {}
+        (Some(name), None) => {
+            let name = name.as_str().unwrap_or_default();
+            metadata::subdomain("spec.source.persistentVolumeName", name, faults);
+        }
         (None, Some(inline)) => match inline.get("csi").filter(|csi| csi.is_object()) {
             Some(csi) => source::csi("spec.source.inlineVolumeSpec.csi", csi, faults),
             None => faults

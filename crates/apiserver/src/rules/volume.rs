@@ -81,7 +81,7 @@ pub(super) fn validate(tree: &Value, faults: &mut Faults) {
         Some(_) if filled(tree, "/spec/csi").is_none() => {
             faults.required("spec.csi", "has to be specified when using volumeAttributesClassName");
         }
-        Some(_) => {}
+        Some(class) => metadata::subdomain("spec.volumeAttributesClassName", class, faults),
     }
 }
 

@@ -4,6 +4,7 @@ use jiff::Timestamp;
 use serde_json::{Value, json};
 
 use super::{Answer, Applied, EVENTS, Store, Write};
+use crate::bounds;
 use crate::kind::Kind;
 use crate::object::{
     Key, Object, drop_empty, is_deleting, member_mut, metadata_mut, name_suffix, text, timestamp, uid,
@@ -23,7 +24,7 @@ impl Store {
         let definition = self.definition(kind);
         if let Some(definition) = definition {
             definition.check_open()?;
-            warnings.extend(write.judge_unknown(definition.shape(write.kind, &mut tree))?);
+            warnings.extend(write.judge_unknown(definition.shape(write.kind, &mut tree)?)?);
         }
         let mut tree = write.kind.kept(tree);
         if !text(&tree, "/metadata/resourceVersion").is_empty() {
@@ -31,7 +32,7 @@ impl Store {
         }
         self.check_namespace(kind, &write.namespace, text(&tree, "/metadata/name"))?;
         let name = self.name_for(write, &tree)?;
-        if self.newest(kind, &write.namespace, &name).is_some() {
+        if self.is_taken(kind, &write.namespace, &name) {
             return Err(Status::already_exists(kind, &name));
         }
         let metadata = metadata_mut(&mut tree);
@@ -65,6 +66,7 @@ impl Store {
             definition.validate(write.kind, &tree, &mut faults);
         }
         faults.into_result(kind, &name)?;
+        bounds::check_result(&tree, None)?;
         if write.dry_run {
             return Ok(Applied {
                 answer: Answer::Created(Object::unsaved(tree).into()),
@@ -97,7 +99,7 @@ impl Store {
         let prefix: String = prefix.chars().take(58).collect();
         (0..NAME_ATTEMPTS)
             .map(|attempt| format!("{prefix}{}", name_suffix(write.id, attempt)))
-            .find(|name| self.newest(write.kind, &write.namespace, name).is_none())
+            .find(|name| !self.is_taken(write.kind, &write.namespace, name))
             .ok_or_else(|| Status::already_exists(write.kind, &prefix))
     }
 
@@ -107,7 +109,7 @@ impl Store {
         }
         let namespaces = Kind::named("Namespace");
         let Some(object) = self.newest(namespaces, "", namespace) else {
-            return Err(Status::not_found(namespaces, namespace));
+            return Err(self.missing(namespaces, "", namespace));
         };
         if is_deleting(&object.tree()) {
             let why = format!("unable to create new content in namespace {namespace} because it is being terminated");
@@ -121,7 +123,7 @@ impl Store {
         let kind = write.kind;
         let pod = self
             .newest(kind, &write.namespace, &write.name)
-            .ok_or_else(|| Status::not_found(kind, &write.name))?
+            .ok_or_else(|| self.missing(kind, &write.namespace, &write.name))?
             .tree();
         let node = text(binding, "/target/name");
         let target_kind = text(binding, "/target/kind");
@@ -132,6 +134,7 @@ impl Store {
         if node.is_empty() {
             faults.required("target.name", "");
         }
+        rules::metadata::subdomain("target.name", node, &mut faults);
         faults.into_result(kind, &write.name)?;
         let wanted_uid = text(binding, "/metadata/uid");
         if !wanted_uid.is_empty() && wanted_uid != text(&pod, "/metadata/uid") {

@@ -69,6 +69,7 @@ impl Store {
             for (key, object) in all {
                 self.delete_object(kind, key, object, &DeleteOptions::default(), events, now);
             }
+            self.remove_all_unreadable(kind, "", events);
         }
         Outcome::Waiting(marked.object.clone())
     }

@@ -6,6 +6,7 @@ use jiff::Timestamp;
 use serde_json::{Map, Value};
 
 use super::{Answer, Applied, EVENTS, Store, Subresource, Write};
+use crate::bounds;
 use crate::object::{Key, Object, drop_empty, metadata_mut, restore, text};
 use crate::patch::Patch;
 use crate::rules;
@@ -15,7 +16,7 @@ impl Store {
     pub(super) fn patch(&mut self, write: &Write, patch: &Patch, now: Timestamp) -> Result<Applied, Status> {
         let current = self
             .newest(write.kind, &write.namespace, &write.name)
-            .ok_or_else(|| Status::not_found(write.kind, &write.name))?;
+            .ok_or_else(|| self.missing(write.kind, &write.namespace, &write.name))?;
         if write.kind.custom && matches!(patch, Patch::Strategic(_)) {
             return Err(Status::unsupported_media_type(
                 "the body of the request was in an unknown format - accepted media types include: \
@@ -45,7 +46,7 @@ impl Store {
         rules::schema::tidy(kind, &mut new);
         let mut warnings = write.check_fields(&new, Some(&write.kind.shown(old.clone())))?;
         if let Some(definition) = self.definition(kind) {
-            warnings.extend(write.judge_unknown(definition.shape(write.kind, &mut new))?);
+            warnings.extend(write.judge_unknown(definition.shape(write.kind, &mut new)?)?);
         }
         let mut new = write.kind.kept(new);
         if write.subresource == Subresource::Main {
@@ -75,6 +76,7 @@ impl Store {
         if new == old {
             return Ok(Applied { warnings, ..unchanged(current) });
         }
+        bounds::check_result(&new, Some((&old, current.json.len())))?;
         if write.dry_run {
             let answer = Answer::Object(Object::unsaved(new).into());
             return Ok(Applied { answer, events: Vec::new(), revision: self.published, warnings });
@@ -88,8 +90,8 @@ impl Store {
     /// Some kinds are made by an update where there is nothing to update; a uid still names an object that must be there.
     fn create_by_update(&mut self, write: &Write, mut new: Value, now: Timestamp) -> Result<Applied, Status> {
         let allowed = write.kind.create_on_update && write.subresource == Subresource::Main && write.id != 0;
-        if !allowed || write.is_patch() {
-            return Err(Status::not_found(write.kind, &write.name));
+        if !allowed || write.is_patch() || self.is_taken(write.kind, &write.namespace, &write.name) {
+            return Err(self.missing(write.kind, &write.namespace, &write.name));
         }
         let asked = text(&new, "/metadata/uid");
         if !asked.is_empty() {

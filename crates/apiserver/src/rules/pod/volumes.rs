@@ -70,6 +70,23 @@ pub(super) fn validate<'a>(path: &str, spec: &'a Value, faults: &mut Faults) -> 
     volumes
 }
 
+/// The claim of an ephemeral volume has a name made of the pod's and the volume's.
+pub(super) fn validate_claims(pod: &Value, faults: &mut Faults) {
+    let name = text(pod, "/metadata/name");
+    for (index, volume) in pod.pointer("/spec/volumes").and_then(Value::as_array).into_iter().flatten().enumerate() {
+        let claim = format!("{name}-{}", text(volume, "/name"));
+        if filled(volume, "/ephemeral").is_some() && !metadata::is_dns_subdomain(&claim) {
+            let why =
+                format!("PVC name {claim:?}: must be a name that a claim may have, of no more than 253 characters");
+            faults.invalid(
+                format_args!("spec.volumes[{index}].name"),
+                format_args!("{:?}", text(volume, "/name")),
+                why,
+            );
+        }
+    }
+}
+
 fn validate_source(path: &str, volume: &Value, faults: &mut Faults) {
     let none = Map::new();
     let mut sources = volume.as_object().unwrap_or(&none).iter().filter(|(n, v)| *n != "name" && v.is_object());
@@ -110,6 +127,8 @@ fn validate_source(path: &str, volume: &Value, faults: &mut Faults) {
             if secret.is_some_and(|secret| text(secret, "/name").is_empty()) {
                 faults.required(&format!("{path}.nodePublishSecretRef.name"), "");
             }
+            let name = secret.map_or("", |secret| text(secret, "/name"));
+            metadata::subdomain(format_args!("{path}.nodePublishSecretRef.name"), name, faults);
         }
         "ephemeral" => match filled(found, "/volumeClaimTemplate") {
             None => faults.required(&format!("{path}.volumeClaimTemplate"), ""),
