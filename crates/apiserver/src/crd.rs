@@ -6,11 +6,11 @@ use std::sync::{Mutex, PoisonError};
 use jiff::Timestamp;
 use serde_json::{Value, json};
 
-use crate::kind::Kind;
+use crate::kind::{Kind, Kinds};
 use crate::object::{default, is_deleting, member_mut, text, timestamp};
 use crate::place::Noted;
 use crate::status::{Faults, Status};
-use crate::store::Store;
+use crate::store::Ground;
 
 mod path;
 mod pattern;
@@ -26,6 +26,8 @@ pub(crate) use rules::{validate, validate_update};
 /// A definition as the store works with it.
 #[derive(Debug)]
 pub(crate) struct Definition {
+    /// Of the object that it was read from.
+    pub revision: u64,
     /// Group and plural.
     pub resource: (&'static str, &'static str),
     /// One kind for each served version.
@@ -56,7 +58,7 @@ pub(crate) struct PrinterColumn {
 
 impl Definition {
     /// Reads a definition whose names were accepted.
-    pub fn read(tree: &Value) -> Option<Self> {
+    pub fn read(tree: &Value, revision: u64) -> Option<Self> {
         if condition(tree, "Established") != Some("True") {
             return None;
         }
@@ -71,6 +73,7 @@ impl Definition {
         let kinds: Vec<&'static Kind> = served.map(of_version).collect();
         let details = versions.iter().map(|v| (of_version(v).version, Version::read(v))).collect();
         Some(Self {
+            revision,
             resource: (kept.group, kept.plural),
             kinds,
             kept,
@@ -191,7 +194,7 @@ fn keep(text: &str) -> &'static str {
 }
 
 /// Defaults of a new definition, and its status: names are accepted at once, or never.
-pub(crate) fn create(store: &Store, tree: &mut Value, now: Timestamp) {
+pub(crate) fn create(ground: &Ground, tree: &mut Value, now: Timestamp) {
     let kind = text(tree, "/spec/names/kind").to_owned();
     let spec = member_mut(tree, "spec");
     if let Some(names) = spec.get_mut("names").and_then(Value::as_object_mut) {
@@ -199,12 +202,12 @@ pub(crate) fn create(store: &Store, tree: &mut Value, now: Timestamp) {
         default(names, "listKind", format!("{kind}List"));
     }
     default(spec, "conversion", json!({"strategy": "None"}));
-    update(store, tree, now);
+    update(ground, tree, now);
 }
 
 /// Brings the status in line with the spec.
-pub(crate) fn update(store: &Store, tree: &mut Value, now: Timestamp) {
-    let conflict = name_conflict(store, tree);
+pub(crate) fn update(ground: &Ground, tree: &mut Value, now: Timestamp) {
+    let conflict = name_conflict(ground.kinds(), tree);
     let names = tree.pointer("/spec/names").cloned().unwrap_or_default();
     let kept = tree.pointer("/spec/versions").and_then(Value::as_array).into_iter().flatten();
     let kept = kept.filter(|v| v["storage"] == true).map(|v| text(v, "/name").to_owned()).next();
@@ -239,10 +242,9 @@ pub(crate) fn update(store: &Store, tree: &mut Value, now: Timestamp) {
 }
 
 /// A name that another kind of the same group has already.
-fn name_conflict(store: &Store, tree: &Value) -> Option<(&'static str, String)> {
+fn name_conflict(kinds: &Kinds, tree: &Value) -> Option<(&'static str, String)> {
     let group = text(tree, "/spec/group");
     let plural = text(tree, "/spec/names/plural");
-    let kinds = store.kinds();
     let own = |kind: &Kind| kind.custom && kind.plural == plural;
     let others: Vec<&Kind> = kinds.iter().filter(|k| k.group == group && !own(k)).collect();
     let taken: BTreeSet<&str> =

@@ -203,6 +203,9 @@ impl Server {
     }
 }
 
+/// How often a write is thought through beside the store before it is done inside of it, where nobody can come between.
+const PLANS: usize = 5;
+
 /// A write of the server's own.
 fn own_write(kind: &'static Kind, name: &str, action: Action, id: u128) -> Write {
     Write {
@@ -277,18 +280,44 @@ impl Shared {
         let now = core.now();
         let grants = core.access.roles_decide() && write.kind.group == rbac::GROUP;
         let policy = (grants && !user.is_master()).then(|| core.policy());
+        if policy.is_none() && write.can_be_planned() {
+            for _ in 0..PLANS {
+                let ground = core.read(|store| store.ground(&write))?;
+                let planned = ground.plan(&write, now)?;
+                let mut state = core.lock();
+                if let Some(applied) = state.store.keep(&ground, &write, planned, now) {
+                    return Ok(self.finish(state, changes_rules(&write), applied, now));
+                }
+            }
+        }
         let mut state = core.lock();
         if let Some(policy) = policy {
             check_grant(&mut state.store, &write, user, &policy, now)?;
         }
-        let (kind, dry_run) = (write.kind, write.dry_run);
-        let mut applied = state.store.apply(write, now)?;
-        if *kind == *Kind::named("ClusterRole") && !dry_run {
+        let rules_change = changes_rules(&write);
+        let applied = state.store.apply(write, now)?;
+        Ok(self.finish(state, rules_change, applied, now))
+    }
+
+    /// Adds what follows from a write beside the store's own rules, and lets it become visible.
+    fn finish(
+        &self,
+        mut state: MutexGuard<'_, State>,
+        rules_change: bool,
+        mut applied: Applied,
+        now: Timestamp,
+    ) -> Applied {
+        if rules_change {
             applied.events.extend(aggregate(&mut state.store, now));
         }
         self.settle(state, &applied.events);
-        Ok(applied)
+        applied
     }
+}
+
+/// Whether roles that others are aggregated from may be others after this write.
+fn changes_rules(write: &Write) -> bool {
+    *write.kind == *Kind::named("ClusterRole") && !write.dry_run
 }
 
 /// Tries a write to a role or binding, and refuses it if it would grant what `user` does not have.

@@ -24,6 +24,7 @@ mod create;
 mod definition;
 mod delete;
 mod expiry;
+mod ground;
 mod namespace;
 mod owners;
 pub(crate) use namespace::{DEFAULT_ACCOUNT, PERMANENT as PERMANENT_NAMESPACES};
@@ -36,6 +37,7 @@ mod update;
 use aside::Aside;
 pub use aside::Unreadable;
 use expiry::Expiry;
+pub(crate) use ground::Ground;
 use owners::Dependents;
 use table::Table;
 pub use table::{Event, EventType};
@@ -206,7 +208,7 @@ type Resource = (&'static str, &'static str);
 pub struct Store {
     tables: BTreeMap<Resource, Table>,
     kinds: Arc<Kinds>,
-    definitions: BTreeMap<Resource, Definition>,
+    definitions: BTreeMap<Resource, Arc<Definition>>,
     dependents: Dependents,
     expiry: Expiry,
     aside: Aside,
@@ -298,21 +300,28 @@ impl Store {
 
     /// Does one write and what follows from it, or refuses it and changes nothing.
     pub fn apply(&mut self, write: Write, now: Timestamp) -> Result<Applied, Status> {
-        let mut applied = match write.action {
-            Action::Create(ref body) if write.subresource == Subresource::Binding => self.bind(&write, body, now),
-            Action::Create(ref body) => self.create(&write, body.clone(), now),
-            Action::Update(ref body) => self.update(&write, body.clone(), now),
-            Action::Patch(ref patch) => self.patch(&write, patch, now),
-            Action::Delete(ref options) => self.delete(&write, options, now),
-            Action::DeleteCollection(ref options, ref selector) => {
-                self.delete_collection(&write, options, selector, now)
+        let applied = match &write.action {
+            _ if write.can_be_planned() => {
+                let planned = self.ground(&write)?.plan(&write, now)?;
+                Ok(self.perform(planned))
             }
+            Action::Create(body) => self.bind(&write, body, now),
+            Action::Update(_) | Action::Patch(_) => {
+                Err(Status::method_not_allowed("a binding is made once and not changed"))
+            }
+            Action::Delete(options) => self.delete(&write, options, now),
+            Action::DeleteCollection(options, selector) => self.delete_collection(&write, options, selector, now),
         }?;
+        Ok(self.follow_up(applied, now))
+    }
+
+    /// Does what follows from a write.
+    fn follow_up(&mut self, mut applied: Applied, now: Timestamp) -> Applied {
         if !applied.events.is_empty() {
             self.settle(&mut applied.events, now);
             applied.revision = self.head;
         }
-        Ok(applied)
+        applied
     }
 
     /// The published version of one object.
@@ -371,7 +380,7 @@ impl Store {
 
     /// The definition that brought a kind, for kinds that are not built in.
     pub(crate) fn definition(&self, kind: &Kind) -> Option<&Definition> {
-        self.definitions.get(&kind.resource())
+        self.definitions.get(&kind.resource()).map(|definition| &**definition)
     }
 
     /// How many objects of a kind there are.

@@ -59,25 +59,25 @@ fn validate_versions(tree: &Value, faults: &mut Faults) {
         let path = format!("spec.versions[{index}]");
         let name = text(version, "/name");
         if !crate::rules::metadata::is_dns_label(name) {
-            faults.invalid(&format!("{path}.name"), format!("{name:?}"), "must be a DNS label such as v1");
+            faults.invalid(format!("{path}.name"), format!("{name:?}"), "must be a DNS label such as v1");
         } else if !names.insert(name) {
-            faults.duplicate(&format!("{path}.name"), &name.into());
+            faults.duplicate(format!("{path}.name"), &name.into());
         }
         match filled(version, "/schema/openAPIV3Schema") {
             Some(schema) => structural::validate(&format!("{path}.schema.openAPIV3Schema"), schema, faults),
-            None => faults.required(&format!("{path}.schema.openAPIV3Schema"), "schemas are required"),
+            None => faults.required(format!("{path}.schema.openAPIV3Schema"), "schemas are required"),
         }
         let columns = version.get("additionalPrinterColumns").and_then(Value::as_array);
         for (number, column) in columns.into_iter().flatten().enumerate() {
             let field = format!("{path}.additionalPrinterColumns[{number}]");
             for part in ["name", "type"] {
                 if filled(column, &format!("/{part}")).is_none() {
-                    faults.required(&format!("{field}.{part}"), "");
+                    faults.required(format!("{field}.{part}"), "");
                 }
             }
             let json_path = text(column, "/jsonPath");
             if let Err(why) = Path::parse(json_path) {
-                faults.invalid(&format!("{field}.jsonPath"), format!("{json_path:?}"), &why);
+                faults.invalid(format!("{field}.jsonPath"), format!("{json_path:?}"), &why);
             }
         }
     }
@@ -97,7 +97,7 @@ pub(crate) fn validate_update(new: &Value, old: &Value, faults: &mut Faults) {
     let versions = new.pointer("/spec/versions").and_then(Value::as_array);
     for (index, version) in kept.into_iter().flatten().enumerate() {
         if !versions.into_iter().flatten().any(|v| v.get("name") == Some(version)) {
-            faults.invalid(&format!("status.storedVersions[{index}]"), version, "must appear in spec.versions");
+            faults.invalid(format!("status.storedVersions[{index}]"), version, "must appear in spec.versions");
         }
     }
 }

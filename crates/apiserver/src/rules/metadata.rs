@@ -106,7 +106,7 @@ pub(crate) fn validate(kind: &Kind, tree: &Value, faults: &mut Faults) {
     for (index, owner) in owners.into_iter().flatten().enumerate() {
         for field in ["apiVersion", "kind", "name", "uid"] {
             if filled(owner, &format!("/{field}")).is_none() {
-                faults.required(&format!("metadata.ownerReferences[{index}].{field}"), "must not be empty");
+                faults.required(format!("metadata.ownerReferences[{index}].{field}"), "must not be empty");
             }
         }
     }

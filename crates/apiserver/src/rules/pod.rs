@@ -108,7 +108,7 @@ pub(super) fn validate_spec(path: &str, spec: &Value, faults: &mut Faults) {
     validate_names(path, spec, faults);
     let volumes = volumes::validate(path, spec, faults);
     if filled(spec, "/containers").is_none() {
-        faults.required(&format!("{path}.containers"), "");
+        faults.required(format!("{path}.containers"), "");
     }
     let mut names = BTreeSet::new();
     for list in ["initContainers", "containers"] {
@@ -116,7 +116,7 @@ pub(super) fn validate_spec(path: &str, spec: &Value, faults: &mut Faults) {
             let path = format!("{path}.{list}[{index}]");
             for field in ["name", "image"] {
                 if filled(container, &format!("/{field}")).is_none() {
-                    faults.required(&format!("{path}.{field}"), "");
+                    faults.required(format!("{path}.{field}"), "");
                 }
             }
             let name = text(container, "/name");
@@ -124,7 +124,7 @@ pub(super) fn validate_spec(path: &str, spec: &Value, faults: &mut Faults) {
                 faults.invalid(format_args!("{path}.name"), format_args!("{name:?}"), metadata::LABEL);
             }
             if !name.is_empty() && !names.insert(name) {
-                faults.duplicate(&format!("{path}.name"), &name.into());
+                faults.duplicate(format!("{path}.name"), &name.into());
             }
             mounts::validate(&path, container, &volumes, faults);
         }

@@ -1,5 +1,6 @@
 //! CustomResourceDefinitions in the store: the kinds they bring, and their end.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use jiff::Timestamp;
@@ -18,8 +19,17 @@ const CLEANUP: &str = "customresourcecleanup.apiextensions.k8s.io";
 impl Store {
     /// Reads all definitions again: what kinds there are, and by which rules.
     pub(super) fn read_definitions(&mut self) {
-        let definitions = self.newest_all(Kind::named("CustomResourceDefinition"));
-        let definitions: Vec<Definition> = definitions.filter_map(|(_, o)| Definition::read(&o.tree())).collect();
+        // By the revision of the object each was read from: what has not changed stays, with its compiled patterns.
+        let known: BTreeMap<u64, Arc<Definition>> = std::mem::take(&mut self.definitions)
+            .into_values()
+            .map(|definition| (definition.revision, definition))
+            .collect();
+        let read = |object: &Object| match known.get(&object.revision) {
+            Some(definition) => Some(definition.clone()),
+            None => Definition::read(&object.tree(), object.revision).map(Arc::new),
+        };
+        let objects = self.newest_all(Kind::named("CustomResourceDefinition"));
+        let definitions: Vec<Arc<Definition>> = objects.filter_map(|(_, object)| read(object)).collect();
         let served = definitions.iter().flat_map(|d| d.kinds.iter().copied()).collect();
         let unserved = definitions.iter().filter(|d| !d.kinds.contains(&d.kept)).map(|d| d.kept).collect();
         self.kinds = Arc::new(Kinds::with(served, unserved));
@@ -35,7 +45,7 @@ impl Store {
     }
 
     fn table_of(&self, definition: &Value) -> Option<&Table> {
-        self.tables.get(&Definition::read(definition)?.resource)
+        self.tables.get(&Definition::read(definition, 0)?.resource)
     }
 
     /// Marks a definition that is in use, deletes its objects, and removes it if none is left.
@@ -62,7 +72,7 @@ impl Store {
         );
         let marked = self.put(Kind::named("CustomResourceDefinition"), key, tree);
         events.push(marked.clone());
-        let kept = Definition::read(&marked.object.tree()).map(|d| d.kept);
+        let kept = Definition::read(&marked.object.tree(), 0).map(|d| d.kept);
         if let Some(kind) = kept {
             let all: Vec<(Key, Arc<Object>)> =
                 self.newest_all(kind).map(|(key, object)| (key.clone(), object.clone())).collect();

@@ -37,19 +37,19 @@ fn validate_mounts(path: &str, container: &Value, volumes: &BTreeMap<&str, &Valu
         let one = format!("{path}[{index}]");
         let (name, place) = (text(mount, "/name"), text(mount, "/mountPath"));
         if name.is_empty() {
-            faults.required(&format!("{one}.name"), "");
+            faults.required(format!("{one}.name"), "");
         }
         if !volumes.contains_key(name) {
-            faults.not_found(&format!("{one}.name"), name);
+            faults.not_found(format!("{one}.name"), name);
         }
         if place.is_empty() {
-            faults.required(&format!("{one}.mountPath"), "");
+            faults.required(format!("{one}.mountPath"), "");
         }
         if !places.insert(place) {
-            faults.invalid(&format!("{one}.mountPath"), quoted(place), "must be unique");
+            faults.invalid(format!("{one}.mountPath"), quoted(place), "must be unique");
         }
         if devices.contains(name) {
-            faults.invalid(&format!("{one}.name"), quoted(name), "must not already exist in volumeDevices");
+            faults.invalid(format!("{one}.name"), quoted(name), "must not already exist in volumeDevices");
         }
         if device_paths.contains(place) {
             let field = format!("{one}.mountPath");
@@ -102,17 +102,17 @@ fn validate_devices(path: &str, container: &Value, volumes: &BTreeMap<&str, &Val
         let one = format!("{path}[{index}]");
         let (name, place) = (text(device, "/name"), text(device, "/devicePath"));
         if name.is_empty() {
-            faults.required(&format!("{one}.name"), "");
+            faults.required(format!("{one}.name"), "");
         } else if !names.insert(name) {
-            faults.invalid(&format!("{one}.name"), quoted(name), "must be unique");
+            faults.invalid(format!("{one}.name"), quoted(name), "must be unique");
         }
         match volumes.get(name) {
-            None => faults.not_found(&format!("{one}.name"), name),
+            None => faults.not_found(format!("{one}.name"), name),
             Some(volume) => {
                 let claimed = ["/persistentVolumeClaim", "/ephemeral"].iter().any(|s| filled(volume, s).is_some());
                 if !claimed {
                     faults.invalid(
-                        &format!("{one}.name"),
+                        format!("{one}.name"),
                         quoted(name),
                         "can only use volume source type of PersistentVolumeClaim or Ephemeral for block mode",
                     );
@@ -129,7 +129,7 @@ fn validate_devices(path: &str, container: &Value, volumes: &BTreeMap<&str, &Val
             faults.invalid(&field, quoted(place), "can not contain backsteps ('..')");
         }
         if mounts.contains(name) {
-            faults.invalid(&format!("{one}.name"), quoted(name), "must not already exist in volumeMounts");
+            faults.invalid(format!("{one}.name"), quoted(name), "must not already exist in volumeMounts");
         }
         if mount_paths.contains(place) {
             faults.invalid(&field, quoted(place), "must not already exist as a path in volumeMounts");
