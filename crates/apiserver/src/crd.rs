@@ -1,7 +1,6 @@
 //! CustomResourceDefinitions: kinds that come and go while the server runs.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::{Mutex, PoisonError};
 
 use jiff::Timestamp;
 use serde_json::{Value, json};
@@ -12,6 +11,7 @@ use crate::place::Noted;
 use crate::status::{Faults, Status};
 use crate::store::Ground;
 
+mod intern;
 mod path;
 mod pattern;
 mod rules;
@@ -64,10 +64,10 @@ impl Definition {
         }
         let versions = tree.pointer("/spec/versions")?.as_array()?;
         let kept_version = versions.iter().find(|v| v["storage"] == true)?;
-        let kept = intern(tree, kept_version, None);
+        let kept = intern::kind(tree, kept_version, None);
         let of_version = |version: &Value| {
             let kept_in = (version != kept_version).then_some((kept.group, kept.version));
-            intern(tree, version, kept_in)
+            intern::kind(tree, version, kept_in)
         };
         let served = versions.iter().filter(|v| v["served"] == true);
         let kinds: Vec<&'static Kind> = served.map(of_version).collect();
@@ -134,63 +134,6 @@ impl Version {
             columns: columns.into_iter().flatten().filter_map(column).collect(),
         }
     }
-}
-
-/// The kind of one version. Each distinct one is made once and stays for the life of the process, as the built-in kinds
-/// do: there are few, and everything may then refer to kinds without counting.
-fn intern(definition: &Value, version: &Value, kept_in: Option<(&'static str, &'static str)>) -> &'static Kind {
-    static MADE: Mutex<BTreeMap<String, &'static Kind>> = Mutex::new(BTreeMap::new());
-    let names = &definition["spec"]["names"];
-    let status = version.pointer("/subresources/status").is_some_and(|s| !s.is_null());
-    let fields = version.get("selectableFields").cloned().unwrap_or_default();
-    let identity = json!([
-        definition["spec"]["group"],
-        version["name"],
-        names,
-        definition["spec"]["scope"],
-        status,
-        fields,
-        kept_in
-    ]);
-    let mut made = MADE.lock().unwrap_or_else(PoisonError::into_inner);
-    if let Some(kind) = made.get(&identity.to_string()) {
-        return kind;
-    }
-    let words = |name: &str| -> &'static [&'static str] {
-        let list = names.get(name).and_then(Value::as_array).into_iter().flatten();
-        Vec::leak(list.filter_map(Value::as_str).map(keep).collect())
-    };
-    let fields = fields.as_array().into_iter().flatten().map(|field| {
-        let path = text(field, "/jsonPath").trim_start_matches('.');
-        (keep(path), keep(&format!("/{}", path.replace('.', "/"))))
-    });
-    let kind: &'static Kind = Box::leak(Box::new(Kind {
-        group: keep(text(definition, "/spec/group")),
-        version: keep(text(version, "/name")),
-        plural: keep(text(names, "/plural")),
-        singular: keep(text(names, "/singular")),
-        kind: keep(text(names, "/kind")),
-        short_names: words("shortNames"),
-        namespaced: text(definition, "/spec/scope") == "Namespaced",
-        status,
-        status_on_create: !status,
-        status_keeps_metadata: true,
-        generation: true,
-        returns_deleted: false,
-        unconditional_update: false,
-        create_on_update: false,
-        fields: Vec::leak(fields.collect()),
-        categories: words("categories"),
-        kept_in,
-        renamed: &[],
-        custom: true,
-    }));
-    made.insert(identity.to_string(), kind);
-    kind
-}
-
-fn keep(text: &str) -> &'static str {
-    String::leak(text.to_owned())
 }
 
 /// Defaults of a new definition, and its status: names are accepted at once, or never.

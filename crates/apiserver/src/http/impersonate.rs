@@ -108,7 +108,8 @@ impl Wanted {
         let is_in = |group: &str| groups.iter().any(|g| g == group);
         let known = self.name != ANONYMOUS;
         let implied = if known { AUTHENTICATED } else { UNAUTHENTICATED };
-        if !is_in(implied) && !(known && is_in(UNAUTHENTICATED)) {
+        let told = is_in(implied) || (known && is_in(UNAUTHENTICATED));
+        if !told {
             groups.push(implied.to_owned());
         }
         User { name: self.name, uid: self.uid, groups, extra: self.extra }

@@ -1,6 +1,6 @@
 //! CustomResourceDefinitions in the store: the kinds they bring, and their end.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use jiff::Timestamp;
@@ -8,9 +8,9 @@ use serde_json::Value;
 
 use super::delete::{Outcome, mark};
 use super::table::Table;
-use super::{DeleteOptions, Event, Store};
+use super::{DeleteOptions, Event, Resource, Store};
 use crate::crd::{self, Definition};
-use crate::kind::{Kind, Kinds};
+use crate::kind::{KINDS, Kind, Kinds};
 use crate::object::{Key, Object, add_finalizer, drop_finalizer, is_deleting};
 
 /// Holds a definition until its last object has gone.
@@ -34,6 +34,14 @@ impl Store {
         let unserved = definitions.iter().filter(|d| !d.kinds.contains(&d.kept)).map(|d| d.kept).collect();
         self.kinds = Arc::new(Kinds::with(served, unserved));
         self.definitions = definitions.into_iter().map(|d| (d.resource, d)).collect();
+        // What a kind that is gone has left: watches of it end or begin again, and its name may never come back. Its last
+        // events stay until the next change of any definition, for watches to see.
+        let (definitions, published) = (&self.definitions, self.published);
+        let built_in: BTreeSet<Resource> = KINDS.iter().map(Kind::resource).collect();
+        self.tables.retain(|resource, table| {
+            let told = table.window.back().is_none_or(|event| event.revision <= published);
+            built_in.contains(resource) || definitions.contains_key(resource) || !table.objects.is_empty() || !told
+        });
         for resource in self.definitions.keys() {
             self.tables.entry(*resource).or_insert_with(|| Table::new(self.head));
         }
