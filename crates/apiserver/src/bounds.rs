@@ -3,6 +3,7 @@
 //! What is kept is read again with a limit on nesting, ours and that of most clients, so that nothing deeper may ever be
 //! kept; and what works on trees recurses, so that nothing much deeper may ever be built.
 
+use std::cell::Cell;
 use std::io;
 
 use serde_json::Value;
@@ -16,6 +17,33 @@ const READABLE_DEPTH: usize = 127;
 
 /// No object, and so no request, may be larger than this (as upstream's limit on requests; etcd takes half of it).
 pub(crate) const MAX_OBJECT: usize = 3 << 20;
+
+/// What a body may come to as a tree, which takes many times the memory of its bytes: texts by their length, values and maps
+/// by what they take at least. The largest objects in use have a tenth of it; aliases of YAML would go on for ever.
+const MAX_WEIGHT: usize = 16 << 20;
+/// Weight of a value.
+pub(crate) const VALUE: usize = 8;
+/// Weight of a map that is not empty.
+pub(crate) const MAP: usize = 96;
+
+/// What a body that is being read has still room for.
+#[derive(Debug)]
+pub(crate) struct Weight(Cell<usize>);
+
+impl Default for Weight {
+    fn default() -> Self {
+        Self(Cell::new(MAX_WEIGHT))
+    }
+}
+
+impl Weight {
+    /// Whether there was room for so much more.
+    pub fn take(&self, weight: usize) -> bool {
+        let left = self.0.get().checked_sub(weight);
+        self.0.set(left.unwrap_or_default());
+        left.is_some()
+    }
+}
 
 /// Whether lists and maps are nested deeper than `levels` here. Looks no deeper than that.
 pub(crate) fn is_deeper_than(levels: usize, tree: &Value) -> bool {

@@ -36,7 +36,8 @@ impl Patch {
         };
         match content_type {
             "application/json-patch+json" => {
-                let operations: Vec<PatchOperation> = serde_json::from_slice(body)
+                let content = wire::read_json(body)?;
+                let operations: Vec<PatchOperation> = serde_json::from_value(content.tree)
                     .map_err(|error| Status::bad_request(format!("the patch is not readable: {error}")))?;
                 if operations.len() > MAX_OPERATIONS {
                     return Err(Status::new(
@@ -48,7 +49,7 @@ impl Patch {
                         ),
                     ));
                 }
-                Ok((Self::Json(operations), Vec::new()))
+                Ok((Self::Json(operations), content.duplicates))
             }
             "application/merge-patch+json" => object(body).map(|c| (Self::Merge(c.tree), c.duplicates)),
             "application/strategic-merge-patch+json" => object(body).map(|c| (Self::Strategic(c.tree), c.duplicates)),

@@ -9,7 +9,7 @@ use jiff::{SignedDuration, Timestamp};
 use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
 use serde_json::{Value, json};
-use tokio::sync::watch;
+use tokio::sync::{Semaphore, SemaphorePermit, watch};
 
 use crate::access::Access;
 use crate::auth::User;
@@ -90,6 +90,8 @@ pub(crate) struct Core {
     pub bookmark_interval: Duration,
     pub access: Access,
     pub metrics: Metrics,
+    /// Large bodies are worked on one after the other: each takes much memory and a processor for a while.
+    large: Semaphore,
 }
 
 pub(crate) struct Shared {
@@ -203,6 +205,9 @@ impl Server {
     }
 }
 
+/// Bytes from which on a body is a large one.
+const LARGE: usize = 256 << 10;
+
 /// How often a write is thought through beside the store before it is done inside of it, where nobody can come between.
 const PLANS: usize = 5;
 
@@ -263,11 +268,19 @@ impl Shared {
     }
 
     /// Does a write for `user` and waits until its answer may be told; with it come the warnings for the writer.
-    pub async fn write_as(&self, write: Write, user: &User) -> Result<(Answer, Vec<String>), Status> {
+    ///
+    /// `turn` is held until the write is done, and not while others are waited for.
+    pub async fn write_as(
+        &self,
+        write: Write,
+        user: &User,
+        turn: Option<SemaphorePermit<'_>>,
+    ) -> Result<(Answer, Vec<String>), Status> {
         if let Some(journal) = &self.journal {
             self.core.recovered(journal).await?;
         }
         let Applied { answer, revision, warnings, .. } = self.submit(write, user)?;
+        drop(turn);
         if self.journal.is_some() {
             self.core.wait_for(revision).await?;
         }
@@ -369,6 +382,7 @@ impl Core {
             bookmark_interval: options.bookmark_interval,
             access: Access::default(),
             metrics: Metrics::default(),
+            large: Semaphore::new(1),
         }
     }
 
@@ -379,6 +393,15 @@ impl Core {
     /// Looks at the store.
     pub fn read<T>(&self, look: impl FnOnce(&Store) -> T) -> T {
         look(&self.lock().store)
+    }
+
+    /// Waits for the turn of a body of this size; small ones need not wait.
+    pub async fn turn(&self, size: usize) -> Option<SemaphorePermit<'_>> {
+        if size < LARGE {
+            return None;
+        }
+        // It is never closed.
+        self.large.acquire().await.ok()
     }
 
     pub fn now(&self) -> Timestamp {

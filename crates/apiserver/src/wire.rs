@@ -125,6 +125,11 @@ mod tests {
         }
         let block: String = (0..5000).map(|level| format!("{}a:\n", " ".repeat(level))).collect();
         assert_eq!(read_as("application/yaml", &block).unwrap_err().code, 400);
+        // Each map takes a hundred times the memory of its bytes.
+        let maps = format!("[{}1]", r#"{"":1},"#.repeat(400_000));
+        assert_eq!(read_as("application/json", &maps).unwrap_err().code, 400);
+        let list = format!("[{}1]", "1,".repeat(1_000_000));
+        assert!(read_as("application/json", &list).is_ok());
         let text = "x".repeat(1 << 20);
         let aliases: String = (0..90).map(|n| format!("k{n}: *a\n")).collect();
         assert_eq!(read_as("application/yaml", &format!("a: &a {text}\n{aliases}")).unwrap_err().code, 400);

@@ -1,12 +1,12 @@
 //! A JSON tree that remembers which members were given twice.
 
-use std::cell::{Cell, RefCell};
+use std::cell::RefCell;
 use std::fmt;
 
 use serde::de::{DeserializeSeed, Deserializer, Error, MapAccess, SeqAccess, Visitor};
 use serde_json::{Map, Number, Value};
 
-use crate::bounds::MAX_OBJECT;
+use crate::bounds::{MAP, VALUE, Weight};
 use crate::place::{Noted, Place};
 
 /// Reads a tree; of a member that is given twice the last one counts, and its path is noted.
@@ -18,19 +18,16 @@ pub(super) struct Tree<'a> {
 /// What one body has come to so far.
 pub(super) struct Reading {
     pub duplicates: RefCell<Noted>,
-    /// Bytes that may still come. JSON never has more than its body; the aliases of YAML would.
-    left: Cell<usize>,
+    weight: Weight,
 }
 
 impl Reading {
     pub fn new() -> Self {
-        Self { duplicates: RefCell::default(), left: Cell::new(MAX_OBJECT) }
+        Self { duplicates: RefCell::default(), weight: Weight::default() }
     }
 
-    fn take<E: Error>(&self, bytes: usize) -> Result<(), E> {
-        let left = self.left.get().checked_sub(bytes);
-        self.left.set(left.ok_or_else(|| E::custom(format_args!("it is larger than {MAX_OBJECT} bytes")))?);
-        Ok(())
+    fn take<E: Error>(&self, weight: usize) -> Result<(), E> {
+        if self.weight.take(weight) { Ok(()) } else { Err(E::custom("it has too many values")) }
     }
 }
 
@@ -98,7 +95,7 @@ impl<'de> Visitor<'de> for Tree<'_> {
         loop {
             let below = Tree { place: self.place.element(list.len()), reading: self.reading };
             let Some(element) = elements.next_element_seed(below)? else { break };
-            self.reading.take(1)?;
+            self.reading.take(VALUE)?;
             list.push(element);
         }
         Ok(Value::Array(list))
@@ -108,7 +105,8 @@ impl<'de> Visitor<'de> for Tree<'_> {
         let mut members = Map::new();
         while let Some(name) = entries.next_key::<String>()? {
             let place = self.place.member(&name);
-            self.reading.take(name.len() + 1)?;
+            // A map that has members takes the room of several, however short they are.
+            self.reading.take(name.len() + if members.is_empty() { MAP } else { VALUE })?;
             let value = entries.next_value_seed(Tree { place, reading: self.reading })?;
             if members.contains_key(&name) {
                 self.reading.duplicates.borrow_mut().note(&place);
