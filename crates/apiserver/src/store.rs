@@ -19,6 +19,7 @@ use crate::selector::Selector;
 use crate::status::Status;
 
 mod aside;
+mod candidates;
 mod cascade;
 mod create;
 mod definition;
@@ -333,39 +334,7 @@ impl Store {
 
     /// The published objects of a kind.
     pub fn list(&self, kind: &Kind, query: &Query) -> Result<Page, Status> {
-        let continued = query.after.as_ref().map(|(revision, _)| *revision);
-        let revision = continued.or(query.at).unwrap_or(self.published);
-        let mut page = Page { revision, items: Vec::new(), rest: None };
-        let Some(table) = self.table(kind) else { return Ok(page) };
-        if revision < table.compacted && continued.is_none() {
-            return Err(Status::expired(format!("The resourceVersion for the provided list is too old: {revision}")));
-        }
-        if revision < table.compacted {
-            return Err(Status::expired(
-                "the provided continue parameter is too old to display a consistent list result; start a new list \
-                 without the continue parameter",
-            ));
-        }
-        if revision > self.published {
-            return Err(Status::bad_request("the continue parameter is of a revision that does not exist yet"));
-        }
-        let limit = query.limit.unwrap_or(usize::MAX);
-        let after = query.after.as_ref().map(|(_, key)| key);
-        let mut last: Option<Key> = None;
-        let mut left = 0;
-        table.visit_at(&query.namespace, after, revision, |key, object| {
-            if !query.selector.matches(key, object) {
-                return;
-            }
-            if page.items.len() < limit {
-                page.items.push(object.clone());
-                last = Some(key.clone());
-            } else {
-                left += 1;
-            }
-        });
-        page.rest = last.filter(|_| left > 0).map(|key| (key, left));
-        Ok(page)
+        self.candidates(kind, query).map(|candidates| candidates.page(query))
     }
 
     /// The published events of a kind after `revision`, oldest first, or 410 if some of them are no longer kept.

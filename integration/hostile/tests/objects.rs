@@ -137,6 +137,21 @@ async fn copies_and_defaults_that_multiply_are_refused_before_the_memory_ends() 
 }
 
 #[tokio::test]
+async fn bodies_of_very_many_small_maps_take_turns_and_do_not_fill_the_memory() {
+    let server = Server::start(&[]).await;
+    let body = |maps: usize| json!({"metadata": {"name": "m"}, "x": vec![json!({"a": 1}); maps]});
+    refused(&server.call("POST", MAPS, body(300_000)).await, &[400]);
+    made(&server, MAPS, body(100_000)).await;
+    let path = format!("{MAPS}/m");
+    let put = || server.call("PUT", &path, body(150_000));
+    let (a, b, c, d) = tokio::join!(put(), put(), put(), put());
+    for answer in [a, b, c, d] {
+        assert_eq!(answer.code, 200, "{}", answer.body["message"]);
+    }
+    still_answers(&server).await;
+}
+
+#[tokio::test]
 async fn somebody_whose_name_is_not_ascii_is_not_the_administrator() {
     let server = Server::start(&[]).await;
     let path = "/apis/authentication.k8s.io/v1/selfsubjectreviews";

@@ -102,9 +102,9 @@ pub(super) fn list(
         Query { namespace: target.namespace.clone(), selector: selector(target, parameters)?, limit, after, at };
     let (page, view, left_out) = shared.core.read(|store| {
         let left_out = store.left_out(target.kind, &target.namespace);
-        (store.list(target.kind, &query), View::new(store, target.kind, form), left_out)
+        (store.candidates(target.kind, &query), View::new(store, target.kind, form), left_out)
     });
-    let page = page?;
+    let page = page?.page(&query);
     let next = page.rest.as_ref().map(|(last, left)| Next {
         token: encode_continue(page.revision, last),
         // As upstream: what a selector leaves is not counted.
