@@ -279,6 +279,11 @@ impl Shared {
         if let Some(journal) = &self.journal {
             self.core.recovered(journal).await?;
         }
+        // A small patch of a large object is as much work, and would lose its race against others again and again.
+        let turn = match turn {
+            None => self.core.turn(self.core.read(|store| store.size_of(&write))).await,
+            turn => turn,
+        };
         let Applied { answer, revision, warnings, .. } = self.submit(write, user)?;
         drop(turn);
         if self.journal.is_some() {

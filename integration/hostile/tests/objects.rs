@@ -185,6 +185,25 @@ async fn a_strategic_patch_of_forty_thousand_elements_keeps_nobody_waiting() {
 }
 
 #[tokio::test]
+async fn small_patches_of_a_large_object_all_succeed_and_keep_nobody_waiting() {
+    let server = Server::start(&[]).await;
+    let many: Vec<Value> = (0..100_000).map(|n| json!(format!("element {n}"))).collect();
+    made(&server, MAPS, json!({"metadata": {"name": "m"}, "x": many})).await;
+    let path = format!("{MAPS}/m");
+    let patch = |n: usize| server.patch("merge", &path, json!({"data": {format!("k{n}"): "v"}}));
+    let all = async {
+        let (a, b, c, d, e, f) = tokio::join!(patch(0), patch(1), patch(2), patch(3), patch(4), patch(5));
+        [a, b, c, d, e].iter().for_each(|answer| assert_eq!(answer.code, 200, "{}", answer.body["message"]));
+        f
+    };
+    let (answer, longest, whole) = others_wait(&server, all).await;
+    assert_eq!(answer.code, 200);
+    assert!(whole < WHOLE && longest < WAIT, "{longest:?} of {whole:?}");
+    let kept = server.call("GET", &path, Value::Null).await.body;
+    assert_eq!(kept["data"].as_object().unwrap().len(), 6);
+}
+
+#[tokio::test]
 async fn a_pattern_is_compiled_once_and_one_that_is_too_large_is_refused() {
     let server = Server::start(&[]).await;
     let list = |pattern: &str| definition(list_of(json!({"type": "string", "pattern": pattern})));

@@ -25,16 +25,20 @@ impl Patterns {
         patterns
     }
 
+    /// Only where a schema stands: a default may have a member of that name too.
     fn gather(&mut self, schema: &Value) {
-        match schema {
-            Value::Object(members) => {
-                if let Some(pattern) = members.get("pattern").and_then(Value::as_str) {
-                    self.0.entry(pattern.to_owned()).or_default();
-                }
-                members.values().for_each(|member| self.gather(member));
-            }
-            Value::Array(elements) => elements.iter().for_each(|element| self.gather(element)),
-            _ => {}
+        if let Some(pattern) = schema.get("pattern").and_then(Value::as_str) {
+            self.0.entry(pattern.to_owned()).or_default();
+        }
+        for inner in schema.get("properties").and_then(Value::as_object).into_iter().flat_map(|all| all.values()) {
+            self.gather(inner);
+        }
+        for name in ["items", "additionalProperties", "not"] {
+            schema.get(name).into_iter().for_each(|inner| self.gather(inner));
+        }
+        for name in ["allOf", "anyOf", "oneOf"] {
+            let parts = schema.get(name).and_then(Value::as_array);
+            parts.into_iter().flatten().for_each(|inner| self.gather(inner));
         }
     }
 
@@ -115,6 +119,18 @@ mod tests {
             assert!(matches(pattern, good), "{pattern} {good}");
             assert!(!matches(pattern, bad), "{pattern} {bad}");
         }
+    }
+
+    #[test]
+    fn patterns_are_found_wherever_a_schema_stands_and_nowhere_else() {
+        let pattern = |text: &str| json!({"pattern": text});
+        let schema = json!({
+            "properties": {"pattern": pattern("a"), "list": {"items": pattern("b")}},
+            "additionalProperties": pattern("c"), "not": pattern("d"),
+            "anyOf": [pattern("e")], "allOf": [{"oneOf": [pattern("f")]}],
+            "default": pattern("("), "enum": [pattern("(")], "example": {"properties": {"x": pattern("(")}},
+        });
+        assert_eq!(Patterns::of(&schema).texts().collect::<String>(), "abcdef");
     }
 
     #[test]

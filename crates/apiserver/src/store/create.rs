@@ -128,7 +128,11 @@ impl Store {
                 existing.extend(annotations.clone());
             }
         }
+        let mut faults = Faults::default();
+        rules::metadata::validate(kind, &pod, &mut faults);
+        faults.into_result(kind, &write.name)?;
         rules::pod::mark_scheduled(&mut pod, now);
+        bounds::check_result(&pod, None)?;
         if write.dry_run {
             return Ok(Applied {
                 answer: Answer::Bound,

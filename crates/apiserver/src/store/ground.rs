@@ -106,6 +106,11 @@ impl Write {
 }
 
 impl Store {
+    /// The length of what a write would have to read first.
+    pub(crate) fn size_of(&self, write: &Write) -> usize {
+        self.newest(write.kind, &write.namespace, &write.name).map_or(0, |object| object.json.len())
+    }
+
     /// What a write stands on.
     pub(crate) fn ground(&self, write: &Write) -> Result<Ground, Status> {
         let kind = self.kinds.kept_as(write.kind);

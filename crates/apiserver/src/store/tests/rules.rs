@@ -131,6 +131,13 @@ fn names_in_a_pod_that_become_parts_of_paths_are_checked() {
     let binding = json!({"target": {"kind": "Node", "name": "../../etc"}});
     let refused = world.apply("Pod", "p", Subresource::Binding, Action::Create(binding)).unwrap_err();
     assert_eq!((refused.code, refused.details.causes[0].field.as_str()), (422, "target.name"));
+    let mut bind = |annotations: Value| {
+        let binding = json!({"metadata": {"annotations": annotations}, "target": {"name": "n"}});
+        world.apply("Pod", "p", Subresource::Binding, Action::Create(binding)).map(|_| ())
+    };
+    assert_eq!(bind(json!({"a": {"no": "text"}})).unwrap_err().code, 422, "nobody could read the pod any more");
+    assert_eq!(bind(json!({"a": "x".repeat(4 << 20)})).unwrap_err().code, 413);
+    bind(json!({"a": "text"})).unwrap();
 }
 
 #[test]
