@@ -68,8 +68,12 @@ fn refused(answer: &Answer, codes: &[u16]) {
     assert!(codes.contains(&answer.code), "{} {}", answer.code, answer.body);
 }
 
-/// How long others wait at most while `hostile` is done, and how long that took.
+/// How long others wait at most while `hostile` is done, and how long that took; what takes too long is cut off.
 async fn others_wait(server: &Server, hostile: impl Future<Output = Answer>) -> (Answer, Duration, Duration) {
+    tokio::time::timeout(WHOLE, measured(server, hostile)).await.expect("the attack is over in linear time")
+}
+
+async fn measured(server: &Server, hostile: impl Future<Output = Answer>) -> (Answer, Duration, Duration) {
     let began = Instant::now();
     let mut hostile = std::pin::pin!(hostile);
     let mut longest = Duration::ZERO;
@@ -181,7 +185,7 @@ async fn a_strategic_patch_of_forty_thousand_elements_keeps_nobody_waiting() {
     let path = format!("{PODS}/p");
     let (answer, longest, whole) = others_wait(&server, server.patch("strategic-merge", &path, patch)).await;
     assert_eq!(answer.code, 200, "{}", answer.body);
-    assert!(whole < WHOLE && longest < WAIT, "{longest:?} of {whole:?}");
+    assert!(longest < WAIT, "{longest:?} of {whole:?}");
 }
 
 #[tokio::test]
@@ -198,7 +202,7 @@ async fn small_patches_of_a_large_object_all_succeed_and_keep_nobody_waiting() {
     };
     let (answer, longest, whole) = others_wait(&server, all).await;
     assert_eq!(answer.code, 200);
-    assert!(whole < WHOLE && longest < WAIT, "{longest:?} of {whole:?}");
+    assert!(longest < WAIT, "{longest:?} of {whole:?}");
     let kept = server.call("GET", &path, Value::Null).await.body;
     assert_eq!(kept["data"].as_object().unwrap().len(), 6);
 }
@@ -212,7 +216,7 @@ async fn a_pattern_is_compiled_once_and_one_that_is_too_large_is_refused() {
     let long = widget(vec!["some_text"; 100_000].into());
     let (answer, longest, whole) = others_wait(&server, server.call("POST", WIDGETS, long)).await;
     assert_eq!(answer.code, 201, "{}", answer.body);
-    assert!(whole < WHOLE && longest < WAIT, "{longest:?} of {whole:?}");
+    assert!(longest < WAIT, "{longest:?} of {whole:?}");
     still_answers(&server).await;
 }
 

@@ -8,8 +8,7 @@ use crate::status::Status;
 
 /// As upstream: what all `copy` operations of a patch copy together, in bytes of JSON.
 const MAX_COPIED: usize = MAX_OBJECT;
-/// Values that all operations together look at and list elements that they push aside (four of them count as one): half
-/// a second of a slow machine. A patch of the most operations that are allowed can move a small object each time.
+/// Values that all operations together look at and list elements that they push aside (four of them count as one). A patch of the most operations that are allowed can move a small object each time.
 const MAX_WORK: usize = 32 << 20;
 
 /// What the operations of a patch have cost so far.
