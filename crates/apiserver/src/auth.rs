@@ -17,6 +17,9 @@ pub use tokens_file::ReadTokens;
 pub(crate) const MASTERS: &str = "system:masters";
 /// Everyone who showed who they are is in this group.
 pub(crate) const AUTHENTICATED: &str = "system:authenticated";
+/// Everyone else, whom only impersonation makes here.
+pub(crate) const UNAUTHENTICATED: &str = "system:unauthenticated";
+pub(crate) const ANONYMOUS: &str = "system:anonymous";
 
 /// Somebody who makes requests.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -88,7 +91,7 @@ impl Credentials {
         headers: &HeaderMap,
         peer: Option<&User>,
     ) -> Result<Option<User>, Status> {
-        let Some(token) = bearer(headers) else { return Ok(peer.cloned()) };
+        let Some(token) = bearer(headers)? else { return Ok(peer.cloned()) };
         if let Some(user) = self.user(token) {
             return Ok(Some(user));
         }
@@ -116,8 +119,10 @@ fn digest(token: &str) -> [u8; 32] {
     Sha256::digest(token).into()
 }
 
-fn bearer(headers: &HeaderMap) -> Option<&str> {
-    let value = headers.get(http::header::AUTHORIZATION)?.to_str().ok()?;
-    let (scheme, token) = value.split_once(' ')?;
-    scheme.eq_ignore_ascii_case("bearer").then(|| token.trim())
+fn bearer(headers: &HeaderMap) -> Result<Option<&str>, Status> {
+    let Some(value) = headers.get(http::header::AUTHORIZATION) else { return Ok(None) };
+    // One that cannot be read is shown all the same.
+    let value = value.to_str().map_err(|_| unauthorized())?;
+    let token = value.split_once(' ').filter(|(scheme, _)| scheme.eq_ignore_ascii_case("bearer"));
+    Ok(token.map(|(_, token)| token.trim()))
 }

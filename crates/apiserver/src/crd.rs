@@ -1,28 +1,33 @@
 //! CustomResourceDefinitions: kinds that come and go while the server runs.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::{Mutex, PoisonError};
 
 use jiff::Timestamp;
 use serde_json::{Value, json};
 
-use crate::kind::Kind;
+use crate::kind::{Kind, Kinds};
 use crate::object::{default, is_deleting, member_mut, text, timestamp};
+use crate::place::Noted;
 use crate::status::{Faults, Status};
-use crate::store::Store;
+use crate::store::Ground;
 
+mod intern;
 mod path;
+mod pattern;
 mod rules;
 mod shape;
 mod structural;
 mod validate;
 
 pub(crate) use path::Path;
+use pattern::Patterns;
 pub(crate) use rules::{validate, validate_update};
 
 /// A definition as the store works with it.
 #[derive(Debug)]
 pub(crate) struct Definition {
+    /// Of the object that it was read from.
+    pub revision: u64,
     /// Group and plural.
     pub resource: (&'static str, &'static str),
     /// One kind for each served version.
@@ -36,6 +41,7 @@ pub(crate) struct Definition {
 #[derive(Debug)]
 struct Version {
     schema: Value,
+    patterns: Patterns,
     columns: Vec<PrinterColumn>,
 }
 
@@ -52,21 +58,22 @@ pub(crate) struct PrinterColumn {
 
 impl Definition {
     /// Reads a definition whose names were accepted.
-    pub fn read(tree: &Value) -> Option<Self> {
+    pub fn read(tree: &Value, revision: u64) -> Option<Self> {
         if condition(tree, "Established") != Some("True") {
             return None;
         }
         let versions = tree.pointer("/spec/versions")?.as_array()?;
         let kept_version = versions.iter().find(|v| v["storage"] == true)?;
-        let kept = intern(tree, kept_version, None);
+        let kept = intern::kind(tree, kept_version, None);
         let of_version = |version: &Value| {
             let kept_in = (version != kept_version).then_some((kept.group, kept.version));
-            intern(tree, version, kept_in)
+            intern::kind(tree, version, kept_in)
         };
         let served = versions.iter().filter(|v| v["served"] == true);
         let kinds: Vec<&'static Kind> = served.map(of_version).collect();
         let details = versions.iter().map(|v| (of_version(v).version, Version::read(v))).collect();
         Some(Self {
+            revision,
             resource: (kept.group, kept.plural),
             kinds,
             kept,
@@ -86,18 +93,18 @@ impl Definition {
     }
 
     /// Drops what the schema of this version does not have and fills in its defaults; returns the paths of what was dropped.
-    pub fn shape(&self, kind: &Kind, tree: &mut Value) -> Vec<String> {
-        let Some(version) = self.versions.get(kind.version) else { return Vec::new() };
-        let mut dropped = Vec::new();
+    pub fn shape(&self, kind: &Kind, tree: &mut Value) -> Result<Vec<String>, Status> {
+        let Some(version) = self.versions.get(kind.version) else { return Ok(Vec::new()) };
+        let mut dropped = Noted::default();
         shape::prune_root(&version.schema, tree, &mut dropped);
-        shape::default_root(&version.schema, tree);
-        dropped
+        shape::default_root(&version.schema, tree)?;
+        Ok(dropped.places)
     }
 
     /// Checks an object against the schema of this version.
     pub fn validate(&self, kind: &Kind, tree: &Value, faults: &mut Faults) {
         if let Some(version) = self.versions.get(kind.version) {
-            validate::root(&version.schema, tree, faults);
+            validate::root(&version.schema, &version.patterns, tree, faults);
         }
     }
 
@@ -120,72 +127,17 @@ impl Version {
                 path: Path::parse(text(c, "/jsonPath")).ok()?,
             })
         };
+        let schema = tree.pointer("/schema/openAPIV3Schema").cloned().unwrap_or_default();
         Self {
-            schema: tree.pointer("/schema/openAPIV3Schema").cloned().unwrap_or_default(),
+            patterns: Patterns::of(&schema),
+            schema,
             columns: columns.into_iter().flatten().filter_map(column).collect(),
         }
     }
 }
 
-/// The kind of one version. Each distinct one is made once and stays for the life of the process, as the built-in kinds
-/// do: there are few, and everything may then refer to kinds without counting.
-fn intern(definition: &Value, version: &Value, kept_in: Option<(&'static str, &'static str)>) -> &'static Kind {
-    static MADE: Mutex<BTreeMap<String, &'static Kind>> = Mutex::new(BTreeMap::new());
-    let names = &definition["spec"]["names"];
-    let status = version.pointer("/subresources/status").is_some_and(|s| !s.is_null());
-    let fields = version.get("selectableFields").cloned().unwrap_or_default();
-    let identity = json!([
-        definition["spec"]["group"],
-        version["name"],
-        names,
-        definition["spec"]["scope"],
-        status,
-        fields,
-        kept_in
-    ]);
-    let mut made = MADE.lock().unwrap_or_else(PoisonError::into_inner);
-    if let Some(kind) = made.get(&identity.to_string()) {
-        return kind;
-    }
-    let words = |name: &str| -> &'static [&'static str] {
-        let list = names.get(name).and_then(Value::as_array).into_iter().flatten();
-        Vec::leak(list.filter_map(Value::as_str).map(keep).collect())
-    };
-    let fields = fields.as_array().into_iter().flatten().map(|field| {
-        let path = text(field, "/jsonPath").trim_start_matches('.');
-        (keep(path), keep(&format!("/{}", path.replace('.', "/"))))
-    });
-    let kind: &'static Kind = Box::leak(Box::new(Kind {
-        group: keep(text(definition, "/spec/group")),
-        version: keep(text(version, "/name")),
-        plural: keep(text(names, "/plural")),
-        singular: keep(text(names, "/singular")),
-        kind: keep(text(names, "/kind")),
-        short_names: words("shortNames"),
-        namespaced: text(definition, "/spec/scope") == "Namespaced",
-        status,
-        status_on_create: !status,
-        status_keeps_metadata: true,
-        generation: true,
-        returns_deleted: false,
-        unconditional_update: false,
-        create_on_update: false,
-        fields: Vec::leak(fields.collect()),
-        categories: words("categories"),
-        kept_in,
-        renamed: &[],
-        custom: true,
-    }));
-    made.insert(identity.to_string(), kind);
-    kind
-}
-
-fn keep(text: &str) -> &'static str {
-    String::leak(text.to_owned())
-}
-
 /// Defaults of a new definition, and its status: names are accepted at once, or never.
-pub(crate) fn create(store: &Store, tree: &mut Value, now: Timestamp) {
+pub(crate) fn create(ground: &Ground, tree: &mut Value, now: Timestamp) {
     let kind = text(tree, "/spec/names/kind").to_owned();
     let spec = member_mut(tree, "spec");
     if let Some(names) = spec.get_mut("names").and_then(Value::as_object_mut) {
@@ -193,12 +145,12 @@ pub(crate) fn create(store: &Store, tree: &mut Value, now: Timestamp) {
         default(names, "listKind", format!("{kind}List"));
     }
     default(spec, "conversion", json!({"strategy": "None"}));
-    update(store, tree, now);
+    update(ground, tree, now);
 }
 
 /// Brings the status in line with the spec.
-pub(crate) fn update(store: &Store, tree: &mut Value, now: Timestamp) {
-    let conflict = name_conflict(store, tree);
+pub(crate) fn update(ground: &Ground, tree: &mut Value, now: Timestamp) {
+    let conflict = name_conflict(ground.kinds(), tree);
     let names = tree.pointer("/spec/names").cloned().unwrap_or_default();
     let kept = tree.pointer("/spec/versions").and_then(Value::as_array).into_iter().flatten();
     let kept = kept.filter(|v| v["storage"] == true).map(|v| text(v, "/name").to_owned()).next();
@@ -233,10 +185,9 @@ pub(crate) fn update(store: &Store, tree: &mut Value, now: Timestamp) {
 }
 
 /// A name that another kind of the same group has already.
-fn name_conflict(store: &Store, tree: &Value) -> Option<(&'static str, String)> {
+fn name_conflict(kinds: &Kinds, tree: &Value) -> Option<(&'static str, String)> {
     let group = text(tree, "/spec/group");
     let plural = text(tree, "/spec/names/plural");
-    let kinds = store.kinds();
     let own = |kind: &Kind| kind.custom && kind.plural == plural;
     let others: Vec<&Kind> = kinds.iter().filter(|k| k.group == group && !own(k)).collect();
     let taken: BTreeSet<&str> =

@@ -10,9 +10,9 @@ use std::thread::JoinHandle;
 use bytes::Bytes;
 use redb::{Database, ReadableDatabase, ReadableTable, TableDefinition};
 
-use crate::object::{Key, Object};
+use crate::object::{self, Key, Object};
 use crate::server::Core;
-use crate::store::{Event, EventType, Store};
+use crate::store::{Event, EventType, Store, Unreadable};
 
 /// `resource/namespace/name` to checksum, revision and JSON.
 const OBJECTS: TableDefinition<&str, &[u8]> = TableDefinition::new("objects");
@@ -175,18 +175,23 @@ fn load(path: &Path, database: Database, window: usize) -> Result<(Database, Sto
         let objects = rows.map(|row| {
             let (key, value) = row?;
             let key = key.value();
-            Ok(decode(key, value.value(), revision).map_err(|what| format!("{key}: {what}")))
+            Ok(decode(key, value.value(), revision))
         });
-        let objects = objects.collect::<Result<Result<Vec<_>, String>, redb::Error>>()?;
+        let objects = objects.collect::<Result<Vec<_>, redb::Error>>()?;
         Ok((format, revision, objects))
     };
     let (format, revision, objects) = read().map_err(|e| damaged(e.to_string()))?;
     if format != FORMAT {
         return Err(OpenStore::UnknownFormat { path: path.to_owned(), found: format });
     }
-    let objects = objects.map_err(damaged)?;
-    let store = Store::restored(revision, objects, window).map_err(damaged)?;
-    Ok((database, store))
+    let (mut readable, mut unreadable) = (Vec::new(), Vec::new());
+    for row in objects {
+        match row {
+            Ok(row) => readable.push(row),
+            Err(row) => unreadable.push(row),
+        }
+    }
+    Ok((database, Store::restored(revision, readable, unreadable, window)))
 }
 
 fn row_key(event: &Event) -> String {
@@ -203,11 +208,19 @@ fn encode(object: &Object) -> Vec<u8> {
     value
 }
 
-fn decode(key: &str, value: &[u8], newest: u64) -> Result<(String, Key, Object), String> {
+/// One row; what is no object is told with why, and does not keep the others from being used.
+fn decode(key: &str, value: &[u8], newest: u64) -> Result<(String, Key, Object), Unreadable> {
     let mut parts = key.splitn(3, '/');
-    let (Some(resource), Some(namespace), Some(name)) = (parts.next(), parts.next(), parts.next()) else {
-        return Err("the key has not three parts".to_owned());
-    };
+    let mut part = || parts.next().unwrap_or_default();
+    let (resource, namespace, name) = (part(), part(), part());
+    let key = Key::new(namespace, name);
+    match decode_object(value, newest) {
+        Ok(object) => Ok((resource.to_owned(), key, object)),
+        Err(why) => Err(Unreadable { resource: resource.to_owned(), key, why }),
+    }
+}
+
+fn decode_object(value: &[u8], newest: u64) -> Result<Object, String> {
     let (Some(checksum), Some(revision)) = (value.first_chunk::<4>(), value.get(4..12)) else {
         return Err("the value is too short".to_owned());
     };
@@ -219,8 +232,8 @@ fn decode(key: &str, value: &[u8], newest: u64) -> Result<(String, Key, Object),
         return Err(format!("revision {revision} is beyond the newest, {newest}"));
     }
     let json = Bytes::copy_from_slice(&value[12..]);
-    serde_json::from_slice::<serde::de::IgnoredAny>(&json).map_err(|e| e.to_string())?;
-    Ok((resource.to_owned(), Key::new(namespace, name), Object { revision, json }))
+    object::check_readable(&json).map_err(|error| error.to_string())?;
+    Ok(Object { revision, json })
 }
 
 #[derive(Default)]

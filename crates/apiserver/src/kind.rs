@@ -364,8 +364,18 @@ impl Kind {
 
     /// `pods` or `leases.coordination.k8s.io`, as error messages and the data file name it.
     pub fn group_resource(&self) -> String {
-        if self.group.is_empty() { self.plural.to_owned() } else { format!("{}.{}", self.plural, self.group) }
+        group_resource(self.group, self.plural)
     }
+
+    /// The same of the kind in whose form objects are kept.
+    pub(crate) fn kept_resource(&self) -> String {
+        let (group, plural) = self.resource();
+        group_resource(group, plural)
+    }
+}
+
+fn group_resource(group: &str, plural: &str) -> String {
+    if group.is_empty() { plural.to_owned() } else { format!("{plural}.{group}") }
 }
 
 fn api_version(group: &str, version: &str) -> String {

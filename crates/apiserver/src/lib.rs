@@ -8,6 +8,7 @@
 
 mod access;
 mod auth;
+mod bounds;
 mod changed;
 mod crd;
 mod durable;
@@ -17,6 +18,7 @@ mod kind;
 mod metrics;
 mod object;
 mod patch;
+mod place;
 mod quantity;
 mod rbac;
 mod review;
@@ -46,7 +48,8 @@ pub use serve::Front;
 pub use server::{Options, Server};
 pub use status::{Cause, Details, Status};
 pub use store::{
-    Action, Answer, Applied, DeleteOptions, Event, EventType, Page, Propagation, Query, Store, Subresource, Write,
+    Action, Answer, Applied, DeleteOptions, Event, EventType, Page, Propagation, Query, Store, Subresource, Unreadable,
+    Write,
 };
 pub use tls::{MakeCertificates, Tls};
 pub use tokens::TokenKey;

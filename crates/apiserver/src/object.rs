@@ -1,7 +1,10 @@
 //! Objects: as they are kept (encoded, small) and as they are worked on (a JSON tree).
 
+use std::fmt;
+
 use bytes::Bytes;
 use jiff::Timestamp;
+use serde::de::{Deserialize, Deserializer, MapAccess, SeqAccess, Visitor};
 use serde_json::{Map, Value};
 
 /// One version of an object as the store keeps it.
@@ -46,6 +49,61 @@ impl Object {
     /// The object as a JSON tree.
     pub fn tree(&self) -> Value {
         serde_json::from_slice(&self.json).expect("only encoded or verified objects are kept")
+    }
+}
+
+/// Whether [`Object::tree`] can read this: all of it, no deeper than it goes, every number; without making a tree of it.
+pub(crate) fn check_readable(json: &[u8]) -> Result<(), serde_json::Error> {
+    serde_json::from_slice::<Readable>(json).map(|_| ())
+}
+
+struct Readable;
+
+impl<'de> Deserialize<'de> for Readable {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        deserializer.deserialize_any(Self)
+    }
+}
+
+impl<'de> Visitor<'de> for Readable {
+    type Value = Self;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("a JSON value")
+    }
+
+    fn visit_bool<E>(self, _: bool) -> Result<Self, E> {
+        Ok(self)
+    }
+
+    fn visit_i64<E>(self, _: i64) -> Result<Self, E> {
+        Ok(self)
+    }
+
+    fn visit_u64<E>(self, _: u64) -> Result<Self, E> {
+        Ok(self)
+    }
+
+    fn visit_f64<E>(self, _: f64) -> Result<Self, E> {
+        Ok(self)
+    }
+
+    fn visit_str<E>(self, _: &str) -> Result<Self, E> {
+        Ok(self)
+    }
+
+    fn visit_unit<E>(self) -> Result<Self, E> {
+        Ok(self)
+    }
+
+    fn visit_seq<A: SeqAccess<'de>>(self, mut elements: A) -> Result<Self, A::Error> {
+        while elements.next_element::<Self>()?.is_some() {}
+        Ok(self)
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, mut entries: A) -> Result<Self, A::Error> {
+        while entries.next_entry::<Self, Self>()?.is_some() {}
+        Ok(self)
     }
 }
 

@@ -1,11 +1,12 @@
 //! Patches: JSON Patch, merge patch and strategic merge patch.
 
-use json_patch::{AddOperation, PatchOperation};
+use json_patch::PatchOperation;
 use serde_json::Value;
 
 use crate::status::Status;
 use crate::wire::{self, Content};
 
+mod json;
 mod strategic;
 
 /// As upstream: each operation may copy a large part of the object.
@@ -35,7 +36,8 @@ impl Patch {
         };
         match content_type {
             "application/json-patch+json" => {
-                let operations: Vec<PatchOperation> = serde_json::from_slice(body)
+                let content = wire::read_json(body)?;
+                let operations: Vec<PatchOperation> = serde_json::from_value(content.tree)
                     .map_err(|error| Status::bad_request(format!("the patch is not readable: {error}")))?;
                 if operations.len() > MAX_OPERATIONS {
                     return Err(Status::new(
@@ -47,7 +49,7 @@ impl Patch {
                         ),
                     ));
                 }
-                Ok((Self::Json(operations), Vec::new()))
+                Ok((Self::Json(operations), content.duplicates))
             }
             "application/merge-patch+json" => object(body).map(|c| (Self::Merge(c.tree), c.duplicates)),
             "application/strategic-merge-patch+json" => object(body).map(|c| (Self::Strategic(c.tree), c.duplicates)),
@@ -65,8 +67,9 @@ impl Patch {
     pub fn apply(&self, mut tree: Value) -> Result<Value, Status> {
         match self {
             Self::Json(operations) => {
+                let mut costs = json::Costs::default();
                 for operation in operations {
-                    apply_json(&mut tree, operation)?;
+                    json::apply(&mut tree, operation, &mut costs)?;
                 }
             }
             Self::Merge(patch) => json_patch::merge(&mut tree, patch),
@@ -74,30 +77,6 @@ impl Patch {
         }
         Ok(tree)
     }
-}
-
-/// One operation, with two liberties that sidecars rely on: `replace` adds a missing member, and `test` takes a missing
-/// member for null.
-fn apply_json(tree: &mut Value, operation: &PatchOperation) -> Result<(), Status> {
-    let lenient = match operation {
-        PatchOperation::Replace(replace) if is_missing_member(tree, replace.path.as_str()) => {
-            Some(PatchOperation::Add(AddOperation { path: replace.path.clone(), value: replace.value.clone() }))
-        }
-        PatchOperation::Test(test) if test.value.is_null() && tree.pointer(test.path.as_str()).is_none() => {
-            return Ok(());
-        }
-        _ => None,
-    };
-    json_patch::patch(tree, std::slice::from_ref(lenient.as_ref().unwrap_or(operation))).map_err(|error| {
-        let message = format!("the server rejected our request due to an error in our request: {error}");
-        Status::new(422, "Invalid", message)
-    })
-}
-
-/// Whether `path` names a member that is absent from an object that is there.
-fn is_missing_member(tree: &Value, path: &str) -> bool {
-    let Some((parent, _)) = path.rsplit_once('/') else { return false };
-    tree.pointer(path).is_none() && tree.pointer(parent).is_some_and(Value::is_object)
 }
 
 #[cfg(test)]
@@ -133,6 +112,59 @@ mod tests {
         ] {
             assert_eq!(json_patch(json!({"a": 1}), json!([operation])).unwrap_err().code, 422);
         }
+    }
+
+    fn nested(levels: usize, innermost: Value) -> Value {
+        (0..levels).fold(innermost, |inner, _| json!({"a": inner}))
+    }
+
+    #[test]
+    fn no_intermediate_result_is_deeper_than_an_object_may_be() {
+        // Each round puts what there is below 120 more levels; the stack would not be enough to drop the result.
+        let below = format!("/t{}/b", "/a".repeat(119));
+        let round = [
+            json!({"op": "add", "path": "/t", "value": nested(119, json!({}))}),
+            json!({"op": "move", "from": "/x", "path": below}),
+            json!({"op": "move", "from": "/t", "path": "/x"}),
+        ];
+        let operations: Vec<Value> = (0..1000).flat_map(|_| round.clone()).collect();
+        let status = json_patch(json!({"x": {}}), operations.into()).unwrap_err();
+        assert_eq!((status.code, status.message.contains("nested deeper")), (422, true), "{status}");
+        let added = json_patch(
+            nested(100, json!({})),
+            json!([
+            {"op": "add", "path": "/a".repeat(100) + "/b", "value": nested(100, json!(1))}]),
+        );
+        assert_eq!(added.unwrap_err().code, 422);
+    }
+
+    #[test]
+    fn copies_that_double_the_object_are_stopped_before_they_fill_the_memory() {
+        let copies: Vec<Value> =
+            (0..40).map(|n| json!({"op": "copy", "from": "/x", "path": format!("/x/k{n}")})).collect();
+        let status = json_patch(json!({"x": {"v": "a text"}}), copies.into()).unwrap_err();
+        assert_eq!((status.code, status.message.contains("copy more than")), (422, true), "{status}");
+    }
+
+    #[test]
+    fn operations_that_push_a_long_list_aside_again_and_again_are_stopped() {
+        let list = json!({"l": vec![1; 500_000]});
+        for operation in [
+            json!({"op": "add", "path": "/l/0", "value": 1}),
+            json!({"op": "move", "from": "/l", "path": "/l"}),
+            json!({"op": "remove", "path": "/l/0"}),
+        ] {
+            let operations = vec![operation; 10_000];
+            assert_eq!(json_patch(list.clone(), operations.into()).unwrap_err().code, 422);
+        }
+        let appended = vec![json!({"op": "add", "path": "/l/-", "value": 1}); 10_000];
+        assert_eq!(json_patch(list, appended.into()).unwrap()["l"].as_array().unwrap().len(), 510_000);
+    }
+
+    #[test]
+    fn moving_the_last_element_of_an_empty_list_is_refused() {
+        let status = json_patch(json!({"l": []}), json!([{"op": "move", "from": "/l/-", "path": "/m"}]));
+        assert_eq!(status.unwrap_err().code, 422);
     }
 
     #[test]

@@ -9,7 +9,7 @@ use crate::crd;
 use crate::kind::Kind;
 use crate::object::{default, member_mut, metadata_mut, restore, text};
 use crate::status::{Faults, Status};
-use crate::store::{Store, Subresource};
+use crate::store::{Ground, Subresource};
 
 pub(crate) mod claim;
 pub(crate) mod event;
@@ -41,7 +41,7 @@ pub(crate) fn complete(kind: &Kind, tree: &mut Value) {
 }
 
 /// Admission of a new object, and its first status.
-pub(crate) fn create(store: &Store, kind: &Kind, tree: &mut Value, now: Timestamp) -> Result<(), Status> {
+pub(crate) fn create(ground: &Ground, kind: &Kind, tree: &mut Value, now: Timestamp) -> Result<(), Status> {
     if kind.custom {
         return Ok(());
     }
@@ -58,10 +58,10 @@ pub(crate) fn create(store: &Store, kind: &Kind, tree: &mut Value, now: Timestam
             default(member_mut(tree, "status"), "phase", "Active");
             default(member_mut(tree, "spec"), "finalizers", json!(["kubernetes"]));
         }
-        "PersistentVolumeClaim" => claim::create(store, tree),
+        "PersistentVolumeClaim" => claim::create(ground, tree),
         "PersistentVolume" => volume::create(tree, now),
         "Pod" => pod::create(tree),
-        "CustomResourceDefinition" => crd::create(store, tree, now),
+        "CustomResourceDefinition" => crd::create(ground, tree, now),
         _ => {}
     }
     Ok(())
@@ -69,7 +69,7 @@ pub(crate) fn create(store: &Store, kind: &Kind, tree: &mut Value, now: Timestam
 
 /// What the server adds to an object that is being replaced.
 pub(crate) fn update(
-    store: &Store,
+    ground: &Ground,
     part: Subresource,
     kind: &Kind,
     new: &mut Value,
@@ -85,9 +85,9 @@ pub(crate) fn update(
             let before = old.get("spec").and_then(Value::as_object);
             restore(member_mut(new, "spec"), before, "finalizers");
         }
-        ("CustomResourceDefinition", Subresource::Main) => crd::update(store, new, now),
+        ("CustomResourceDefinition", Subresource::Main) => crd::update(ground, new, now),
         ("PersistentVolume", Subresource::Status) => volume::stamp_phase(new, old, now),
-        ("PersistentVolumeClaim", Subresource::Main) => return claim::admit_update(store, new, old),
+        ("PersistentVolumeClaim", Subresource::Main) => return claim::admit_update(ground, new, old),
         _ => {}
     }
     Ok(())
@@ -122,6 +122,7 @@ pub(crate) fn validate(kind: &Kind, tree: &Value, faults: &mut Faults) {
 pub(crate) fn validate_status(kind: &Kind, tree: &Value, faults: &mut Faults) {
     match kind.kind {
         _ if kind.custom => {}
+        "Pod" => pod::validate_status(tree, faults),
         "PersistentVolumeClaim" => claim::validate_status(tree, faults),
         "VolumeAttachment" => storage::validate_attachment_status(tree, faults),
         _ => {}

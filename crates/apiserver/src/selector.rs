@@ -70,17 +70,26 @@ impl Selector {
         self.labels.is_empty() && self.fields.is_empty()
     }
 
+    /// Whether keys alone tell what is selected.
+    pub(crate) fn is_of_keys(&self) -> bool {
+        self.labels.is_empty() && !self.fields.iter().any(|f| matches!(f.place, Place::Pointer(_)))
+    }
+
+    /// Whether an object of this key may be selected.
+    pub(crate) fn matches_key(&self, key: &Key) -> bool {
+        self.fields.iter().all(|f| match f.place {
+            Place::Name => (*key.name == f.value) == f.equal,
+            Place::Namespace => (*key.namespace == f.value) == f.equal,
+            Place::Pointer(_) => true,
+        })
+    }
+
     /// Whether this object is selected.
     pub fn matches(&self, key: &Key, object: &Object) -> bool {
-        let by_key = |f: &Field| match f.place {
-            Place::Name => Some((*key.name == f.value) == f.equal),
-            Place::Namespace => Some((*key.namespace == f.value) == f.equal),
-            Place::Pointer(_) => None,
-        };
-        if self.fields.iter().any(|f| by_key(f) == Some(false)) {
+        if !self.matches_key(key) {
             return false;
         }
-        if self.labels.is_empty() && self.fields.iter().all(|f| by_key(f).is_some()) {
+        if self.is_of_keys() {
             return true;
         }
         let tree = object.tree();

@@ -9,7 +9,7 @@ use jiff::{SignedDuration, Timestamp};
 use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
 use serde_json::{Value, json};
-use tokio::sync::watch;
+use tokio::sync::{Semaphore, SemaphorePermit, watch};
 
 use crate::access::Access;
 use crate::auth::User;
@@ -96,6 +96,8 @@ pub(crate) struct Core {
     pub bookmark_interval: Duration,
     pub access: Access,
     pub metrics: Metrics,
+    /// Large bodies are worked on one after the other: each takes much memory and a processor for a while.
+    large: Semaphore,
 }
 
 pub(crate) struct Shared {
@@ -165,7 +167,7 @@ impl Server {
         let mut last = 0;
         for (kind, body) in rbac::bootstrap::objects() {
             let kind = Kind::named(kind);
-            if core.read(|store| store.newest(kind, "", text(&body, "/metadata/name")).is_some()) {
+            if core.read(|store| store.is_taken(kind, "", text(&body, "/metadata/name"))) {
                 continue;
             }
             let write = own_write(kind, "", Action::Create(body), core.next_id());
@@ -209,6 +211,12 @@ impl Server {
     }
 }
 
+/// Bytes from which on a body is a large one.
+const LARGE: usize = 256 << 10;
+
+/// How often a write is thought through beside the store before it is done inside of it, where nobody can come between.
+const PLANS: usize = 5;
+
 /// A write of the server's own.
 fn own_write(kind: &'static Kind, name: &str, action: Action, id: u128) -> Write {
     Write {
@@ -228,7 +236,7 @@ fn bootstrap(store: &mut Store, options: &mut Options) -> Vec<Arc<Event>> {
     let namespaces = Kind::named("Namespace");
     let mut events = Vec::new();
     for name in PERMANENT_NAMESPACES {
-        if store.newest(namespaces, "", name).is_some() {
+        if store.is_taken(namespaces, "", name) {
             continue;
         }
         let body = json!({"metadata": {"name": name}});
@@ -266,11 +274,24 @@ impl Shared {
     }
 
     /// Does a write for `user` and waits until its answer may be told; with it come the warnings for the writer.
-    pub async fn write_as(&self, write: Write, user: &User) -> Result<(Answer, Vec<String>), Status> {
+    ///
+    /// `turn` is held until the write is done, and not while others are waited for.
+    pub async fn write_as(
+        &self,
+        write: Write,
+        user: &User,
+        turn: Option<SemaphorePermit<'_>>,
+    ) -> Result<(Answer, Vec<String>), Status> {
         if let Some(journal) = &self.journal {
             self.core.recovered(journal).await?;
         }
+        // A small patch of a large object is as much work, and would lose its race against others again and again.
+        let turn = match turn {
+            None => self.core.turn(self.core.read(|store| store.size_of(&write))).await,
+            turn => turn,
+        };
         let Applied { answer, revision, warnings, .. } = self.submit(write, user)?;
+        drop(turn);
         if self.journal.is_some() {
             self.core.wait_for(revision).await?;
         }
@@ -283,18 +304,44 @@ impl Shared {
         let now = core.now();
         let grants = core.access.roles_decide() && write.kind.group == rbac::GROUP;
         let policy = (grants && !user.is_master()).then(|| core.policy());
+        if policy.is_none() && write.can_be_planned() {
+            for _ in 0..PLANS {
+                let ground = core.read(|store| store.ground(&write))?;
+                let planned = ground.plan(&write, now)?;
+                let mut state = core.lock();
+                if let Some(applied) = state.store.keep(&ground, &write, planned, now) {
+                    return Ok(self.finish(state, changes_rules(&write), applied, now));
+                }
+            }
+        }
         let mut state = core.lock();
         if let Some(policy) = policy {
             check_grant(&mut state.store, &write, user, &policy, now)?;
         }
-        let (kind, dry_run) = (write.kind, write.dry_run);
-        let mut applied = state.store.apply(write, now)?;
-        if *kind == *Kind::named("ClusterRole") && !dry_run {
+        let rules_change = changes_rules(&write);
+        let applied = state.store.apply(write, now)?;
+        Ok(self.finish(state, rules_change, applied, now))
+    }
+
+    /// Adds what follows from a write beside the store's own rules, and lets it become visible.
+    fn finish(
+        &self,
+        mut state: MutexGuard<'_, State>,
+        rules_change: bool,
+        mut applied: Applied,
+        now: Timestamp,
+    ) -> Applied {
+        if rules_change {
             applied.events.extend(aggregate(&mut state.store, now));
         }
         self.settle(state, &applied.events);
-        Ok(applied)
+        applied
     }
+}
+
+/// Whether roles that others are aggregated from may be others after this write.
+fn changes_rules(write: &Write) -> bool {
+    *write.kind == *Kind::named("ClusterRole") && !write.dry_run
 }
 
 /// Tries a write to a role or binding, and refuses it if it would grant what `user` does not have.
@@ -346,6 +393,7 @@ impl Core {
             bookmark_interval: options.bookmark_interval,
             access: Access::default(),
             metrics: Metrics::default(),
+            large: Semaphore::new(1),
         }
     }
 
@@ -356,6 +404,15 @@ impl Core {
     /// Looks at the store.
     pub fn read<T>(&self, look: impl FnOnce(&Store) -> T) -> T {
         look(&self.lock().store)
+    }
+
+    /// Waits for the turn of a body of this size; small ones need not wait.
+    pub async fn turn(&self, size: usize) -> Option<SemaphorePermit<'_>> {
+        if size < LARGE {
+            return None;
+        }
+        // It is never closed.
+        self.large.acquire().await.ok()
     }
 
     pub fn now(&self) -> Timestamp {

@@ -1,8 +1,11 @@
 //! The Kubernetes `Status` object: what every refused request is answered with.
 
+use std::fmt::Display;
+
 use serde::Serialize;
 
 use crate::kind::Kind;
+use crate::place::clipped;
 
 /// A failed request, in the form every Kubernetes client understands.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -178,73 +181,117 @@ impl Status {
     }
 }
 
-/// The broken rules of one object, gathered so that its author sees all of them at once.
+/// The broken rules of one object, gathered so that its author sees all of them at once; of very many, the first.
 #[derive(Debug, Default)]
-pub(crate) struct Faults(Vec<Cause>);
+pub(crate) struct Faults {
+    causes: Vec<Cause>,
+    written: usize,
+}
+
+/// Nobody mends more at a time, and each may show a part of the object.
+const MAX_FAULTS: usize = 100;
+/// Bytes of one sentence.
+const MAX_SENTENCE: usize = 4 << 10;
+/// Bytes of all sentences.
+const MAX_SENTENCES: usize = 64 << 10;
 
 impl Faults {
-    pub fn required(&mut self, field: &str, detail: &str) {
+    pub fn required(&mut self, field: impl Display, detail: &str) {
         let detail = if detail.is_empty() { String::new() } else { format!(": {detail}") };
-        self.push("FieldValueRequired", field, format!("Required value{detail}"));
+        self.push("FieldValueRequired", field, format_args!("Required value{detail}"));
     }
 
-    pub fn invalid(&mut self, field: &str, value: impl std::fmt::Display, detail: &str) {
-        self.push("FieldValueInvalid", field, format!("Invalid value: {value}: {detail}"));
+    pub fn invalid(&mut self, field: impl Display, value: impl Display, detail: impl Display) {
+        self.push(
+            "FieldValueInvalid",
+            field,
+            format_args!("Invalid value: {}: {detail}", clipped(value, MAX_SENTENCE)),
+        );
     }
 
-    pub fn forbidden(&mut self, field: &str, detail: &str) {
-        self.push("FieldValueForbidden", field, format!("Forbidden: {detail}"));
+    pub fn forbidden(&mut self, field: impl Display, detail: &str) {
+        self.push("FieldValueForbidden", field, format_args!("Forbidden: {detail}"));
     }
 
-    pub fn unsupported(&mut self, field: &str, value: &str, supported: &[&str]) {
-        let supported = supported.iter().map(|s| format!("{s:?}")).collect::<Vec<_>>().join(", ");
-        let message = format!("Unsupported value: {value:?}: supported values: {supported}");
+    pub fn unsupported(&mut self, field: impl Display, value: &str, supported: &[&str]) {
+        let shown = |word: &&str| format!("{word:?}");
+        let supported = supported.iter().take(MAX_FAULTS).map(shown).collect::<Vec<_>>().join(", ");
+        let value = clipped(format_args!("{value:?}"), MAX_SENTENCE);
+        let message = format_args!("Unsupported value: {value}: supported values: {supported}");
         self.push("FieldValueNotSupported", field, message);
     }
 
-    pub fn duplicate(&mut self, field: &str, value: &serde_json::Value) {
-        self.push("FieldValueDuplicate", field, format!("Duplicate value: {value}"));
+    pub fn duplicate(&mut self, field: impl Display, value: &serde_json::Value) {
+        self.push("FieldValueDuplicate", field, format_args!("Duplicate value: {value}"));
     }
 
-    pub fn not_found(&mut self, field: &str, value: &str) {
-        self.push("FieldValueNotFound", field, format!("Not found: {value:?}"));
+    pub fn not_found(&mut self, field: impl Display, value: &str) {
+        self.push("FieldValueNotFound", field, format_args!("Not found: {value:?}"));
     }
 
-    pub fn too_long(&mut self, field: &str, detail: &str) {
-        self.push("FieldValueTooLong", field, format!("Too long: {detail}"));
+    pub fn too_long(&mut self, field: impl Display, detail: &str) {
+        self.push("FieldValueTooLong", field, format_args!("Too long: {detail}"));
     }
 
-    pub fn too_many(&mut self, field: &str, count: usize, detail: &str) {
-        self.push("FieldValueTooMany", field, format!("Too many: {count}: {detail}"));
+    pub fn too_many(&mut self, field: impl Display, count: usize, detail: &str) {
+        self.push("FieldValueTooMany", field, format_args!("Too many: {count}: {detail}"));
     }
 
     pub fn is_empty(&self) -> bool {
-        self.0.is_empty()
+        self.causes.is_empty()
+    }
+
+    /// Whether what else is found would not be told.
+    pub fn is_full(&self) -> bool {
+        self.causes.len() >= MAX_FAULTS || self.written >= MAX_SENTENCES
     }
 
     /// The fields of the broken rules.
     #[cfg(test)]
     pub fn fields(&self) -> Vec<String> {
-        self.0.iter().map(|cause| cause.field.clone()).collect()
+        self.causes.iter().map(|cause| cause.field.clone()).collect()
     }
 
-    fn push(&mut self, reason: &'static str, field: &str, message: String) {
-        self.0.push(Cause { reason, message, field: field.to_owned() });
+    fn push(&mut self, reason: &'static str, field: impl Display, message: impl Display) {
+        if self.is_full() {
+            return;
+        }
+        let field = clipped(field, MAX_SENTENCE);
+        let message = clipped(message, 2 * MAX_SENTENCE);
+        self.written += field.len() + message.len();
+        self.causes.push(Cause { reason, message, field });
     }
 
     /// Nothing if no rule was broken, else the 422 that names them all.
     pub fn into_result(self, kind: &Kind, name: &str) -> Result<(), Status> {
-        if self.0.is_empty() {
+        if self.is_empty() {
             return Ok(());
         }
-        let each: Vec<String> = self.0.iter().map(|c| format!("{}: {}", c.field, c.message)).collect();
+        let more = self.is_full().then(|| "and perhaps more".to_owned());
+        let each: Vec<String> = self.causes.iter().map(|c| format!("{}: {}", c.field, c.message)).chain(more).collect();
         let all = if each.len() == 1 { each.concat() } else { format!("[{}]", each.join(", ")) };
         let qualified =
             if kind.group.is_empty() { kind.kind.to_owned() } else { format!("{}.{}", kind.kind, kind.group) };
         let mut status =
             Status::new(422, "Invalid", format!("{qualified} {name:?} is invalid: {all}")).about(kind, name);
         status.details.kind = kind.kind;
-        status.details.causes = self.0;
+        status.details.causes = self.causes;
         Err(status)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn very_many_faults_of_very_long_fields_make_a_status_that_can_be_sent() {
+        let mut faults = Faults::default();
+        let long = "x".repeat(1 << 20);
+        for index in 0..100_000 {
+            faults.invalid(format_args!("{long}[{index}]"), &long, &long);
+        }
+        let status = faults.into_result(Kind::named("Pod"), "p").unwrap_err();
+        assert!(status.to_json().len() < 1 << 20 && status.message.contains("and perhaps more"));
     }
 }

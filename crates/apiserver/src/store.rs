@@ -4,7 +4,7 @@
 //! checked against, and the *published* one, up to which the outside may see. In memory they are the same; with a data
 //! directory the published one follows when the disk has confirmed.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use jiff::Timestamp;
@@ -18,11 +18,14 @@ use crate::rules::schema;
 use crate::selector::Selector;
 use crate::status::Status;
 
+mod aside;
+mod candidates;
 mod cascade;
 mod create;
 mod definition;
 mod delete;
 mod expiry;
+mod ground;
 mod namespace;
 mod owners;
 pub(crate) use namespace::{DEFAULT_ACCOUNT, PERMANENT as PERMANENT_NAMESPACES};
@@ -32,7 +35,10 @@ mod table;
 mod tests;
 mod update;
 
+use aside::Aside;
+pub use aside::Unreadable;
 use expiry::Expiry;
+pub(crate) use ground::Ground;
 use owners::Dependents;
 use table::Table;
 pub use table::{Event, EventType};
@@ -117,6 +123,7 @@ impl Write {
             return Ok(Vec::new());
         }
         let known = old.map(|old| schema::unknown_fields(self.kind, old)).transpose()?.unwrap_or_default();
+        let known: BTreeSet<String> = known.into_iter().collect();
         self.judge_unknown(unknown.into_iter().filter(|field| !known.contains(field)).collect())
     }
 
@@ -202,9 +209,10 @@ type Resource = (&'static str, &'static str);
 pub struct Store {
     tables: BTreeMap<Resource, Table>,
     kinds: Arc<Kinds>,
-    definitions: BTreeMap<Resource, Definition>,
+    definitions: BTreeMap<Resource, Arc<Definition>>,
     dependents: Dependents,
     expiry: Expiry,
+    aside: Aside,
     head: u64,
     published: u64,
     window: usize,
@@ -221,6 +229,7 @@ impl Store {
             definitions: BTreeMap::new(),
             dependents: Dependents::default(),
             expiry: Expiry::default(),
+            aside: Aside::default(),
             head: 0,
             published: 0,
             window,
@@ -228,8 +237,13 @@ impl Store {
     }
 
     /// A store of these objects, each with its resource as [`Kind::group_resource`] writes it. Watches from before
-    /// `revision` must list again.
-    pub fn restored(revision: u64, objects: Vec<(String, Key, Object)>, window: usize) -> Result<Self, String> {
+    /// `revision` must list again. What cannot be read, or is of no kind that is known, is set aside.
+    pub fn restored(
+        revision: u64,
+        objects: Vec<(String, Key, Object)>,
+        unreadable: Vec<Unreadable>,
+        window: usize,
+    ) -> Self {
         let mut store = Self::new(window);
         (store.head, store.published) = (revision, revision);
         for table in store.tables.values_mut() {
@@ -246,12 +260,14 @@ impl Store {
         let kinds: BTreeMap<String, &'static Kind> =
             store.kinds.kept().map(|kind| (kind.group_resource(), kind)).collect();
         for (resource, key, object) in others {
-            let unknown = || format!("{resource}/{}/{}: the resource is unknown", key.namespace, key.name);
-            let kind = *kinds.get(&resource).ok_or_else(unknown)?;
-            store.restore_one(kind, key, object);
+            match kinds.get(&resource) {
+                Some(kind) => store.restore_one(kind, key, object),
+                None => store.aside.add(Unreadable { resource, key, why: "its resource is unknown".to_owned() }),
+            }
         }
+        unreadable.into_iter().for_each(|row| store.aside.add(row));
         store.read_expiry();
-        Ok(store)
+        store
     }
 
     fn restore_one(&mut self, kind: &'static Kind, key: Key, object: Object) {
@@ -280,69 +296,45 @@ impl Store {
         for table in self.tables.values_mut() {
             table.forget_beyond(self.window, self.published);
         }
+        self.aside.publish(self.published);
     }
 
     /// Does one write and what follows from it, or refuses it and changes nothing.
     pub fn apply(&mut self, write: Write, now: Timestamp) -> Result<Applied, Status> {
-        let mut applied = match write.action {
-            Action::Create(ref body) if write.subresource == Subresource::Binding => self.bind(&write, body, now),
-            Action::Create(ref body) => self.create(&write, body.clone(), now),
-            Action::Update(ref body) => self.update(&write, body.clone(), now),
-            Action::Patch(ref patch) => self.patch(&write, patch, now),
-            Action::Delete(ref options) => self.delete(&write, options, now),
-            Action::DeleteCollection(ref options, ref selector) => {
-                self.delete_collection(&write, options, selector, now)
+        let applied = match &write.action {
+            _ if write.can_be_planned() => {
+                let planned = self.ground(&write)?.plan(&write, now)?;
+                Ok(self.perform(planned))
             }
+            Action::Create(body) => self.bind(&write, body, now),
+            Action::Update(_) | Action::Patch(_) => {
+                Err(Status::method_not_allowed("a binding is made once and not changed"))
+            }
+            Action::Delete(options) => self.delete(&write, options, now),
+            Action::DeleteCollection(options, selector) => self.delete_collection(&write, options, selector, now),
         }?;
+        Ok(self.follow_up(applied, now))
+    }
+
+    /// Does what follows from a write.
+    fn follow_up(&mut self, mut applied: Applied, now: Timestamp) -> Applied {
         if !applied.events.is_empty() {
             self.settle(&mut applied.events, now);
             applied.revision = self.head;
         }
-        Ok(applied)
+        applied
     }
 
     /// The published version of one object.
     pub fn get(&self, kind: &Kind, namespace: &str, name: &str) -> Result<Arc<Object>, Status> {
         self.table(kind)
             .and_then(|t| t.get_at(&Key::new(namespace, name), self.published))
-            .ok_or_else(|| Status::not_found(kind, name))
+            .ok_or_else(|| self.missing(kind, namespace, name))
     }
 
     /// The published objects of a kind.
     pub fn list(&self, kind: &Kind, query: &Query) -> Result<Page, Status> {
-        let continued = query.after.as_ref().map(|(revision, _)| *revision);
-        let revision = continued.or(query.at).unwrap_or(self.published);
-        let mut page = Page { revision, items: Vec::new(), rest: None };
-        let Some(table) = self.table(kind) else { return Ok(page) };
-        if revision < table.compacted && continued.is_none() {
-            return Err(Status::expired(format!("The resourceVersion for the provided list is too old: {revision}")));
-        }
-        if revision < table.compacted {
-            return Err(Status::expired(
-                "the provided continue parameter is too old to display a consistent list result; start a new list \
-                 without the continue parameter",
-            ));
-        }
-        if revision > self.published {
-            return Err(Status::bad_request("the continue parameter is of a revision that does not exist yet"));
-        }
-        let limit = query.limit.unwrap_or(usize::MAX);
-        let after = query.after.as_ref().map(|(_, key)| key);
-        let mut last: Option<Key> = None;
-        let mut left = 0;
-        table.visit_at(&query.namespace, after, revision, |key, object| {
-            if !query.selector.matches(key, object) {
-                return;
-            }
-            if page.items.len() < limit {
-                page.items.push(object.clone());
-                last = Some(key.clone());
-            } else {
-                left += 1;
-            }
-        });
-        page.rest = last.filter(|_| left > 0).map(|key| (key, left));
-        Ok(page)
+        self.candidates(kind, query).map(|candidates| candidates.page(query))
     }
 
     /// The published events of a kind after `revision`, oldest first, or 410 if some of them are no longer kept.
@@ -357,7 +349,7 @@ impl Store {
 
     /// The definition that brought a kind, for kinds that are not built in.
     pub(crate) fn definition(&self, kind: &Kind) -> Option<&Definition> {
-        self.definitions.get(&kind.resource())
+        self.definitions.get(&kind.resource()).map(|definition| &**definition)
     }
 
     /// How many objects of a kind there are.

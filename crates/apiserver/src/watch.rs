@@ -129,19 +129,19 @@ impl Watch {
                 self.behind = true;
                 Ok(())
             }),
-            Start::Everything { marked } => core.read(|store| {
+            Start::Everything { marked } => {
                 let query = Query {
                     namespace: self.request.namespace.clone(),
                     selector: self.request.selector.clone(),
                     ..Query::default()
                 };
-                let page = store.list(self.request.kind, &query)?;
+                let page = core.read(|store| store.candidates(self.request.kind, &query))?.page(&query);
                 self.initial = page.items.into();
                 self.cursor = page.revision;
                 self.mark_initial = marked;
                 self.behind = true;
                 Ok(())
-            }),
+            }
         }
     }
 
@@ -190,8 +190,11 @@ impl Watch {
             return;
         }
         self.changes.mark_seen();
-        let core = self.core.clone();
-        core.read(|store| match store.events_after(self.request.kind, self.cursor) {
+        let kind = self.request.kind;
+        let look = |store: &Store| (store.events_after(kind, self.cursor), store.published(), is_served(store, kind));
+        let (events, published, served) = self.core.read(look);
+        // Selecting and writing out takes long, and the store is not needed for it.
+        match events {
             Ok(events) => {
                 for event in events {
                     if self.out.len() >= CHUNK {
@@ -201,14 +204,14 @@ impl Watch {
                     self.push_event(&event);
                 }
                 if bookmark {
-                    self.cursor = store.published();
-                    self.push_bookmark(store.published(), false);
+                    self.cursor = published;
+                    self.push_bookmark(published, false);
                 }
                 // A kind that has gone has no more events.
-                self.ended |= !is_served(store, self.request.kind);
+                self.ended |= !served;
             }
             Err(status) => self.fail(&status),
-        });
+        }
     }
 
     /// Says why the watch ends.

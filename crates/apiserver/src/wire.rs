@@ -1,18 +1,20 @@
 //! Bodies of requests: JSON, YAML and Kubernetes protobuf, all read into the same JSON tree.
 
-use std::cell::RefCell;
-
 use http::HeaderMap;
 use serde::de::DeserializeSeed as _;
 use serde_json::Value;
 
+use crate::bounds;
 use crate::status::Status;
 
 mod messages;
 mod protobuf;
 mod tree;
 
-use tree::Tree;
+use tree::{Reading, Tree};
+
+/// Half of what JSON may have: the reader of YAML takes that much more of the stack for each level.
+const MAX_YAML_DEPTH: usize = 64;
 
 /// A body, and what was odd about it.
 #[derive(Debug, Clone, Default, PartialEq)]
@@ -31,6 +33,12 @@ pub(crate) fn media_type(headers: &HeaderMap) -> &str {
 
 /// Reads a body of any form this server takes.
 pub(crate) fn read(headers: &HeaderMap, body: &[u8]) -> Result<Content, Status> {
+    let content = read_any(headers, body)?;
+    bounds::check_body(&content.tree)?;
+    Ok(content)
+}
+
+fn read_any(headers: &HeaderMap, body: &[u8]) -> Result<Content, Status> {
     match media_type(headers) {
         // Upstream looks at the bytes when no type is named.
         "" if body.starts_with(protobuf::MAGIC) => read_protobuf(body),
@@ -46,13 +54,13 @@ pub(crate) fn read(headers: &HeaderMap, body: &[u8]) -> Result<Content, Status> 
 
 /// Reads JSON, noting members that are given twice.
 pub(crate) fn read_json(body: &[u8]) -> Result<Content, Status> {
-    let duplicates = RefCell::default();
+    let reading = Reading::new();
     let mut deserializer = serde_json::Deserializer::from_slice(body);
-    let tree = Tree::new(&duplicates)
+    let tree = Tree::new(&reading)
         .deserialize(&mut deserializer)
         .and_then(|tree| deserializer.end().map(|()| tree))
         .map_err(|error| Status::bad_request(format!("the body of the request is not readable JSON: {error}")))?;
-    Ok(Content { tree, duplicates: duplicates.into_inner() })
+    Ok(Content { tree, duplicates: reading.duplicates.into_inner().places })
 }
 
 fn read_protobuf(body: &[u8]) -> Result<Content, Status> {
@@ -68,12 +76,15 @@ fn read_yaml(body: &[u8]) -> Result<Content, Status> {
     let mut options = serde_saphyr::Options::default();
     options.duplicate_keys = serde_saphyr::DuplicateKeyPolicy::LastWins;
     options.with_snippet = false;
-    let duplicates = RefCell::default();
+    if let Some(budget) = &mut options.budget {
+        budget.max_depth = MAX_YAML_DEPTH;
+    }
+    let reading = Reading::new();
     let tree = serde_saphyr::with_deserializer_from_slice_with_options(body, options, |deserializer| {
-        Tree::new(&duplicates).deserialize(deserializer)
+        Tree::new(&reading).deserialize(deserializer)
     })
     .map_err(|error| unreadable(&error))?;
-    Ok(Content { tree, duplicates: duplicates.into_inner() })
+    Ok(Content { tree, duplicates: reading.duplicates.into_inner().places })
 }
 
 #[cfg(test)]
@@ -101,6 +112,27 @@ mod tests {
         let content = read_as("application/yaml", yaml).unwrap();
         assert_eq!(content.tree, json!({"a": 1, "b": ["x", true, null, "1", 1.5], "c": {"d": "two"}}));
         assert_eq!(content.duplicates, ["c.d"]);
+    }
+
+    #[test]
+    fn a_body_that_is_too_deep_or_grows_by_aliases_is_refused_in_every_form() {
+        let nested = |levels: usize| format!("{}1{}", r#"{"a":"#.repeat(levels), "}".repeat(levels));
+        for (media_type, most) in [("application/json", bounds::MAX_DEPTH), ("application/yaml", MAX_YAML_DEPTH)] {
+            assert!(read_as(media_type, &nested(most)).is_ok(), "{media_type}");
+            for levels in [most + 1, 100_000] {
+                assert_eq!(read_as(media_type, &nested(levels)).unwrap_err().code, 400, "{media_type} {levels}");
+            }
+        }
+        let block: String = (0..5000).map(|level| format!("{}a:\n", " ".repeat(level))).collect();
+        assert_eq!(read_as("application/yaml", &block).unwrap_err().code, 400);
+        // Each map takes a hundred times the memory of its bytes.
+        let maps = format!("[{}1]", r#"{"":1},"#.repeat(400_000));
+        assert_eq!(read_as("application/json", &maps).unwrap_err().code, 400);
+        let list = format!("[{}1]", "1,".repeat(1_000_000));
+        assert!(read_as("application/json", &list).is_ok());
+        let text = "x".repeat(1 << 20);
+        let aliases: String = (0..90).map(|n| format!("k{n}: *a\n")).collect();
+        assert_eq!(read_as("application/yaml", &format!("a: &a {text}\n{aliases}")).unwrap_err().code, 400);
     }
 
     #[test]

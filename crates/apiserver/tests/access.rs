@@ -257,6 +257,43 @@ async fn acting_as_somebody_else_needs_the_right_to() {
     assert!(status["message"].as_str().unwrap().contains("\"bob\" cannot impersonate"), "{status}");
 }
 
+#[tokio::test]
+async fn somebody_with_a_name_of_another_script_is_that_one_and_not_the_caller() {
+    let world = World::with_roles().await;
+    let root = || User::new("root", ["system:masters"]);
+    let path = "/apis/authentication.k8s.io/v1/selfsubjectreviews";
+    let headers = [
+        ("impersonate-user", "jörg"),
+        ("impersonate-group", "größe"),
+        ("impersonate-uid", "7"),
+        ("impersonate-extra-example.com%2fscope", "all"),
+    ];
+    let (_, answer) = world.call_as(root(), Method::POST, path, json!({}), &headers).await;
+    let who = &answer["status"]["userInfo"];
+    assert_eq!(who["username"], "jörg", "{answer}");
+    assert_eq!(who["groups"], json!(["größe", "system:authenticated"]));
+    assert_eq!((&who["uid"], &who["extra"]["example.com/scope"]), (&json!("7"), &json!(["all"])));
+    let (code, _) = world.call_as(root(), Method::GET, MAPS, Value::Null, &[("impersonate-user", "jörg")]).await;
+    assert_eq!(code, StatusCode::FORBIDDEN);
+    let anonymous = [("impersonate-user", "system:anonymous")];
+    let (code, _) = world.call_as(root(), Method::POST, path, json!({}), &anonymous).await;
+    assert_eq!(code, StatusCode::FORBIDDEN, "system:basic-user is for those who are known");
+}
+
+#[tokio::test]
+async fn who_may_view_a_namespace_may_get_it_and_no_other() {
+    let world = World::with_roles().await;
+    let binding = json!({"metadata": {"name": "v"}, "roleRef": {"kind": "ClusterRole", "name": "view"},
+        "subjects": [{"kind": "User", "name": "alice"}]});
+    let path = "/apis/rbac.authorization.k8s.io/v1/namespaces/default/rolebindings";
+    world.root(Method::POST, path, binding).await;
+    let get = |name: &str| format!("/api/v1/namespaces/{name}");
+    assert_eq!(world.call("alice", Method::GET, &get("default"), Value::Null).await.0, StatusCode::OK);
+    assert_eq!(world.call("alice", Method::GET, &get("kube-system"), Value::Null).await.0, StatusCode::FORBIDDEN);
+    assert_eq!(world.call("alice", Method::GET, "/api/v1/namespaces", Value::Null).await.0, StatusCode::FORBIDDEN);
+    assert_eq!(world.call("alice", Method::DELETE, &get("default"), Value::Null).await.0, StatusCode::FORBIDDEN);
+}
+
 async fn token(world: &World, spec: Value) -> (StatusCode, Value) {
     let path = "/api/v1/namespaces/default/serviceaccounts/robot/token";
     world.call("root", Method::POST, path, json!({"spec": spec})).await

@@ -84,26 +84,66 @@ async fn a_second_server_on_the_same_data_is_refused() {
     assert!(matches!(second, Err(OpenStore::InUse { .. })));
 }
 
+/// Puts a row into the data file as an older server, or a failing disk, may have left it.
+fn plant(directory: &Path, key: &str, json: &str, spoil: bool) {
+    let database = redb::Database::open(directory.join("store.redb")).unwrap();
+    let transaction = database.begin_write().unwrap();
+    let mut value = vec![0; 4];
+    value.extend_from_slice(&1_u64.to_le_bytes());
+    value.extend_from_slice(json.as_bytes());
+    let checksum = crc32fast::hash(&value[4..]) ^ u32::from(spoil);
+    value[..4].copy_from_slice(&checksum.to_le_bytes());
+    let objects = redb::TableDefinition::<&str, &[u8]>::new("objects");
+    transaction.open_table(objects).unwrap().insert(key, value.as_slice()).unwrap();
+    transaction.commit().unwrap();
+}
+
+#[tokio::test]
+async fn an_object_that_cannot_be_read_is_an_error_of_its_own_and_can_be_deleted() {
+    let directory = tempfile::tempdir().unwrap();
+    drop(open(directory.path()));
+    let deep = format!(r#"{{"metadata":{{"name":"deep"}},"x":{}1{}}}"#, "[".repeat(200), "]".repeat(200));
+    plant(directory.path(), "configmaps/default/deep", &deep, false);
+    plant(directory.path(), "configmaps/default/spoiled", r#"{"metadata":{"name":"spoiled"}}"#, true);
+    plant(directory.path(), "events/default/deep", &deep, false);
+    plant(directory.path(), "namespaces//kube-public", &deep, false);
+    plant(directory.path(), "serviceaccounts/default/default", &deep, false);
+    plant(directory.path(), "widgets.example.com/default/unknown", "{}", false);
+    plant(directory.path(), "no key of ours", "{}", false);
+
+    let server = open(directory.path());
+    let one = |name: &str| format!("{MAPS}/{name}");
+    for name in ["deep", "spoiled"] {
+        let (code, status) = call(&server, Method::GET, &one(name), Value::Null).await;
+        assert_eq!(code, StatusCode::INTERNAL_SERVER_ERROR);
+        assert!(status["message"].as_str().unwrap().contains("cannot be read"), "{status}");
+        assert_eq!(call(&server, Method::POST, MAPS, map(name)).await.0, StatusCode::CONFLICT);
+        assert_eq!(call(&server, Method::PUT, &one(name), map(name)).await.0, StatusCode::INTERNAL_SERVER_ERROR);
+    }
+    let (code, status) = call(&server, Method::GET, MAPS, Value::Null).await;
+    assert_eq!(code, StatusCode::INTERNAL_SERVER_ERROR, "a list without them would say that they are gone");
+    assert!(status["message"].as_str().unwrap().contains("\"deep\""), "{status}");
+    let elsewhere = call(&server, Method::GET, "/api/v1/namespaces/kube-system/configmaps", Value::Null).await;
+    assert_eq!(elsewhere.0, StatusCode::OK);
+    assert_eq!(call(&server, Method::POST, MAPS, map("new")).await.0, StatusCode::CREATED);
+    server.enable_rbac().await.unwrap();
+    assert_eq!(call(&server, Method::DELETE, &one("deep"), Value::Null).await.0, StatusCode::OK);
+    assert_eq!(call(&server, Method::DELETE, &one("deep"), Value::Null).await.0, StatusCode::NOT_FOUND);
+    assert_eq!(call(&server, Method::POST, MAPS, map("deep")).await.0, StatusCode::CREATED);
+    drop(server);
+
+    let server = open(directory.path());
+    assert_eq!(call(&server, Method::GET, &one("deep"), Value::Null).await.0, StatusCode::OK);
+    assert_eq!(call(&server, Method::GET, &one("spoiled"), Value::Null).await.0, StatusCode::INTERNAL_SERVER_ERROR);
+    let (code, _) = call(&server, Method::GET, "/api/v1/namespaces/kube-public", Value::Null).await;
+    assert_eq!(code, StatusCode::INTERNAL_SERVER_ERROR);
+}
+
 #[tokio::test]
 async fn a_damaged_file_is_named_and_refused() {
     let directory = tempfile::tempdir().unwrap();
-    let server = open(directory.path());
-    let text = "a text to be found in the file";
-    call(&server, Method::POST, MAPS, json!({"metadata": {"name": "a"}, "data": {"a": text}})).await;
-    drop(server);
     let path = directory.path().join("store.redb");
-    let mut bytes = std::fs::read(&path).unwrap();
-    let places: Vec<usize> =
-        (0..bytes.len() - text.len()).filter(|at| bytes[*at..].starts_with(text.as_bytes())).collect();
-    assert!(!places.is_empty());
-    for at in places {
-        bytes[at] ^= 1;
-    }
-    std::fs::write(&path, bytes).unwrap();
-    let Err(error) = Server::open(directory.path(), Options::system()) else { panic!("opened a damaged file") };
-    assert!(error.to_string().contains("store.redb") && matches!(error, OpenStore::Damaged { .. }), "{error}");
-
     std::fs::write(&path, b"not a database at all").unwrap();
     let Err(error) = Server::open(directory.path(), Options::system()) else { panic!("opened nonsense") };
-    assert!(matches!(error, OpenStore::Damaged { .. }), "{error}");
+    assert!(error.to_string().contains("store.redb") && matches!(error, OpenStore::Damaged { .. }), "{error}");
 }

@@ -1,5 +1,6 @@
 //! What every Kubernetes object has: its kind, its key, and the part of its metadata controllers decide on.
 
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::fmt;
 
@@ -38,7 +39,7 @@ impl Kind {
             format!("/apis/{}/{}", self.group, self.version)
         };
         if self.namespaced && !namespace.is_empty() {
-            format!("{root}/namespaces/{namespace}/{}", self.plural)
+            format!("{root}/namespaces/{}/{}", segment(namespace), self.plural)
         } else {
             format!("{root}/{}", self.plural)
         }
@@ -46,8 +47,27 @@ impl Kind {
 
     /// The path of one object.
     pub fn object_path(&self, key: &Key) -> String {
-        format!("{}/{}", self.collection_path(&key.namespace), key.name)
+        format!("{}/{}", self.collection_path(&key.namespace), segment(&key.name))
     }
+}
+
+/// A name as one segment of a path: names of other objects come from fields that nobody may have checked, such as the node
+/// of a pod, and must not lead to another object.
+fn segment(name: &str) -> Cow<'_, str> {
+    let plain = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_' | b'~' | b':' | b'@');
+    let only_dots = matches!(name, "." | "..");
+    if !only_dots && name.bytes().all(|byte| plain(byte) || byte == b'.') {
+        return Cow::Borrowed(name);
+    }
+    let mut encoded = String::with_capacity(3 * name.len());
+    for byte in name.bytes() {
+        if plain(byte) || (byte == b'.' && !only_dots) {
+            encoded.push(char::from(byte));
+        } else {
+            encoded.push_str(&format!("%{byte:02X}"));
+        }
+    }
+    Cow::Owned(encoded)
 }
 
 macro_rules! kinds {
@@ -280,6 +300,19 @@ mod tests {
         assert_eq!(kinds::LEASE.api_version(), "coordination.k8s.io/v1");
         let lease = Key::namespaced("kube-system", "l");
         assert_eq!(kinds::LEASE.object_path(&lease), "/apis/coordination.k8s.io/v1/namespaces/kube-system/leases/l");
+    }
+
+    #[test]
+    fn a_name_that_nobody_checked_stays_one_segment_of_the_path() {
+        for (name, segment) in [
+            ("../../etc", "..%2F..%2Fetc"),
+            ("..", "%2E%2E"),
+            ("a b?c#d", "a%20b%3Fc%23d"),
+            ("n-1.example.com", "n-1.example.com"),
+            ("system:node", "system:node"),
+        ] {
+            assert_eq!(kinds::NODE.object_path(&Key::cluster(name)), format!("/api/v1/nodes/{segment}"));
+        }
     }
 
     #[test]

@@ -1,5 +1,6 @@
 //! An API server to attack: the real binary, with its data in a directory that outlives its restarts.
 
+use std::fs::File;
 use std::net::{SocketAddr, TcpListener};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -48,6 +49,15 @@ impl Server {
 
     /// The same in this directory; its data is in `data`.
     pub async fn start_in(home: tempfile::TempDir, more: &[&str]) -> Self {
+        Self::start_whole(home, more, None).await
+    }
+
+    /// The same with another standard error.
+    pub async fn start_with_errors(errors: File) -> Self {
+        Self::start_whole(tempfile::tempdir().unwrap(), &[], Some(errors)).await
+    }
+
+    async fn start_whole(home: tempfile::TempDir, more: &[&str], errors: Option<File>) -> Self {
         let address = TcpListener::bind("127.0.0.1:0").and_then(|listener| listener.local_addr()).unwrap();
         let mut arguments = vec![
             format!("--listen={address}"),
@@ -56,7 +66,7 @@ impl Server {
             "--authorization-mode=RBAC".to_owned(),
         ];
         arguments.extend(more.iter().map(|&argument| argument.to_owned()));
-        let process = Process::start("apiserver", "apiserver", &arguments, home.path()).unwrap();
+        let process = Process::start_with("apiserver", "apiserver", &arguments, home.path(), errors).unwrap();
         let client = connect(&home.path().join("kubeconfig")).await;
         let server = Self { client, address, process, arguments, home };
         server.answers().await;
@@ -74,6 +84,11 @@ impl Server {
     /// The administrator's kubeconfig.
     pub fn kubeconfig(&self) -> PathBuf {
         self.home.path().join("kubeconfig")
+    }
+
+    /// The process alone, to be stopped.
+    pub fn into_process(self) -> Process {
+        self.process
     }
 
     /// The process, to look at or to send signals to.

@@ -26,10 +26,21 @@ pub struct Process {
 impl Process {
     /// Starts a binary under test; what it prints is appended to `logs/NAME.log`.
     pub fn start(name: &str, binary: &str, args: &[String], logs: &Path) -> anyhow::Result<Self> {
+        Self::start_with(name, binary, args, logs, None)
+    }
+
+    /// The same with another standard error.
+    pub fn start_with(
+        name: &str,
+        binary: &str,
+        args: &[String],
+        logs: &Path,
+        errors: Option<File>,
+    ) -> anyhow::Result<Self> {
         let log = logs.join(format!("{name}.log"));
         let file = File::options().create(true).append(true).open(&log);
         let file = file.with_context(|| format!("cannot open {}", log.display()))?;
-        let errors = file.try_clone().context("cannot share a log file")?;
+        let errors = errors.map_or_else(|| file.try_clone().context("cannot share a log file"), Ok)?;
         let child = Command::new(binaries::find("tether")?)
             .arg(std::process::id().to_string())
             .arg(binaries::find(binary)?)

@@ -7,6 +7,9 @@ use clap::Parser;
 use tokio::signal::unix::{SignalKind, signal};
 use tracing_subscriber::EnvFilter;
 
+use stowage_process::args::LogFormat;
+use stowage_process::log;
+
 use crate::descriptors;
 use crate::limits::LimitArgs;
 use crate::run::{Access, Authorization, Options, bind_with};
@@ -47,7 +50,7 @@ impl Args {
     pub async fn run(self) -> anyhow::Result<()> {
         let filter =
             EnvFilter::try_new(&self.log).with_context(|| format!("--log {:?} is not a log filter", self.log))?;
-        tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).init();
+        log::start(filter, LogFormat::Text);
         let mut terminate = signal(SignalKind::terminate()).context("cannot listen for SIGTERM")?;
         let mut interrupt = signal(SignalKind::interrupt()).context("cannot listen for SIGINT")?;
         let stop = async move {

@@ -5,10 +5,15 @@ use std::collections::BTreeSet;
 use serde_json::Value;
 
 use super::path::Path;
-use super::structural;
+use super::{intern, structural};
 use crate::object::{filled, text};
+use crate::rules::metadata::is_dns_label;
 use crate::status::Faults;
 
+/// As many of them as upstream allows in one version.
+const MAX_SELECTABLE: usize = 8;
+const WORD: &str = "must be lower case letters, digits and '-', begin with a letter, end with a letter or digit, and have at \
+     most 63 characters";
 const APPROVED: &str = "/metadata/annotations/api-approved.kubernetes.io";
 
 /// Checks a definition as it would be after the write.
@@ -44,7 +49,35 @@ pub(crate) fn validate(tree: &Value, faults: &mut Faults) {
         ),
         other => faults.unsupported("spec.conversion.strategy", other, &["None", "Webhook"]),
     }
+    validate_names(tree, faults);
     validate_versions(tree, faults);
+    if faults.is_empty() && !intern::has_room(tree) {
+        faults.forbidden(
+            "spec.names",
+            "too many different kinds were defined since this server was started; restart it to make room",
+        );
+    }
+}
+
+/// What a kind is called, each a word of at most 63 characters as upstream.
+fn validate_names(tree: &Value, faults: &mut Faults) {
+    let mut word = |field: String, name: &str| {
+        let begins = name.starts_with(|c: char| c.is_ascii_lowercase());
+        if !name.is_empty() && (!begins || !is_dns_label(name)) {
+            faults.invalid(format_args!("spec.names.{field}"), format_args!("{name:?}"), WORD);
+        }
+    };
+    for field in ["plural", "singular", "kind", "listKind"] {
+        let name = text(tree, &format!("/spec/names/{field}"));
+        // Kinds have capitals.
+        word(field.to_owned(), &if field.ends_with("ind") { name.to_lowercase() } else { name.to_owned() });
+    }
+    for field in ["shortNames", "categories"] {
+        let names = tree.pointer(&format!("/spec/names/{field}")).and_then(Value::as_array);
+        for (index, name) in names.into_iter().flatten().enumerate() {
+            word(format!("{field}[{index}]"), name.as_str().unwrap_or_default());
+        }
+    }
 }
 
 fn validate_versions(tree: &Value, faults: &mut Faults) {
@@ -59,25 +92,30 @@ fn validate_versions(tree: &Value, faults: &mut Faults) {
         let path = format!("spec.versions[{index}]");
         let name = text(version, "/name");
         if !crate::rules::metadata::is_dns_label(name) {
-            faults.invalid(&format!("{path}.name"), format!("{name:?}"), "must be a DNS label such as v1");
+            faults.invalid(format!("{path}.name"), format!("{name:?}"), "must be a DNS label such as v1");
         } else if !names.insert(name) {
-            faults.duplicate(&format!("{path}.name"), &name.into());
+            faults.duplicate(format!("{path}.name"), &name.into());
         }
         match filled(version, "/schema/openAPIV3Schema") {
             Some(schema) => structural::validate(&format!("{path}.schema.openAPIV3Schema"), schema, faults),
-            None => faults.required(&format!("{path}.schema.openAPIV3Schema"), "schemas are required"),
+            None => faults.required(format!("{path}.schema.openAPIV3Schema"), "schemas are required"),
+        }
+        let fields = version.get("selectableFields").and_then(Value::as_array).map_or(0, Vec::len);
+        if fields > MAX_SELECTABLE {
+            let why = format!("must have at most {MAX_SELECTABLE} items");
+            faults.too_many(format_args!("{path}.selectableFields"), fields, &why);
         }
         let columns = version.get("additionalPrinterColumns").and_then(Value::as_array);
         for (number, column) in columns.into_iter().flatten().enumerate() {
             let field = format!("{path}.additionalPrinterColumns[{number}]");
             for part in ["name", "type"] {
                 if filled(column, &format!("/{part}")).is_none() {
-                    faults.required(&format!("{field}.{part}"), "");
+                    faults.required(format!("{field}.{part}"), "");
                 }
             }
             let json_path = text(column, "/jsonPath");
             if let Err(why) = Path::parse(json_path) {
-                faults.invalid(&format!("{field}.jsonPath"), format!("{json_path:?}"), &why);
+                faults.invalid(format!("{field}.jsonPath"), format!("{json_path:?}"), &why);
             }
         }
     }
@@ -97,7 +135,7 @@ pub(crate) fn validate_update(new: &Value, old: &Value, faults: &mut Faults) {
     let versions = new.pointer("/spec/versions").and_then(Value::as_array);
     for (index, version) in kept.into_iter().flatten().enumerate() {
         if !versions.into_iter().flatten().any(|v| v.get("name") == Some(version)) {
-            faults.invalid(&format!("status.storedVersions[{index}]"), version, "must appear in spec.versions");
+            faults.invalid(format!("status.storedVersions[{index}]"), version, "must appear in spec.versions");
         }
     }
 }

@@ -2,6 +2,10 @@
 
 use serde_json::{Map, Value};
 
+use crate::bounds::{MAX_DEPTH, MAX_OBJECT, encoded_length, too_deep, too_large};
+use crate::place::{Noted, Place};
+use crate::status::Status;
+
 /// Members that every object has whatever its schema says.
 const ENVELOPE: [&str; 3] = ["apiVersion", "kind", "metadata"];
 
@@ -10,18 +14,18 @@ fn flag(schema: &Value, name: &str) -> bool {
 }
 
 /// Drops the members that the schema does not have, and notes their paths.
-pub(super) fn prune_root(schema: &Value, tree: &mut Value, dropped: &mut Vec<String>) {
-    prune(schema, tree, true, "", dropped);
+pub(super) fn prune_root(schema: &Value, tree: &mut Value, dropped: &mut Noted) {
+    prune(schema, tree, true, &Place::Root, dropped);
 }
 
-fn prune(schema: &Value, tree: &mut Value, resource: bool, path: &str, dropped: &mut Vec<String>) {
+fn prune(schema: &Value, tree: &mut Value, resource: bool, place: &Place<'_>, dropped: &mut Noted) {
     match tree {
-        Value::Object(members) => prune_members(schema, members, resource, path, dropped),
+        Value::Object(members) => prune_members(schema, members, resource, place, dropped),
         Value::Array(elements) => {
             let Some(items) = schema.get("items") else { return };
             for (index, element) in elements.iter_mut().enumerate() {
                 let resource = flag(items, "x-kubernetes-embedded-resource");
-                prune(items, element, resource, &format!("{path}[{index}]"), dropped);
+                prune(items, element, resource, &place.element(index), dropped);
             }
         }
         _ => {}
@@ -32,8 +36,8 @@ fn prune_members(
     schema: &Value,
     members: &mut Map<String, Value>,
     resource: bool,
-    path: &str,
-    dropped: &mut Vec<String>,
+    place: &Place<'_>,
+    dropped: &mut Noted,
 ) {
     let keeps_unknown = flag(schema, "x-kubernetes-preserve-unknown-fields");
     let others = schema.get("additionalProperties");
@@ -41,24 +45,34 @@ fn prune_members(
         if resource && ENVELOPE.contains(&name.as_str()) {
             return true;
         }
-        let path = if path.is_empty() { name.clone() } else { format!("{path}.{name}") };
+        let place = place.member(name);
         let known = schema.get("properties").and_then(|p| p.get(name)).or_else(|| others.filter(|o| o.is_object()));
         match known {
             Some(known) => {
-                prune(known, value, flag(known, "x-kubernetes-embedded-resource"), &path, dropped);
+                prune(known, value, flag(known, "x-kubernetes-embedded-resource"), &place, dropped);
                 true
             }
             None if keeps_unknown || others == Some(&Value::Bool(true)) => true,
             None => {
-                dropped.push(path);
+                dropped.note(&place);
                 false
             }
         }
     });
 }
 
-/// Fills in what the schema has a default for; a null where none may be counts as absent.
-pub(super) fn default_root(schema: &Value, tree: &mut Value) {
+/// Fills in what the schema has a default for; a null where none may be counts as absent. Few bytes of empty elements can
+/// ask for many of defaults: more than an object may have of both is refused.
+pub(super) fn default_root(schema: &Value, tree: &mut Value) -> Result<(), Status> {
+    let mut room = MAX_OBJECT;
+    defaults(schema, tree, MAX_DEPTH, &mut room)
+}
+
+fn defaults(schema: &Value, tree: &mut Value, levels: usize, room: &mut usize) -> Result<(), Status> {
+    // Defaults inside of defaults nest no deeper than the schema, which is an object itself; but they are put at any depth.
+    let Some(levels) = levels.checked_sub(1) else {
+        return if tree.is_object() || tree.is_array() { Err(too_deep()) } else { Ok(()) };
+    };
     match tree {
         Value::Object(members) => {
             let properties = schema.get("properties").and_then(Value::as_object);
@@ -66,26 +80,30 @@ pub(super) fn default_root(schema: &Value, tree: &mut Value) {
                 if let Some(value) = property.get("default") {
                     let slot = members.get(name);
                     if slot.is_none() || (slot == Some(&Value::Null) && !flag(property, "nullable")) {
+                        // Name, value, quotes, colon and comma.
+                        let size = name.len() + encoded_length(value) + 4;
+                        *room = room.checked_sub(size).ok_or_else(too_large)?;
                         members.insert(name.clone(), value.clone());
                     }
                 }
                 if let Some(value) = members.get_mut(name) {
-                    default_root(property, value);
+                    defaults(property, value, levels, room)?;
                 }
             }
             if let Some(others) = schema.get("additionalProperties").filter(|o| o.is_object()) {
                 for (_, value) in members.iter_mut().filter(|(n, _)| properties.is_none_or(|p| !p.contains_key(*n))) {
-                    default_root(others, value);
+                    defaults(others, value, levels, room)?;
                 }
             }
         }
         Value::Array(elements) => {
             if let Some(items) = schema.get("items") {
-                elements.iter_mut().for_each(|element| default_root(items, element));
+                elements.iter_mut().try_for_each(|element| defaults(items, element, levels, room))?;
             }
         }
         _ => {}
     }
+    Ok(())
 }
 
 #[cfg(test)]
@@ -108,24 +126,35 @@ mod tests {
     fn unknown_members_are_dropped_and_named() {
         let mut tree = json!({"apiVersion": "g/v1", "kind": "K", "metadata": {"name": "x"}, "other": 1, "spec": {
             "size": 1, "x": 1, "free": {"any": {"thing": 1}, "a": {"b": 1}}, "list": [{"a": "1", "b": 2}], "map": {"k": "v"}}});
-        let mut dropped = Vec::new();
+        let mut dropped = Noted::default();
         prune_root(&schema(), &mut tree, &mut dropped);
         assert_eq!(
             tree,
             json!({"apiVersion": "g/v1", "kind": "K", "metadata": {"name": "x"}, "spec": {
                 "size": 1, "free": {"any": {"thing": 1}, "a": {}}, "list": [{"a": "1"}], "map": {"k": "v"}}})
         );
-        dropped.sort();
-        assert_eq!(dropped, ["other", "spec.free.a.b", "spec.list[0].b", "spec.x"]);
+        dropped.places.sort();
+        assert_eq!(dropped.places, ["other", "spec.free.a.b", "spec.list[0].b", "spec.x"]);
     }
 
     #[test]
     fn defaults_are_filled_in_from_the_outside_in() {
         let mut tree = json!({});
-        default_root(&schema(), &mut tree);
+        default_root(&schema(), &mut tree).unwrap();
         assert_eq!(tree, json!({"spec": {"size": 3}}));
         let mut tree = json!({"spec": {"size": null, "list": [{}]}});
-        default_root(&schema(), &mut tree);
+        default_root(&schema(), &mut tree).unwrap();
         assert_eq!(tree, json!({"spec": {"size": 3, "list": [{"a": "d"}]}}));
+    }
+
+    #[test]
+    fn defaults_of_many_elements_do_not_grow_an_object_beyond_what_may_be_kept() {
+        let text = json!({"type": "string", "default": "x".repeat(1000)});
+        let schema = json!({"properties": {"l": {"items": {"properties": {"a": text}}}}});
+        let mut tree = json!({"l": vec![json!({}); 200_000]});
+        assert_eq!(default_root(&schema, &mut tree).unwrap_err().code, 413);
+        let mut tree = json!({"l": vec![json!({}); 2000]});
+        default_root(&schema, &mut tree).unwrap();
+        assert_eq!(tree["l"][1999]["a"].as_str().unwrap().len(), 1000);
     }
 }

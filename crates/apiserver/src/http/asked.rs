@@ -2,6 +2,7 @@
 
 use http::Method;
 
+use crate::kind::Kind;
 use crate::metrics::RequestLabels;
 use crate::rbac::Request;
 use crate::status::Status;
@@ -56,6 +57,9 @@ impl Asked {
                     Method::DELETE if name.is_empty() => "deletecollection",
                     _ => plain,
                 };
+                // A namespace is inside itself, as upstream: who has rights there has them on it.
+                let is_namespace = *target.kind == *Kind::named("Namespace");
+                let namespace = if is_namespace { &target.name } else { &target.namespace };
                 Self {
                     verb,
                     group: target.kind.group.to_owned(),
@@ -66,7 +70,7 @@ impl Asked {
                         Subresource::Status => "status",
                         Subresource::Binding => "binding",
                     },
-                    namespace: target.namespace.clone(),
+                    namespace: namespace.clone(),
                     name,
                     path: String::new(),
                 }

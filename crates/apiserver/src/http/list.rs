@@ -98,8 +98,11 @@ pub(super) fn list(
     let at = version.filter(|version| exact && *version != 0);
     let query =
         Query { namespace: target.namespace.clone(), selector: selector(target, parameters)?, limit, after, at };
-    let (page, view) = shared.core.read(|store| (store.list(target.kind, &query), View::new(store, target.kind, form)));
-    let page = page?;
+    let (page, view) = shared.core.read(|store| {
+        store.check_complete(target.kind, &target.namespace)?;
+        Ok((store.candidates(target.kind, &query)?, View::new(store, target.kind, form)))
+    })?;
+    let page = page.page(&query);
     let next = page.rest.as_ref().map(|(last, left)| Next {
         token: encode_continue(page.revision, last),
         // As upstream: what a selector leaves is not counted.
@@ -137,6 +140,9 @@ pub(super) fn watch(
             Start::Everything { marked: bookmarks }
         }
     };
+    if let Start::Everything { .. } = start {
+        shared.core.read(|store| store.check_complete(target.kind, &target.namespace))?;
+    }
     let mut fields = parameters.text("fieldSelector").to_owned();
     if !target.name.is_empty() {
         if !fields.is_empty() {

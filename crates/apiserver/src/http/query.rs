@@ -63,10 +63,7 @@ pub(super) fn decode(text: &str) -> String {
     let mut out = Vec::with_capacity(bytes.len());
     let mut index = 0;
     while index < bytes.len() {
-        let escaped = (bytes[index] == b'%')
-            .then(|| text.get(index + 1..index + 3))
-            .flatten()
-            .and_then(|hex| u8::from_str_radix(hex, 16).ok());
+        let escaped = (bytes[index] == b'%').then(|| text.get(index + 1..index + 3)).flatten().and_then(hex_byte);
         match escaped {
             Some(byte) => {
                 out.push(byte);
@@ -79,4 +76,21 @@ pub(super) fn decode(text: &str) -> String {
         }
     }
     String::from_utf8_lossy(&out).into_owned()
+}
+
+/// The bytes that a percent-encoded text stands for; nothing if an escape of it is not valid.
+pub(super) fn unescape(text: &str) -> Option<Vec<u8>> {
+    let mut parts = text.split('%');
+    let mut bytes = parts.next().unwrap_or_default().as_bytes().to_vec();
+    for part in parts {
+        bytes.push(hex_byte(part.get(..2)?)?);
+        bytes.extend_from_slice(&part.as_bytes()[2..]);
+    }
+    Some(bytes)
+}
+
+fn hex_byte(digits: &str) -> Option<u8> {
+    // A sign is no digit.
+    let digits = Some(digits).filter(|digits| digits.bytes().all(|b| b.is_ascii_hexdigit()))?;
+    u8::from_str_radix(digits, 16).ok()
 }

@@ -6,6 +6,7 @@ use bytes::Bytes;
 use http::request::Parts;
 use http::{Method, Response};
 use serde_json::{Value, json};
+use tokio::sync::SemaphorePermit;
 
 use crate::auth::User;
 use crate::object::text;
@@ -49,6 +50,7 @@ pub(super) async fn answer(
     let accept = parts.headers.get(http::header::ACCEPT).and_then(|v| v.to_str().ok());
     let form = Form::asked(accept, parameters.text("includeObject"))?;
     let collection = target.name.is_empty();
+    let turn = shared.core.turn(body.len()).await;
     let not_allowed =
         || Status::method_not_allowed(format!("the server does not allow {} on the requested resource", parts.method));
     let content = match parts.method {
@@ -91,7 +93,7 @@ pub(super) async fn answer(
         return Err(Status::strict_decoding(target.kind, &duplicates));
     }
     let manner = Manner { dry_run: parameters.dry_run()?, fields, form };
-    write(shared, target, user, action, manner, duplicates).await
+    write(shared, target, user, action, manner, duplicates, turn).await
 }
 
 fn get(shared: &Arc<Shared>, target: &Target, form: Form) -> Result<Response<Body>, Status> {
@@ -130,7 +132,7 @@ async fn delete(
         Action::Delete(delete)
     };
     let manner = Manner { dry_run, fields: FieldValidation::Ignore, form: Form::Objects };
-    write(shared, target, user, action, manner, Vec::new()).await
+    write(shared, target, user, action, manner, Vec::new(), None).await
 }
 
 async fn write(
@@ -140,6 +142,7 @@ async fn write(
     action: Action,
     manner: Manner,
     mut warnings: Vec<String>,
+    turn: Option<SemaphorePermit<'_>>,
 ) -> Result<Response<Body>, Status> {
     let Target { kind, namespace, name, subresource } = target;
     let creation = Request::Resource {
@@ -165,7 +168,7 @@ async fn write(
         dry_run: manner.dry_run,
         strict: manner.fields == FieldValidation::Strict,
     };
-    let (answer, unknown) = shared.write_as(write, user).await.map_err(|status| match may_create {
+    let (answer, unknown) = shared.write_as(write, user, turn).await.map_err(|status| match may_create {
         Some(Err(forbidden)) if status.code == 404 => forbidden,
         _ => status,
     })?;

@@ -1,5 +1,7 @@
 //! Strategic merge patch: merging by the list keys of the built-in kinds, and its `$` directives.
 
+use std::collections::{BTreeMap, BTreeSet};
+
 use serde_json::{Map, Value};
 
 use crate::status::Status;
@@ -60,13 +62,14 @@ pub(super) fn merge(tree: &mut Value, patch: &Value) -> Result<(), Status> {
         Some(other) => return Err(Status::bad_request(format!("unknown patch directive $patch: {other:?}"))),
     }
     if let Some(keys) = patch.get("$retainKeys").and_then(Value::as_array) {
-        members.retain(|name, _| keys.iter().any(|k| k == name));
+        let keys: BTreeSet<&str> = keys.iter().filter_map(Value::as_str).collect();
+        members.retain(|name, _| keys.contains(name.as_str()));
     }
     for (name, value) in patch {
         if let Some(list) = name.strip_prefix(DELETE_PRIMITIVE) {
-            let gone = elements(name, value)?;
+            let gone = set_of(elements(name, value)?);
             if let Some(present) = members.get_mut(list).and_then(Value::as_array_mut) {
-                present.retain(|element| !gone.contains(element));
+                present.retain(|element| !gone.contains(&element.to_string()));
             }
         } else if !name.starts_with('$') {
             merge_member(members, name, value)?;
@@ -95,8 +98,8 @@ fn merge_member(members: &mut Map<String, Value>, name: &str, value: &Value) -> 
             match merge_key(name, patch) {
                 Some(key) => merge_list(present, name, key, patch)?,
                 None => {
-                    let added: Vec<Value> = patch.iter().filter(|v| !present.contains(v)).cloned().collect();
-                    present.extend(added);
+                    let there = set_of(present);
+                    present.extend(patch.iter().filter(|v| !there.contains(&v.to_string())).cloned());
                 }
             }
         }
@@ -113,26 +116,39 @@ fn merge_list(present: &mut Vec<Value>, list: &str, key: &str, patch: &[Value]) 
         *present = patch.iter().filter(|e| !replaces(e)).cloned().collect();
         return Ok(());
     }
+    // By the text of the key, so that each element is found without looking at all others.
+    let identity = |element: &Value| element.get(key).map(Value::to_string);
+    let mut slots: Vec<Option<Value>> = present.drain(..).map(Some).collect();
+    let mut places: BTreeMap<String, Vec<usize>> = BTreeMap::new();
+    for (index, slot) in slots.iter().enumerate() {
+        if let Some(identity) = slot.as_ref().and_then(identity) {
+            places.entry(identity).or_default().push(index);
+        }
+    }
     for element in patch {
-        let Some(identity) = element.get(key) else {
+        let Some(identity) = identity(element) else {
             return Err(Status::bad_request(format!(
                 "an element of {list} in the patch does not have its merge key {key}"
             )));
         };
-        let place = present.iter().position(|e| e.get(key) == Some(identity));
         if element.get("$patch").and_then(Value::as_str) == Some("delete") {
-            present.retain(|e| e.get(key) != Some(identity));
+            for index in places.remove(&identity).into_iter().flatten() {
+                slots[index] = None;
+            }
             continue;
         }
-        match place {
-            Some(index) => merge(&mut present[index], element)?,
+        let same = places.entry(identity).or_default();
+        match same.first().and_then(|index| slots[*index].as_mut()) {
+            Some(there) => merge(there, element)?,
             None => {
                 let mut added = Value::Null;
                 merge(&mut added, element)?;
-                present.push(added);
+                same.push(slots.len());
+                slots.push(Some(added));
             }
         }
     }
+    present.extend(slots.into_iter().flatten());
     Ok(())
 }
 
@@ -140,20 +156,26 @@ fn merge_list(present: &mut Vec<Value>, list: &str, key: &str, patch: &[Value]) 
 fn reorder(members: &mut Map<String, Value>, list: &str, order: &[Value]) {
     let Some(present) = members.get_mut(list).and_then(Value::as_array_mut) else { return };
     let key = merge_key(list, order);
-    let rank = |element: &Value| {
-        order.iter().position(|wanted| match key {
-            Some(key) => wanted.get(key) == element.get(key),
-            None => wanted == element,
-        })
+    let identity = |element: &Value| match key {
+        Some(key) => element.get(key).map(Value::to_string),
+        None => Some(element.to_string()),
     };
+    let mut ranks: BTreeMap<Option<String>, usize> = BTreeMap::new();
+    for (index, wanted) in order.iter().enumerate() {
+        ranks.entry(identity(wanted)).or_insert(index);
+    }
     let mut last = None;
     let mut ranked: Vec<(Option<usize>, usize, Value)> = Vec::with_capacity(present.len());
     for (index, element) in present.drain(..).enumerate() {
-        last = rank(&element).or(last);
+        last = ranks.get(&identity(&element)).copied().or(last);
         ranked.push((last, index, element));
     }
     ranked.sort_by_key(|(rank, index, _)| (*rank, *index));
     present.extend(ranked.into_iter().map(|(_, _, element)| element));
+}
+
+fn set_of(values: &[Value]) -> BTreeSet<String> {
+    values.iter().map(Value::to_string).collect()
 }
 
 fn elements<'a>(name: &str, value: &'a Value) -> Result<&'a [Value], Status> {
@@ -209,6 +231,33 @@ mod tests {
         let tree = json!({"accessModes": ["a"], "b": 1, "c": {"d": 1, "e": 2}});
         let patch = json!({"accessModes": ["x"], "b": null, "c": {"e": null}});
         assert_eq!(merged(tree, patch), json!({"accessModes": ["x"], "c": {"d": 1}}));
+    }
+
+    #[test]
+    fn the_first_of_two_elements_with_one_key_is_merged_and_both_are_deleted() {
+        let tree = json!({"env": [{"name": "a"}, {"name": "b"}, {"name": "a"}, {"value": 1}]});
+        assert_eq!(
+            merged(tree.clone(), json!({"env": [{"name": "a", "value": "1"}]})),
+            json!({"env": [{"name": "a", "value": "1"}, {"name": "b"}, {"name": "a"}, {"value": 1}]})
+        );
+        let patch = json!({"env": [{"name": "a", "$patch": "delete"}, {"name": "a", "value": "2"}]});
+        assert_eq!(merged(tree, patch), json!({"env": [{"name": "b"}, {"value": 1}, {"name": "a", "value": "2"}]}));
+    }
+
+    #[test]
+    fn forty_thousand_elements_are_merged_ordered_and_deleted_one_look_each() {
+        // Comparing each with all others takes minutes.
+        let names = |mark: Value| -> Vec<Value> {
+            (0..40_000).map(|n| json!({"name": format!("container-number-{n}"), "$patch": mark})).collect()
+        };
+        let plain: Vec<Value> = names(json!("merge"));
+        let texts: Vec<Value> = (0..40_000).map(|n| json!(format!("example.com/finalizer-number-{n}"))).collect();
+        let patch = json!({"containers": plain, "$setElementOrder/containers": plain, "finalizers": texts});
+        let tree = merged(merged(json!({}), patch.clone()), patch);
+        assert_eq!(tree["containers"].as_array().unwrap().len(), 40_000);
+        assert_eq!(tree["finalizers"].as_array().unwrap().len(), 40_000);
+        let patch = json!({"containers": names(json!("delete")), "$deleteFromPrimitiveList/finalizers": texts});
+        assert_eq!(merged(tree, patch), json!({"containers": [], "finalizers": []}));
     }
 
     #[test]

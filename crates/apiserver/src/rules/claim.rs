@@ -7,7 +7,7 @@ use crate::kind::Kind;
 use crate::object::{add_finalizer, default, filled, member_mut, text};
 use crate::quantity;
 use crate::status::{Faults, Status};
-use crate::store::Store;
+use crate::store::Ground;
 
 const BETA_CLASS: &str = "/metadata/annotations/volume.beta.kubernetes.io~1storage-class";
 const CLASS: &str = "/spec/volumeAttributesClassName";
@@ -22,11 +22,11 @@ pub(super) fn complete(tree: &mut Value) {
 }
 
 /// Admission: default class, in-use protection.
-pub(crate) fn create(store: &Store, tree: &mut Value) {
+pub(crate) fn create(ground: &Ground, tree: &mut Value) {
     let has_class = tree.pointer("/spec/storageClassName").is_some_and(|v| !v.is_null());
     if !has_class
         && tree.pointer(BETA_CLASS).is_none()
-        && let Some(class) = default_class(store)
+        && let Some(class) = default_class(ground)
     {
         member_mut(tree, "spec").insert("storageClassName".to_owned(), class.into());
     }
@@ -35,20 +35,20 @@ pub(crate) fn create(store: &Store, tree: &mut Value) {
 }
 
 /// The newest of the classes marked as default; of two made in the same second, the first by name.
-fn default_class(store: &Store) -> Option<String> {
+fn default_class(ground: &Ground) -> Option<String> {
     const MARKS: [&str; 2] = [
         "/metadata/annotations/storageclass.kubernetes.io~1is-default-class",
         "/metadata/annotations/storageclass.beta.kubernetes.io~1is-default-class",
     ];
     let mut best: Option<(String, String)> = None;
-    for (key, object) in store.newest_all(Kind::named("StorageClass")) {
+    for (name, object) in ground.classes() {
         let tree = object.tree();
         if !MARKS.iter().any(|mark| text(&tree, mark) == "true") {
             continue;
         }
         let made = text(&tree, "/metadata/creationTimestamp").to_owned();
         if best.as_ref().is_none_or(|(newest, _)| made > *newest) {
-            best = Some((made, key.name.to_string()));
+            best = Some((made, name.to_owned()));
         }
     }
     best.map(|(_, name)| name)
@@ -95,19 +95,20 @@ pub(crate) fn validate_spec(path: &str, tree: &Value, faults: &mut Faults) {
     }
     let class = text(tree, "/spec/storageClassName");
     if !class.is_empty() && !metadata::is_dns_subdomain(class) {
-        faults.invalid(&format!("{path}.storageClassName"), format!("{class:?}"), metadata::SUBDOMAIN);
+        faults.invalid(format!("{path}.storageClassName"), format!("{class:?}"), metadata::SUBDOMAIN);
     }
+    metadata::subdomain(format_args!("{path}.volumeAttributesClassName"), text(tree, CLASS), faults);
     for field in ["dataSource", "dataSourceRef"] {
         let Some(source) = filled(tree, &format!("/spec/{field}")) else { continue };
         for part in ["kind", "name"] {
             if filled(source, &format!("/{part}")).is_none() {
-                faults.required(&format!("{path}.{field}.{part}"), "");
+                faults.required(format!("{path}.{field}.{part}"), "");
             }
         }
         let group = text(source, "/apiGroup");
         if group.is_empty() && text(source, "/kind") != "PersistentVolumeClaim" {
             let detail = "must be 'PersistentVolumeClaim' when referencing the default apiGroup";
-            faults.invalid(&format!("{path}.{field}"), format!("{:?}", text(source, "/kind")), detail);
+            faults.invalid(format!("{path}.{field}"), format!("{:?}", text(source, "/kind")), detail);
         }
     }
     let same = |name: &str| ["apiGroup", "kind", "name"].map(|p| text(tree, &format!("/spec/{name}/{p}")).to_owned());
@@ -150,9 +151,9 @@ pub(crate) fn validate_status(tree: &Value, faults: &mut Faults) {
         let amounts = tree.pointer(&format!("/status/{list}")).and_then(Value::as_object);
         for (name, amount) in amounts.into_iter().flatten() {
             match quantity_of(amount) {
-                None => faults.invalid(&format!("status.{list}[{name}]"), amount, "must be a quantity such as 10Gi"),
+                None => faults.invalid(format!("status.{list}[{name}]"), amount, "must be a quantity such as 10Gi"),
                 Some(value) if value < 0 => {
-                    faults.invalid(&format!("status.{list}[{name}]"), amount, "must be greater than or equal to 0");
+                    faults.invalid(format!("status.{list}[{name}]"), amount, "must be greater than or equal to 0");
                 }
                 Some(_) => {}
             }
@@ -216,7 +217,7 @@ pub(crate) fn validate_update(new: &Value, old: &Value, faults: &mut Faults) {
 }
 
 /// Growth needs a class that allows it (admission plugin PersistentVolumeClaimResize).
-pub(crate) fn admit_update(store: &Store, new: &Value, old: &Value) -> Result<(), Status> {
+pub(crate) fn admit_update(ground: &Ground, new: &Value, old: &Value) -> Result<(), Status> {
     let asked = new.pointer(STORAGE_REQUEST).and_then(quantity_of);
     if asked <= old.pointer(STORAGE_REQUEST).and_then(quantity_of) {
         return Ok(());
@@ -228,8 +229,8 @@ pub(crate) fn admit_update(store: &Store, new: &Value, old: &Value) -> Result<()
     }
     let class = filled(old, BETA_CLASS).or_else(|| filled(old, "/spec/storageClassName")).and_then(Value::as_str);
     let allows = class
-        .and_then(|class| store.newest(Kind::named("StorageClass"), "", class))
-        .is_some_and(|class| class.tree().get("allowVolumeExpansion") == Some(&Value::Bool(true)));
+        .and_then(|class| ground.classes().find(|(name, _)| *name == class))
+        .is_some_and(|(_, class)| class.tree().get("allowVolumeExpansion") == Some(&Value::Bool(true)));
     if allows {
         return Ok(());
     }

@@ -42,13 +42,13 @@ fn validate_new(kind: &Kind, tree: &Value, faults: &mut Faults) {
                 faults.invalid(field, format!("{name:?}"), metadata::QUALIFIED);
             }
             word if field != controller && word.len() > MAX_WORD => {
-                faults.invalid(field, "\"\"", &format!("can have at most {MAX_WORD} characters"));
+                faults.invalid(field, "\"\"", format!("can have at most {MAX_WORD} characters"));
             }
             _ => {}
         }
     }
     if text(tree, "/message").len() > MAX_MESSAGE {
-        faults.invalid("message", "\"\"", &format!("can have at most {MAX_MESSAGE} characters"));
+        faults.invalid("message", "\"\"", format!("can have at most {MAX_MESSAGE} characters"));
     }
 }
 
@@ -60,7 +60,7 @@ pub(crate) fn validate_strict(tree: &Value, faults: &mut Faults) {
     }
     let event_type = text(tree, "/type");
     if !matches!(event_type, "Normal" | "Warning") {
-        faults.invalid("type", "\"\"", &format!("has invalid value: {event_type}"));
+        faults.invalid("type", "\"\"", format!("has invalid value: {event_type}"));
     }
     for field in ["firstTimestamp", "lastTimestamp", "count", "source"] {
         let old = tree.get(field).filter(|v| !v.is_null() && **v != 0 && **v != Value::Object(serde_json::Map::new()));

@@ -1,5 +1,8 @@
 //! Rules of `metadata`, the same for every kind.
 
+use std::collections::BTreeSet;
+use std::fmt::Display;
+
 use serde_json::Value;
 
 use crate::kind::Kind;
@@ -19,6 +22,8 @@ pub(crate) const QUALIFIED: &str = "name part must consist of alphanumeric chara
 const LABEL_VALUE: &str = "a valid label must be an empty string or consist of alphanumeric characters, '-', '_' or '.', \
      and must start and end with an alphanumeric character (e.g. 'MyValue',  or 'my_value',  or '12345', regex used for \
      validation is '(([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9])?')";
+/// How many of a list's elements are shown in a sentence about them.
+const MAX_SHOWN: usize = 10;
 const LONG_LABEL: &str = "must be no more than 63 characters";
 const LONG_SUBDOMAIN: &str = "must be no more than 253 characters";
 
@@ -101,7 +106,7 @@ pub(crate) fn validate(kind: &Kind, tree: &Value, faults: &mut Faults) {
     for (index, owner) in owners.into_iter().flatten().enumerate() {
         for field in ["apiVersion", "kind", "name", "uid"] {
             if filled(owner, &format!("/{field}")).is_none() {
-                faults.required(&format!("metadata.ownerReferences[{index}].{field}"), "must not be empty");
+                faults.required(format!("metadata.ownerReferences[{index}].{field}"), "must not be empty");
             }
         }
     }
@@ -114,7 +119,8 @@ pub(crate) fn validate_update(new: &Value, old: &Value, faults: &mut Faults) {
         super::immutable(&format!("metadata.{field}"), &pointer, new, old, faults);
     }
     if is_deleting(old) {
-        let added: Vec<&str> = finalizers(new).filter(|f| !finalizers(old).any(|o| o == *f)).collect();
+        let before: BTreeSet<&str> = finalizers(old).collect();
+        let added: Vec<&str> = finalizers(new).filter(|f| !before.contains(f)).take(MAX_SHOWN).collect();
         if !added.is_empty() {
             faults.forbidden(
                 "metadata.finalizers",
@@ -128,6 +134,14 @@ pub(crate) fn validate_update(new: &Value, old: &Value, faults: &mut Faults) {
 
 fn members<'a>(tree: &'a Value, pointer: &str) -> impl Iterator<Item = (&'a String, &'a Value)> {
     tree.pointer(pointer).and_then(Value::as_object).into_iter().flatten()
+}
+
+/// Checks a name of another object, which may be left out.
+pub(crate) fn subdomain(field: impl Display, name: &str, faults: &mut Faults) {
+    if !name.is_empty() && !is_dns_subdomain(name) {
+        let why = if name.len() > 253 { LONG_SUBDOMAIN } else { SUBDOMAIN };
+        faults.invalid(field, format_args!("{name:?}"), why);
+    }
 }
 
 pub(crate) fn is_dns_subdomain(name: &str) -> bool {

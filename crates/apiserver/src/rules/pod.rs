@@ -1,8 +1,11 @@
 //! Pods.
 
+use std::collections::BTreeSet;
+
 use jiff::Timestamp;
 use serde_json::{Map, Value, json};
 
+use super::metadata::{self, subdomain};
 use super::one_of;
 use crate::object::{default, filled, member_mut, restore, text, timestamp};
 use crate::status::Faults;
@@ -94,6 +97,7 @@ pub(crate) fn mark_scheduled(tree: &mut Value, now: Timestamp) {
 }
 
 pub(super) fn validate(tree: &Value, faults: &mut Faults) {
+    volumes::validate_claims(tree, faults);
     validate_spec("spec", tree.get("spec").unwrap_or(&Value::Null), faults);
 }
 
@@ -101,27 +105,48 @@ pub(super) fn validate(tree: &Value, faults: &mut Faults) {
 pub(super) fn validate_spec(path: &str, spec: &Value, faults: &mut Faults) {
     let policies = ["Always", "OnFailure", "Never"];
     one_of(&format!("{path}.restartPolicy"), "/restartPolicy", spec, &policies, faults);
+    validate_names(path, spec, faults);
     let volumes = volumes::validate(path, spec, faults);
     if filled(spec, "/containers").is_none() {
-        faults.required(&format!("{path}.containers"), "");
+        faults.required(format!("{path}.containers"), "");
     }
-    let mut names: Vec<&str> = Vec::new();
+    let mut names = BTreeSet::new();
     for list in ["initContainers", "containers"] {
         for (index, container) in spec.get(list).and_then(Value::as_array).into_iter().flatten().enumerate() {
             let path = format!("{path}.{list}[{index}]");
             for field in ["name", "image"] {
                 if filled(container, &format!("/{field}")).is_none() {
-                    faults.required(&format!("{path}.{field}"), "");
+                    faults.required(format!("{path}.{field}"), "");
                 }
             }
             let name = text(container, "/name");
-            if !name.is_empty() && names.contains(&name) {
-                faults.duplicate(&format!("{path}.name"), &name.into());
+            if !name.is_empty() && !metadata::is_dns_label(name) {
+                faults.invalid(format_args!("{path}.name"), format_args!("{name:?}"), metadata::LABEL);
             }
-            names.push(name);
+            if !name.is_empty() && !names.insert(name) {
+                faults.duplicate(format!("{path}.name"), &name.into());
+            }
             mounts::validate(&path, container, &volumes, faults);
         }
     }
+}
+
+/// Names of other objects and of hosts: they become parts of paths, on nodes and in the API.
+fn validate_names(path: &str, spec: &Value, faults: &mut Faults) {
+    for field in ["nodeName", "serviceAccountName", "priorityClassName", "runtimeClassName"] {
+        subdomain(format_args!("{path}.{field}"), text(spec, &format!("/{field}")), faults);
+    }
+    for field in ["hostname", "subdomain"] {
+        let name = text(spec, &format!("/{field}"));
+        if !name.is_empty() && !metadata::is_dns_label(name) {
+            faults.invalid(format_args!("{path}.{field}"), format_args!("{name:?}"), metadata::LABEL);
+        }
+    }
+}
+
+/// Checks the status that a write to it would leave.
+pub(super) fn validate_status(tree: &Value, faults: &mut Faults) {
+    subdomain("status.nominatedNodeName", text(tree, "/status/nominatedNodeName"), faults);
 }
 
 /// The node is set by a binding only, and most of the rest never changes.

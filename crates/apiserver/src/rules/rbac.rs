@@ -24,12 +24,12 @@ pub(super) fn validate_role(kind: &Kind, tree: &Value, faults: &mut Faults) {
     for (index, rule) in tree.get("rules").and_then(Value::as_array).into_iter().flatten().enumerate() {
         let field = |name: &str| format!("rules[{index}].{name}");
         if filled(rule, "/verbs").is_none() {
-            faults.required(&field("verbs"), "verbs must contain at least one value");
+            faults.required(field("verbs"), "verbs must contain at least one value");
         }
         if filled(rule, "/nonResourceURLs").is_some() {
             if kind.namespaced {
                 faults.invalid(
-                    &field("nonResourceURLs"),
+                    field("nonResourceURLs"),
                     &rule["nonResourceURLs"],
                     "namespaced rules cannot apply to non-resource URLs",
                 );
@@ -37,7 +37,7 @@ pub(super) fn validate_role(kind: &Kind, tree: &Value, faults: &mut Faults) {
             let about_resources = ["/apiGroups", "/resources", "/resourceNames"];
             if about_resources.iter().any(|pointer| filled(rule, pointer).is_some()) {
                 faults.invalid(
-                    &field("nonResourceURLs"),
+                    field("nonResourceURLs"),
                     &rule["nonResourceURLs"],
                     "rules cannot apply to both regular resources and non-resource URLs",
                 );
@@ -45,10 +45,10 @@ pub(super) fn validate_role(kind: &Kind, tree: &Value, faults: &mut Faults) {
             continue;
         }
         if filled(rule, "/apiGroups").is_none() {
-            faults.required(&field("apiGroups"), "resource rules must supply at least one api group");
+            faults.required(field("apiGroups"), "resource rules must supply at least one api group");
         }
         if filled(rule, "/resources").is_none() {
-            faults.required(&field("resources"), "resource rules must supply at least one resource");
+            faults.required(field("resources"), "resource rules must supply at least one resource");
         }
     }
 }
@@ -68,23 +68,23 @@ pub(super) fn validate_binding(kind: &Kind, tree: &Value, faults: &mut Faults) {
     for (index, subject) in tree.get("subjects").and_then(Value::as_array).into_iter().flatten().enumerate() {
         let field = |name: &str| format!("subjects[{index}].{name}");
         if text(subject, "/name").is_empty() {
-            faults.required(&field("name"), "");
+            faults.required(field("name"), "");
         }
         match text(subject, "/kind") {
             "ServiceAccount" => {
                 if !text(subject, "/apiGroup").is_empty() {
-                    faults.unsupported(&field("apiGroup"), text(subject, "/apiGroup"), &[""]);
+                    faults.unsupported(field("apiGroup"), text(subject, "/apiGroup"), &[""]);
                 }
                 if !kind.namespaced && text(subject, "/namespace").is_empty() {
-                    faults.required(&field("namespace"), "");
+                    faults.required(field("namespace"), "");
                 }
             }
             "User" | "Group" => {
                 if text(subject, "/apiGroup") != GROUP {
-                    faults.unsupported(&field("apiGroup"), text(subject, "/apiGroup"), &[GROUP]);
+                    faults.unsupported(field("apiGroup"), text(subject, "/apiGroup"), &[GROUP]);
                 }
             }
-            other => faults.unsupported(&field("kind"), other, &["ServiceAccount", "User", "Group"]),
+            other => faults.unsupported(field("kind"), other, &["ServiceAccount", "User", "Group"]),
         }
     }
 }

@@ -7,6 +7,7 @@ use serde::de::DeserializeOwned;
 use serde_json::Value;
 
 use crate::kind::Kind;
+use crate::place::{Noted, Place};
 use crate::quantity;
 use crate::status::Status;
 
@@ -53,9 +54,9 @@ pub(crate) fn unknown_fields(kind: &Kind, tree: &Value) -> Result<Vec<String>, S
             kind.kind
         ))
     })?;
-    let mut unknown = Vec::new();
-    compare(tree, &known, "", &mut unknown);
-    Ok(unknown)
+    let mut unknown = Noted::default();
+    compare(tree, &known, &Place::Root, &mut unknown);
+    Ok(unknown.places)
 }
 
 /// What is left of an object that is read as `T` and written again.
@@ -63,20 +64,20 @@ fn round_trip<T: DeserializeOwned + Serialize>(tree: &Value) -> Result<Value, se
     serde_json::to_value(T::deserialize(tree)?)
 }
 
-fn compare(tree: &Value, known: &Value, path: &str, unknown: &mut Vec<String>) {
+fn compare(tree: &Value, known: &Value, place: &Place<'_>, unknown: &mut Noted) {
     match (tree, known) {
         (Value::Object(members), Value::Object(known)) => {
             for (name, value) in members.iter().filter(|(_, value)| !value.is_null()) {
-                let path = if path.is_empty() { name.clone() } else { format!("{path}.{name}") };
+                let place = place.member(name);
                 match known.get(name) {
-                    Some(known) => compare(value, known, &path, unknown),
-                    None => unknown.push(path),
+                    Some(known) => compare(value, known, &place, unknown),
+                    None => unknown.note(&place),
                 }
             }
         }
         (Value::Array(elements), Value::Array(known)) => {
             for (index, (element, known)) in elements.iter().zip(known).enumerate() {
-                compare(element, known, &format!("{path}[{index}]"), unknown);
+                compare(element, known, &place.element(index), unknown);
             }
         }
         _ => {}

@@ -51,7 +51,7 @@ pub(super) fn not_reserved(field: &str, path: &str, faults: &mut Faults) {
 pub(super) fn host_path(path: &str, source: &Value, faults: &mut Faults) {
     let host = text(source, "/path");
     if host.is_empty() {
-        faults.required(&format!("{path}.path"), "");
+        faults.required(format!("{path}.path"), "");
         return;
     }
     no_backsteps(&format!("{path}.path"), host, faults);
@@ -61,19 +61,19 @@ pub(super) fn host_path(path: &str, source: &Value, faults: &mut Faults) {
 pub(super) fn nfs(path: &str, source: &Value, faults: &mut Faults) {
     let share = text(source, "/path");
     if text(source, "/server").is_empty() {
-        faults.required(&format!("{path}.server"), "");
+        faults.required(format!("{path}.server"), "");
     }
     if share.is_empty() {
-        faults.required(&format!("{path}.path"), "");
+        faults.required(format!("{path}.path"), "");
     }
     if !share.starts_with('/') {
-        faults.invalid(&format!("{path}.path"), format!("{share:?}"), "must be an absolute path");
+        faults.invalid(format!("{path}.path"), format!("{share:?}"), "must be an absolute path");
     }
 }
 
 pub(super) fn local(path: &str, source: &Value, faults: &mut Faults) {
     match text(source, "/path") {
-        "" => faults.required(&format!("{path}.path"), ""),
+        "" => faults.required(format!("{path}.path"), ""),
         local => no_backsteps(&format!("{path}.path"), local, faults),
     }
 }
@@ -82,7 +82,7 @@ pub(super) fn local(path: &str, source: &Value, faults: &mut Faults) {
 pub(super) fn csi(path: &str, source: &Value, faults: &mut Faults) {
     driver_name(&format!("{path}.driver"), text(source, "/driver"), faults);
     if text(source, "/volumeHandle").is_empty() {
-        faults.required(&format!("{path}.volumeHandle"), "");
+        faults.required(format!("{path}.volumeHandle"), "");
     }
     for secret in [
         "controllerPublishSecretRef",
@@ -94,7 +94,7 @@ pub(super) fn csi(path: &str, source: &Value, faults: &mut Faults) {
         let Some(reference) = filled(source, &format!("/{secret}")) else { continue };
         for part in ["name", "namespace"] {
             if text(reference, &format!("/{part}")).is_empty() {
-                faults.required(&format!("{path}.{secret}.{part}"), "");
+                faults.required(format!("{path}.{secret}.{part}"), "");
             }
         }
     }

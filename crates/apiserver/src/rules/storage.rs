@@ -62,6 +62,7 @@ pub(super) fn validate(kind: &Kind, tree: &Value, faults: &mut Faults) {
             if text(tree, "/storageClassName").is_empty() {
                 faults.required("storageClassName", "");
             }
+            metadata::subdomain("storageClassName", text(tree, "/storageClassName"), faults);
             for field in ["capacity", "maximumVolumeSize"] {
                 let amount = tree.get(field).filter(|amount| !amount.is_null());
                 if let Some(amount) = amount.filter(|amount| quantity_of(amount).is_none_or(|value| value < 0)) {
@@ -98,11 +99,11 @@ fn validate_topologies(tree: &Value, faults: &mut Faults) {
         for (index, expression) in list(term, "/matchLabelExpressions").enumerate() {
             let path = format!("allowedTopologies[{number}].matchLabelExpressions[{index}]");
             if list(expression, "/values").next().is_none() {
-                faults.required(&format!("{path}.values"), "");
+                faults.required(format!("{path}.values"), "");
             }
             let key = text(expression, "/key");
             if !metadata::is_qualified_name(key) {
-                faults.invalid(&format!("{path}.key"), format!("{key:?}"), metadata::QUALIFIED);
+                faults.invalid(format!("{path}.key"), format!("{key:?}"), metadata::QUALIFIED);
             }
         }
     }
@@ -122,7 +123,10 @@ fn validate_attachment(tree: &Value, faults: &mut Faults) {
         (Some(name), None) if name.as_str().is_none_or(str::is_empty) => {
             faults.required("spec.source.persistentVolumeName", "must specify non empty persistentVolumeName");
         }
-        (Some(_), None) => {}
+        (Some(name), None) => {
+            let name = name.as_str().unwrap_or_default();
+            metadata::subdomain("spec.source.persistentVolumeName", name, faults);
+        }
         (None, Some(inline)) => match inline.get("csi").filter(|csi| csi.is_object()) {
             Some(csi) => source::csi("spec.source.inlineVolumeSpec.csi", csi, faults),
             None => faults
@@ -136,7 +140,7 @@ fn validate_attachment(tree: &Value, faults: &mut Faults) {
 pub(super) fn validate_attachment_status(tree: &Value, faults: &mut Faults) {
     for error in ["attachError", "detachError"] {
         if text(tree, &format!("/status/{error}/message")).len() > MAX_ERROR {
-            faults.too_long(&format!("status.{error}.message"), &format!("may not be more than {MAX_ERROR} bytes"));
+            faults.too_long(format!("status.{error}.message"), &format!("may not be more than {MAX_ERROR} bytes"));
         }
     }
     let metadata = tree.pointer("/status/attachmentMetadata").and_then(Value::as_object);
@@ -154,16 +158,16 @@ fn validate_node(tree: &Value, faults: &mut Faults) {
         let (name, id) = (text(driver, "/name"), text(driver, "/nodeID"));
         source::driver_name(&format!("{path}.name"), name, faults);
         if id.is_empty() {
-            faults.required(&format!("{path}.nodeID"), "");
+            faults.required(format!("{path}.nodeID"), "");
         } else if id.len() > MAX_NODE_ID {
             let detail = format!("must be {MAX_NODE_ID} characters or less");
-            faults.invalid(&format!("{path}.nodeID"), format!("{id:?}"), &detail);
+            faults.invalid(format!("{path}.nodeID"), format!("{id:?}"), &detail);
         }
         if let Some(count) = driver.pointer("/allocatable/count").and_then(Value::as_i64).filter(|count| *count < 0) {
-            faults.invalid(&format!("{path}.allocatable.count"), count, "must be greater than or equal to 0");
+            faults.invalid(format!("{path}.allocatable.count"), count, "must be greater than or equal to 0");
         }
         if !names.insert(name) {
-            faults.duplicate(&format!("{path}.name"), &name.into());
+            faults.duplicate(format!("{path}.name"), &name.into());
         }
         let mut keys = BTreeSet::new();
         for key in list(driver, "/topologyKeys").map(|key| key.as_str().unwrap_or_default()) {
@@ -190,12 +194,12 @@ fn validate_driver(tree: &Value, faults: &mut Faults) {
         let path = format!("spec.tokenRequests[{index}]");
         let audience = text(request, "/audience");
         if !audiences.insert(audience) {
-            faults.duplicate(&format!("{path}.audience"), &audience.into());
+            faults.duplicate(format!("{path}.audience"), &audience.into());
         }
         let seconds = request.get("expirationSeconds").and_then(Value::as_i64);
         if let Some(seconds) = seconds.filter(|seconds| *seconds < 600) {
             let detail = "may not specify a duration less than 10 minutes";
-            faults.invalid(&format!("{path}.expirationSeconds"), seconds, detail);
+            faults.invalid(format!("{path}.expirationSeconds"), seconds, detail);
         }
     }
     let period = tree.pointer("/spec/nodeAllocatableUpdatePeriodSeconds").and_then(Value::as_i64);

@@ -81,7 +81,7 @@ pub(super) fn validate(tree: &Value, faults: &mut Faults) {
         Some(_) if filled(tree, "/spec/csi").is_none() => {
             faults.required("spec.csi", "has to be specified when using volumeAttributesClassName");
         }
-        Some(_) => {}
+        Some(class) => metadata::subdomain("spec.volumeAttributesClassName", class, faults),
     }
 }
 
@@ -92,7 +92,7 @@ fn validate_source(tree: &Value, faults: &mut Faults) {
         return;
     };
     for second in &sources[1..] {
-        faults.forbidden(&format!("spec.{second}"), "may not specify more than 1 volume type");
+        faults.forbidden(format!("spec.{second}"), "may not specify more than 1 volume type");
     }
     let (path, found) = (format!("spec.{first}"), &tree["spec"][*first]);
     match *first {
@@ -126,7 +126,7 @@ fn validate_affinity(tree: &Value, faults: &mut Faults) {
     };
     let terms = required.get("nodeSelectorTerms").and_then(Value::as_array);
     if terms.is_none_or(Vec::is_empty) {
-        faults.required(&format!("{path}.nodeSelectorTerms"), "must have at least one node selector term");
+        faults.required(format!("{path}.nodeSelectorTerms"), "must have at least one node selector term");
     }
     for (number, term) in terms.into_iter().flatten().enumerate() {
         for list in ["matchExpressions", "matchFields"] {
@@ -142,20 +142,20 @@ fn validate_requirement(path: &str, requirement: &Value, faults: &mut Faults) {
     let values = requirement.get("values").and_then(Value::as_array).map_or(0, Vec::len);
     match text(requirement, "/operator") {
         "In" | "NotIn" if values == 0 => {
-            faults.required(&format!("{path}.values"), "must be specified when `operator` is 'In' or 'NotIn'");
+            faults.required(format!("{path}.values"), "must be specified when `operator` is 'In' or 'NotIn'");
         }
         "Exists" | "DoesNotExist" if values > 0 => faults
-            .forbidden(&format!("{path}.values"), "may not be specified when `operator` is 'Exists' or 'DoesNotExist'"),
+            .forbidden(format!("{path}.values"), "may not be specified when `operator` is 'Exists' or 'DoesNotExist'"),
         "Gt" | "Lt" if values != 1 => {
-            faults.required(&format!("{path}.values"), "must be specified single value when `operator` is 'Lt' or 'Gt'")
+            faults.required(format!("{path}.values"), "must be specified single value when `operator` is 'Lt' or 'Gt'")
         }
         "In" | "NotIn" | "Exists" | "DoesNotExist" | "Gt" | "Lt" => {}
         other => {
-            faults.invalid(&format!("{path}.operator"), format!("{other:?}"), "not a valid selector operator");
+            faults.invalid(format!("{path}.operator"), format!("{other:?}"), "not a valid selector operator");
         }
     }
     if text(requirement, "/key").is_empty() {
-        faults.invalid(&format!("{path}.key"), "\"\"", "name part must be non-empty");
+        faults.invalid(format!("{path}.key"), "\"\"", "name part must be non-empty");
     }
 }
 

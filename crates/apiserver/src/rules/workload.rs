@@ -1,5 +1,7 @@
 //! Deployments, StatefulSets, DaemonSets and ReplicaSets: kept for those who run them, with their defaults and checks.
 
+use std::collections::BTreeSet;
+
 use serde_json::{Map, Value, json};
 
 use super::pod;
@@ -95,7 +97,8 @@ pub(super) fn validate(kind: &Kind, tree: &Value, faults: &mut Faults) {
         if let Some(spec) = pod.as_object_mut() {
             let slot = spec.entry("volumes").or_insert_with(|| json!([]));
             if let Some(list) = slot.as_array_mut() {
-                list.retain(|v| !added.iter().any(|a| a.get("name") == v.get("name")));
+                let names: BTreeSet<String> = added.iter().map(|volume| volume["name"].to_string()).collect();
+                list.retain(|volume| volume.get("name").is_none_or(|name| !names.contains(&name.to_string())));
                 list.extend(added);
             }
         }

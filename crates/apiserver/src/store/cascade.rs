@@ -3,6 +3,7 @@
 //! Upstream this is the work of controllers that watch the API; here it happens in the write itself, so that nobody
 //! sees the state between and no order is left to chance.
 
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use jiff::Timestamp;
@@ -71,7 +72,7 @@ impl Store {
     fn collect_if_ownerless(&mut self, kind: &'static Kind, key: &Key, events: &mut Vec<Arc<Event>>, now: Timestamp) {
         let Some(object) = self.newest(kind, &key.namespace, &key.name).cloned() else { return };
         let mut tree = object.tree();
-        let owners: Vec<Owner> = owner_references(&tree).iter().map(|o| self.owner(&key.namespace, o)).collect();
+        let owners = self.owners(&key.namespace, owner_references(&tree));
         let gone = owners.iter().filter(|o| matches!(o, Owner::Gone)).count();
         let waiting = owners.iter().filter(|o| matches!(o, Owner::Waiting)).count();
         if gone + waiting == 0 {
@@ -95,15 +96,29 @@ impl Store {
         }
     }
 
-    fn owner(&self, namespace: &str, reference: &Value) -> Owner {
-        match self.find_owner(namespace, reference) {
-            None => Owner::Solid,
-            Some((_, Some(owner))) if text(&owner, "/metadata/uid") == text(reference, "/uid") => {
-                let waits = is_deleting(&owner) && finalizers(&owner).any(|f| f == FOREGROUND);
-                if waits { Owner::Waiting } else { Owner::Solid }
+    /// Each of the owners; one that is named many times is looked at once.
+    fn owners(&self, namespace: &str, references: &[Value]) -> Vec<Owner> {
+        let mut looked_at = BTreeMap::new();
+        let owner = |reference| {
+            // The uid of what is there, and whether it waits.
+            let look = || {
+                let (_, found) = self.find_owner(namespace, reference)?;
+                let waits = |owner: &Value| is_deleting(owner) && finalizers(owner).any(|f| f == FOREGROUND);
+                Some(found.map(|owner| (text(&owner, "/metadata/uid").to_owned(), waits(&owner))))
+            };
+            match looked_at.entry(named_by(reference)).or_insert_with(look) {
+                None => Owner::Solid,
+                Some(Some((uid, waits))) if uid == text(reference, "/uid") => {
+                    if *waits {
+                        Owner::Waiting
+                    } else {
+                        Owner::Solid
+                    }
+                }
+                Some(_) => Owner::Gone,
             }
-            Some(_) => Owner::Gone,
-        }
+        };
+        references.iter().map(owner).collect()
     }
 
     /// The kind that a reference names and the object of that name, if there is one; nothing for kinds not served here.
@@ -121,7 +136,8 @@ impl Store {
 
     /// Lets owners go that waited for this object, which is gone or has changed.
     fn release_owners(&mut self, key: &Key, previous: &Value, events: &mut Vec<Arc<Event>>) {
-        for reference in owner_references(previous) {
+        let mut seen = BTreeSet::new();
+        for reference in owner_references(previous).iter().filter(|reference| seen.insert(named_by(reference))) {
             let Some((kind, Some(owner))) = self.find_owner(&key.namespace, reference) else { continue };
             let namespace = if kind.namespaced { &*key.namespace } else { "" };
             self.finish_foreground(kind, Key::new(namespace, text(&owner, "/metadata/name")), events);
@@ -179,4 +195,9 @@ impl Store {
             events.push(self.put(kind, key, tree));
         }
     }
+}
+
+/// What of a reference says which object it is about, whatever its uid.
+fn named_by(reference: &Value) -> [&str; 3] {
+    ["/apiVersion", "/kind", "/name"].map(|part| text(reference, part))
 }

@@ -3,36 +3,36 @@
 use jiff::Timestamp;
 use serde_json::{Value, json};
 
+use super::ground::{Ground, Outcome, Planned};
 use super::{Answer, Applied, EVENTS, Store, Write};
-use crate::kind::Kind;
-use crate::object::{
-    Key, Object, drop_empty, is_deleting, member_mut, metadata_mut, name_suffix, text, timestamp, uid,
-};
+use crate::bounds;
+use crate::object::{Key, Object, drop_empty, is_deleting, member_mut, metadata_mut, text, timestamp, uid};
 use crate::rules;
 use crate::status::{Faults, Status};
 
-/// Tries for a generated name that is still free, as upstream.
-const NAME_ATTEMPTS: u32 = 8;
-
-impl Store {
-    pub(super) fn create(&mut self, write: &Write, mut tree: Value, now: Timestamp) -> Result<Applied, Status> {
-        let kind = self.kinds.kept_as(write.kind);
+impl Ground {
+    pub(super) fn create(&self, write: &Write, mut tree: Value, now: Timestamp) -> Result<Planned, Status> {
+        let kind = self.kind;
         rules::metadata::identify(write.kind, &write.namespace, &mut tree)?;
         rules::schema::tidy(kind, &mut tree);
         let mut warnings = write.check_fields(&tree, None)?;
-        let definition = self.definition(kind);
-        if let Some(definition) = definition {
+        if let Some(definition) = &self.definition {
             definition.check_open()?;
-            warnings.extend(write.judge_unknown(definition.shape(write.kind, &mut tree))?);
+            warnings.extend(write.judge_unknown(definition.shape(write.kind, &mut tree)?)?);
         }
         let mut tree = write.kind.kept(tree);
         if !text(&tree, "/metadata/resourceVersion").is_empty() {
             return Err(Status::bad_request("resourceVersion should not be set on objects to be created"));
         }
-        self.check_namespace(kind, &write.namespace, text(&tree, "/metadata/name"))?;
-        let name = self.name_for(write, &tree)?;
-        if self.newest(kind, &write.namespace, &name).is_some() {
-            return Err(Status::already_exists(kind, &name));
+        self.check_namespace(&write.namespace, text(&tree, "/metadata/name"))?;
+        let name = self.name.as_str();
+        if name.is_empty() {
+            let mut faults = Faults::default();
+            faults.required("metadata.name", "name or generateName is required");
+            faults.into_result(write.kind, "")?;
+        }
+        if self.taken {
+            return Err(Status::already_exists(kind, name));
         }
         let metadata = metadata_mut(&mut tree);
         for server_owned in
@@ -41,7 +41,7 @@ impl Store {
             metadata.remove(server_owned);
         }
         drop_empty(metadata);
-        metadata.insert("name".to_owned(), name.as_str().into());
+        metadata.insert("name".to_owned(), name.into());
         metadata.insert("uid".to_owned(), uid(write.id).into());
         metadata.insert("creationTimestamp".to_owned(), timestamp(now).into());
         if kind.generation {
@@ -61,67 +61,37 @@ impl Store {
                 rules::event::validate_strict(&tree, &mut faults);
             }
         }
-        if let Some(definition) = self.definition(kind) {
+        if let Some(definition) = &self.definition {
             definition.validate(write.kind, &tree, &mut faults);
         }
-        faults.into_result(kind, &name)?;
-        if write.dry_run {
-            return Ok(Applied {
-                answer: Answer::Created(Object::unsaved(tree).into()),
-                events: Vec::new(),
-                revision: self.published,
-                warnings,
-            });
-        }
-        let event = self.put(kind, Key::new(&write.namespace, &name), tree);
-        Ok(Applied {
-            answer: Answer::Created(event.object.clone()),
-            revision: event.revision,
-            events: vec![event],
-            warnings,
-        })
-    }
-
-    fn name_for(&self, write: &Write, tree: &Value) -> Result<String, Status> {
-        let name = text(tree, "/metadata/name");
-        if !name.is_empty() {
-            return Ok(name.to_owned());
-        }
-        let prefix = text(tree, "/metadata/generateName");
-        if prefix.is_empty() {
-            let mut faults = Faults::default();
-            faults.required("metadata.name", "name or generateName is required");
-            faults.into_result(write.kind, "")?;
-        }
-        // Names of 63 characters at most, whatever the prefix.
-        let prefix: String = prefix.chars().take(58).collect();
-        (0..NAME_ATTEMPTS)
-            .map(|attempt| format!("{prefix}{}", name_suffix(write.id, attempt)))
-            .find(|name| self.newest(write.kind, &write.namespace, name).is_none())
-            .ok_or_else(|| Status::already_exists(write.kind, &prefix))
-    }
-
-    fn check_namespace(&self, kind: &Kind, namespace: &str, name: &str) -> Result<(), Status> {
-        if !kind.namespaced {
-            return Ok(());
-        }
-        let namespaces = Kind::named("Namespace");
-        let Some(object) = self.newest(namespaces, "", namespace) else {
-            return Err(Status::not_found(namespaces, namespace));
+        faults.into_result(kind, name)?;
+        bounds::check_result(&tree, None)?;
+        let outcome = if write.dry_run {
+            Outcome::Answer(Answer::Created(Object::unsaved(tree).into()), self.published)
+        } else {
+            Outcome::Create(tree)
         };
+        Ok(self.planned(write, outcome, warnings))
+    }
+
+    fn check_namespace(&self, namespace: &str, name: &str) -> Result<(), Status> {
+        let Some(found) = &self.namespace else { return Ok(()) };
+        let object = found.as_ref().map_err(Clone::clone)?;
         if is_deleting(&object.tree()) {
             let why = format!("unable to create new content in namespace {namespace} because it is being terminated");
-            return Err(Status::forbidden(kind, name, why)
+            return Err(Status::forbidden(self.kind, name, why)
                 .because("NamespaceTerminating", format!("namespace {namespace} is being terminated")));
         }
         Ok(())
     }
+}
 
+impl Store {
     pub(super) fn bind(&mut self, write: &Write, binding: &Value, now: Timestamp) -> Result<Applied, Status> {
         let kind = write.kind;
         let pod = self
             .newest(kind, &write.namespace, &write.name)
-            .ok_or_else(|| Status::not_found(kind, &write.name))?
+            .ok_or_else(|| self.missing(kind, &write.namespace, &write.name))?
             .tree();
         let node = text(binding, "/target/name");
         let target_kind = text(binding, "/target/kind");
@@ -132,6 +102,7 @@ impl Store {
         if node.is_empty() {
             faults.required("target.name", "");
         }
+        rules::metadata::subdomain("target.name", node, &mut faults);
         faults.into_result(kind, &write.name)?;
         let wanted_uid = text(binding, "/metadata/uid");
         if !wanted_uid.is_empty() && wanted_uid != text(&pod, "/metadata/uid") {
@@ -157,7 +128,11 @@ impl Store {
                 existing.extend(annotations.clone());
             }
         }
+        let mut faults = Faults::default();
+        rules::metadata::validate(kind, &pod, &mut faults);
+        faults.into_result(kind, &write.name)?;
         rules::pod::mark_scheduled(&mut pod, now);
+        bounds::check_result(&pod, None)?;
         if write.dry_run {
             return Ok(Applied {
                 answer: Answer::Bound,

@@ -1,5 +1,6 @@
 //! CustomResourceDefinitions in the store: the kinds they bring, and their end.
 
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use jiff::Timestamp;
@@ -7,9 +8,9 @@ use serde_json::Value;
 
 use super::delete::{Outcome, mark};
 use super::table::Table;
-use super::{DeleteOptions, Event, Store};
+use super::{DeleteOptions, Event, Resource, Store};
 use crate::crd::{self, Definition};
-use crate::kind::{Kind, Kinds};
+use crate::kind::{KINDS, Kind, Kinds};
 use crate::object::{Key, Object, add_finalizer, drop_finalizer, is_deleting};
 
 /// Holds a definition until its last object has gone.
@@ -18,12 +19,29 @@ const CLEANUP: &str = "customresourcecleanup.apiextensions.k8s.io";
 impl Store {
     /// Reads all definitions again: what kinds there are, and by which rules.
     pub(super) fn read_definitions(&mut self) {
-        let definitions = self.newest_all(Kind::named("CustomResourceDefinition"));
-        let definitions: Vec<Definition> = definitions.filter_map(|(_, o)| Definition::read(&o.tree())).collect();
+        // By the revision of the object each was read from: what has not changed stays, with its compiled patterns.
+        let known: BTreeMap<u64, Arc<Definition>> = std::mem::take(&mut self.definitions)
+            .into_values()
+            .map(|definition| (definition.revision, definition))
+            .collect();
+        let read = |object: &Object| match known.get(&object.revision) {
+            Some(definition) => Some(definition.clone()),
+            None => Definition::read(&object.tree(), object.revision).map(Arc::new),
+        };
+        let objects = self.newest_all(Kind::named("CustomResourceDefinition"));
+        let definitions: Vec<Arc<Definition>> = objects.filter_map(|(_, object)| read(object)).collect();
         let served = definitions.iter().flat_map(|d| d.kinds.iter().copied()).collect();
         let unserved = definitions.iter().filter(|d| !d.kinds.contains(&d.kept)).map(|d| d.kept).collect();
         self.kinds = Arc::new(Kinds::with(served, unserved));
         self.definitions = definitions.into_iter().map(|d| (d.resource, d)).collect();
+        // What a kind that is gone has left: watches of it end or begin again, and its name may never come back. Its last
+        // events stay until the next change of any definition, for watches to see.
+        let (definitions, published) = (&self.definitions, self.published);
+        let built_in: BTreeSet<Resource> = KINDS.iter().map(Kind::resource).collect();
+        self.tables.retain(|resource, table| {
+            let told = table.window.back().is_none_or(|event| event.revision <= published);
+            built_in.contains(resource) || definitions.contains_key(resource) || !table.objects.is_empty() || !told
+        });
         for resource in self.definitions.keys() {
             self.tables.entry(*resource).or_insert_with(|| Table::new(self.head));
         }
@@ -35,7 +53,7 @@ impl Store {
     }
 
     fn table_of(&self, definition: &Value) -> Option<&Table> {
-        self.tables.get(&Definition::read(definition)?.resource)
+        self.tables.get(&Definition::read(definition, 0)?.resource)
     }
 
     /// Marks a definition that is in use, deletes its objects, and removes it if none is left.
@@ -62,13 +80,14 @@ impl Store {
         );
         let marked = self.put(Kind::named("CustomResourceDefinition"), key, tree);
         events.push(marked.clone());
-        let kept = Definition::read(&marked.object.tree()).map(|d| d.kept);
+        let kept = Definition::read(&marked.object.tree(), 0).map(|d| d.kept);
         if let Some(kind) = kept {
             let all: Vec<(Key, Arc<Object>)> =
                 self.newest_all(kind).map(|(key, object)| (key.clone(), object.clone())).collect();
             for (key, object) in all {
                 self.delete_object(kind, key, object, &DeleteOptions::default(), events, now);
             }
+            self.remove_all_unreadable(kind, "", events);
         }
         Outcome::Waiting(marked.object.clone())
     }

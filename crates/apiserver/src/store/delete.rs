@@ -7,7 +7,7 @@ use serde_json::Value;
 
 use super::cascade::{FOREGROUND, ORPHAN};
 use super::namespace::UNDELETABLE;
-use super::{Answer, Applied, DeleteOptions, Event, Propagation, Store, Write};
+use super::{Action, Answer, Applied, DeleteOptions, Event, Propagation, Store, Write};
 use crate::kind::Kind;
 use crate::object::{
     Key, Object, add_finalizer, drop_finalizer, finalizers, is_deleting, metadata_mut, text, timestamp,
@@ -27,8 +27,9 @@ impl Store {
     pub(super) fn delete(&mut self, write: &Write, options: &DeleteOptions, now: Timestamp) -> Result<Applied, Status> {
         let kind = self.kinds.kept_as(write.kind);
         let name = write.name.as_str();
-        let missing = || Status::not_found(write.kind, name);
-        let current = self.newest(kind, &write.namespace, name).ok_or_else(missing)?.clone();
+        let Some(current) = self.newest(kind, &write.namespace, name).cloned() else {
+            return self.delete_unreadable(write, kind);
+        };
         let tree = current.tree();
         check_preconditions(kind, name, options, &tree, current.revision)?;
         if *kind == *Kind::named("Namespace") && UNDELETABLE.contains(&name) {
@@ -52,6 +53,26 @@ impl Store {
                 applied.revision = object.revision;
                 applied.answer = Answer::Object(object);
             }
+        }
+        Ok(applied)
+    }
+
+    /// Nothing can be said about what cannot be read but that it is gone, so that preconditions are not met.
+    fn delete_unreadable(&mut self, write: &Write, kind: &'static Kind) -> Result<Applied, Status> {
+        let Action::Delete(options) = &write.action else { return Err(Status::not_found(kind, &write.name)) };
+        let unconditional = options.uid.is_none() && options.resource_version.is_none();
+        let key = Key::new(&write.namespace, &write.name);
+        if !unconditional || !self.is_taken(kind, &write.namespace, &write.name) {
+            return Err(self.missing(write.kind, &write.namespace, &write.name));
+        }
+        let mut applied = Applied {
+            answer: Answer::Deleted { uid: String::new() },
+            events: Vec::new(),
+            revision: self.published,
+            warnings: Vec::new(),
+        };
+        if !write.dry_run {
+            applied.events.extend(self.remove_unreadable(kind, &key));
         }
         Ok(applied)
     }
@@ -91,6 +112,9 @@ impl Store {
                     touched.push(object);
                 }
             }
+        }
+        if !write.dry_run && selector.is_everything() {
+            self.remove_all_unreadable(kind, &write.namespace, &mut events);
         }
         Ok(Applied { answer: Answer::Collection(touched), events, revision, warnings: Vec::new() })
     }

@@ -46,7 +46,7 @@ impl Store {
     fn make_default_account(&mut self, namespace: &str, events: &mut Vec<Arc<Event>>, now: Timestamp) {
         let kind = Kind::named("ServiceAccount");
         let Some(owner) = self.newest(Kind::named("Namespace"), "", namespace).map(|o| o.tree()) else { return };
-        if is_deleting(&owner) || self.newest(kind, namespace, DEFAULT_ACCOUNT).is_some() {
+        if is_deleting(&owner) || self.is_taken(kind, namespace, DEFAULT_ACCOUNT) {
             return;
         }
         // No identity comes in with the write that leads here; this one is as unique as the namespace and the revision.
@@ -87,6 +87,7 @@ impl Store {
             for (key, object) in inside {
                 self.delete_object(content, key, object, &DeleteOptions::default(), events, now);
             }
+            self.remove_all_unreadable(content, name, events);
         }
         self.finish_namespace(name, events);
         Outcome::Waiting(marked.object.clone())

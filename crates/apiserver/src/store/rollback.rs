@@ -26,6 +26,7 @@ impl Store {
                 }
             }
         }
+        self.aside.discard_unpublished();
         self.read_definitions();
         self.read_expiry();
         Some(lost)

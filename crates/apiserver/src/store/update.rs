@@ -5,17 +5,23 @@ use std::sync::Arc;
 use jiff::Timestamp;
 use serde_json::{Map, Value};
 
-use super::{Answer, Applied, EVENTS, Store, Subresource, Write};
-use crate::object::{Key, Object, drop_empty, metadata_mut, restore, text};
+use super::ground::{Ground, Outcome, Planned};
+use super::{Answer, EVENTS, Subresource, Write};
+use crate::bounds;
+use crate::object::{Object, drop_empty, metadata_mut, restore, text};
 use crate::patch::Patch;
 use crate::rules;
 use crate::status::{Faults, Status};
 
-impl Store {
-    pub(super) fn patch(&mut self, write: &Write, patch: &Patch, now: Timestamp) -> Result<Applied, Status> {
-        let current = self
-            .newest(write.kind, &write.namespace, &write.name)
-            .ok_or_else(|| Status::not_found(write.kind, &write.name))?;
+impl Ground {
+    /// The object that is there, or why there is none.
+    fn current(&self, write: &Write) -> Result<&Arc<Object>, Status> {
+        let absent = || self.missing.clone().unwrap_or_else(|| Status::not_found(write.kind, &write.name));
+        self.current.as_ref().ok_or_else(absent)
+    }
+
+    pub(super) fn patch(&self, write: &Write, patch: &Patch, now: Timestamp) -> Result<Planned, Status> {
+        let current = self.current(write)?;
         if write.kind.custom && matches!(patch, Patch::Strategic(_)) {
             return Err(Status::unsupported_media_type(
                 "the body of the request was in an unknown format - accepted media types include: \
@@ -27,8 +33,8 @@ impl Store {
         self.update(write, patched, now)
     }
 
-    pub(super) fn update(&mut self, write: &Write, mut new: Value, now: Timestamp) -> Result<Applied, Status> {
-        let kind = self.kinds.kept_as(write.kind);
+    pub(super) fn update(&self, write: &Write, mut new: Value, now: Timestamp) -> Result<Planned, Status> {
+        let kind = self.kind;
         let name = write.name.as_str();
         rules::metadata::identify(write.kind, &write.namespace, &mut new)?;
         let named = text(&new, "/metadata/name");
@@ -37,15 +43,15 @@ impl Store {
                 "the name of the object ({named}) does not match the name on the URL ({name})"
             )));
         }
-        let Some(current) = self.newest(kind, &write.namespace, name).cloned() else {
+        let Some(current) = &self.current else {
             return self.create_by_update(write, new, now);
         };
         let old = current.tree();
         check_identity(write, &new, &old, current.revision)?;
         rules::schema::tidy(kind, &mut new);
         let mut warnings = write.check_fields(&new, Some(&write.kind.shown(old.clone())))?;
-        if let Some(definition) = self.definition(kind) {
-            warnings.extend(write.judge_unknown(definition.shape(write.kind, &mut new))?);
+        if let Some(definition) = &self.definition {
+            warnings.extend(write.judge_unknown(definition.shape(write.kind, &mut new)?)?);
         }
         let mut new = write.kind.kept(new);
         if write.subresource == Subresource::Main {
@@ -53,43 +59,49 @@ impl Store {
         }
         carry_over(write, &mut new, &old);
         rules::update(self, write.subresource, kind, &mut new, &old, now)?;
+        self.validate_update(write, &new, &old)?;
+        if new == old {
+            // Answered with what is there, once that may be shown.
+            let outcome = Outcome::Answer(Answer::Object(current.clone()), current.revision);
+            return Ok(self.planned(write, outcome, warnings));
+        }
+        bounds::check_result(&new, Some((&old, current.json.len())))?;
+        let outcome = if write.dry_run {
+            Outcome::Answer(Answer::Object(Object::unsaved(new).into()), self.published)
+        } else {
+            Outcome::Replace(new)
+        };
+        Ok(self.planned(write, outcome, warnings))
+    }
+
+    fn validate_update(&self, write: &Write, new: &Value, old: &Value) -> Result<(), Status> {
+        let kind = self.kind;
         let mut faults = Faults::default();
-        rules::metadata::validate(kind, &new, &mut faults);
-        rules::metadata::validate_update(&new, &old, &mut faults);
+        rules::metadata::validate(kind, new, &mut faults);
+        rules::metadata::validate_update(new, old, &mut faults);
         if write.subresource == Subresource::Main {
-            rules::validate(kind, &new, &mut faults);
-            rules::validate_update(kind, &new, &old, &mut faults);
+            rules::validate(kind, new, &mut faults);
+            rules::validate_update(kind, new, old, &mut faults);
             if kind.kind == "Event" && !kind.custom {
-                rules::event::validate(write.kind, &new, &mut faults);
+                rules::event::validate(write.kind, new, &mut faults);
                 if write.kind.group == EVENTS {
-                    rules::event::validate_strict_update(&new, &old, &mut faults);
+                    rules::event::validate_strict_update(new, old, &mut faults);
                 }
             }
         } else {
-            rules::validate_status(kind, &new, &mut faults);
+            rules::validate_status(kind, new, &mut faults);
         }
-        if let Some(definition) = self.definition(kind) {
-            definition.validate(write.kind, &new, &mut faults);
+        if let Some(definition) = &self.definition {
+            definition.validate(write.kind, new, &mut faults);
         }
-        faults.into_result(kind, name)?;
-        if new == old {
-            return Ok(Applied { warnings, ..unchanged(current) });
-        }
-        if write.dry_run {
-            let answer = Answer::Object(Object::unsaved(new).into());
-            return Ok(Applied { answer, events: Vec::new(), revision: self.published, warnings });
-        }
-        let key = Key::new(&write.namespace, name);
-        // The last finalizer has gone: the object goes with it, and watchers see only the deletion.
-        let event = if self.may_end(kind, &key, &new) { self.remove(kind, key, new) } else { self.put(kind, key, new) };
-        Ok(Applied { answer: Answer::Object(event.object.clone()), revision: self.head, events: vec![event], warnings })
+        faults.into_result(kind, &write.name)
     }
 
     /// Some kinds are made by an update where there is nothing to update; a uid still names an object that must be there.
-    fn create_by_update(&mut self, write: &Write, mut new: Value, now: Timestamp) -> Result<Applied, Status> {
+    fn create_by_update(&self, write: &Write, mut new: Value, now: Timestamp) -> Result<Planned, Status> {
         let allowed = write.kind.create_on_update && write.subresource == Subresource::Main && write.id != 0;
-        if !allowed || write.is_patch() {
-            return Err(Status::not_found(write.kind, &write.name));
+        if !allowed || write.is_patch() || self.taken {
+            self.current(write)?;
         }
         let asked = text(&new, "/metadata/uid");
         if !asked.is_empty() {
@@ -99,11 +111,6 @@ impl Store {
         metadata_mut(&mut new).remove("resourceVersion");
         self.create(write, new, now)
     }
-}
-
-/// A write that changes nothing is answered with what is there, once that may be shown.
-fn unchanged(current: Arc<Object>) -> Applied {
-    Applied { revision: current.revision, answer: Answer::Object(current), events: Vec::new(), warnings: Vec::new() }
 }
 
 /// uid and resourceVersion of the body are preconditions.

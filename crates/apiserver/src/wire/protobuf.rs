@@ -6,6 +6,8 @@ use jiff::Timestamp;
 use serde_json::{Map, Value, json};
 
 use super::messages::{self, Field, FieldKind, Shape};
+use super::read_json;
+use crate::bounds::{MAP, VALUE, Weight};
 
 /// What every body begins with.
 pub(super) const MAGIC: &[u8; 4] = b"k8s\0";
@@ -27,6 +29,8 @@ pub(super) enum Decode {
     ReadJson { field: &'static str },
     #[error("the messages are nested too deeply")]
     Nest,
+    #[error("the message has too many values")]
+    Grow,
     #[error("no kind {kind:?} in version {api_version:?} is known to this server as protobuf; send it as JSON")]
     FindKind { api_version: String, kind: String },
     #[error("the content encoding {0:?} is not known")]
@@ -53,7 +57,7 @@ pub(super) fn decode(body: &[u8]) -> Result<Value, Decode> {
             3 if !part.bytes(3)?.is_empty() => return Err(Decode::FindEncoding(part.text(3)?)),
             // The content type of `raw`; a JSON body may be wrapped as well.
             4 if part.bytes(4)? == b"application/json" => {
-                return serde_json::from_slice(raw).map_err(|_| Decode::ReadJson { field: "raw" });
+                return read_json(raw).map(|content| content.tree).map_err(|_| Decode::ReadJson { field: "raw" });
             }
             _ => {}
         }
@@ -61,37 +65,55 @@ pub(super) fn decode(body: &[u8]) -> Result<Value, Decode> {
     let Some(name) = messages::name_of(&api_version, &kind) else {
         return Err(Decode::FindKind { api_version, kind });
     };
-    let mut members = message(name, raw, 0)?;
+    let mut members = message(name, raw, At { depth: 0, weight: &Weight::default() })?;
     members.insert("apiVersion".to_owned(), api_version.into());
     members.insert("kind".to_owned(), kind.into());
     Ok(Value::Object(members))
 }
 
-fn message(name: &str, bytes: &[u8], depth: usize) -> Result<Map<String, Value>, Decode> {
+/// How deep in a body something is, and what the body has still room for.
+#[derive(Clone, Copy)]
+struct At<'a> {
+    depth: usize,
+    weight: &'a Weight,
+}
+
+impl At<'_> {
+    fn deeper(self) -> Self {
+        Self { depth: self.depth + 1, ..self }
+    }
+
+    fn take(self, weight: usize) -> Result<(), Decode> {
+        if self.weight.take(weight) { Ok(()) } else { Err(Decode::Grow) }
+    }
+}
+
+fn message(name: &str, bytes: &[u8], at: At<'_>) -> Result<Map<String, Value>, Decode> {
     let mut members = Map::new();
     let Some(fields) = messages::message(name) else { return Ok(members) };
-    if depth > MAX_DEPTH {
+    if at.depth > MAX_DEPTH {
         return Err(Decode::Nest);
     }
     for part in Parts(bytes) {
         let (number, part) = part?;
         // What a newer client knows and we do not is left out, as upstream does.
         let Some(field) = fields.get(&number) else { continue };
+        at.take(if members.is_empty() { MAP } else { VALUE })?;
         match field.shape {
             Shape::List => {
                 let slot = members.entry(field.name).or_insert_with(|| json!([]));
                 if let Some(list) = slot.as_array_mut() {
-                    push_elements(list, field, number, part, depth)?;
+                    push_elements(list, field, number, part, at)?;
                 }
             }
             Shape::Map => {
-                let (key, value) = entry(field, part.bytes(number)?, depth)?;
+                let (key, value) = entry(field, part.bytes(number)?, at)?;
                 let slot = members.entry(field.name).or_insert_with(|| json!({}));
                 if let Some(map) = slot.as_object_mut() {
                     map.insert(key, value);
                 }
             }
-            Shape::One => match value(field, number, part, depth)? {
+            Shape::One => match value(field, number, part, at)? {
                 Value::Object(inner) if field.inline => members.extend(inner),
                 Value::Null => {}
                 empty if is_empty(&empty) && !field.zero => {}
@@ -105,24 +127,25 @@ fn message(name: &str, bytes: &[u8], depth: usize) -> Result<Map<String, Value>,
 }
 
 /// Numbers may come packed, many in one part.
-fn push_elements(list: &mut Vec<Value>, field: &Field, number: u32, part: Part, depth: usize) -> Result<(), Decode> {
+fn push_elements(list: &mut Vec<Value>, field: &Field, number: u32, part: Part, at: At<'_>) -> Result<(), Decode> {
     match (field.kind, part) {
         (FieldKind::Int, Part::Bytes(mut packed)) => {
             while !packed.is_empty() {
+                at.take(VALUE)?;
                 list.push((varint(&mut packed)? as i64).into());
             }
         }
-        _ => list.push(value(field, number, part, depth)?),
+        _ => list.push(value(field, number, part, at)?),
     }
     Ok(())
 }
 
-fn entry(field: &Field, bytes: &[u8], depth: usize) -> Result<(String, Value), Decode> {
+fn entry(field: &Field, bytes: &[u8], at: At<'_>) -> Result<(String, Value), Decode> {
     let (mut key, mut found) = (String::new(), None);
     for part in Parts(bytes) {
         match part? {
             (1, part) => key = part.text(1)?,
-            (2, part) => found = Some(value(field, 2, part, depth)?),
+            (2, part) => found = Some(value(field, 2, part, at)?),
             _ => {}
         }
     }
@@ -135,7 +158,7 @@ fn entry(field: &Field, bytes: &[u8], depth: usize) -> Result<(String, Value), D
     Ok((key, found.unwrap_or_else(absent)))
 }
 
-fn value(field: &Field, number: u32, part: Part, depth: usize) -> Result<Value, Decode> {
+fn value(field: &Field, number: u32, part: Part, at: At<'_>) -> Result<Value, Decode> {
     Ok(match field.kind {
         FieldKind::Text => part.text(number)?.into(),
         FieldKind::Bool => (part.number(number)? != 0).into(),
@@ -152,9 +175,9 @@ fn value(field: &Field, number: u32, part: Part, depth: usize) -> Result<Value, 
         FieldKind::IntOrString => int_or_string(part.bytes(number)?)?,
         FieldKind::Raw => raw(field, part.bytes(number)?)?,
         FieldKind::Items => texts(part.bytes(number)?, 1)?,
-        FieldKind::Message(name) => Value::Object(message(name, part.bytes(number)?, depth + 1)?),
+        FieldKind::Message(name) => Value::Object(message(name, part.bytes(number)?, at.deeper())?),
         FieldKind::SchemaOrBool | FieldKind::SchemaOrArray | FieldKind::SchemaOrStrings => {
-            schema_or(field.kind, part.bytes(number)?, depth + 1)?
+            schema_or(field.kind, part.bytes(number)?, at.deeper())?
         }
     })
 }
@@ -228,7 +251,8 @@ fn raw(field: &Field, bytes: &[u8]) -> Result<Value, Decode> {
         if let (1, part) = part? {
             let json = part.bytes(1)?;
             if !json.is_empty() {
-                return serde_json::from_slice(json).map_err(|_| Decode::ReadJson { field: field.name });
+                let content = read_json(json).map_err(|_| Decode::ReadJson { field: field.name })?;
+                return Ok(content.tree);
             }
         }
     }
@@ -236,18 +260,18 @@ fn raw(field: &Field, bytes: &[u8]) -> Result<Value, Decode> {
 }
 
 /// A schema, or what else may stand where a schema stands.
-fn schema_or(kind: FieldKind, bytes: &[u8], depth: usize) -> Result<Value, Decode> {
+fn schema_or(kind: FieldKind, bytes: &[u8], at: At<'_>) -> Result<Value, Decode> {
     const SCHEMA: &str = "apiextensions.JSONSchemaProps";
     let schema_field = if kind == FieldKind::SchemaOrBool { 2 } else { 1 };
     let (mut allows, mut list) = (false, Vec::new());
     for part in Parts(bytes) {
         let (number, part) = part?;
         if number == schema_field {
-            return message(SCHEMA, part.bytes(number)?, depth).map(Value::Object);
+            return message(SCHEMA, part.bytes(number)?, at).map(Value::Object);
         }
         match kind {
             FieldKind::SchemaOrBool => allows = part.number(number)? != 0,
-            FieldKind::SchemaOrArray => list.push(message(SCHEMA, part.bytes(number)?, depth)?.into()),
+            FieldKind::SchemaOrArray => list.push(message(SCHEMA, part.bytes(number)?, at)?.into()),
             _ => list.push(part.text(number)?.into()),
         }
     }

@@ -3,22 +3,37 @@
 use std::cell::RefCell;
 use std::fmt;
 
-use serde::de::{DeserializeSeed, Deserializer, MapAccess, SeqAccess, Visitor};
+use serde::de::{DeserializeSeed, Deserializer, Error, MapAccess, SeqAccess, Visitor};
 use serde_json::{Map, Number, Value};
+
+use crate::bounds::{MAP, VALUE, Weight};
+use crate::place::{Noted, Place};
 
 /// Reads a tree; of a member that is given twice the last one counts, and its path is noted.
 pub(super) struct Tree<'a> {
-    path: String,
-    duplicates: &'a RefCell<Vec<String>>,
+    place: Place<'a>,
+    reading: &'a Reading,
+}
+
+/// What one body has come to so far.
+pub(super) struct Reading {
+    pub duplicates: RefCell<Noted>,
+    weight: Weight,
+}
+
+impl Reading {
+    pub fn new() -> Self {
+        Self { duplicates: RefCell::default(), weight: Weight::default() }
+    }
+
+    fn take<E: Error>(&self, weight: usize) -> Result<(), E> {
+        if self.weight.take(weight) { Ok(()) } else { Err(E::custom("it has too many values")) }
+    }
 }
 
 impl<'a> Tree<'a> {
-    pub fn new(duplicates: &'a RefCell<Vec<String>>) -> Self {
-        Self { path: String::new(), duplicates }
-    }
-
-    fn below(&self, path: String) -> Self {
-        Self { path, duplicates: self.duplicates }
+    pub fn new(reading: &'a Reading) -> Self {
+        Self { place: Place::Root, reading }
     }
 }
 
@@ -53,11 +68,13 @@ impl<'de> Visitor<'de> for Tree<'_> {
         Ok(Number::from_f64(value).map_or(Value::Null, Value::Number))
     }
 
-    fn visit_str<E>(self, value: &str) -> Result<Value, E> {
+    fn visit_str<E: Error>(self, value: &str) -> Result<Value, E> {
+        self.reading.take(value.len())?;
         Ok(value.into())
     }
 
-    fn visit_string<E>(self, value: String) -> Result<Value, E> {
+    fn visit_string<E: Error>(self, value: String) -> Result<Value, E> {
+        self.reading.take(value.len())?;
         Ok(value.into())
     }
 
@@ -75,7 +92,10 @@ impl<'de> Visitor<'de> for Tree<'_> {
 
     fn visit_seq<A: SeqAccess<'de>>(self, mut elements: A) -> Result<Value, A::Error> {
         let mut list = Vec::new();
-        while let Some(element) = elements.next_element_seed(self.below(format!("{}[{}]", self.path, list.len())))? {
+        loop {
+            let below = Tree { place: self.place.element(list.len()), reading: self.reading };
+            let Some(element) = elements.next_element_seed(below)? else { break };
+            self.reading.take(VALUE)?;
             list.push(element);
         }
         Ok(Value::Array(list))
@@ -84,11 +104,14 @@ impl<'de> Visitor<'de> for Tree<'_> {
     fn visit_map<A: MapAccess<'de>>(self, mut entries: A) -> Result<Value, A::Error> {
         let mut members = Map::new();
         while let Some(name) = entries.next_key::<String>()? {
-            let path = if self.path.is_empty() { name.clone() } else { format!("{}.{name}", self.path) };
-            let value = entries.next_value_seed(self.below(path.clone()))?;
-            if members.insert(name, value).is_some() {
-                self.duplicates.borrow_mut().push(path);
+            let place = self.place.member(&name);
+            // A map that has members takes the room of several, however short they are.
+            self.reading.take(name.len() + if members.is_empty() { MAP } else { VALUE })?;
+            let value = entries.next_value_seed(Tree { place, reading: self.reading })?;
+            if members.contains_key(&name) {
+                self.reading.duplicates.borrow_mut().note(&place);
             }
+            members.insert(name, value);
         }
         Ok(Value::Object(members))
     }

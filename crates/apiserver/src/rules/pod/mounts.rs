@@ -14,6 +14,11 @@ fn list<'a>(container: &'a Value, name: &str) -> &'a [Value] {
     container.get(name).and_then(Value::as_array).map_or(&[], Vec::as_slice)
 }
 
+/// The text at `pointer` of every element of a list.
+fn all<'a>(container: &'a Value, name: &str, pointer: &str) -> BTreeSet<&'a str> {
+    list(container, name).iter().map(|element| text(element, pointer)).collect()
+}
+
 fn quoted(text: &str) -> String {
     format!("{text:?}")
 }
@@ -25,27 +30,28 @@ pub(super) fn validate(path: &str, container: &Value, volumes: &BTreeMap<&str, &
 }
 
 fn validate_mounts(path: &str, container: &Value, volumes: &BTreeMap<&str, &Value>, faults: &mut Faults) {
-    let devices = list(container, "volumeDevices");
+    let devices = all(container, "volumeDevices", "/name");
+    let device_paths = all(container, "volumeDevices", "/devicePath");
     let mut places = BTreeSet::new();
     for (index, mount) in list(container, "volumeMounts").iter().enumerate() {
         let one = format!("{path}[{index}]");
         let (name, place) = (text(mount, "/name"), text(mount, "/mountPath"));
         if name.is_empty() {
-            faults.required(&format!("{one}.name"), "");
+            faults.required(format!("{one}.name"), "");
         }
         if !volumes.contains_key(name) {
-            faults.not_found(&format!("{one}.name"), name);
+            faults.not_found(format!("{one}.name"), name);
         }
         if place.is_empty() {
-            faults.required(&format!("{one}.mountPath"), "");
+            faults.required(format!("{one}.mountPath"), "");
         }
         if !places.insert(place) {
-            faults.invalid(&format!("{one}.mountPath"), quoted(place), "must be unique");
+            faults.invalid(format!("{one}.mountPath"), quoted(place), "must be unique");
         }
-        if devices.iter().any(|device| text(device, "/name") == name) {
-            faults.invalid(&format!("{one}.name"), quoted(name), "must not already exist in volumeDevices");
+        if devices.contains(name) {
+            faults.invalid(format!("{one}.name"), quoted(name), "must not already exist in volumeDevices");
         }
-        if devices.iter().any(|device| text(device, "/devicePath") == place) {
+        if device_paths.contains(place) {
             let field = format!("{one}.mountPath");
             faults.invalid(&field, quoted(place), "must not already exist as a path in volumeDevices");
         }
@@ -89,23 +95,24 @@ fn validate_recursive(field: &str, mount: &Value, faults: &mut Faults) {
 }
 
 fn validate_devices(path: &str, container: &Value, volumes: &BTreeMap<&str, &Value>, faults: &mut Faults) {
-    let mounts = list(container, "volumeMounts");
+    let mounts = all(container, "volumeMounts", "/name");
+    let mount_paths = all(container, "volumeMounts", "/mountPath");
     let (mut names, mut places) = (BTreeSet::new(), BTreeSet::new());
     for (index, device) in list(container, "volumeDevices").iter().enumerate() {
         let one = format!("{path}[{index}]");
         let (name, place) = (text(device, "/name"), text(device, "/devicePath"));
         if name.is_empty() {
-            faults.required(&format!("{one}.name"), "");
+            faults.required(format!("{one}.name"), "");
         } else if !names.insert(name) {
-            faults.invalid(&format!("{one}.name"), quoted(name), "must be unique");
+            faults.invalid(format!("{one}.name"), quoted(name), "must be unique");
         }
         match volumes.get(name) {
-            None => faults.not_found(&format!("{one}.name"), name),
+            None => faults.not_found(format!("{one}.name"), name),
             Some(volume) => {
                 let claimed = ["/persistentVolumeClaim", "/ephemeral"].iter().any(|s| filled(volume, s).is_some());
                 if !claimed {
                     faults.invalid(
-                        &format!("{one}.name"),
+                        format!("{one}.name"),
                         quoted(name),
                         "can only use volume source type of PersistentVolumeClaim or Ephemeral for block mode",
                     );
@@ -121,10 +128,10 @@ fn validate_devices(path: &str, container: &Value, volumes: &BTreeMap<&str, &Val
         if place.split('/').any(|part| part == "..") {
             faults.invalid(&field, quoted(place), "can not contain backsteps ('..')");
         }
-        if mounts.iter().any(|mount| text(mount, "/name") == name) {
-            faults.invalid(&format!("{one}.name"), quoted(name), "must not already exist in volumeMounts");
+        if mounts.contains(name) {
+            faults.invalid(format!("{one}.name"), quoted(name), "must not already exist in volumeMounts");
         }
-        if mounts.iter().any(|mount| text(mount, "/mountPath") == place) {
+        if mount_paths.contains(place) {
             faults.invalid(&field, quoted(place), "must not already exist as a path in volumeMounts");
         }
     }

@@ -59,15 +59,32 @@ pub(super) fn validate<'a>(path: &str, spec: &'a Value, faults: &mut Faults) -> 
         let path = format!("{path}.volumes[{index}]");
         let name = text(volume, "/name");
         if name.is_empty() {
-            faults.required(&format!("{path}.name"), "");
+            faults.required(format!("{path}.name"), "");
         } else if !metadata::is_dns_label(name) {
-            faults.invalid(&format!("{path}.name"), format!("{name:?}"), metadata::LABEL);
+            faults.invalid(format!("{path}.name"), format!("{name:?}"), metadata::LABEL);
         } else if volumes.insert(name, volume).is_some() {
-            faults.duplicate(&format!("{path}.name"), &name.into());
+            faults.duplicate(format!("{path}.name"), &name.into());
         }
         validate_source(&path, volume, faults);
     }
     volumes
+}
+
+/// The claim of an ephemeral volume has a name made of the pod's and the volume's.
+pub(super) fn validate_claims(pod: &Value, faults: &mut Faults) {
+    let name = text(pod, "/metadata/name");
+    for (index, volume) in pod.pointer("/spec/volumes").and_then(Value::as_array).into_iter().flatten().enumerate() {
+        let claim = format!("{name}-{}", text(volume, "/name"));
+        if filled(volume, "/ephemeral").is_some() && !metadata::is_dns_subdomain(&claim) {
+            let why =
+                format!("PVC name {claim:?}: must be a name that a claim may have, of no more than 253 characters");
+            faults.invalid(
+                format_args!("spec.volumes[{index}].name"),
+                format_args!("{:?}", text(volume, "/name")),
+                why,
+            );
+        }
+    }
 }
 
 fn validate_source(path: &str, volume: &Value, faults: &mut Faults) {
@@ -78,12 +95,12 @@ fn validate_source(path: &str, volume: &Value, faults: &mut Faults) {
         return;
     };
     for (second, _) in sources {
-        faults.forbidden(&format!("{path}.{second}"), "may not specify more than 1 volume type");
+        faults.forbidden(format!("{path}.{second}"), "may not specify more than 1 volume type");
     }
     let path = format!("{path}.{name}");
     let mut require = |part: &str| {
         if text(found, &format!("/{part}")).is_empty() {
-            faults.required(&format!("{path}.{part}"), "");
+            faults.required(format!("{path}.{part}"), "");
         }
     };
     match name.as_str() {
@@ -101,18 +118,20 @@ fn validate_source(path: &str, volume: &Value, faults: &mut Faults) {
         "emptyDir" => {
             let limit = found.get("sizeLimit").and_then(Value::as_str);
             if limit.is_some_and(|limit| quantity::parse(limit).is_none_or(|size| size < 0)) {
-                faults.forbidden(&format!("{path}.sizeLimit"), "SizeLimit field must be a valid resource quantity");
+                faults.forbidden(format!("{path}.sizeLimit"), "SizeLimit field must be a valid resource quantity");
             }
         }
         "csi" => {
             source::driver_name(&format!("{path}.driver"), text(found, "/driver"), faults);
             let secret = filled(found, "/nodePublishSecretRef");
             if secret.is_some_and(|secret| text(secret, "/name").is_empty()) {
-                faults.required(&format!("{path}.nodePublishSecretRef.name"), "");
+                faults.required(format!("{path}.nodePublishSecretRef.name"), "");
             }
+            let name = secret.map_or("", |secret| text(secret, "/name"));
+            metadata::subdomain(format_args!("{path}.nodePublishSecretRef.name"), name, faults);
         }
         "ephemeral" => match filled(found, "/volumeClaimTemplate") {
-            None => faults.required(&format!("{path}.volumeClaimTemplate"), ""),
+            None => faults.required(format!("{path}.volumeClaimTemplate"), ""),
             Some(template) => claim::validate_spec(&format!("{path}.volumeClaimTemplate.spec"), template, faults),
         },
         "downwardAPI" => downward(&path, found, faults),
@@ -126,10 +145,10 @@ fn items(path: &str, found: &Value, faults: &mut Faults) {
     for (index, item) in found.get("items").and_then(Value::as_array).into_iter().flatten().enumerate() {
         let path = format!("{path}.items[{index}]");
         if text(item, "/key").is_empty() {
-            faults.required(&format!("{path}.key"), "");
+            faults.required(format!("{path}.key"), "");
         }
         match text(item, "/path") {
-            "" => faults.required(&format!("{path}.path"), ""),
+            "" => faults.required(format!("{path}.path"), ""),
             file => source::not_reserved(&format!("{path}.path"), file, faults),
         }
         file_mode(&format!("{path}.mode"), item.get("mode"), faults);
@@ -147,7 +166,7 @@ fn downward(path: &str, found: &Value, faults: &mut Faults) {
     file_mode(&format!("{path}.defaultMode"), found.get("defaultMode"), faults);
     for item in found.get("items").and_then(Value::as_array).into_iter().flatten() {
         match text(item, "/path") {
-            "" => faults.required(&format!("{path}.path"), ""),
+            "" => faults.required(format!("{path}.path"), ""),
             file => source::not_reserved(&format!("{path}.path"), file, faults),
         }
         match (filled(item, "/fieldRef"), filled(item, "/resourceFieldRef")) {
@@ -173,7 +192,7 @@ fn projected(path: &str, found: &Value, faults: &mut Faults) {
         for source in ["secret", "configMap"] {
             if let Some(inner) = part.get(source).filter(|s| s.is_object()) {
                 if text(inner, "/name").is_empty() {
-                    faults.required(&format!("{part_path}.{source}.name"), "");
+                    faults.required(format!("{part_path}.{source}.name"), "");
                 }
                 items(&format!("{part_path}.{source}"), inner, faults);
             }
@@ -188,7 +207,7 @@ fn projected(path: &str, found: &Value, faults: &mut Faults) {
                 faults.invalid(&field, seconds, "may not specify a duration less than 10 minutes");
             }
             match text(token, "/path") {
-                "" => faults.required(&format!("{path}.path"), ""),
+                "" => faults.required(format!("{path}.path"), ""),
                 file => source::not_reserved(&format!("{path}.path"), file, faults),
             }
         }

@@ -74,7 +74,7 @@ fn events_expire_after_a_restart_and_after_an_undone_end_too() {
     world.store.discard_unpublished();
     let objects = world.store.newest_all(Kind::named("Event"));
     let objects = objects.map(|(key, object)| ("events".to_owned(), key.clone(), Object::clone(object))).collect();
-    let mut restored = Store::restored(world.store.head(), objects, 10).unwrap();
+    let mut restored = Store::restored(world.store.head(), objects, Vec::new(), 10);
     assert!(restored.expire(late - SignedDuration::from_mins(2)).is_empty());
     assert_eq!(restored.expire(late).len(), 1);
 }

@@ -104,6 +104,43 @@ fn bidirectional_propagation_is_for_privileged_containers() {
 }
 
 #[test]
+fn names_in_a_pod_that_become_parts_of_paths_are_checked() {
+    let mut good = mounted();
+    for (field, name) in [("nodeName", "n-1.example.com"), ("serviceAccountName", "robot"), ("hostname", "h")] {
+        good["spec"][field] = json!(name);
+    }
+    good["spec"]["volumes"][0] = json!({"name": "data", "ephemeral": {"volumeClaimTemplate": {"spec": {
+        "accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Gi"}}}}}});
+    each_is_refused(
+        "Pod",
+        &good,
+        &[
+            ("/spec/nodeName", json!("../../etc"), "spec.nodeName"),
+            ("/spec/nodeName", json!("a/b"), "spec.nodeName"),
+            ("/spec/serviceAccountName", json!("../x"), "spec.serviceAccountName"),
+            ("/spec/priorityClassName", json!("../x"), "spec.priorityClassName"),
+            ("/spec/runtimeClassName", json!("../x"), "spec.runtimeClassName"),
+            ("/spec/hostname", json!("a.b"), "spec.hostname"),
+            ("/spec/subdomain", json!(".."), "spec.subdomain"),
+            ("/spec/containers/0/name", json!("../c"), "spec.containers[0].name"),
+            ("/metadata/name", json!("p".repeat(250)), "spec.volumes[0].name"),
+        ],
+    );
+    let mut world = World::new();
+    world.create("Pod", mounted()).unwrap();
+    let binding = json!({"target": {"kind": "Node", "name": "../../etc"}});
+    let refused = world.apply("Pod", "p", Subresource::Binding, Action::Create(binding)).unwrap_err();
+    assert_eq!((refused.code, refused.details.causes[0].field.as_str()), (422, "target.name"));
+    let mut bind = |annotations: Value| {
+        let binding = json!({"metadata": {"annotations": annotations}, "target": {"name": "n"}});
+        world.apply("Pod", "p", Subresource::Binding, Action::Create(binding)).map(|_| ())
+    };
+    assert_eq!(bind(json!({"a": {"no": "text"}})).unwrap_err().code, 422, "nobody could read the pod any more");
+    assert_eq!(bind(json!({"a": "x".repeat(4 << 20)})).unwrap_err().code, 413);
+    bind(json!({"a": "text"})).unwrap();
+}
+
+#[test]
 fn the_volumes_of_a_pod_get_their_defaults() {
     let spec = json!({"containers": [{"name": "c", "image": "i"}], "volumes": [
         {"name": "a"}, {"name": "b", "secret": {"secretName": "s"}},
