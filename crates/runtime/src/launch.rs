@@ -2,6 +2,7 @@
 
 use std::future::Future;
 use std::sync::Arc;
+use std::time::Duration;
 
 use anyhow::Context as _;
 
@@ -10,6 +11,7 @@ use stowage_csi::UnixConnector;
 use crate::admin::Admin;
 use crate::args::{AdminArgs, ClientArgs, LogArgs};
 use crate::context::{Context, Stop};
+use crate::driver::Driver;
 use crate::lease::{self, Election};
 
 /// The arguments every service shares.
@@ -32,6 +34,22 @@ impl Launch<'_> {
         let context = Context::real(client, Arc::new(UnixConnector), host_name());
         context.metrics.started(context.clock.now());
         Ok(context)
+    }
+
+    /// Runs a sidecar: meets its driver once, and leads by a Lease that has the driver's name.
+    pub async fn sidecar<F>(
+        &self,
+        context: Context,
+        (address, timeout): (&str, Duration),
+        election: impl FnOnce(&str) -> anyhow::Result<Option<lease::Options>>,
+        service: impl FnOnce(Context, Driver) -> F,
+    ) -> anyhow::Result<()>
+    where
+        F: Future<Output = Result<(), Stop>>,
+    {
+        let driver = Driver::meet(&context, address, timeout).await?;
+        let election = election(&driver.name)?;
+        self.run(context, election, |context| service(context, driver)).await
     }
 
     /// Runs a service until it drains or must stop. Without `election` it leads unasked.

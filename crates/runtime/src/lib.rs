@@ -8,7 +8,9 @@
 pub mod api;
 pub mod args;
 pub mod cache;
+pub mod caller;
 pub mod context;
+pub mod driver;
 pub mod engine;
 pub mod events;
 pub mod launch;

@@ -25,35 +25,31 @@ struct State {
     most_busy: u32,
 }
 
-#[derive(Debug, thiserror::Error)]
-#[error("{0:?}")]
-struct Failed(Retry);
-
-impl Retryable for Failed {
-    fn retry(&self) -> Retry {
-        self.0
-    }
-}
-
 impl Controller for Counter {
     type Key = &'static str;
+    /// How far it is, and how far it has to go.
+    type Snapshot = (u32, u32);
     type Action = u32;
     type Why = &'static str;
-    type Error = Failed;
 
     const NAME: &'static str = "counter";
 
-    fn decide(&self, key: &&'static str, _now: Timestamp, _reserved: &Reserved) -> Decision<u32, &'static str> {
-        let reached = self.state.lock().unwrap().reached.get(key).copied().unwrap_or(0);
-        if reached < self.goals[key] { Decision::act([reached + 1], "below") } else { Decision::rest("there") }
+    fn watches(&self, _watches: &mut Watches<'_, Self>) {}
+
+    fn gather(&self, key: &&'static str, _reserved: &Reserved, _now: Timestamp) -> (u32, u32) {
+        (self.state.lock().unwrap().reached.get(key).copied().unwrap_or(0), self.goals[key])
     }
 
-    async fn apply(self: Arc<Self>, key: &'static str, step: u32) -> Result<(), Failed> {
+    fn decide(&(reached, goal): &(u32, u32), _now: Timestamp) -> Decision<u32, &'static str> {
+        if reached < goal { Decision::act([reached + 1], "below") } else { Decision::rest("there") }
+    }
+
+    async fn apply(self: Arc<Self>, key: &'static str, step: u32) -> Result<(), Error> {
         {
             let mut state = self.state.lock().unwrap();
             if state.failures > 0 {
                 state.failures -= 1;
-                return Err(Failed(Retry::Later));
+                return Err(Error::other(std::io::Error::other("no")));
             }
             state.busy += 1;
             state.most_busy = state.most_busy.max(state.busy);
@@ -140,7 +136,7 @@ async fn work_that_no_event_announced_is_found_by_the_resync_and_counted() {
 async fn an_error_that_means_stop_ends_the_service() {
     let mut stale = BTreeMap::new();
     let queue: Queue<&str> = Queue::new(Backoff::QUEUE);
-    let stopped = settle(&queue, &mut stale, "a", Err(Failed(Retry::Stop)));
+    let stopped = settle(&queue, &mut stale, "a", Err(Error::Deposed));
     assert!(matches!(stopped, Err(Stop::Unable { .. })));
 }
 
@@ -165,24 +161,35 @@ fn lead() -> ObjectId {
 
 impl Controller for Follower {
     type Key = &'static str;
+    /// The key, whether the leader is done, and whether it is at it.
+    type Snapshot = (&'static str, bool, bool);
     type Action = ();
     type Why = ();
-    type Error = Failed;
 
     const NAME: &'static str = "follower";
 
-    fn decide(&self, key: &&'static str, _now: Timestamp, reserved: &Reserved) -> Decision<(), ()> {
-        match *key {
-            "leader" if !*self.led.lock().unwrap() => Decision::act([()], ()),
+    fn watches(&self, _watches: &mut Watches<'_, Self>) {}
+
+    fn gather(&self, key: &&'static str, reserved: &Reserved, _now: Timestamp) -> Self::Snapshot {
+        (*key, *self.led.lock().unwrap(), reserved.contains(&lead()))
+    }
+
+    fn decide(&(key, led, busy): &Self::Snapshot, _now: Timestamp) -> Decision<(), ()> {
+        match key {
+            "leader" if !led => Decision::act([()], ()),
             "leader" => Decision::rest(()),
-            _ => {
-                self.followed.lock().unwrap().push(*self.led.lock().unwrap());
-                if reserved.contains(&lead()) { Decision::wait_for(lead(), ()) } else { Decision::rest(()) }
-            }
+            _ if busy => Decision::wait_for(lead(), ()),
+            _ => Decision::rest(()),
         }
     }
 
-    async fn apply(self: Arc<Self>, _key: &'static str, (): ()) -> Result<(), Failed> {
+    fn note(&self, key: &&'static str, (_, led, _): &Self::Snapshot, _decision: &Decision<(), ()>, _now: Timestamp) {
+        if *key != "leader" {
+            self.followed.lock().unwrap().push(*led);
+        }
+    }
+
+    async fn apply(self: Arc<Self>, _key: &'static str, (): ()) -> Result<(), Error> {
         tokio::time::sleep(Duration::from_secs(1)).await;
         *self.led.lock().unwrap() = true;
         Ok(())
@@ -248,25 +255,32 @@ struct Looker {
     under_way: Arc<Mutex<bool>>,
     tries: Mutex<u32>,
     queue: std::sync::OnceLock<Queue<&'static str>>,
-    refusal: std::sync::OnceLock<Retry>,
+    refusal: std::sync::OnceLock<Error>,
 }
 
 impl Controller for Looker {
     type Key = &'static str;
+    /// Whether a look is under way.
+    type Snapshot = bool;
     type Action = ();
     type Why = ();
-    type Error = Failed;
 
     const NAME: &'static str = "looker";
 
-    fn decide(&self, _key: &&'static str, _now: Timestamp, _reserved: &Reserved) -> Decision<(), ()> {
-        if *self.under_way.lock().unwrap() { Decision::wait_half_way(()) } else { Decision::act([()], ()) }
+    fn watches(&self, _watches: &mut Watches<'_, Self>) {}
+
+    fn gather(&self, _key: &&'static str, _reserved: &Reserved, _now: Timestamp) -> bool {
+        *self.under_way.lock().unwrap()
     }
 
-    async fn apply(self: Arc<Self>, key: &'static str, (): ()) -> Result<(), Failed> {
+    fn decide(under_way: &bool, _now: Timestamp) -> Decision<(), ()> {
+        if *under_way { Decision::wait_half_way(()) } else { Decision::act([()], ()) }
+    }
+
+    async fn apply(self: Arc<Self>, key: &'static str, (): ()) -> Result<(), Error> {
         if std::mem::take(&mut *self.looked.lock().unwrap()) {
             *self.tries.lock().unwrap() += 1;
-            return Err(Failed(*self.refusal.get().unwrap()));
+            return Err(self.refusal.get().unwrap().clone());
         }
         *self.under_way.lock().unwrap() = true;
         let looker = Arc::clone(&self);
@@ -276,7 +290,7 @@ impl Controller for Looker {
             *looker.under_way.lock().unwrap() = false;
             looker.queue.get().unwrap().add(key);
         });
-        Err(Failed(Retry::Wait))
+        Err(Error::Begun("a look"))
     }
 
     fn keys(&self) -> Vec<&'static str> {
@@ -286,9 +300,9 @@ impl Controller for Looker {
 
 #[tokio::test(start_paused = true)]
 async fn a_refusal_after_a_look_that_succeeded_is_tried_again_with_a_backoff_that_grows() {
-    for refusal in [Retry::Later, Retry::Now] {
+    for refusal in [Error::other(std::io::Error::other("no")), Error::Stale("it")] {
         let (context, looker, queue) = (context(), Arc::new(Looker::default()), Queue::new(Backoff::QUEUE));
-        assert!(looker.queue.set(queue.clone()).is_ok() && looker.refusal.set(refusal).is_ok());
+        assert!(looker.queue.set(queue.clone()).is_ok() && looker.refusal.set(refusal.clone()).is_ok());
         queue.add("a");
         let end = async {
             tokio::time::sleep(Duration::from_secs(60)).await;
@@ -306,17 +320,21 @@ struct Unheard;
 
 impl Controller for Unheard {
     type Key = &'static str;
+    type Snapshot = ();
     type Action = ();
     type Why = ();
-    type Error = Failed;
 
     const NAME: &'static str = "unheard";
 
-    fn decide(&self, _key: &&'static str, _now: Timestamp, _reserved: &Reserved) -> Decision<(), ()> {
+    fn watches(&self, _watches: &mut Watches<'_, Self>) {}
+
+    fn gather(&self, _key: &&'static str, _reserved: &Reserved, _now: Timestamp) {}
+
+    fn decide((): &(), _now: Timestamp) -> Decision<(), ()> {
         Decision::act([()], ())
     }
 
-    async fn apply(self: Arc<Self>, _key: &'static str, (): ()) -> Result<(), Failed> {
+    async fn apply(self: Arc<Self>, _key: &'static str, (): ()) -> Result<(), Error> {
         std::future::pending().await
     }
 

@@ -1,0 +1,76 @@
+//! A controller's life: it is made, it looks, and only then it decides.
+
+use std::fmt::Debug;
+use std::hash::Hash;
+use std::sync::Arc;
+
+use super::{Controller, Watches, run};
+use crate::backoff::Backoff;
+use crate::context::{Context, Stop};
+use crate::events::Recorder;
+use crate::operation::Operations;
+use crate::queue::Queue;
+use crate::tasks::{Spawner, Tasks};
+
+/// What a controller is made with.
+pub struct Setup<K> {
+    /// The world outside.
+    pub context: Context,
+    /// Owns the tasks that live as long as the controller.
+    pub spawner: Spawner,
+    /// Where keys wait for their decision.
+    pub queue: Queue<K>,
+}
+
+impl<K: Ord + Hash + Clone + Debug + Send + Sync + 'static> Setup<K> {
+    /// Driver calls of one sort; the end of one wakes a key.
+    pub fn operations<S, R>(
+        &self,
+        backoff: Backoff,
+        wakes: impl Fn(&S) -> K + Send + Sync + 'static,
+    ) -> Operations<S, R>
+    where
+        S: Ord + Clone + Debug + Send + Sync + 'static,
+        R: Clone + Send + 'static,
+    {
+        let queue = self.queue.clone();
+        Operations::new(self.spawner.clone(), Arc::clone(&self.context.clock), backoff, move |subject: &S| {
+            queue.add(wakes(subject));
+        })
+    }
+
+    /// Events under a component's name.
+    pub fn recorder(&self, component: impl Into<String>) -> Recorder {
+        self.context.recorder(component, &self.spawner)
+    }
+}
+
+/// Runs a controller until shutdown: makes it, waits until all that it watches is known, then decides, `parallel` keys at a
+/// time.
+pub async fn serve<C: Controller>(
+    context: Context,
+    parallel: usize,
+    make: impl AsyncFnOnce(&Setup<C::Key>) -> Result<C, Stop>,
+) -> Result<(), Stop> {
+    let tasks = Tasks::new();
+    let setup = Setup { context: context.clone(), spawner: tasks.spawner(), queue: Queue::new(Backoff::QUEUE) };
+    let begun = context.readiness.handle(C::NAME);
+    let work = async {
+        let prepared = async {
+            let controller = Arc::new(make(&setup).await?);
+            let mut watches = Watches::new(&setup, &controller);
+            controller.watches(&mut watches);
+            watches.begin().await;
+            Ok::<_, Stop>(controller)
+        };
+        // A shutdown must not wait for a driver or an API server that never answers.
+        let Some(controller) = context.unless_shutdown(prepared).await else { return Ok(()) };
+        let controller = controller?;
+        controller.begin();
+        begun.ready();
+        run(&context, Arc::clone(&controller), setup.queue.clone(), parallel).await?;
+        controller.end().await;
+        Ok(())
+    };
+    context.supervise(tasks, work).await
+}
