@@ -75,6 +75,17 @@ impl Context {
         }
     }
 
+    /// A world in which nobody answers, for tests of what needs no answer.
+    pub fn deaf() -> Self {
+        let service = tower::service_fn(|_: http::Request<kube::client::Body>| async {
+            Err::<http::Response<kube::client::Body>, std::io::Error>(std::io::Error::other("nobody answers"))
+        });
+        Self {
+            random: Random::seeded(1),
+            ..Self::real(kube::Client::new(service, "default"), Arc::new(stowage_csi::UnixConnector), "test")
+        }
+    }
+
     /// An event recorder whose writer lives under `spawner`.
     pub fn recorder(&self, component: impl Into<String>, spawner: &Spawner) -> Recorder {
         Recorder::start(

@@ -5,16 +5,14 @@
 //! before the first publish and leaves it after a good unpublish only, so no publish that may have happened is forgotten.
 #![forbid(unsafe_code)]
 
-pub mod apply;
 pub mod args;
-pub mod caches;
-pub mod call;
-pub mod controller;
-pub mod decide;
-pub mod driver;
-pub mod error;
-pub mod request;
-pub mod snapshot;
-pub mod wake;
+
+mod apply;
+mod calls;
+mod controller;
+mod decide;
+mod request;
+mod snapshot;
+mod watches;
 
 pub use controller::{Options, run};

@@ -75,19 +75,8 @@ impl Controller for Counter {
     }
 }
 
-fn context() -> Context {
-    // No request is ever sent.
-    let service = tower::service_fn(|_: http::Request<kube::client::Body>| async {
-        Err::<http::Response<kube::client::Body>, std::io::Error>(std::io::Error::other("unused"))
-    });
-    let mut context =
-        Context::real(kube::Client::new(service, "default"), Arc::new(stowage_csi::UnixConnector), "test");
-    context.random = crate::random::Random::seeded(1);
-    context
-}
-
 async fn drive(goals: &[(&'static str, u32)], shared: bool, failures: u32, announced: bool) -> (Arc<Counter>, Context) {
-    let context = context();
+    let context = Context::deaf();
     let state = Mutex::new(State { failures, ..State::default() });
     let counter = Arc::new(Counter { goals: goals.iter().copied().collect(), state, shared });
     let queue = Queue::new(Backoff::QUEUE);
@@ -206,7 +195,7 @@ impl Controller for Follower {
 
 #[tokio::test(start_paused = true)]
 async fn a_key_that_waits_for_an_object_is_decided_on_again_after_the_action_on_it() {
-    let (context, follower, queue) = (context(), Arc::new(Follower::default()), Queue::new(Backoff::QUEUE));
+    let (context, follower, queue) = (Context::deaf(), Arc::new(Follower::default()), Queue::new(Backoff::QUEUE));
     ["leader", "follower"].into_iter().for_each(|key| queue.add(key));
     let end = async {
         tokio::time::sleep(Duration::from_secs(10)).await;
@@ -219,7 +208,7 @@ async fn a_key_that_waits_for_an_object_is_decided_on_again_after_the_action_on_
 
 #[tokio::test(start_paused = true)]
 async fn a_wish_to_look_again_much_later_hides_nothing_from_the_resync() {
-    let context = context();
+    let context = Context::deaf();
     let state = Mutex::new(State::default());
     let counter = Arc::new(Counter { goals: BTreeMap::from([("a", 1)]), state, shared: false });
     let queue = Queue::new(Backoff::QUEUE);
@@ -235,7 +224,7 @@ async fn a_wish_to_look_again_much_later_hides_nothing_from_the_resync() {
 
 #[tokio::test(start_paused = true)]
 async fn what_is_only_told_is_not_told_because_a_resync_looked() {
-    let context = context();
+    let context = Context::deaf();
     let state = Mutex::new(State { reached: BTreeMap::from([("a", REMARK - 1)]), ..State::default() });
     let counter = Arc::new(Counter { goals: BTreeMap::from([("a", REMARK)]), state, shared: false });
     let finished = async {
@@ -301,7 +290,7 @@ impl Controller for Looker {
 #[tokio::test(start_paused = true)]
 async fn a_refusal_after_a_look_that_succeeded_is_tried_again_with_a_backoff_that_grows() {
     for refusal in [Error::other(std::io::Error::other("no")), Error::Stale("it")] {
-        let (context, looker, queue) = (context(), Arc::new(Looker::default()), Queue::new(Backoff::QUEUE));
+        let (context, looker, queue) = (Context::deaf(), Arc::new(Looker::default()), Queue::new(Backoff::QUEUE));
         assert!(looker.queue.set(queue.clone()).is_ok() && looker.refusal.set(refusal.clone()).is_ok());
         queue.add("a");
         let end = async {
@@ -345,7 +334,7 @@ impl Controller for Unheard {
 
 #[tokio::test(start_paused = true)]
 async fn a_write_that_is_never_answered_does_not_keep_the_service_from_stopping() {
-    let (context, queue, begin) = (context(), Queue::new(Backoff::QUEUE), tokio::time::Instant::now());
+    let (context, queue, begin) = (Context::deaf(), Queue::new(Backoff::QUEUE), tokio::time::Instant::now());
     queue.add("a");
     let stopped = async {
         tokio::task::yield_now().await;

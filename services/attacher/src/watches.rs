@@ -1,11 +1,16 @@
-//! What is watched, and the ways from one object to another.
+//! What is watched, the ways from one object to another, and which change wakes which key.
 
 use std::collections::BTreeSet;
+use std::sync::Arc;
 
 use stowage_model::object;
 use stowage_model::volume::CsiSource;
 use stowage_model::{CsiNode, Volume, VolumeAttachment};
-use stowage_runtime::cache::Cache;
+use stowage_runtime::cache::{Cache, Change};
+use stowage_runtime::engine::Watches;
+use stowage_runtime::watch::Scope;
+
+use crate::controller::Controller;
 
 /// What is decided on together.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -38,6 +43,34 @@ impl Caches {
             })]),
             csi_nodes: Cache::new(),
         }
+    }
+
+    pub fn declare(&self, watches: &mut Watches<'_, Controller>) {
+        watches.cache(&self.csi_nodes, Scope::all(), |controller, change| controller.caches.of_csi_node(change));
+        watches.cache(&self.volumes, Scope::all(), |controller, change| controller.caches.of_volume(change));
+        watches.cache(&self.attachments, Scope::all(), |controller, change| {
+            controller.forget_calls(change);
+            both(change).filter_map(|attachment| controller.caches.key_of(attachment)).collect::<BTreeSet<_>>()
+        });
+    }
+
+    fn of_volume(&self, change: &Change<'_, Volume>) -> BTreeSet<Key> {
+        let mut keys: BTreeSet<Key> = both(change).filter_map(|volume| self.key_of_volume(volume)).collect();
+        if change.before.is_none() || change.after.is_none() {
+            // Its attachments are decided on under another key from now on.
+            let attachments = self.attachments.by_index("volume", &change.key.name);
+            keys.extend(attachments.iter().filter_map(|attachment| self.key_of(attachment)));
+        }
+        keys
+    }
+
+    fn of_csi_node(&self, change: &Change<'_, CsiNode>) -> BTreeSet<Key> {
+        let id = |node: Option<&Arc<CsiNode>>| node.and_then(|node| node_id(node, &self.driver));
+        if id(change.before) == id(change.after) {
+            return BTreeSet::new();
+        }
+        let attachments = self.attachments.by_index("node", &change.key.name);
+        attachments.iter().filter_map(|attachment| self.key_of(attachment)).collect()
     }
 
     pub fn is_ours(&self, attachment: &VolumeAttachment) -> bool {
@@ -74,7 +107,21 @@ impl Caches {
     }
 }
 
-pub fn node_id(node: &CsiNode, driver: &str) -> Option<String> {
+impl Controller {
+    /// Records of an attachment that is gone are of no use to anybody; of one that is called for right now the end is.
+    fn forget_calls(&self, change: &Change<'_, VolumeAttachment>) {
+        let Some(gone) = change.before.filter(|_| change.after.is_none()) else { return };
+        for operation in self.operations.keys().iter().filter(|operation| operation.attachment_uid == gone.meta.uid) {
+            self.operations.forget(operation);
+        }
+    }
+}
+
+fn both<'a, T>(change: &'a Change<'_, T>) -> impl Iterator<Item = &'a T> {
+    change.before.into_iter().chain(change.after).map(AsRef::as_ref)
+}
+
+fn node_id(node: &CsiNode, driver: &str) -> Option<String> {
     node.driver(driver).map(|driver| driver.node_id.clone()).filter(|id| !id.is_empty())
 }
 
