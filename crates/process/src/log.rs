@@ -29,7 +29,7 @@ pub(crate) fn dropped() -> Counter {
 /// Starts logging as the flags say; a second call in the same process changes nothing.
 pub fn init(args: &LogArgs) -> anyhow::Result<()> {
     let filter = match std::env::var("RUST_LOG") {
-        Ok(text) if !text.is_empty() => EnvFilter::try_new(&text).with_context(|| {
+        Ok(text) if !text.is_empty() => EnvFilter::try_new(said_once(&text)).with_context(|| {
             format!("cannot use RUST_LOG={text:?}, write for example info or provisioner=debug,info")
         })?,
         _ => EnvFilter::try_new(directives(args.verbosity)).context("cannot make a log filter from -v")?,
@@ -81,11 +81,16 @@ impl<W: io::Write> io::Write for Lines<W> {
 /// klog's scale: up to 3 is for operators, 4 and 5 for debugging, above that everything.
 fn directives(verbosity: i32) -> String {
     match verbosity {
-        ..=3 => format!("info,{SAID_ONCE}"),
-        4..=5 => format!("debug,{QUIET},{SAID_ONCE}"),
-        6..=7 => format!("trace,{QUIET},{SAID_ONCE}"),
-        _ => "trace".to_owned(),
+        ..=3 => said_once("info"),
+        4..=5 => said_once(&format!("debug,{QUIET}")),
+        6..=7 => said_once(&format!("trace,{QUIET}")),
+        _ => said_once("trace"),
     }
+}
+
+/// Whoever names that module wants to hear it.
+fn said_once(directives: &str) -> String {
+    if directives.contains("kube_client::client") { directives.to_owned() } else { format!("{directives},{SAID_ONCE}") }
 }
 
 #[cfg(test)]

@@ -25,6 +25,12 @@ pub enum Stop {
         /// Taken by another, or not renewed in time.
         reason: Lost,
     },
+    /// Asked to stop, but not everything that was begun has ended.
+    #[error("stopped while {what} were under way: the lease is not given back and runs out by itself")]
+    Undrained {
+        /// What was under way.
+        what: &'static str,
+    },
     /// A part that must live died.
     #[error(transparent)]
     Panicked(#[from] Panicked),

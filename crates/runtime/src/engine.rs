@@ -179,7 +179,7 @@ struct Round<K> {
     result: Result<(), Error>,
 }
 
-/// Runs a controller until shutdown, then waits for the actions under way.
+/// Runs a controller until shutdown, then waits for the actions under way, but not for ever.
 pub async fn run<C: Controller>(
     context: &Context,
     controller: Arc<C>,
@@ -271,15 +271,9 @@ pub async fn run<C: Controller>(
             }
         }
     }
-    // Writes under way are waited for so that their answers are not lost; driver calls are not, they replay.
+    // So that their answers are not lost; what came of those that are left is read at the next start.
     let drained = async { while rounds.next().await.is_some() {} };
-    if tokio::time::timeout(DRAIN, drained).await.is_err() {
-        tracing::info!(
-            controller = C::NAME,
-            "writes without an answer are left: the next start reads what came of them"
-        );
-    }
-    Ok(())
+    tokio::time::timeout(DRAIN, drained).await.map_err(|_| Stop::Undrained { what: "writes" })
 }
 
 async fn carry_out<C: Controller>(

@@ -137,9 +137,18 @@ where
         result = service(context) => result,
         result = draining => result,
     };
-    result?;
-    if let Some(leadership) = leadership {
-        leadership.end().await.context("cannot give the lease back; it runs out by itself")?;
+    match result {
+        // What is under way must end before another leader begins: the lease is left to run out.
+        Err(undrained @ Stop::Undrained { .. }) => {
+            tracing::warn!("{undrained}");
+            return Ok(());
+        }
+        ended => ended?,
+    }
+    if let Some(leadership) = leadership
+        && let Err(error) = leadership.end().await
+    {
+        tracing::warn!(%error, "the lease is not given back and runs out by itself");
     }
     Ok(())
 }

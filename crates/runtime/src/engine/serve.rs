@@ -4,11 +4,11 @@ use std::fmt::Debug;
 use std::hash::Hash;
 use std::sync::Arc;
 
-use super::{Controller, Watches, run};
+use super::{Controller, DRAIN, Watches, run};
 use crate::backoff::Backoff;
 use crate::context::{Context, Stop};
 use crate::events::Recorder;
-use crate::operation::Operations;
+use crate::operation::{Operations, Running};
 use crate::queue::Queue;
 use crate::tasks::{Spawner, Tasks};
 
@@ -20,9 +20,16 @@ pub struct Setup<K> {
     pub spawner: Spawner,
     /// Where keys wait for their decision.
     pub queue: Queue<K>,
+    /// The operations under way.
+    pub running: Running,
 }
 
 impl<K: Ord + Hash + Clone + Debug + Send + Sync + 'static> Setup<K> {
+    /// An empty queue in this world.
+    pub fn new(context: Context, spawner: Spawner) -> Self {
+        Self { context, spawner, queue: Queue::new(Backoff::QUEUE), running: Running::default() }
+    }
+
     /// Driver calls of one sort; the end of one wakes a key.
     pub fn operations<S, R>(
         &self,
@@ -34,9 +41,9 @@ impl<K: Ord + Hash + Clone + Debug + Send + Sync + 'static> Setup<K> {
         R: Clone + Send + 'static,
     {
         let queue = self.queue.clone();
-        Operations::new(self.spawner.clone(), Arc::clone(&self.context.clock), backoff, move |subject: &S| {
-            queue.add(wakes(subject));
-        })
+        let (running, clock) = (self.running.clone(), Arc::clone(&self.context.clock));
+        let on_end = move |subject: &S| queue.add(wakes(subject));
+        Operations::counted(running, self.spawner.clone(), clock, backoff, on_end)
     }
 
     /// Events under a component's name.
@@ -53,7 +60,7 @@ pub async fn serve<C: Controller>(
     make: impl AsyncFnOnce(&Setup<C::Key>) -> Result<C, Stop>,
 ) -> Result<(), Stop> {
     let tasks = Tasks::new();
-    let setup = Setup { context: context.clone(), spawner: tasks.spawner(), queue: Queue::new(Backoff::QUEUE) };
+    let setup = Setup::new(context.clone(), tasks.spawner());
     let begun = context.readiness.handle(C::NAME);
     let work = async {
         let prepared = async {
@@ -70,7 +77,10 @@ pub async fn serve<C: Controller>(
         begun.ready();
         run(&context, Arc::clone(&controller), setup.queue.clone(), parallel).await?;
         controller.end().await;
-        Ok(())
+        // Before the lease is given to somebody who would call the driver for the same volume. What is not waited for is
+        // replayed by its record.
+        let idle = tokio::time::timeout(DRAIN, setup.running.none()).await;
+        idle.map_err(|_| Stop::Undrained { what: "driver calls" })
     };
     context.supervise(tasks, work).await
 }

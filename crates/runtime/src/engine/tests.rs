@@ -341,6 +341,62 @@ async fn a_write_that_is_never_answered_does_not_keep_the_service_from_stopping(
         context.shutdown.trigger();
     };
     let (result, ()) = tokio::join!(run(&context, Arc::new(Unheard), queue, 8), stopped);
-    result.unwrap();
+    assert!(matches!(result, Err(Stop::Undrained { .. })), "the lease must not be given back");
     assert_eq!(begin.elapsed(), DRAIN);
+}
+
+/// Calls a driver that never answers.
+struct Caller {
+    operations: crate::operation::Operations<&'static str, ()>,
+    queue: Queue<&'static str>,
+}
+
+impl Controller for Caller {
+    type Key = &'static str;
+    /// Whether the driver was called.
+    type Snapshot = bool;
+    type Action = ();
+    type Why = ();
+
+    const NAME: &'static str = "caller";
+
+    fn watches(&self, _watches: &mut Watches<'_, Self>) {}
+
+    fn begin(&self) {
+        self.queue.add("a");
+    }
+
+    fn gather(&self, key: &&'static str, _reserved: &Reserved, _now: Timestamp) -> bool {
+        self.operations.record(key).is_some()
+    }
+
+    fn decide(called: &bool, _now: Timestamp) -> Decision<(), ()> {
+        if *called { Decision::rest(()) } else { Decision::act([()], ()) }
+    }
+
+    async fn apply(self: Arc<Self>, key: &'static str, (): ()) -> Result<(), Error> {
+        self.operations.start(key, std::future::pending());
+        Ok(())
+    }
+
+    fn keys(&self) -> Vec<&'static str> {
+        vec!["a"]
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_stop_while_a_driver_is_called_waits_for_it_and_says_that_it_did_not_end() {
+    let (context, begin) = (Context::deaf(), tokio::time::Instant::now());
+    let shutdown = context.shutdown.clone();
+    let served = serve(context, 8, async |setup| {
+        let operations = setup.operations(Backoff::DRIVER, |key: &&'static str| *key);
+        Ok(Caller { operations, queue: setup.queue.clone() })
+    });
+    let stopped = async {
+        tokio::time::sleep(Duration::from_secs(1)).await;
+        shutdown.trigger();
+    };
+    let (result, ()) = tokio::join!(served, stopped);
+    assert!(matches!(result, Err(Stop::Undrained { .. })), "the lease must not be given back");
+    assert_eq!(begin.elapsed(), Duration::from_secs(1) + DRAIN);
 }

@@ -6,7 +6,6 @@ use tokio::sync::oneshot;
 use stowage_csi::Channel;
 use stowage_csi::identity::{ControllerCapabilities, PluginCapabilities};
 use stowage_runtime::Context;
-use stowage_runtime::backoff::Backoff;
 use stowage_runtime::engine::{self, Setup};
 use stowage_runtime::operation::Ended;
 use stowage_runtime::queue::Queue;
@@ -16,15 +15,14 @@ use super::*;
 
 /// Nothing is asked of the API or of the driver here.
 fn controller(tasks: &Tasks) -> (Controller, Queue<Key>) {
-    let queue = Queue::new(Backoff::QUEUE);
-    let setup = Setup { context: Context::deaf(), spawner: tasks.spawner(), queue: queue.clone() };
+    let setup = Setup::new(Context::deaf(), tasks.spawner());
     let driver = Driver {
         channel: Channel::in_process(tonic::service::Routes::default()),
         name: "d.example".into(),
         plugin: PluginCapabilities::new(),
         controller: ControllerCapabilities::from([Call::PublishUnpublishVolume]),
     };
-    (Controller::new(&setup, &driver, &Options::default()), queue)
+    (Controller::new(&setup, &driver, &Options::default()), setup.queue)
 }
 
 fn volume(name: &str, handle: &str) -> Volume {
