@@ -6,22 +6,11 @@ use std::process::Command;
 
 use anyhow::{Context as _, bail, ensure};
 
+use stowage_services::{Image, SERVICES, names};
+
 use crate::mirror;
 use crate::tools::{answers, apt_install, is_installed, is_root, output, run};
 
-/// `FROM scratch`, and the most each should weigh, in MB; the command people type has no limit.
-const SMALL: [(&str, Option<f64>); 8] = [
-    ("apiserver", Some(15.0)),
-    ("attach-detach-controller", Some(15.0)),
-    ("attacher", Some(15.0)),
-    ("provisioner", Some(15.0)),
-    ("pv-controller", Some(15.0)),
-    ("registrar", Some(15.0)),
-    ("scheduler", Some(15.0)),
-    ("stowage", None),
-];
-/// On a slim Debian with the programs that make file systems.
-const NODE: [&str; 2] = ["node-plugin", "volume-manager"];
 /// What the node images stand on.
 const BASE: &str = "node-base";
 /// What that stands on.
@@ -113,12 +102,12 @@ pub fn build(options: &Options) -> anyhow::Result<()> {
     }
     let Some(binaries) = compile(options.arch)? else { return Ok(()) };
     let staging = Path::new("target/images").join(options.arch.engine);
-    for (service, _) in SMALL {
+    for service in names(|service| service.image != Image::Debian) {
         build_image(options, &staging, &binaries, service, &[])?;
     }
     if prepare_base(options, &staging)? {
         let base = format!("BASE={}", options.name(BASE));
-        for service in NODE {
+        for service in names(|service| service.image == Image::Debian) {
             build_image(options, &staging, &binaries, service, &["--build-arg", &base])?;
         }
     }
@@ -141,7 +130,7 @@ fn compile(arch: &Arch) -> anyhow::Result<Option<PathBuf>> {
     // One setting for all release builds, or everything is built twice; static binaries need an explicit target.
     build.env("RUSTFLAGS", "-C target-feature=+crt-static");
     build.args(["build", "--release", "--target", arch.target, "--bins"]);
-    for service in SMALL.iter().map(|(service, _)| service).chain(&NODE) {
+    for service in names(|_| true) {
         build.args(["-p", service]);
     }
     if foreign {
@@ -261,10 +250,13 @@ fn remove(folder: &Path) -> anyhow::Result<()> {
 /// Prints what was built; one that is heavier than it may be is an error.
 fn report(options: &Options) -> anyhow::Result<()> {
     println!("image                                       MB");
-    let limits = SMALL.into_iter().chain(NODE.map(|service| (service, None)));
     let mut heavy = Vec::new();
-    for (service, limit) in limits {
-        let name = options.name(service);
+    for service in SERVICES {
+        let name = options.name(service.name);
+        let limit = match service.image {
+            Image::Scratch { most } => most,
+            Image::Debian => None,
+        };
         let inspected = output(Command::new("docker").args(["image", "inspect", "--format", "{{.Size}}", &name]));
         let Ok(bytes) = inspected else { continue };
         let size = bytes.trim().parse::<f64>().with_context(|| format!("size of {name}: {bytes:?}"))? / 1e6;
