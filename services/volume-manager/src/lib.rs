@@ -11,12 +11,12 @@
 
 mod apply;
 pub mod args;
+mod calls;
 mod conditions;
 mod controller;
 pub mod decide;
 pub mod desired;
-mod driver;
-mod error;
+mod drain;
 mod heartbeat;
 pub mod layout;
 mod node;
@@ -25,11 +25,11 @@ pub mod plugins;
 pub mod reconstruct;
 mod registration;
 mod resolve;
-mod service;
 mod snapshot;
 pub mod vol_data;
-mod wake;
+mod watches;
 pub mod world;
 
+pub use controller::run;
+pub use drain::drain;
 pub use options::{Occupancy, Options};
-pub use service::{drain, run};

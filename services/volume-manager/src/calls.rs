@@ -10,28 +10,33 @@ use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::Arc;
 
+use stowage_csi::Family;
 use stowage_csi::v1::node_client::NodeClient;
 use stowage_csi::v1::{
     NodePublishVolumeRequest, NodeStageVolumeRequest, NodeUnpublishVolumeRequest, NodeUnstageVolumeRequest,
 };
-use stowage_csi::{Deadline, Family, code};
 use stowage_model::attachment::VolumeAttachment;
 use stowage_model::object::{Key, ObjectRef, Projection};
 use stowage_model::pod::Pod;
-use stowage_model::secret::Secret;
+use stowage_runtime::caller::{Caller, Rpc};
 use stowage_runtime::events::Note;
 use stowage_runtime::operation::Ended;
 
 use self::fault::Fault;
 use self::request::{capability, path_text, pod_info};
-use crate::controller::Manager;
+use crate::controller::Controller;
 use crate::decide::Operation;
 use crate::desired::{Use, VolumeId};
 use crate::layout::data_file;
 use crate::vol_data;
-use crate::world::{Driver, Hold, Published, Staged};
+use crate::world::{DriverInfo, Hold, Published, Staged};
 
-impl Manager {
+const STAGE: Rpc = Rpc { path: "/csi.v1.Node/NodeStageVolume", family: Family::NodeStage };
+const PUBLISH: Rpc = Rpc { path: "/csi.v1.Node/NodePublishVolume", family: Family::NodePublish };
+const UNPUBLISH: Rpc = Rpc { path: "/csi.v1.Node/NodeUnpublishVolume", family: Family::NodeUnpublish };
+const UNSTAGE: Rpc = Rpc { path: "/csi.v1.Node/NodeUnstageVolume", family: Family::NodeUnpublish };
+
+impl Controller {
     pub(crate) async fn stage(self: Arc<Self>, usage: Use, pod: ObjectRef, before: Option<Staged>) -> Ended<()> {
         let volume = &usage.volume;
         let reconstructed = before.as_ref().is_some_and(|staged| staged.reconstructed);
@@ -118,10 +123,10 @@ impl Manager {
 
     async fn try_stage(&self, usage: &Use) -> Result<(), Fault> {
         let volume = &usage.volume;
-        let driver = self.driver(volume)?;
+        let (driver, caller) = self.driver(volume)?;
         let publish_context = self.publish_context(volume).await?;
-        let secrets = self.secrets(usage.stage_secret.as_ref()).await?;
-        let volume_capability = Some(capability(usage, &driver.info)?);
+        let secrets = caller.secrets(usage.stage_secret.as_ref()).await.map_err(Fault::unsent)?;
+        let volume_capability = Some(capability(usage, &driver)?);
         let (dir, target) = (self.layout.staging_dir(volume), self.layout.global_mount(volume));
         self.host.create_dir(&target).await.map_err(Fault::before("make the staging directory"))?;
         let data = vol_data::staging(volume);
@@ -134,22 +139,22 @@ impl Manager {
             secrets,
             volume_context: usage.attributes.clone(),
         };
-        let mut client = NodeClient::new(driver.channel);
-        let call = self.deadline().call(request, |request| client.node_stage_volume(request));
-        self.observed(volume, "NodeStageVolume", Family::NodeStage, call).await.map(|_| ())
+        let call = async |channel, request| NodeClient::new(channel).node_stage_volume(request).await;
+        caller.call(STAGE, request, call).await.map(drop).map_err(Fault::call(STAGE))
     }
 
     async fn try_publish(&self, usage: &Use, pod: &Pod) -> Result<(), Fault> {
         let volume = &usage.volume;
-        let driver = self.driver(volume)?;
+        let (driver, caller) = self.driver(volume)?;
         let publish_context = self.publish_context(volume).await?;
-        let secrets = self.secrets(usage.publish_secret.as_ref()).await?;
-        let volume_capability = Some(capability(usage, &driver.info)?);
+        let secrets = caller.secrets(usage.publish_secret.as_ref()).await.map_err(Fault::unsent)?;
+        let volume_capability = Some(capability(usage, &driver)?);
         let mut volume_context = usage.attributes.clone();
-        if self.csi_drivers.get(&Key::cluster(&volume.driver)).is_some_and(|driver| driver.spec.pod_info_on_mount) {
+        let csi_driver = self.caches.csi_drivers.get(&Key::cluster(&volume.driver));
+        if csi_driver.is_some_and(|driver| driver.spec.pod_info_on_mount) {
             volume_context.extend(pod_info(pod));
         }
-        let staging_target_path = match driver.info.stages() {
+        let staging_target_path = match driver.stages() {
             true => path_text(&self.layout.global_mount(volume))?,
             false => String::new(),
         };
@@ -168,30 +173,27 @@ impl Manager {
             secrets,
             volume_context,
         };
-        let mut client = NodeClient::new(driver.channel);
-        let call = self.deadline().call(request, |request| client.node_publish_volume(request));
-        self.observed(volume, "NodePublishVolume", Family::NodePublish, call).await.map(|_| ())
+        let call = async |channel, request| NodeClient::new(channel).node_publish_volume(request).await;
+        caller.call(PUBLISH, request, call).await.map(drop).map_err(Fault::call(PUBLISH))
     }
 
     async fn try_unpublish(&self, volume: &VolumeId, uid: &str, spec_name: &str) -> Result<(), Fault> {
-        let driver = self.driver(volume)?;
+        let (_, caller) = self.driver(volume)?;
         let (dir, target) = (self.layout.pod_volume(uid, spec_name), self.layout.pod_mount(uid, spec_name));
         let request = NodeUnpublishVolumeRequest { volume_id: volume.handle.clone(), target_path: path_text(&target)? };
-        let mut client = NodeClient::new(driver.channel);
-        let call = self.deadline().call(request, |request| client.node_unpublish_volume(request));
-        self.observed(volume, "NodeUnpublishVolume", Family::NodeUnpublish, call).await?;
+        let call = async |channel, request| NodeClient::new(channel).node_unpublish_volume(request).await;
+        caller.call(UNPUBLISH, request, call).await.map_err(Fault::call(UNPUBLISH))?;
         self.clean_up(&dir, &target).await
     }
 
     async fn try_unstage(&self, volume: &VolumeId) -> Result<(), Fault> {
-        let driver = self.driver(volume)?;
+        let (driver, caller) = self.driver(volume)?;
         let (dir, target) = (self.layout.staging_dir(volume), self.layout.global_mount(volume));
-        if driver.info.stages() {
+        if driver.stages() {
             let staging_target_path = path_text(&target)?;
             let request = NodeUnstageVolumeRequest { volume_id: volume.handle.clone(), staging_target_path };
-            let mut client = NodeClient::new(driver.channel);
-            let call = self.deadline().call(request, |request| client.node_unstage_volume(request));
-            self.observed(volume, "NodeUnstageVolume", Family::NodeUnpublish, call).await?;
+            let call = async |channel, request| NodeClient::new(channel).node_unstage_volume(request).await;
+            caller.call(UNSTAGE, request, call).await.map_err(Fault::call(UNSTAGE))?;
         }
         self.clean_up(&dir, &target).await
     }
@@ -214,37 +216,18 @@ impl Manager {
         self.clean_up(dir, target).await.map_err(|fault| fault.to_string())
     }
 
-    /// Makes a call and counts how long it took and how it ended.
-    async fn observed<R>(
-        &self,
-        volume: &VolumeId,
-        rpc: &'static str,
-        family: Family,
-        call: impl Future<Output = Result<R, tonic::Status>>,
-    ) -> Result<R, Fault> {
-        let clock = &self.context.clock;
-        let begin = clock.boottime();
-        let result = call.await;
-        let took = clock.boottime().saturating_sub(begin);
-        let code = result.as_ref().err().map_or(tonic::Code::Ok, tonic::Status::code);
-        let method = format!("/csi.v1.Node/{rpc}");
-        self.context.metrics.observe_csi(&volume.driver, &method, code::name(code), took);
-        result.map_err(|status| Fault::Call { rpc, family, status: Box::new(status) })
-    }
-
-    fn deadline(&self) -> Deadline {
-        Deadline(self.options.call_timeout)
-    }
-
-    fn driver(&self, volume: &VolumeId) -> Result<Driver, Fault> {
-        let driver = self.state.with(|world| world.driver(&volume.driver).cloned());
-        driver.ok_or_else(|| Fault::Before(format!("driver {} is not registered on this node", volume.driver)))
+    /// The registered driver, and the way to call it.
+    fn driver(&self, volume: &VolumeId) -> Result<(DriverInfo, Caller), Fault> {
+        let Some(driver) = self.state.read(|world| world.driver(&volume.driver).cloned()) else {
+            return Err(Fault::Before(format!("driver {} is not registered on this node", volume.driver)));
+        };
+        let caller = Caller::new(self.context.clone(), driver.channel, &volume.driver, self.options.call_timeout);
+        Ok((driver.info, caller))
     }
 
     /// What attaching told the node; read live, because the attachment may be newer than the Node that lists it.
     async fn publish_context(&self, volume: &VolumeId) -> Result<BTreeMap<String, String>, Fault> {
-        let attaches = self.csi_drivers.get(&Key::cluster(&volume.driver)).is_none_or(|driver| driver.needs_attach());
-        if !attaches {
+        if !self.attaches(&volume.driver) {
             return Ok(BTreeMap::new());
         }
         let name = volume.attachment(&self.options.node_name);
@@ -261,17 +244,6 @@ impl Manager {
             return Err(Fault::Before(format!("VolumeAttachment {name} is not attached{cause}")));
         }
         Ok(attachment.status.attachment_metadata)
-    }
-
-    async fn secrets(&self, key: Option<&Key>) -> Result<BTreeMap<String, String>, Fault> {
-        let Some(key) = key else {
-            return Ok(BTreeMap::new());
-        };
-        match self.context.api.get::<Secret>(key).await {
-            Ok(Some(secret)) => Ok(secret.data.to_text()),
-            Ok(None) => Err(Fault::Before(format!("secret {key}, which the volume names, does not exist"))),
-            Err(error) => Err(Fault::Before(error.to_string())),
-        }
     }
 
     fn tell_failure(&self, usage: &Use, pod: &ObjectRef, fault: &Fault) {

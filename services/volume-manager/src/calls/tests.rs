@@ -1,8 +1,10 @@
+use stowage_csi::code::outcome_of;
 use stowage_csi::v1::node_service_capability::rpc::Type as Capability;
 use stowage_csi::v1::volume_capability::access_mode::Mode;
 use stowage_csi::v1::volume_capability::{AccessType, MountVolume};
 use stowage_model::AccessMode as Access;
 use stowage_model::access_mode::AccessModes;
+use stowage_runtime::caller::Refused;
 use tonic::{Code, Status};
 
 use super::*;
@@ -93,10 +95,9 @@ fn s104_the_driver_is_told_about_the_pod_by_the_usual_keys() {
 
 #[test]
 fn s100_s106_a_call_that_may_go_on_is_uncertain_and_a_refusal_is_not() {
-    let fault = |code| Fault::Call {
-        rpc: "NodeStageVolume",
-        family: Family::NodeStage,
-        status: Box::new(Status::new(code, "x")),
+    let fault = |code| {
+        let status = Status::new(code, "x");
+        Fault::call(STAGE)(Refused::Answered { outcome: outcome_of(STAGE.family, &status), status })
     };
     for code in [Code::DeadlineExceeded, Code::Unavailable, Code::Aborted, Code::ResourceExhausted] {
         assert!(matches!(fault(code).ended(), Ended::Uncertain(_)), "{code:?}");

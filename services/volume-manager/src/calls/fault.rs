@@ -1,7 +1,7 @@
 //! How a step ends when it does not end well, and what that says about the mount.
 
-use stowage_csi::Family;
-use stowage_csi::code::{self, outcome_of};
+use stowage_csi::code::{self, Outcome};
+use stowage_runtime::caller::{Refused, Rpc};
 use stowage_runtime::operation::{Ended, Failure};
 
 /// Why a step towards or away from a mount did not end well.
@@ -11,7 +11,7 @@ pub enum Fault {
     #[error("{0}")]
     Before(String),
     #[error("{rpc}: {} ({})", status.message(), code::name(status.code()))]
-    Call { rpc: &'static str, family: Family, status: Box<tonic::Status> },
+    Call { rpc: &'static str, outcome: Outcome, status: Box<tonic::Status> },
     /// After the driver was called: the mount or its traces may be there.
     #[error("{0}")]
     After(String),
@@ -26,10 +26,22 @@ impl Fault {
         move |error| Self::After(format!("{what}: {error}"))
     }
 
+    /// What the call needs cannot be had.
+    pub fn unsent(failure: Failure) -> Self {
+        Self::Before(failure.message)
+    }
+
+    pub fn call(rpc: Rpc) -> impl FnOnce(Refused) -> Self {
+        move |refused| match refused {
+            Refused::Unsent(failure) => Self::unsent(failure),
+            Refused::Answered { status, outcome } => Self::Call { rpc: rpc.name(), outcome, status: Box::new(status) },
+        }
+    }
+
     pub fn is_uncertain(&self) -> bool {
         match self {
             Self::Before(_) => false,
-            Self::Call { family, status, .. } => outcome_of(*family, status).may_be_running(),
+            Self::Call { outcome, .. } => outcome.may_be_running(),
             Self::After(_) => true,
         }
     }
