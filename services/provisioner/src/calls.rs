@@ -20,7 +20,7 @@ use stowage_runtime::events::{Note, Recorder};
 use stowage_runtime::operation::{Ended, Failure};
 use tokio::sync::Semaphore;
 
-use crate::driver::Facts;
+use crate::facts::Facts;
 use crate::intent::{Intent, Made, SecretRef};
 use crate::journal::Journal;
 

@@ -20,7 +20,7 @@ use stowage_runtime::told::Told;
 
 use crate::calls::Calls;
 use crate::decide::{self, Action, Step, Why};
-use crate::driver::Facts;
+use crate::facts::Facts;
 use crate::error::Error;
 use crate::intent::Made;
 use crate::ownership::Bids;

@@ -12,7 +12,7 @@ mod args;
 mod calls;
 mod controller;
 mod decide;
-mod driver;
+mod facts;
 mod error;
 #[cfg(test)]
 mod fixture;
@@ -90,7 +90,7 @@ async fn prepare(context: &Context, options: &Options, spawner: &Spawner) -> Res
     let parts = ["driver", "journal", "claims", "volumes", "classes"].map(|part| context.readiness.handle(part));
     let [driver_ready, journal_ready, claims_ready, volumes_ready, classes_ready] = parts;
 
-    let (channel, facts) = driver::introduce(context, options).await.map_err(|error| unable(error.to_string()))?;
+    let (channel, facts) = facts::introduce(context, options).await.map_err(|error| unable(error.to_string()))?;
     driver_ready.ready();
     let facts = Arc::new(facts);
     let queue = Queue::new(Backoff::QUEUE);
@@ -152,7 +152,7 @@ async fn prepare(context: &Context, options: &Options, spawner: &Spawner) -> Res
 
 async fn open_journal(
     context: &Context,
-    facts: &driver::Facts,
+    facts: &facts::Facts,
     queue: &Queue<Key>,
     spawner: &Spawner,
 ) -> Result<Journal, journal::Error> {

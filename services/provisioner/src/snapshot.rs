@@ -9,7 +9,7 @@ use stowage_runtime::cache::View;
 use stowage_runtime::operation::Record;
 use stowage_runtime::told::Known;
 
-use crate::driver::Facts;
+use crate::facts::Facts;
 use crate::intent::Made;
 use crate::journal::{Recorded, Trace};
 use crate::ownership::Bid;

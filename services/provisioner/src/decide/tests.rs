@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 use stowage_runtime::operation::Failure;
 
 use super::*;
-use crate::driver::Facts;
+use crate::facts::Facts;
 use crate::fixture::{DRIVER, HANDLE, VOLUME, claim_with, class_with, facts, intent, made, volume_with};
 use crate::journal::Trace;
 use crate::requirement::Cluster;
@@ -164,7 +164,7 @@ fn a_selected_node_that_does_not_exist_is_told_and_given_back() {
 fn a_claim_of_nobody_is_taken_where_its_volume_has_room() {
     let mut facts = Facts { topology: true, ..facts() };
     let segments = [("node".to_owned(), "a".to_owned())].into();
-    facts.node = Some(crate::driver::NodeFacts { name: "a".into(), segments });
+    facts.node = Some(crate::facts::NodeFacts { name: "a".into(), segments });
     facts.options.node_deployment = Some(crate::options::NodeDeployment { node: "a".into(), ..Default::default() });
     let mut s = fresh(&facts);
     assert_eq!(decide(&s, now()), Decision::act([Action::Bid], Why::Bidding));
