@@ -1,0 +1,169 @@
+//! What must happen next, and why.
+
+mod claim;
+mod volume;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use jiff::{SignedDuration, Timestamp};
+
+use stowage_model::claim::Claim;
+use stowage_model::volume::Volume;
+use stowage_runtime::engine;
+use stowage_runtime::events::Note;
+use stowage_runtime::operation::{Record, State};
+use stowage_runtime::told::Known;
+
+use crate::intent::{Intent, Made, SecretRef};
+use crate::request::Problem;
+use crate::snapshot::Snapshot;
+
+pub use claim::{is_ours, is_wanted};
+pub use volume::is_ours as is_our_volume;
+
+/// One write or the start of one driver call.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Action {
+    /// Say something about the claim or volume.
+    Tell(Note),
+    /// Make the intent durable.
+    Record(Arc<Intent>),
+    /// Start CreateVolume; `wanted` if a claim still waits for it.
+    Create {
+        intent: Arc<Intent>,
+        wanted: bool,
+    },
+    /// Create the PersistentVolume.
+    MakeVolume {
+        intent: Arc<Intent>,
+        made: Made,
+    },
+    /// Start DeleteVolume of a volume that has no owner.
+    CleanUp {
+        intent: Arc<Intent>,
+        handle: String,
+    },
+    /// The record has done its work.
+    Forget,
+    /// A write got no answer: read the volume.
+    ReadVolume(String),
+    /// Start DeleteVolume of a released volume.
+    Delete {
+        volume: Arc<Volume>,
+        handle: String,
+        secret: DeletionSecret,
+    },
+    /// Delete the PersistentVolume.
+    RemoveVolume(Arc<Volume>),
+    AddFinalizer(Arc<Volume>),
+    /// The volume is deleted: its object may go.
+    RemoveFinalizer(Arc<Volume>),
+    /// The volume is not ours to delete: its object may go whenever somebody deletes it.
+    LetGo(Arc<Volume>),
+    /// Write the journal's removals now: something must not happen before.
+    FlushJournal,
+    /// Wait before taking a claim that belongs to nobody.
+    Bid,
+    /// Start GetCapacity: a claim is not taken where its volume has no room.
+    AskForRoom(Arc<Intent>),
+    /// Take the claim for this node.
+    Take(Arc<Claim>),
+    /// Let the scheduler, or the other nodes, choose another node.
+    Reschedule(Arc<Claim>),
+}
+
+/// Where the secret of a DeleteVolume is.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum DeletionSecret {
+    None,
+    At(SecretRef),
+    /// The volume does not say; ask its class.
+    FromClass,
+}
+
+/// Why.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Why {
+    NotOurs,
+    Gone,
+    Deleting,
+    Bound,
+    VolumeExists,
+    /// No node was chosen yet.
+    WaitsForConsumer,
+    /// Another node's provisioner serves it, or none.
+    OtherNode,
+    /// It belongs to no node yet; ours tries to get it when its time has come.
+    Bidding,
+    /// There is no room on the chosen node, or the driver is not there.
+    NoRoom,
+    /// Somebody else fills volumes from such a source.
+    WaitsForPopulator,
+    Problem(Problem),
+    /// The intent is not durable yet.
+    Unrecorded,
+    /// The class or the claim changed since a call that certainly made nothing.
+    RequestChanged,
+    Calling,
+    CallDue,
+    BacksOff,
+    Made,
+    /// The volume was made and nobody wants it any more.
+    Unwanted,
+    /// The volume was made, the claim is gone, but another object has it.
+    OwnedBy(String),
+    NothingMade,
+    CleanedUp,
+    UnknownVolume,
+    InUse,
+    Attached,
+    Released,
+    Deleted,
+    FinalizerMissing,
+    FinalizerLeft,
+    /// The record must go first.
+    Recorded,
+}
+
+pub type Decision = engine::Decision<Action, Why>;
+
+/// What must happen to this claim or volume next.
+pub fn decide(s: &Snapshot, now: Timestamp) -> Decision {
+    match s {
+        Snapshot::Claim(s) => claim::decide(s, now),
+        Snapshot::Volume(s) => volume::decide(s, now),
+    }
+}
+
+fn is_running<R>(record: Option<&Record<R>>) -> bool {
+    record.is_some_and(|record| matches!(record.state, State::Running))
+}
+
+/// Says it, unless people know it.
+fn tell(told: &Known, note: Note, now: Timestamp, why: Why) -> Decision {
+    match told.until(&(), &note, now) {
+        Some(again_at) => Decision::wait_until(again_at, why),
+        None => Decision::act([Action::Tell(note)], why),
+    }
+}
+
+/// Starts the call unless it has to back off, for at least `delay` since it ended.
+fn call<R>(record: Option<&Record<R>>, now: Timestamp, delay: Duration, action: impl FnOnce() -> Action) -> Decision {
+    let due = record.map(|record| {
+        let delay = SignedDuration::try_from(delay).unwrap_or(SignedDuration::MAX);
+        record.retry_at.max(record.since.checked_add(delay).unwrap_or(Timestamp::MAX))
+    });
+    match due {
+        Some(due) if due > now => Decision::wait_until(due, Why::BacksOff),
+        _ => Decision::act([action()], Why::CallDue),
+    }
+}
+
+/// Whether the object stands for this volume of the driver.
+pub fn has_handle(volume: &Volume, handle: &str, driver: &str) -> bool {
+    volume.spec.csi.as_ref().is_some_and(|csi| csi.driver == driver && csi.volume_handle == handle)
+}
+
+#[cfg(test)]
+mod tests;
