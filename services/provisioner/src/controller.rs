@@ -84,8 +84,7 @@ impl Controller {
         let recorder = setup.recorder(component);
         let metrics = Metrics::default();
         context.metrics.register(|registry| metrics.register(registry));
-        let calls =
-            Calls::new(driver.caller(context.clone(), timeout), Arc::clone(&facts), journal, recorder, metrics);
+        let calls = Calls::new(driver.caller(context.clone(), timeout), Arc::clone(&facts), journal, recorder, metrics);
         let retry = Backoff { base: facts.options.retry_interval_start, max: facts.options.retry_interval_max };
         let of_claim = |uid: &String| Key::Claim(uid.clone());
         Ok(Self {

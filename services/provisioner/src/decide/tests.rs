@@ -458,7 +458,11 @@ fn only_released_volumes_with_policy_delete_are_deleted() {
     ];
     for (number, (spoil, deleted)) in cases.into_iter().enumerate() {
         let decision = decide_volume(&volume_snapshot(&facts, spoil));
-        assert_eq!(matches!(decision.actions.as_slice(), [Action::Delete { .. }]), deleted, "case {number}: {decision:?}");
+        assert_eq!(
+            matches!(decision.actions.as_slice(), [Action::Delete { .. }]),
+            deleted,
+            "case {number}: {decision:?}"
+        );
     }
 }
 
