@@ -13,6 +13,7 @@ use crate::args::{AdminArgs, ClientArgs, LogArgs};
 use crate::context::{Context, Stop};
 use crate::driver::Driver;
 use crate::lease::{self, Election};
+use crate::shutdown::Shutdown;
 
 /// The arguments every service shares.
 pub struct Launch<'a> {
@@ -47,13 +48,30 @@ impl Launch<'_> {
     where
         F: Future<Output = Result<(), Stop>>,
     {
-        let driver = Driver::meet(&context, address, timeout).await?;
-        let election = election(&driver.name)?;
-        self.run(context, election, |context| service(context, driver)).await
+        let shutdown = context.shutdown.clone();
+        let work = async {
+            let met = context.unless_shutdown(Driver::meet(&context, address, timeout)).await;
+            let Some(driver) = met.transpose()? else { return Ok(()) };
+            let election = election(&driver.name)?;
+            self.work(context, election, |context| service(context, driver)).await
+        };
+        until_signal(shutdown, work).await
     }
 
     /// Runs a service until it drains or must stop. Without `election` it leads unasked.
     pub async fn run<F>(
+        &self,
+        context: Context,
+        election: Option<lease::Options>,
+        service: impl FnOnce(Context) -> F,
+    ) -> anyhow::Result<()>
+    where
+        F: Future<Output = Result<(), Stop>>,
+    {
+        until_signal(context.shutdown.clone(), self.work(context, election, service)).await
+    }
+
+    async fn work<F>(
         &self,
         context: Context,
         election: Option<lease::Options>,
@@ -87,8 +105,7 @@ impl Launch<'_> {
             },
             None => None,
         };
-        let shutdown = context.shutdown.clone();
-        let stopped = crate::shutdown::Shutdown::new();
+        let stopped = Shutdown::new();
         let served = async {
             if let Some(bound) = admin {
                 bound.serve(stopped.requested()).await;
@@ -99,12 +116,16 @@ impl Launch<'_> {
             stopped.trigger();
             result
         };
-        let both = async { tokio::join!(served, worked).1 };
-        tokio::select! {
-            biased;
-            listened = shutdown.listen_to_signals() => listened.context("cannot listen to signals"),
-            result = both => result,
-        }
+        tokio::join!(served, worked).1
+    }
+}
+
+/// Works; a signal asks to stop from the first moment on, also while a driver is waited for.
+async fn until_signal(shutdown: Shutdown, work: impl Future<Output = anyhow::Result<()>>) -> anyhow::Result<()> {
+    tokio::select! {
+        biased;
+        listened = shutdown.listen_to_signals() => listened.context("cannot listen to signals"),
+        result = work => result,
     }
 }
 

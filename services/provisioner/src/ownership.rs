@@ -18,7 +18,7 @@ use stowage_model::volume::Volume;
 use stowage_runtime::backoff::Backoff;
 use stowage_runtime::random::Random;
 
-use crate::driver::{Facts, NodeFacts};
+use crate::facts::{Facts, NodeFacts};
 
 /// An attempt to become the owner of a claim.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

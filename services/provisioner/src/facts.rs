@@ -1,4 +1,4 @@
-//! The driver as it introduces itself at start.
+//! What is known about the driver and about ourselves from the start.
 
 use stowage_csi::v1::node_client::NodeClient;
 use stowage_csi::v1::{
@@ -7,9 +7,9 @@ use stowage_csi::v1::{
 };
 use stowage_csi::{Channel, Deadline, identity};
 use stowage_model::topology::Segments;
-use stowage_runtime::Context;
+use stowage_runtime::driver::Driver;
+use stowage_runtime::{Context, Stop};
 
-use crate::error::Error;
 use crate::options::Options;
 use crate::requirement;
 
@@ -40,44 +40,6 @@ pub struct NodeFacts {
     pub segments: Segments,
 }
 
-/// Waits for the driver and asks who it is and what it can do.
-pub async fn introduce(context: &Context, options: &Options) -> Result<(Channel, Facts), Error> {
-    let deadline = Deadline(options.timeout);
-    let ask = |source| Error::AskDriver { address: options.csi_address.clone(), source };
-    let channel = context
-        .csi
-        .connect(&options.csi_address)
-        .map_err(|source| Error::Connect { address: options.csi_address.clone(), source })?;
-    identity::wait_until_ready(&channel, deadline, identity::CONNECT_BUDGET).await.map_err(ask)?;
-    let driver = identity::plugin_name(&channel, deadline).await.map_err(ask)?;
-    let plugin = identity::plugin_capabilities(&channel, deadline).await.map_err(ask)?;
-    let has_controller = plugin.contains(&PluginCapability::ControllerService);
-    let controller = match has_controller {
-        true => identity::controller_capabilities(&channel, deadline).await.map_err(ask)?,
-        false => identity::ControllerCapabilities::new(),
-    };
-    let node = match &options.node_deployment {
-        Some(deployment) => {
-            let segments = place(&channel, deadline).await.map_err(ask)?;
-            Some(NodeFacts { name: deployment.node.clone(), segments })
-        }
-        None => None,
-    };
-    let suffix = node.as_ref().map(|node| format!("-{}", node.name)).unwrap_or_default();
-    let stamp = context.clock.now().as_millisecond();
-    let facts = Facts {
-        identity: format!("{stamp}-{}-{driver}{suffix}", context.random.number() % 10_000),
-        creates: controller.contains(&ControllerCapability::CreateDeleteVolume),
-        finer_modes: controller.contains(&ControllerCapability::SingleNodeMultiWriter),
-        attaches: controller.contains(&ControllerCapability::PublishUnpublishVolume),
-        topology: plugin.contains(&PluginCapability::VolumeAccessibilityConstraints),
-        node,
-        options: options.clone(),
-        driver,
-    };
-    Ok((channel, facts))
-}
-
 /// Where the driver says that this node is.
 async fn place(channel: &Channel, deadline: Deadline) -> Result<Segments, identity::Error> {
     let mut client = NodeClient::new(channel.clone());
@@ -90,6 +52,32 @@ async fn place(channel: &Channel, deadline: Deadline) -> Result<Segments, identi
 const MAX_JOURNAL_NAME: usize = 50;
 
 impl Facts {
+    /// What the driver said when it was met, and in node deployment says about its node now.
+    pub async fn of(driver: &Driver, context: &Context, options: Options) -> Result<Self, Stop> {
+        let node = match &options.node_deployment {
+            Some(deployment) => {
+                let segments = place(&driver.channel, Deadline(options.timeout)).await.map_err(|error| {
+                    let reason = format!("the driver at {} does not say where it is: {error}", options.csi_address);
+                    Stop::Unable { reason: format!("{reason}; check that it serves the Node service") }
+                })?;
+                Some(NodeFacts { name: deployment.node.clone(), segments })
+            }
+            None => None,
+        };
+        let suffix = node.as_ref().map(|node| format!("-{}", node.name)).unwrap_or_default();
+        let stamp = context.clock.now().as_millisecond();
+        Ok(Self {
+            identity: format!("{stamp}-{}-{}{suffix}", context.random.number() % 10_000, driver.name),
+            creates: driver.controller.contains(&ControllerCapability::CreateDeleteVolume),
+            finer_modes: driver.controller.contains(&ControllerCapability::SingleNodeMultiWriter),
+            attaches: driver.controller.contains(&ControllerCapability::PublishUnpublishVolume),
+            topology: driver.plugin.contains(&PluginCapability::VolumeAccessibilityConstraints),
+            node,
+            options,
+            driver: driver.name.clone(),
+        })
+    }
+
     /// The name of the journal: one per driver, and in node deployment one per node.
     pub fn journal_name(&self) -> String {
         let Some(node) = &self.node else { return self.driver.clone() };
