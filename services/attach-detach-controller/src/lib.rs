@@ -8,15 +8,13 @@
 
 pub mod apply;
 pub mod args;
-pub mod caches;
 pub mod controller;
 pub mod decide;
-pub mod error;
 pub mod memory;
 pub mod metrics;
 pub mod notice;
 pub mod report;
 pub mod snapshot;
-pub mod wake;
+pub mod watches;
 
 pub use controller::{Options, run};

@@ -6,6 +6,7 @@ use std::sync::{Arc, Mutex, MutexGuard};
 use serde_json::{Value, json};
 use tokio::sync::oneshot;
 
+use stowage_model::names::UniqueVolumeName;
 use stowage_model::{Node, object};
 use stowage_runtime::api::{self, Api, Part, Patch, Target};
 use stowage_runtime::cache::{Cache, View};
@@ -16,7 +17,7 @@ use stowage_runtime::tasks::Spawner;
 pub struct Entry {
     /// Only in the list of the node with this uid.
     pub node_uid: String,
-    pub volume: String,
+    pub volume: UniqueVolumeName,
     pub listed: bool,
 }
 
