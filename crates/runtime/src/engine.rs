@@ -225,8 +225,7 @@ pub async fn run<C: Controller>(
                 drop(snapshot);
                 tracing::debug!(controller = C::NAME, ?key, why = ?decision.why, actions = ?decision.actions, "decided");
                 if let Some(at) = decision.wake_at {
-                    let delay = at.duration_since(now).max(jiff::SignedDuration::ZERO);
-                    queue.add_after(key.clone(), delay.unsigned_abs().max(Duration::from_millis(1)));
+                    queue.add_after(key.clone(), until(now, at));
                 }
                 if let Some(busy) = decision.after.filter(|busy| reserved.contains(busy)) {
                     parked.insert(busy, key.clone());
@@ -256,15 +255,18 @@ pub async fn run<C: Controller>(
                 let now = context.clock.now();
                 let waiting = parked.keys();
                 for key in controller.keys() {
+                    if !queue.is_idle(&key) || waiting.contains(&key) {
+                        continue;
+                    }
                     // A probe: nothing is noted and nothing done.
-                    let is_missed = || {
-                        let snapshot = controller.gather(&key, &reserved, now);
-                        C::decide(&snapshot, now).actions.iter().any(C::is_work)
-                    };
-                    if queue.is_idle(&key) && !waiting.contains(&key) && is_missed() {
+                    let decision = C::decide(&controller.gather(&key, &reserved, now), now);
+                    if decision.actions.iter().any(C::is_work) {
                         missed.inc();
                         tracing::warn!(controller = C::NAME, ?key, "the resync found work that no event announced");
                         queue.add(key);
+                    } else if let Some(at) = decision.wake_at {
+                        // Of a key whose event was missed nobody knows yet when it is to be decided on.
+                        queue.add_after(key, until(now, at));
                     }
                 }
                 resync = Box::pin(tokio::time::sleep(context.random.jitter(RESYNC, 0.2)));
@@ -274,6 +276,10 @@ pub async fn run<C: Controller>(
     // So that their answers are not lost; what came of those that are left is read at the next start.
     let drained = async { while rounds.next().await.is_some() {} };
     tokio::time::timeout(DRAIN, drained).await.map_err(|_| Stop::Undrained { what: "writes" })
+}
+
+fn until(now: Timestamp, at: Timestamp) -> Duration {
+    at.duration_since(now).max(jiff::SignedDuration::ZERO).unsigned_abs().max(Duration::from_millis(1))
 }
 
 async fn carry_out<C: Controller>(

@@ -56,7 +56,7 @@ impl Controller {
 
     async fn report(&self, node: &str, entry: Entry) -> Result<(), Error> {
         self.check_lease()?;
-        let written = self.reports.write(node, entry).await;
+        let written = self.reports.write(node, entry).await.map_err(Error::other)?;
         written.map_err(|source| Error::Write { what: "write volumesAttached", source })
     }
 

@@ -23,6 +23,11 @@ pub struct Entry {
 
 type Answer = Result<(), Arc<api::Error>>;
 
+/// The writer has ended without an answer: whether the node's list was written is not known.
+#[derive(Debug, thiserror::Error)]
+#[error("the write of volumesAttached was given up")]
+pub struct GivenUp;
+
 /// What is to be written to one node next, and who waits for it.
 type Batch = Vec<(Entry, oneshot::Sender<Answer>)>;
 
@@ -41,7 +46,7 @@ impl Reports {
     }
 
     /// Returns when a write that carried the entry was answered, or was not needed. The answer is in the cache then.
-    pub async fn write(&self, node: &str, entry: Entry) -> Answer {
+    pub async fn write(&self, node: &str, entry: Entry) -> Result<Answer, GivenUp> {
         let (sender, receiver) = oneshot::channel();
         let is_first = {
             let mut waiting = self.waiting();
@@ -52,8 +57,7 @@ impl Reports {
         if is_first {
             self.spawner.spawn(self.clone().write_all(node.to_owned()));
         }
-        // The writer answers everybody, or ends together with the service.
-        receiver.await.unwrap_or(Ok(()))
+        receiver.await.map_err(|_| GivenUp)
     }
 
     /// Writes until nothing has gathered during the last write.

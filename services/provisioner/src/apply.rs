@@ -18,7 +18,7 @@ use stowage_runtime::events::Note;
 use crate::controller::{Controller, Key};
 use crate::decide::{Action, DeletionSecret, has_handle, is_wanted};
 use crate::intent::{Intent, Made, SecretRef};
-use crate::{secrets, volume};
+use crate::{ownership, secrets, volume};
 
 impl Controller {
     pub async fn carry_out(&self, key: Key, action: Action) -> Result<(), Error> {
@@ -140,14 +140,8 @@ impl Controller {
     async fn create(&self, intent: Arc<Intent>, wanted: bool) -> Result<(), Error> {
         self.check_lease()?;
         // Without a claim the record alone justifies the call, and it is durable.
-        if wanted {
-            let claim = self.wanted_claim(&intent).await?;
-            // A claim that another node has taken meanwhile gets its volume there.
-            let ours =
-                |claim: &Claim| self.facts.node.as_ref().is_none_or(|node| claim.selected_node() == Some(&node.name));
-            if !claim.is_some_and(|claim| ours(&claim)) {
-                return Err(Error::Stale("the claim"));
-            }
+        if wanted && self.wanted_claim(&intent).await?.is_none() {
+            return Err(Error::Stale("the claim"));
         }
         let calls = self.calls.clone();
         self.creations.start(intent.claim.uid.clone(), calls.create(intent, wanted));
@@ -269,7 +263,7 @@ impl Controller {
     async fn wanted_claim(&self, intent: &Intent) -> Result<Option<Arc<Claim>>, Error> {
         let fresh = self.api().refresh(&self.caches.claims, &intent.claim.key()).await;
         let fresh = fresh.map_err(Error::read("the claim"))?;
-        Ok(fresh.filter(|claim| claim.meta.uid == intent.claim.uid && is_wanted(claim)))
+        Ok(fresh.filter(|claim| claim.meta.uid == intent.claim.uid && is_wanted(claim) && ownership::is_claimed(claim, &self.facts)))
     }
 
     fn check_lease(&self) -> Result<(), Error> {

@@ -86,14 +86,14 @@ impl Controller {
         context.metrics.register(|registry| metrics.register(registry));
         let calls = Calls::new(driver.caller(context.clone(), timeout), Arc::clone(&facts), journal, recorder, metrics);
         let retry = Backoff { base: facts.options.retry_interval_start, max: facts.options.retry_interval_max };
-        let of_claim = |uid: &String| Key::Claim(uid.clone());
+        let of_claim = |uid: &String| [Key::Claim(uid.clone())];
         Ok(Self {
             caches: Caches::new(),
             names: VolumeNames::default(),
             creations: setup.operations(retry, of_claim),
             rooms: setup.operations(retry, of_claim),
             cleanups: setup.operations(retry, of_claim),
-            deletions: setup.operations(retry, |name: &String| Key::Volume(name.clone())),
+            deletions: setup.operations(retry, |name: &String| [Key::Volume(name.clone())]),
             told: Told::default(),
             bids: Bids::default(),
             calls,

@@ -50,6 +50,12 @@ pub fn of(claim: &Claim, class: &StorageClass, facts: &Facts) -> Ownership {
     }
 }
 
+/// Whether a volume that is made for the claim is made here. In node deployment a claim that was taken back, or given to
+/// another node, gets its volume there: what was made for it here is nobody's.
+pub fn is_claimed(claim: &Claim, facts: &Facts) -> bool {
+    facts.node.as_ref().is_none_or(|node| claim.selected_node() == Some(&node.name))
+}
+
 /// The mode must be said: a class without one may be older than the distinction.
 fn may_take(class: &StorageClass, facts: &Facts, node: &NodeFacts) -> bool {
     let deployment = facts.options.node_deployment.as_ref();

@@ -67,10 +67,9 @@ impl Controller {
             .map_err(|error| Stop::Unable { reason: format!("cannot tell what is mounted on this node: {error}") })?;
         let state = Arc::new(State::new(world, options.occupancy.clone()));
         // The end of one operation wakes several keys: what is in use depends on every mount.
-        let (ended, queue) = (Arc::clone(&state), setup.queue.clone());
-        let clock = Arc::clone(&setup.context.clock);
-        let operations = Operations::new(setup.spawner.clone(), clock, options.backoff, move |operation| {
-            ended.read(|world| watches::ended(world, operation)).into_iter().for_each(|key| queue.add(key));
+        let ended = Arc::clone(&state);
+        let operations = setup.operations(options.backoff, move |operation: &Operation| {
+            ended.read(|world| watches::ended(world, operation))
         });
         Ok(Self {
             context: setup.context.clone(),

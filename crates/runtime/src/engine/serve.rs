@@ -30,19 +30,20 @@ impl<K: Ord + Hash + Clone + Debug + Send + Sync + 'static> Setup<K> {
         Self { context, spawner, queue: Queue::new(Backoff::QUEUE), running: Running::default() }
     }
 
-    /// Driver calls of one sort; the end of one wakes a key.
-    pub fn operations<S, R>(
+    /// Operations of one sort; the end of one wakes these keys.
+    pub fn operations<S, R, I>(
         &self,
         backoff: Backoff,
-        wakes: impl Fn(&S) -> K + Send + Sync + 'static,
+        wakes: impl Fn(&S) -> I + Send + Sync + 'static,
     ) -> Operations<S, R>
     where
         S: Ord + Clone + Debug + Send + Sync + 'static,
         R: Clone + Send + 'static,
+        I: IntoIterator<Item = K>,
     {
         let queue = self.queue.clone();
         let (running, clock) = (self.running.clone(), Arc::clone(&self.context.clock));
-        let on_end = move |subject: &S| queue.add(wakes(subject));
+        let on_end = move |subject: &S| wakes(subject).into_iter().for_each(|key| queue.add(key));
         Operations::counted(running, self.spawner.clone(), clock, backoff, on_end)
     }
 

@@ -389,7 +389,7 @@ async fn a_stop_while_a_driver_is_called_waits_for_it_and_says_that_it_did_not_e
     let (context, begin) = (Context::deaf(), tokio::time::Instant::now());
     let shutdown = context.shutdown.clone();
     let served = serve(context, 8, async |setup| {
-        let operations = setup.operations(Backoff::DRIVER, |key: &&'static str| *key);
+        let operations = setup.operations(Backoff::DRIVER, |key: &&'static str| [*key]);
         Ok(Caller { operations, queue: setup.queue.clone() })
     });
     let stopped = async {

@@ -5,7 +5,6 @@ use serde_json::{Value, json};
 use stowage_model::annotations;
 use stowage_model::names::{self, UniqueVolumeName};
 use stowage_model::object::{self, Projection, kinds};
-use stowage_runtime::backoff::Backoff;
 use stowage_runtime::cache::Cache;
 use stowage_runtime::engine::Controller as _;
 use stowage_runtime::tasks::Tasks;
@@ -120,7 +119,7 @@ fn at(second: i64) -> Timestamp {
 
 fn populated(tasks: &Tasks) -> Controller {
     let context = World::new(1).life("test").context;
-    let setup = Setup { context, spawner: tasks.spawner(), queue: Queue::new(Backoff::QUEUE) };
+    let setup = Setup::new(context, tasks.spawner());
     let controller = Controller::new(&setup, &Options::default());
     populate(&controller.caches);
     let elsewhere = Notice::Elsewhere { node: "silent".into() };

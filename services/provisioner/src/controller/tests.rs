@@ -6,7 +6,6 @@ use stowage_csi::v1::controller_service_capability::rpc::Type as ControllerCapab
 use stowage_runtime::engine::Controller as _;
 use stowage_runtime::events::Note;
 use stowage_runtime::operation::{Ended, Failure};
-use stowage_runtime::queue::Queue;
 use stowage_runtime::tasks::Tasks;
 
 use super::*;
@@ -30,7 +29,7 @@ impl Still {
         let client = kube::Client::new(service, "default");
         let context = Context::real(client, Arc::new(stowage_csi::UnixConnector), "test");
         let tasks = Tasks::new();
-        let setup = Setup { context, spawner: tasks.spawner(), queue: Queue::new(Backoff::QUEUE) };
+        let setup = Setup::new(context, tasks.spawner());
         let driver = Driver {
             channel: Channel::in_process(Routes::default()),
             name: DRIVER.into(),

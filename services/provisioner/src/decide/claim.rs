@@ -142,7 +142,7 @@ fn settle(s: &ClaimSnapshot, recorded: &Recorded, now: Timestamp) -> Decision {
         State::Done(made) => Some(made),
         _ => None,
     });
-    let mut claim = s.claim.as_ref().filter(|claim| is_wanted(claim));
+    let mut claim = s.claim.as_ref().filter(|claim| is_wanted(claim) && ownership::is_claimed(claim, &s.facts));
     if let View::Known(volume) = &s.volume {
         // Which claim the object names does not matter: a retained volume's is cleared or changed to use it again.
         let owns = match made {

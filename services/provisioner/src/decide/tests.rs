@@ -166,6 +166,20 @@ fn a_selected_node_that_does_not_exist_is_told_and_given_back() {
 }
 
 #[test]
+fn a_volume_that_may_have_been_made_for_a_claim_of_another_node_is_found_and_deleted() {
+    let mut facts = Facts { topology: true, ..facts() };
+    let segments = [("node".to_owned(), "a".to_owned())].into();
+    facts.node = Some(crate::facts::NodeFacts { name: "a".into(), segments });
+    let mut s = ClaimSnapshot { facts: Arc::new(facts.clone()), recorded: recorded(true), ..fresh(&facts) };
+    set_claim(&mut s, |claim| claim["metadata"]["annotations"]["volume.kubernetes.io/selected-node"] = "b".into());
+    let decision = decide(&s, now());
+    assert!(matches!(decision.actions.as_slice(), [Action::Create { wanted: false, .. }]), "{decision:?}");
+    s.creation = ended(State::Done(made()), 0);
+    let decision = decide(&s, now());
+    assert!(matches!(decision.actions.as_slice(), [Action::CleanUp { .. }]), "{decision:?}");
+}
+
+#[test]
 fn a_claim_of_nobody_is_taken_where_its_volume_has_room() {
     let mut facts = Facts { topology: true, ..facts() };
     let segments = [("node".to_owned(), "a".to_owned())].into();

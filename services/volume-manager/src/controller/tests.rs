@@ -8,7 +8,6 @@ use tonic::service::Routes;
 use stowage_csi::Channel;
 use stowage_model::object::Projection as _;
 use stowage_mount::LinuxMounter;
-use stowage_runtime::backoff::Backoff;
 use stowage_runtime::engine::{Controller as _, assert_quiet};
 use stowage_runtime::operation::{Ended, Failure};
 use stowage_runtime::tasks::Tasks;
@@ -110,7 +109,7 @@ fn populate_world(world: &mut World) {
 async fn looking_at_a_node_in_the_midst_of_everything_changes_nothing() {
     let root = tempfile::tempdir().unwrap();
     let mut tasks = Tasks::new();
-    let setup = Setup { context: context(), spawner: tasks.spawner(), queue: Queue::new(Backoff::QUEUE) };
+    let setup = Setup::new(context(), tasks.spawner());
     let options = Options { node_name: "node".into(), root: root.path().to_owned(), ..Options::default() };
     let controller = Controller::new(&setup, Arc::new(LinuxMounter), options).await.unwrap();
     populate_caches(&controller.caches);
