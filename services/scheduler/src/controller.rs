@@ -18,10 +18,10 @@ use stowage_runtime::{Context, Stop};
 
 use crate::decide::{self, Action, Decision, PodAction, Subject, Why};
 use crate::error::Error;
-use crate::ledger::{Ledger, Planned};
-use crate::sightings::Sightings;
+use crate::assumed::{Ledger, Planned};
+use crate::heartbeats::Sightings;
 use crate::snapshot::{Caches, NodeSnapshot, PlacedSnapshot, PodSnapshot, is_ours};
-use crate::wake::Wake;
+use crate::watches::Wake;
 
 /// Where nodes keep the Leases they renew.
 const NODE_LEASES: &str = "kube-node-lease";

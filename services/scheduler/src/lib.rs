@@ -4,7 +4,7 @@
 //! `selected-node` on claims, `claimRef` on volumes, pod bindings and the PodScheduled condition. Does the small duties
 //! of absent controllers too, unless told not to: marks silent nodes (Ready condition and taints) and deletes pods of
 //! nodes that are gone.
-//! Calls no driver. Pods in flight hold their node's volume slots and their ReadWriteOncePod claims in the [`ledger`].
+//! Calls no driver. Pods in flight hold their node's volume slots and their ReadWriteOncePod claims in the [`assumed`].
 #![forbid(unsafe_code)]
 
 pub mod apply;
@@ -12,9 +12,9 @@ pub mod args;
 pub mod controller;
 pub mod decide;
 pub mod error;
-pub mod ledger;
-pub mod sightings;
+pub mod assumed;
+pub mod heartbeats;
 pub mod snapshot;
-mod wake;
+mod watches;
 
 pub use controller::{Options, run};

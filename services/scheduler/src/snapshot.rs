@@ -14,7 +14,7 @@ use stowage_runtime::cache::{Cache, View};
 use stowage_runtime::engine::Reserved;
 use stowage_runtime::told::Known;
 
-use crate::ledger::{Failures, Ledger};
+use crate::assumed::{Failures, Ledger};
 
 /// Index of pods by node.
 pub const BY_NODE: &str = "node";

@@ -17,7 +17,7 @@ use stowage_runtime::cache::{Cache, View};
 use stowage_runtime::engine::Reserved;
 
 use super::{Decision, PodAction, Why, pod};
-use crate::ledger::{Ledger, Planned};
+use crate::assumed::{Ledger, Planned};
 use crate::snapshot::{Caches, PlacedSnapshot, PodSnapshot, is_ours};
 
 const NOW: Timestamp = Timestamp::UNIX_EPOCH;

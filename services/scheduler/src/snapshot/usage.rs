@@ -8,7 +8,7 @@ use stowage_model::pod::PodVolumeSource;
 use stowage_model::{AccessMode, Node, Pod};
 
 use super::{BY_CLAIM, BY_NODE, Caches, ClaimState, NodeState, SELECTED, Volumes};
-use crate::ledger::Ledger;
+use crate::assumed::Ledger;
 
 /// A pod that was sent to a node but not seen there.
 pub(super) struct InFlight {

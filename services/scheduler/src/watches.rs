@@ -11,8 +11,8 @@ use stowage_runtime::clock::Clock;
 use stowage_runtime::queue::Queue;
 
 use crate::decide::Subject;
-use crate::ledger::Ledger;
-use crate::sightings::Sightings;
+use crate::assumed::Ledger;
+use crate::heartbeats::Sightings;
 use crate::snapshot::{ALL, BY_CLAIM, BY_NODE, BY_VOLUME, Caches, PENDING, WAITING, WITH_CLAIMS};
 
 /// What changes are told to.
