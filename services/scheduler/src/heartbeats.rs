@@ -7,7 +7,7 @@ use std::time::Duration;
 
 /// The last sign of life of a node.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Heard {
+pub struct Heartbeat {
     pub at: Duration,
     /// Whether it was a renewal we saw happen, not just the first look at an old record.
     pub renewed: bool,
@@ -15,44 +15,38 @@ pub struct Heard {
 
 #[derive(Debug, Default)]
 struct State {
-    heard: BTreeMap<String, Heard>,
+    last: BTreeMap<String, Heartbeat>,
     missing: BTreeMap<String, Duration>,
 }
 
-/// Written by changes of the view.
+/// Written by changes of nodes and their Leases, and by decisions on pods whose node nobody has seen.
 #[derive(Debug, Default)]
-pub struct Sightings(Mutex<State>);
+pub struct Heartbeats(Mutex<State>);
 
-impl Sightings {
+impl Heartbeats {
     /// The node's object appeared; it has its grace period from now.
     pub fn appeared(&self, node: &str, now: Duration) {
         let mut state = self.lock();
         state.missing.remove(node);
-        state.heard.entry(node.to_owned()).or_insert(Heard { at: now, renewed: false });
+        state.last.entry(node.to_owned()).or_insert(Heartbeat { at: now, renewed: false });
     }
 
     /// The node renewed its Lease or reported its status.
     pub fn renewed(&self, node: &str, now: Duration) {
-        self.lock().heard.insert(node.to_owned(), Heard { at: now, renewed: true });
+        self.lock().last.insert(node.to_owned(), Heartbeat { at: now, renewed: true });
     }
 
     /// The node's object is gone; since when matters only to pods that are on it.
     pub fn disappeared(&self, node: &str, has_pods: bool, now: Duration) {
-        let mut state = self.lock();
-        state.heard.remove(node);
+        self.lock().last.remove(node);
         if has_pods {
-            state.missing.entry(node.to_owned()).or_insert(now);
+            self.missed(node, now);
         }
     }
 
-    /// The last sign of life, if the node was ever seen.
-    pub fn heard(&self, node: &str) -> Option<Heard> {
-        self.lock().heard.get(node).copied()
-    }
-
-    /// Since when the node is missing; from now on if nobody had noticed.
-    pub fn missing_since(&self, node: &str, now: Duration) -> Duration {
-        *self.lock().missing.entry(node.to_owned()).or_insert(now)
+    /// A pod's node is missing: from now on, if nobody had noticed.
+    pub fn missed(&self, node: &str, now: Duration) {
+        self.lock().missing.entry(node.to_owned()).or_insert(now);
     }
 
     /// Nobody asks for a missing node any more.
@@ -60,14 +54,24 @@ impl Sightings {
         self.lock().missing.remove(node);
     }
 
+    /// The last sign of life, if the node was ever seen.
+    pub fn last(&self, node: &str) -> Option<Heartbeat> {
+        self.lock().last.get(node).copied()
+    }
+
+    /// Since when the node is missing, if somebody has noticed.
+    pub fn missing_since(&self, node: &str) -> Option<Duration> {
+        self.lock().missing.get(node).copied()
+    }
+
     #[cfg(test)]
-    fn len(&self) -> usize {
+    pub fn len(&self) -> usize {
         let state = self.lock();
-        state.heard.len() + state.missing.len()
+        state.last.len() + state.missing.len()
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
-        self.0.lock().expect("no code panics while holding the sightings")
+        self.0.lock().expect("no code panics while holding the heartbeats")
     }
 }
 
@@ -78,16 +82,17 @@ mod tests {
     /// With an autoscaler there was one entry for each node there ever was.
     #[test]
     fn nothing_is_kept_of_a_node_that_goes_after_its_pods() {
-        let sightings = Sightings::default();
+        let heartbeats = Heartbeats::default();
         let now = Duration::from_secs(7);
-        sightings.appeared("a", now);
-        sightings.renewed("a", now);
-        sightings.disappeared("a", false, now);
-        assert_eq!(sightings.len(), 0);
-        sightings.appeared("b", now);
-        sightings.disappeared("b", true, now);
-        assert_eq!(sightings.missing_since("b", Duration::from_secs(9)), now);
-        sightings.forget_missing("b");
-        assert_eq!(sightings.len(), 0);
+        heartbeats.appeared("a", now);
+        heartbeats.renewed("a", now);
+        heartbeats.disappeared("a", false, now);
+        assert_eq!(heartbeats.len(), 0);
+        heartbeats.appeared("b", now);
+        heartbeats.disappeared("b", true, now);
+        heartbeats.missed("b", Duration::from_secs(9));
+        assert_eq!(heartbeats.missing_since("b"), Some(now));
+        heartbeats.forget_missing("b");
+        assert_eq!(heartbeats.len(), 0);
     }
 }

@@ -94,25 +94,27 @@ fn go(
     now: Timestamp,
 ) -> Decision<PodAction> {
     let open = plan.bind.iter().filter(|(claim, volume)| !is_reserved(volume, claim));
-    let reserve: Vec<Reservation> = open
-        .map(|(claim, volume)| Reservation {
+    let reserve = open.map(|(claim, volume)| {
+        PodAction::Reserve(Reservation {
             claim: Target::exact(&claim.meta),
             volume: Target::exact(&volume.meta),
             marked: !volume.is_bound_to(claim),
         })
-        .collect();
+    });
     let unasked = plan.provision.iter().filter(|claim| claim.selected_node() != Some(&node));
-    let select: Vec<Target> = unasked.map(|claim| Target::exact(&claim.meta)).collect();
+    let select: Vec<PodAction> =
+        unasked.map(|claim| PodAction::Select { claim: Target::exact(&claim.meta), node: node.clone() }).collect();
     if let Some(at) = s.failures.retry_at()
         && !select.is_empty()
         && now < at
     {
         return Decision::wait_until(at, Why::BackOff);
     }
-    if !reserve.is_empty() || !select.is_empty() {
-        let why = Why::Prepare { node: node.clone() };
-        return Decision::act([PodAction::Prepare { reserve, select, node }], why);
+    let writes: Vec<PodAction> = reserve.chain(select).collect();
+    if !writes.is_empty() {
+        return Decision::together(writes, Why::Prepare { node });
     }
+    // A pod never leaves its node, so all of its volumes are sure to be within reach before it gets one.
     if wanted.iter().any(|claim| matches!(claim, Wanted::Delayed { .. })) {
         return Decision::rest(Why::AwaitVolumes { node });
     }

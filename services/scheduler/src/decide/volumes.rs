@@ -18,7 +18,7 @@ use crate::snapshot::ClaimState;
 #[derive(Debug, Clone, Copy)]
 pub enum Wanted<'a> {
     /// Bound; the volume may be missing all the same.
-    Bound { claim: &'a Claim, volume: Option<&'a Volume> },
+    Bound { volume: Option<&'a Volume> },
     /// Waiting for the pod to be placed.
     Delayed { claim: &'a Claim, class: &'a StorageClass, state: &'a ClaimState },
 }
@@ -64,8 +64,8 @@ fn one<'a>(pod: &Pod, state: &'a ClaimState) -> Result<Wanted<'a>, Hold> {
     }
     if claim.is_fully_bound() {
         return match &state.volume {
-            View::Known(volume) => Ok(Wanted::Bound { claim, volume: Some(volume) }),
-            View::Absent => Ok(Wanted::Bound { claim, volume: None }),
+            View::Known(volume) => Ok(Wanted::Bound { volume: Some(volume) }),
+            View::Absent => Ok(Wanted::Bound { volume: None }),
             View::Unknown => Err(Hold::Look(Unseen::Volume(Key::cluster(claim.spec.volume_name.clone())))),
         };
     }
@@ -91,7 +91,7 @@ pub struct Plan<'a> {
 pub fn plan<'a>(wanted: &[Wanted<'a>], node: &Node) -> Result<Plan<'a>, Vec<Reason>> {
     let mut reasons = BTreeSet::new();
     for claim in wanted {
-        if let Wanted::Bound { volume, .. } = claim {
+        if let Wanted::Bound { volume } = claim {
             let refused = match volume.map(|volume| topology::reaches(volume, node)) {
                 None => Some(Reason::VolumeMissing),
                 Some(Ok(true)) => None,
@@ -176,7 +176,7 @@ pub fn in_zone(wanted: &[Wanted<'_>], node: &Node) -> bool {
         return true;
     }
     wanted.iter().all(|claim| {
-        let Wanted::Bound { volume: Some(volume), .. } = claim else { return true };
+        let Wanted::Bound { volume: Some(volume) } = claim else { return true };
         ZONES.iter().all(|(key, alternative)| {
             let Some(zones) = volume.meta.labels.get(*key).and_then(|value| parse_zones(value)) else { return true };
             of_node(key).or_else(|| of_node(alternative)).is_some_and(|zone| zones.contains(zone))
