@@ -108,7 +108,8 @@ impl Controller {
         }
     }
 
-    /// A step failed: until it is decided again the pod holds nothing, unless the step may have been done.
+    /// A write failed: until it is decided again the pod holds nothing, unless the write may have been done. What the writes
+    /// beside it take is seen in the caches as soon as they are answered.
     pub(crate) fn give_up(&self, key: &object::Key, error: &Error) {
         if !error.is_uncertain() && self.assumed.forget(key) {
             self.wake_competing();

@@ -1,4 +1,4 @@
-//! What one decision needs, gathered from the caches and from the memory of what is in flight.
+//! What one decision needs, gathered from the caches and from what is remembered.
 
 pub mod usage;
 
@@ -120,7 +120,7 @@ pub struct NodeSnapshot {
 }
 
 /// Whether the pod is ours to put on a node.
-pub fn is_ours(pod: &Pod, scheduler: &str) -> bool {
+fn is_ours(pod: &Pod, scheduler: &str) -> bool {
     let name = pod.spec.scheduler_name.as_str();
     !pod.is_scheduled()
         && !pod.is_terminal()
@@ -131,14 +131,14 @@ pub fn is_ours(pod: &Pod, scheduler: &str) -> bool {
 
 pub fn gather(controller: &Controller, key: &Key, reserved: &Reserved, now: Timestamp) -> Snapshot {
     match key {
-        Key::Pod(key) => Snapshot::Pod(controller.pod(key, reserved, now)),
+        Key::Pod(key) => Snapshot::Pod(controller.gather_pod(key, reserved, now)),
         Key::Node(_) if !controller.options.node_lifecycle => Snapshot::ForeignNode,
-        Key::Node(name) => Snapshot::Node(controller.node(name, now)),
+        Key::Node(name) => Snapshot::Node(controller.gather_node(name, now)),
     }
 }
 
 impl Controller {
-    fn pod(&self, key: &object::Key, reserved: &Reserved, now: Timestamp) -> PodSnapshot {
+    fn gather_pod(&self, key: &object::Key, reserved: &Reserved, now: Timestamp) -> PodSnapshot {
         match self.caches.pods.view(key) {
             View::Absent => PodSnapshot::Absent,
             View::Unknown => PodSnapshot::Unknown(key.clone()),
@@ -185,7 +185,7 @@ impl Controller {
         PendingSnapshot { pod, claims, volumes, once_pod_in_use, nodes, heading_for, failures, told }
     }
 
-    fn node(&self, name: &str, now: Timestamp) -> NodeSnapshot {
+    fn gather_node(&self, name: &str, now: Timestamp) -> NodeSnapshot {
         let heartbeat = self.heartbeats.last(name);
         NodeSnapshot {
             node: self.caches.nodes.view(&object::Key::cluster(name)),
