@@ -68,7 +68,7 @@ impl Default for World {
         let clock = Arc::new(Fixed(Mutex::new(NOW)));
         context.clock = Arc::clone(&clock) as Arc<dyn Clock>;
         let queue = Queue::new(Backoff::QUEUE);
-        let setup = Setup { context, spawner: Tasks::new().spawner(), queue: queue.clone() };
+        let setup = Setup { queue: queue.clone(), ..Setup::new(context, Tasks::new().spawner()) };
         let controller = Controller::new(&setup, Options::default());
         let caches = controller.caches.clone();
         Self { controller, caches, queue, clock, objects: BTreeMap::new(), revision: 0 }
