@@ -1,19 +1,18 @@
-//! Runs one service as a process of its own: logs, client, admin server, signals, leader election, then its `run`.
+//! Runs one service that speaks to the API as a process of its own: its client and leader election, then its `run`.
 
 use std::future::Future;
 use std::sync::Arc;
 use std::time::Duration;
 
-use anyhow::Context as _;
-
 use stowage_csi::UnixConnector;
+use stowage_process::{Stop, launch};
 
-use crate::admin::Admin;
 use crate::args::{AdminArgs, ClientArgs, LogArgs};
-use crate::context::{Context, Stop};
+use crate::context::Context;
 use crate::driver::Driver;
 use crate::lease::{self, Election};
-use crate::shutdown::Shutdown;
+
+pub use stowage_process::launch::host_name;
 
 /// The arguments every service shares.
 pub struct Launch<'a> {
@@ -28,13 +27,11 @@ pub struct Launch<'a> {
 }
 
 impl Launch<'_> {
-    /// Starts logging and connects; the rest is up to [`run`].
+    /// Starts logging and connects; the rest is up to [`run`](Self::run).
     pub async fn context(&self) -> anyhow::Result<Context> {
-        crate::log::init(self.log)?;
+        let process = launch::start(self.log, host_name())?;
         let client = self.client.client(self.burst).await?;
-        let context = Context::real(client, Arc::new(UnixConnector), host_name());
-        context.metrics.started(context.clock.now());
-        Ok(context)
+        Ok(Context::new(process, client, Arc::new(UnixConnector)))
     }
 
     /// Runs a sidecar: meets its driver once, and leads by a Lease that has the driver's name.
@@ -55,7 +52,7 @@ impl Launch<'_> {
             let election = election(&driver.name)?;
             self.work(context, election, |context| service(context, driver)).await
         };
-        until_signal(shutdown, work).await
+        launch::until_signal(shutdown, work).await
     }
 
     /// Runs a service until it drains or must stop. Without `election` it leads unasked.
@@ -68,7 +65,7 @@ impl Launch<'_> {
     where
         F: Future<Output = Result<(), Stop>>,
     {
-        until_signal(context.shutdown.clone(), self.work(context, election, service)).await
+        launch::until_signal(context.shutdown.clone(), self.work(context, election, service)).await
     }
 
     async fn work<F>(
@@ -90,42 +87,17 @@ impl Launch<'_> {
             )),
             None => None,
         };
-        let admin = match self.admin {
-            Some(args) => match args.address()? {
-                Some(address) => {
-                    let mut admin = Admin::new(context.metrics.clone(), context.readiness.clone())
-                        .metrics_path(args.metrics_path.clone());
-                    if let Some(election) = &election {
-                        let health = election.health();
-                        admin = admin.election(move || health.check());
-                    }
-                    Some(admin.bind(address).await?)
-                }
-                None => None,
-            },
+        let mut admin = context.admin();
+        if let Some(election) = &election {
+            let health = election.health();
+            admin = admin.election(move || health.check());
+        }
+        let bound = match self.admin {
+            Some(args) => args.bind(admin).await?,
             None => None,
         };
-        let stopped = Shutdown::new();
-        let served = async {
-            if let Some(bound) = admin {
-                bound.serve(stopped.requested()).await;
-            }
-        };
-        let worked = async {
-            let result = lead(context, election, service).await;
-            stopped.trigger();
-            result
-        };
-        tokio::join!(served, worked).1
-    }
-}
-
-/// Works; a signal asks to stop from the first moment on, also while a driver is waited for.
-async fn until_signal(shutdown: Shutdown, work: impl Future<Output = anyhow::Result<()>>) -> anyhow::Result<()> {
-    tokio::select! {
-        biased;
-        listened = shutdown.listen_to_signals() => listened.context("cannot listen to signals"),
-        result = work => result,
+        let process = context.process.clone();
+        launch::serve(&process, bound, lead(context, election, service)).await
     }
 }
 
@@ -138,27 +110,13 @@ where
     F: Future<Output = Result<(), Stop>>,
 {
     if let Some(election) = &election {
-        let leadership = tokio::select! {
-            biased;
-            () = context.shutdown.requested() => return Ok(()),
-            leadership = election.acquire() => leadership,
-        };
-        context.leadership = Some(leadership);
+        match context.unless_shutdown(election.acquire()).await {
+            Some(leadership) => context.leadership = Some(leadership),
+            None => return Ok(()),
+        }
     }
     let leadership = context.leadership.clone();
-    let drained = context.readiness.clone();
-    let shutdown = context.shutdown.clone();
-    let draining = async {
-        shutdown.requested().await;
-        drained.drain();
-        std::future::pending::<Result<(), Stop>>().await
-    };
-    let result = tokio::select! {
-        biased;
-        result = service(context) => result,
-        result = draining => result,
-    };
-    match result {
+    match service(context).await {
         // What is under way must end before another leader begins: the lease is left to run out.
         Err(undrained @ Stop::Undrained { .. }) => {
             tracing::warn!("{undrained}");
@@ -172,9 +130,4 @@ where
         tracing::warn!(%error, "the lease is not given back and runs out by itself");
     }
     Ok(())
-}
-
-/// The pod's or machine's name.
-pub fn host_name() -> String {
-    nix::unistd::gethostname().ok().and_then(|name| name.into_string().ok()).unwrap_or_else(|| "localhost".to_owned())
 }

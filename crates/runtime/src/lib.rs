@@ -20,7 +20,7 @@ pub mod queue;
 pub mod told;
 pub mod watch;
 
-pub use context::{Context, Stop};
+pub use context::{Context, Process, Stop};
 pub use stowage_process::{
     admin, backoff, clock, duration, flags, healthcheck, log, metrics, random, readiness, shutdown, tasks,
 };
