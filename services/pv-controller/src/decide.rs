@@ -1,13 +1,9 @@
 //! What must happen next to a claim, a volume, a pod or a VolumeAttributesClass. Pure: no client, no clock, no randomness.
 
-pub mod attributes_class;
-pub mod bind;
-pub mod claim;
-pub mod pod;
-pub mod provision;
-pub mod reclaim;
+pub mod binder;
+pub mod ephemeral;
 pub mod status;
-pub mod volume;
+pub mod vac_protection;
 
 use serde_json::Value;
 

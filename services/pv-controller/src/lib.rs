@@ -15,7 +15,7 @@ pub mod disk;
 pub mod erase;
 pub mod error;
 mod fresh;
-pub mod looking;
+pub mod pod_lookups;
 pub mod matchmaker;
 pub mod metrics;
 pub mod mind;
@@ -24,7 +24,7 @@ pub mod options;
 pub mod recycler;
 pub mod snapshot;
 mod users;
-mod wakes;
+mod watches;
 pub mod write;
 
 pub use controller::{run, run_with};
