@@ -249,7 +249,7 @@ impl Sources<'_> {
 }
 
 impl Caches {
-    /// What the steps after a reservation are decided on; none once the pair is no pair any more.
+    /// What follows a reservation is decided on this; none once the pair is no pair any more.
     pub fn pair(&self, key: &object::Key, reserved: &Volume, rules: Rules) -> Option<ClaimSnapshot> {
         let View::Known(claim) = self.claims.view(key) else { return None };
         let View::Known(volume) = self.volumes.view(&reserved.key()) else { return None };

@@ -216,7 +216,7 @@ impl World {
         (decision.actions, decision.why)
     }
 
-    /// Decides on the subjects that pass, in order and until nothing is left to do; says everything that was done.
+    /// Decides on the keys that pass, in order and until nothing is left to do; says everything that was done.
     pub fn settle_only(&mut self, passes: impl Fn(&Key) -> bool) -> Vec<String> {
         loop {
             let mut acted = false;
