@@ -261,35 +261,28 @@ fn as_seen<T: Projection>(object: Arc<T>, revision: u64) -> Result<Arc<T>, Error
 }
 
 async fn send(api: &Api, caches: &Caches, write: Write) -> Result<(), Error> {
-    let what = what(&write);
-    let result = match write {
+    let (what, result) = match write {
         Write::Patch { kind: kinds::CLAIM, target, part, patch } => {
-            api.patch(&caches.claims, &target, part, patch).await.map(drop)
+            ("change the claim", api.patch(&caches.claims, &target, part, patch).await.map(drop))
         }
         Write::Patch { kind: kinds::VOLUME, target, part, patch } => {
-            api.patch(&caches.volumes, &target, part, patch).await.map(drop)
+            ("change the volume", api.patch(&caches.volumes, &target, part, patch).await.map(drop))
         }
         Write::Patch { target, part, patch, .. } => {
-            api.patch(&caches.attributes_classes, &target, part, patch).await.map(drop)
+            ("change the class", api.patch(&caches.attributes_classes, &target, part, patch).await.map(drop))
         }
-        Write::Create { kind: kinds::CLAIM, body } => api.create(&caches.claims, body).await.map(drop),
-        Write::Create { body, .. } => api.create(&caches.volumes, body).await.map(drop),
-        Write::Delete { kind: kinds::CLAIM, target } => api.delete(&caches.claims, &target, Deletion::default()).await,
-        Write::Delete { target, .. } => api.delete(&caches.volumes, &target, Deletion::default()).await,
+        Write::Create { kind: kinds::CLAIM, body } => {
+            ("create the claim", api.create(&caches.claims, body).await.map(drop))
+        }
+        Write::Create { body, .. } => ("create the volume", api.create(&caches.volumes, body).await.map(drop)),
+        Write::Delete { kind: kinds::CLAIM, target } => {
+            ("delete the claim", api.delete(&caches.claims, &target, Deletion::default()).await)
+        }
+        Write::Delete { target, .. } => {
+            ("delete the volume", api.delete(&caches.volumes, &target, Deletion::default()).await)
+        }
     };
     result.map_err(Error::write(what))
-}
-
-fn what(write: &Write) -> &'static str {
-    match write {
-        Write::Patch { kind: kinds::CLAIM, .. } => "change the claim",
-        Write::Patch { kind: kinds::VOLUME, .. } => "change the volume",
-        Write::Patch { .. } => "change the VolumeAttributesClass",
-        Write::Create { kind: kinds::CLAIM, .. } => "create the claim",
-        Write::Create { .. } => "create the volume",
-        Write::Delete { kind: kinds::CLAIM, .. } => "delete the claim",
-        Write::Delete { .. } => "delete the volume",
-    }
 }
 
 /// The claim of an ephemeral volume: the template's labels, annotations and spec, owned by the pod.
