@@ -12,7 +12,7 @@ use stowage_runtime::engine::Reserved;
 use stowage_runtime::events::{Note, Severity};
 use stowage_runtime::operation::{Failure, Record, State};
 
-use crate::apply::claim_for;
+use crate::apply::ephemeral::claim_for;
 use crate::controllers::Controllers;
 use crate::decide::{self, Action, ClaimAction, Decision, PodAction, Source, VolumeAction, Why};
 use crate::note::note_outcome;
