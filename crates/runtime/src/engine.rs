@@ -31,7 +31,7 @@ pub use busy::Reserved;
 pub use error::{Error, Retry};
 pub use quiet::assert_quiet;
 pub use serve::{Setup, serve};
-pub use watches::Watches;
+pub use watches::{Watches, subscribe};
 
 use busy::Parked;
 

@@ -96,3 +96,8 @@ impl<'a, C: Controller> Watches<'a, C> {
         }
     }
 }
+
+/// For tests of controllers: from here on a change in a cache wakes its keys, and no server is asked for anything.
+pub fn subscribe<C: Controller>(setup: &Setup<C::Key>, controller: &Arc<C>) {
+    controller.watches(&mut Watches::new(setup, controller));
+}

@@ -7,9 +7,8 @@ use stowage_model::{Volume, finalizers, migration};
 use stowage_runtime::events::Note;
 use stowage_runtime::operation::{Record, State};
 
+use crate::decide::{Decision, Source, VolumeAction, VolumeTidy, Why};
 use crate::snapshot::VolumeSnapshot;
-
-use super::{Decision, VolumeAction, VolumeTidy, Why};
 
 pub fn is_released(volume: &Volume) -> bool {
     matches!(volume.status.phase, VolumePhase::Released | VolumePhase::Failed)
@@ -86,7 +85,7 @@ fn recycle(s: &VolumeSnapshot, now: Timestamp) -> Decision<VolumeAction> {
         let text =
             format!("the released volume is still used by pod {}: it is recycled when they end", s.users.join(","));
         let note = Note::normal("VolumeFailedRecycle", text);
-        let told = s.told.as_ref() == Some(&note);
+        let told = s.told.said(&Source::Binder, now) == Some(&note);
         return Decision::act(if told { vec![] } else { vec![VolumeAction::Tell(note)] }, Why::InUse);
     }
     let plugin = migration::plugin_of_source(&s.volume);
@@ -96,7 +95,7 @@ fn recycle(s: &VolumeSnapshot, now: Timestamp) -> Decision<VolumeAction> {
     }
     if matches!(s.operation, Some(Record { state: State::Done(()), .. })) {
         let note = Note::normal("VolumeRecycled", format!("volume {} is erased and free again", s.volume.meta.name));
-        let untold = (s.told.as_ref() != Some(&note)).then_some(VolumeAction::Tell(note));
+        let untold = (s.told.said(&Source::Binder, now) != Some(&note)).then_some(VolumeAction::Tell(note));
         return Decision::act(untold.into_iter().chain([VolumeAction::Unbind]).collect::<Vec<_>>(), Why::Reclaim);
     }
     operation(s, VolumeAction::Recycle, "VolumeFailedRecycle", now)

@@ -6,10 +6,9 @@ use stowage_model::Volume;
 use stowage_model::object::Key;
 use stowage_model::phase::VolumePhase;
 
+use crate::decide::status::{self, Status};
+use crate::decide::{ClaimAction, Decision, Why};
 use crate::snapshot::ClaimSnapshot;
-
-use super::status::{self, Status};
-use super::{ClaimAction, Decision, Why};
 
 /// The pair that is being bound.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -1,14 +1,23 @@
-//! Claims made for a pod's ephemeral volumes, and recyclers that nobody waits for.
+//! ephemeral-volume: claims made for a pod's volumes, which go with the pod; and recyclers that nobody waits for.
+
+use jiff::Timestamp;
 
 use stowage_runtime::cache::View;
 use stowage_runtime::events::Note;
 
-use crate::snapshot::PodSnapshot;
+use crate::snapshot::{ClaimSnapshot, Owner, PodSnapshot};
 
-use super::{Decision, PodAction, Why};
+use super::{ClaimAction, Decision, PodAction, Source, Why};
+
+/// Where nothing else collects garbage, a claim goes with the pod that it was made for.
+pub fn collect(s: &ClaimSnapshot) -> Option<Decision<ClaimAction>> {
+    let collects = s.rules.controllers.ephemeral && s.rules.collect;
+    let is_left = collects && s.owner == Owner::Gone && !s.claim.meta.is_deleting();
+    is_left.then(|| Decision::act([ClaimAction::Collect], Why::Ephemeral))
+}
 
 /// What must happen for this pod next, and why.
-pub fn decide(s: &PodSnapshot) -> Decision<PodAction> {
+pub fn decide(s: &PodSnapshot, now: Timestamp) -> Decision<PodAction> {
     let pod = &*s.pod;
     if s.rules.controllers.binder && s.is_stray_recycler {
         return Decision::act([PodAction::RemoveRecycler], Why::Reclaim);
@@ -28,7 +37,7 @@ pub fn decide(s: &PodSnapshot) -> Decision<PodAction> {
                     "claim {key} of ephemeral volume {volume:?} exists and was not made for this pod: delete or rename one of them"
                 );
                 let note = Note::warning("FailedBinding", text);
-                let told = s.told.as_ref() == Some(&note);
+                let told = s.told.said(&Source::Ephemeral, now) == Some(&note);
                 return Decision::act(if told { vec![] } else { vec![PodAction::Tell(note)] }, Why::Ephemeral);
             }
             View::Known(_) => {}

@@ -15,16 +15,21 @@ use stowage_model::{Claim, Pod};
 use stowage_runtime::api::Api;
 use stowage_runtime::backoff::Backoff;
 use stowage_runtime::cache::Cache;
+use stowage_runtime::engine::Error;
 use stowage_runtime::tasks::Spawner;
 
 use crate::decide::status;
-use crate::error::Error;
 
 /// Namespaces looked at side by side: each look is a list of pods in memory.
 const PARALLEL: usize = 8;
 
 /// Between looks at a namespace that fail.
 const AGAIN: Backoff = Backoff { base: Duration::from_millis(100), max: Duration::from_secs(60) };
+
+/// A pod may use the claim, which is kept.
+#[derive(Debug, thiserror::Error)]
+#[error("the claim is kept: pod {0}, which may use it, cannot be read")]
+struct UnreadablePod(Key);
 
 /// The pods of a namespace at one moment.
 #[derive(Default)]
@@ -37,12 +42,12 @@ impl Pods {
     /// What keeps the claim from going, or may do so.
     pub fn hold(&self, claim: &Claim) -> Result<(), Error> {
         if self.readable.iter().any(|pod| status::holds(pod, claim)) {
-            return Err(Error::Stale("a pod uses the claim after all"));
+            return Err(Error::Stale("who uses the claim"));
         }
         match self.others.iter().find(|pod| may_use(pod, &claim.meta.name)) {
             Some(pod) => {
                 let name = pod["metadata"]["name"].as_str().unwrap_or_default();
-                Err(Error::ReadPod { pod: format!("{}/{name}", claim.meta.namespace) })
+                Err(Error::other(UnreadablePod(Key::namespaced(claim.meta.namespace.clone(), name))))
             }
             None => Ok(()),
         }
@@ -68,8 +73,8 @@ fn may_use(pod: &Value, claim: &str) -> bool {
     }
 }
 
-/// Where a claim's look stands.
-enum Look {
+/// Where a claim's lookup stands.
+enum Lookup {
     Asked,
     UnderWay,
     Done(Arc<Pods>),
@@ -78,13 +83,13 @@ enum Look {
 #[derive(Default)]
 struct State {
     /// With the revision of the claim that it was asked for.
-    claims: BTreeMap<Key, (u64, Look)>,
+    claims: BTreeMap<Key, (u64, Lookup)>,
     /// Namespaces that are looked at, each by one task.
     busy: BTreeSet<String>,
 }
 
 impl State {
-    fn of<'a>(&'a mut self, namespace: &'a str) -> impl Iterator<Item = (&'a Key, &'a mut Look)> {
+    fn of<'a>(&'a mut self, namespace: &'a str) -> impl Iterator<Item = (&'a Key, &'a mut Lookup)> {
         let from = Key::namespaced(namespace, "");
         let together = self.claims.range_mut(from..).take_while(move |(key, _)| key.namespace == namespace);
         together.map(|(key, (_, look))| (key, look))
@@ -99,13 +104,14 @@ struct Inner {
     wake: Box<dyn Fn(Key) + Send + Sync>,
 }
 
+/// The lookups that claims on their way out have asked for.
 #[derive(Clone)]
-pub struct Looking {
+pub struct PodLookups {
     inner: Arc<Inner>,
     spawner: Spawner,
 }
 
-impl Looking {
+impl PodLookups {
     /// `wake` is called with each claim whose look has ended.
     pub fn new(api: Api, cache: Cache<Pod>, spawner: Spawner, wake: impl Fn(Key) + Send + Sync + 'static) -> Self {
         let (state, turns) = (Mutex::default(), Semaphore::new(PARALLEL));
@@ -115,25 +121,25 @@ impl Looking {
     /// Asks for a look at all pods of the claim's namespace that begins after this.
     pub fn ask(&self, claim: &Key, revision: u64) {
         let mut state = self.inner.lock();
-        state.claims.entry(claim.clone()).or_insert((revision, Look::Asked));
+        state.claims.entry(claim.clone()).or_insert((revision, Lookup::Asked));
         if state.busy.insert(claim.namespace.clone()) {
             self.spawner.spawn(Arc::clone(&self.inner).look(claim.namespace.clone()));
         }
     }
 
-    /// Whether a look that was asked for has not ended.
+    /// Whether a lookup that was asked for has not ended.
     pub fn is_pending(&self, claim: &Key) -> bool {
-        matches!(self.inner.lock().claims.get(claim), Some((_, Look::Asked | Look::UnderWay)))
+        matches!(self.inner.lock().claims.get(claim), Some((_, Lookup::Asked | Lookup::UnderWay)))
     }
 
-    /// What was seen for this version of the claim; it serves for one step.
+    /// What was seen for this version of the claim; it serves for one action.
     pub fn take(&self, claim: &Key, revision: u64) -> Option<Arc<Pods>> {
         let mut state = self.inner.lock();
-        if !matches!(state.claims.get(claim), Some((_, Look::Done(_)))) {
+        if !matches!(state.claims.get(claim), Some((_, Lookup::Done(_)))) {
             return None;
         }
         match state.claims.remove(claim) {
-            Some((asked_for, Look::Done(pods))) if asked_for == revision => Some(pods),
+            Some((asked_for, Lookup::Done(pods))) if asked_for == revision => Some(pods),
             _ => None,
         }
     }
@@ -166,8 +172,8 @@ impl Inner {
                     let delay = AGAIN.delay(failures);
                     tracing::warn!(%namespace, %error, ?delay, "cannot look for pods before claims are let go");
                     self.lock().of(&namespace).for_each(|(_, look)| {
-                        if matches!(look, Look::UnderWay) {
-                            *look = Look::Asked;
+                        if matches!(look, Lookup::UnderWay) {
+                            *look = Lookup::Asked;
                         }
                     });
                     tokio::time::sleep(delay).await;
@@ -180,8 +186,8 @@ impl Inner {
         let mut state = self.lock();
         let mut any = false;
         for (_, look) in state.of(namespace) {
-            if matches!(look, Look::Asked) {
-                *look = Look::UnderWay;
+            if matches!(look, Lookup::Asked) {
+                *look = Lookup::UnderWay;
                 any = true;
             }
         }
@@ -196,8 +202,8 @@ impl Inner {
         pods.readable.iter().for_each(|pod| _ = self.cache.observe_shared(Arc::clone(pod)));
         let mut woken = Vec::new();
         for (claim, look) in self.lock().of(namespace) {
-            if matches!(look, Look::UnderWay) {
-                *look = Look::Done(Arc::clone(&pods));
+            if matches!(look, Lookup::UnderWay) {
+                *look = Lookup::Done(Arc::clone(&pods));
                 woken.push(claim.clone());
             }
         }

@@ -8,11 +8,11 @@ use stowage_model::phase::{ReclaimPolicy, VolumeMode};
 use stowage_model::{Claim, StorageClass, annotations, finalizers, migration};
 use stowage_runtime::events::Note;
 
+use crate::decide::status::{Status, Unbound};
+use crate::decide::{ClaimAction, Decision, Waiting, Why};
 use crate::snapshot::ClaimSnapshot;
 
-use super::claim::{untold, waiting};
-use super::status::{Status, Unbound};
-use super::{ClaimAction, Decision, Waiting, Why};
+use super::{untold, waiting};
 
 /// Where hostPath volumes are made; upstream's deleter refuses anything outside `/tmp`.
 const HOST_PATH_ROOT: &str = "/tmp/hostpath_pv";
@@ -47,7 +47,7 @@ pub fn provision(s: &ClaimSnapshot, now: Timestamp) -> Decision<ClaimAction> {
     let note = Note::normal("ExternalProvisioning", text);
     if claim.meta.annotation(annotations::STORAGE_PROVISIONER) != Some(provisioner) {
         let mut decision = ask(provisioner, migration::driver_of(&class.provisioner));
-        decision.actions.extend(untold(s, note));
+        decision.actions.extend(untold(s, note, now));
         return decision;
     }
     // One that once could not be bound loses that reason.
@@ -118,7 +118,7 @@ fn in_tree(s: &ClaimSnapshot, class: &StorageClass, now: Timestamp) -> Decision<
     let name = claim.provisioned_volume_name();
     let note = Note::normal("ProvisioningSucceeded", format!("volume {name} is made by {}", class.provisioner));
     let made = ClaimAction::Make { volume: Box::new(host_path_volume(claim, class)) };
-    Decision::act([made].into_iter().chain(untold(s, note)).collect::<Vec<_>>(), Why::Provision)
+    Decision::act([made].into_iter().chain(untold(s, note, now)).collect::<Vec<_>>(), Why::Provision)
 }
 
 fn host_path_volume(claim: &Claim, class: &StorageClass) -> Value {

@@ -1,3 +1,5 @@
+//! volumeattributesclass-protection: a class stays while anything uses it.
+
 use stowage_model::finalizers;
 
 use crate::snapshot::AttributesClassSnapshot;

@@ -1,18 +1,26 @@
+//! persistentvolume-binder: which volume a claim gets, and what becomes of a volume without its claim.
+
+pub mod bind;
+pub mod provision;
+pub mod reclaim;
+pub mod volume;
+
 use jiff::Timestamp;
 
+use stowage_model::Volume;
 use stowage_model::matching::{self, Place};
 use stowage_model::object::{Key, ObjectId, kinds};
 use stowage_model::phase::ClaimPhase;
-use stowage_model::{Volume, finalizers, migration};
 use stowage_runtime::cache::View;
 use stowage_runtime::events::Note;
 
-use crate::snapshot::{ClaimSnapshot, Owner};
+use crate::snapshot::ClaimSnapshot;
 
-use super::bind::bind;
-use super::provision::provision;
 use super::status::{self, Status, Unbound};
-use super::{ClaimAction, ClaimTidy, Decision, Source, Waiting, Why};
+use super::{ClaimAction, Decision, Source, Waiting, Why};
+
+use bind::bind;
+use provision::provision;
 
 /// Pods that an event names; of the others it only tells how many.
 const PODS_NAMED: usize = 10;
@@ -20,21 +28,9 @@ const PODS_NAMED: usize = 10;
 /// What must happen to this claim next, and why.
 pub fn decide(s: &ClaimSnapshot, now: Timestamp) -> Decision<ClaimAction> {
     let claim = &*s.claim;
-    if s.rules.controllers.ephemeral && s.rules.collect && s.owner == Owner::Gone && !claim.meta.is_deleting() {
-        return Decision::act([ClaimAction::Collect], Why::Ephemeral);
+    if !s.rules.controllers.binder {
+        return unbinding_status(s, now);
     }
-    if let Some(decision) = protection(s) {
-        return decision;
-    }
-    let decision = if s.rules.controllers.binder { binding(s, now) } else { unbinding_status(s, now) };
-    if !decision.actions.is_empty() || !matches!(decision.why, Why::Settled) {
-        return decision;
-    }
-    expansion(s).unwrap_or(decision)
-}
-
-fn binding(s: &ClaimSnapshot, now: Timestamp) -> Decision<ClaimAction> {
-    let claim = &*s.claim;
     if claim.is_bind_completed() {
         return bound(s, now);
     }
@@ -163,7 +159,7 @@ fn named(s: &ClaimSnapshot, now: Timestamp) -> Decision<ClaimAction> {
     let note = Note::warning("FailedBinding", text);
     if claim.is_bound_by_controller() {
         // Somebody took the mark of a completed binding away: nothing is known about the status.
-        return Decision::act(untold(s, note).into_iter().collect::<Vec<_>>(), Why::Waiting(Waiting::NamedVolume));
+        return Decision::act(untold(s, note, now).into_iter().collect::<Vec<_>>(), Why::Waiting(Waiting::NamedVolume));
     }
     pending(s, Some(note), Some(Unbound::VolumeTaken), Waiting::NamedVolume, now)
 }
@@ -226,75 +222,11 @@ pub fn waiting(
     let change = status::change(s, status, unbound, now);
     let mut actions: Vec<ClaimAction> =
         change.into_iter().map(|change| ClaimAction::Status(Box::new(change))).collect();
-    actions.extend(note.and_then(|note| untold(s, note)));
+    actions.extend(note.and_then(|note| untold(s, note, now)));
     Decision::act(actions, Why::Waiting(waits_for))
 }
 
 /// Tells people, unless they were told just that.
-pub fn untold(s: &ClaimSnapshot, note: Note) -> Option<ClaimAction> {
-    (s.told.binder.as_ref() != Some(&note)).then_some(ClaimAction::Tell(Source::Binder, note))
-}
-
-/// A claim stays while a pod on a node uses it, whoever asked for its deletion. Annotations of migration ride on the
-/// same write.
-fn protection(s: &ClaimSnapshot) -> Option<Decision<ClaimAction>> {
-    let claim = &*s.claim;
-    let (meta, rules) = (&claim.meta, &s.rules);
-    let protected = meta.has_finalizer(finalizers::CLAIM_PROTECTION);
-    if rules.controllers.claim_protection && meta.is_deleting() && protected {
-        let held = s.pods.iter().any(|pod| status::holds(pod, claim));
-        return (!held).then(|| Decision::act([ClaimAction::Unprotect], Why::Protection));
-    }
-    let tidy = ClaimTidy {
-        migrated_to: claim.storage_provisioner().filter(|_| rules.controllers.binder).and_then(|provisioner| {
-            let current = meta.annotation(stowage_model::annotations::MIGRATED_TO);
-            migration_change(provisioner, current)
-        }),
-        protect: rules.controllers.claim_protection && !meta.is_deleting() && !protected,
-    };
-    let why = if tidy.protect { Why::Protection } else { Why::Migration };
-    (tidy != ClaimTidy::default()).then(|| Decision::act([ClaimAction::Tidy(tidy)], why))
-}
-
-/// What must become of the annotation that names the driver in place of the provisioner.
-pub fn migration_change(provisioner: &str, current: Option<&str>) -> Option<Option<&'static str>> {
-    match (migration::driver_of(provisioner), current) {
-        (Some(driver), current) if current != Some(driver) => Some(Some(driver)),
-        // A claim whose class was translated names the driver itself: that is no migration taken back.
-        (None, Some(current)) if !current.is_empty() && current != provisioner => Some(None),
-        _ => None,
-    }
-}
-
-/// Growing is somebody else's work; people are told whose, and a volume whose plugin a driver has taken over is handed
-/// to that driver's resizer.
-fn expansion(s: &ClaimSnapshot) -> Option<Decision<ClaimAction>> {
-    let claim = &*s.claim;
-    if !s.rules.controllers.expander || claim.status.phase != ClaimPhase::Bound {
-        return None;
-    }
-    let View::Known(volume) = &s.named else { return None };
-    if volume.spec.claim_ref.as_ref().is_none_or(|held| held.uid != claim.meta.uid) {
-        return None;
-    }
-    let grown = claim.requested() > claim.status.capacity.storage.unwrap_or_default();
-    let interrupted = volume.meta.annotation(stowage_model::annotations::PRE_RESIZE_CAPACITY).is_some();
-    if !grown && !interrupted {
-        return None;
-    }
-    let driver = migration::driver_of_source(volume);
-    let who =
-        driver.or_else(|| volume.spec.csi.as_ref().map(|csi| csi.driver.as_str())).unwrap_or("the volume's plugin");
-    let text = format!("waiting for an external resizer of {who} to expand the claim to {}", claim.requested());
-    let note = Note::normal("ExternalExpanding", text);
-    let mut actions = Vec::new();
-    if s.told.expander.as_ref() != Some(&note) {
-        actions.push(ClaimAction::Tell(Source::Expander, note));
-    }
-    if let Some(resizer) = driver
-        && claim.meta.annotation(stowage_model::annotations::STORAGE_RESIZER) != Some(resizer)
-    {
-        actions.push(ClaimAction::NameResizer { resizer });
-    }
-    Some(Decision::act(actions, Why::Expansion))
+pub fn untold(s: &ClaimSnapshot, note: Note, now: Timestamp) -> Option<ClaimAction> {
+    (s.told.said(&Source::Binder, now) != Some(&note)).then_some(ClaimAction::Tell(Source::Binder, note))
 }
