@@ -4,6 +4,7 @@ use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use futures::future::BoxFuture;
 use tokio::net::TcpListener;
 
 use stowage_apiserver::{Front, Identity, Limits, LoadIdentity, OpenStore, ReadTokens, Server, Status};
@@ -116,7 +117,13 @@ pub async fn bind_with(options: Options, access: Access) -> Result<Bound, Error>
 
 impl Bound {
     /// Writes the kubeconfig and serves until `shutdown`.
-    pub async fn run(self, shutdown: impl Future<Output = ()>) -> Result<(), Error> {
+    ///
+    /// Boxed, so that it is compiled with this crate and not once more with each that awaits it.
+    pub fn run(self, shutdown: impl Future<Output = ()> + Send + 'static) -> BoxFuture<'static, Result<(), Error>> {
+        Box::pin(self.serve(Box::pin(shutdown)))
+    }
+
+    async fn serve(self, shutdown: BoxFuture<'static, ()>) -> Result<(), Error> {
         // The port is open: whoever reads the file now will be answered.
         if let Some(path) = &self.kubeconfig_out {
             self.identity
@@ -135,6 +142,6 @@ fn read(flag: &'static str, path: &Path) -> Result<String, Error> {
 }
 
 /// A whole server: data, port, kubeconfig, until `shutdown`.
-pub async fn run(options: Options, shutdown: impl Future<Output = ()>) -> Result<(), Error> {
+pub async fn run(options: Options, shutdown: impl Future<Output = ()> + Send + 'static) -> Result<(), Error> {
     bind(options).await?.run(shutdown).await
 }

@@ -10,8 +10,9 @@ use stowage_runtime::backoff::Backoff;
 use stowage_runtime::duration::GoDuration;
 use stowage_runtime::launch::Launch;
 
-use crate::controller::{Options, run};
+use crate::controller::Options;
 use crate::driver;
+use crate::run;
 
 /// Attaches volumes to nodes and detaches them, as VolumeAttachments ask for it, by calling one CSI driver
 ///

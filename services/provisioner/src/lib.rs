@@ -29,6 +29,7 @@ mod volume;
 use std::sync::Arc;
 use std::time::Duration;
 
+use futures::future::BoxFuture;
 use prometheus_client::metrics::counter::Counter;
 
 use stowage_model::object::Projection;
@@ -54,7 +55,13 @@ pub use self::options::{NodeDeployment, Options};
 const FLUSH: Duration = Duration::from_secs(5);
 
 /// Provisions until asked to stop.
-pub async fn run(context: Context, options: Options) -> Result<(), Stop> {
+///
+/// Boxed, so that it is compiled with this crate and not once more with each that awaits it.
+pub fn run(context: Context, options: Options) -> BoxFuture<'static, Result<(), Stop>> {
+    Box::pin(provision(context, options))
+}
+
+async fn provision(context: Context, options: Options) -> Result<(), Stop> {
     let tasks = Tasks::new();
     let spawner = tasks.spawner();
     let shutdown = context.shutdown.clone();

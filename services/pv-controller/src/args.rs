@@ -8,9 +8,9 @@ use stowage_runtime::args::{AdminArgs, ClientArgs, FeatureArgs, LeaderElectArgs,
 use stowage_runtime::duration::GoDuration;
 use stowage_runtime::launch::Launch;
 
-use crate::controller::run;
 use crate::controllers::Controllers;
 use crate::options::{Eraser, Options, Recipe, Recycling};
+use crate::run;
 
 const UNUSED_SINCE: &str = "PersistentVolumeClaimUnusedSinceTime";
 
