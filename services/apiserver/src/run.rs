@@ -117,23 +117,24 @@ pub async fn bind_with(options: Options, access: Access) -> Result<Bound, Error>
 
 impl Bound {
     /// Writes the kubeconfig and serves until `shutdown`.
-    ///
-    /// Boxed, so that it is compiled with this crate and not once more with each that awaits it.
     pub fn run(self, shutdown: impl Future<Output = ()> + Send + 'static) -> BoxFuture<'static, Result<(), Error>> {
-        Box::pin(self.serve(Box::pin(shutdown)))
+        self.serve(Box::pin(shutdown))
     }
 
-    async fn serve(self, shutdown: BoxFuture<'static, ()>) -> Result<(), Error> {
-        // The port is open: whoever reads the file now will be answered.
-        if let Some(path) = &self.kubeconfig_out {
-            self.identity
-                .write_kubeconfig(path, self.address)
-                .map_err(|source| Error::WriteKubeconfig { path: path.clone(), source })?;
-        }
-        tracing::info!(address = %self.address, revision = self.server.revision(), "serving");
-        self.server.serve(self.listener, self.front, shutdown).await;
-        tracing::info!("stopped");
-        Ok(())
+    /// Boxed, and of one kind of shutdown, so that it is compiled with this crate and not once more with each that awaits it.
+    fn serve(self, shutdown: BoxFuture<'static, ()>) -> BoxFuture<'static, Result<(), Error>> {
+        Box::pin(async move {
+            // The port is open: whoever reads the file now will be answered.
+            if let Some(path) = &self.kubeconfig_out {
+                self.identity
+                    .write_kubeconfig(path, self.address)
+                    .map_err(|source| Error::WriteKubeconfig { path: path.clone(), source })?;
+            }
+            tracing::info!(address = %self.address, revision = self.server.revision(), "serving");
+            self.server.serve(self.listener, self.front, shutdown).await;
+            tracing::info!("stopped");
+            Ok(())
+        })
     }
 }
 
