@@ -11,6 +11,8 @@ use stowage_services::{Image, SERVICES, names};
 use crate::mirror;
 use crate::tools::{answers, apt_install, is_installed, is_root, output, run};
 
+/// The cargo profile of what is shipped.
+const PROFILE: &str = "dist";
 /// What the node images stand on.
 const BASE: &str = "node-base";
 /// What that stands on.
@@ -127,9 +129,9 @@ fn compile(arch: &Arch) -> anyhow::Result<Option<PathBuf>> {
         return Ok(None);
     }
     let mut build = Command::new(env!("CARGO"));
-    // One setting for all release builds, or everything is built twice; static binaries need an explicit target.
+    // One setting for all that is shipped, or everything is built twice; static binaries need an explicit target.
     build.env("RUSTFLAGS", "-C target-feature=+crt-static");
-    build.args(["build", "--release", "--target", arch.target, "--bins"]);
+    build.args(["build", "--profile", PROFILE, "--target", arch.target, "--bins"]);
     for service in names(|_| true) {
         build.args(["-p", service]);
     }
@@ -139,7 +141,7 @@ fn compile(arch: &Arch) -> anyhow::Result<Option<PathBuf>> {
     }
     run(&mut build)?;
     let target = std::env::var("CARGO_TARGET_DIR").unwrap_or_else(|_| "target".to_owned());
-    Ok(Some(Path::new(&target).join(arch.target).join("release")))
+    Ok(Some(Path::new(&target).join(arch.target).join(PROFILE)))
 }
 
 /// A directory with the binary, an empty folder and nothing else is all the engine gets to see.

@@ -17,4 +17,15 @@ pub mod report;
 pub mod snapshot;
 pub mod watches;
 
-pub use controller::{Options, run};
+use futures::future::BoxFuture;
+
+use stowage_runtime::{Context, Stop};
+
+pub use controller::Options;
+
+/// Runs the controller until shutdown.
+///
+/// Boxed, so that it is compiled with this crate and not once more with each that awaits it.
+pub fn run(context: Context, options: Options) -> BoxFuture<'static, Result<(), Stop>> {
+    Box::pin(controller::run(context, options))
+}

@@ -15,4 +15,15 @@ mod request;
 mod snapshot;
 mod watches;
 
-pub use controller::{Options, run};
+use futures::future::BoxFuture;
+
+use stowage_runtime::{Context, Stop};
+
+pub use controller::Options;
+
+/// Runs the attacher until shutdown.
+///
+/// Boxed, so that it is compiled with this crate and not once more with each that awaits it.
+pub fn run(context: Context, options: Options) -> BoxFuture<'static, Result<(), Stop>> {
+    Box::pin(controller::run(context, options))
+}

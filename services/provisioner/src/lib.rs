@@ -27,6 +27,16 @@ mod snapshot;
 mod volume;
 mod watches;
 
+use futures::future::BoxFuture;
+
+use stowage_runtime::{Context, Stop};
+
 pub use self::args::Args;
-pub use self::controller::run;
 pub use self::options::{NodeDeployment, Options};
+
+/// Provisions until asked to stop.
+///
+/// Boxed, so that it is compiled with this crate and not once more with each that awaits it.
+pub fn run(context: Context, options: Options) -> BoxFuture<'static, Result<(), Stop>> {
+    Box::pin(controller::run(context, options))
+}

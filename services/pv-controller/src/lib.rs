@@ -26,6 +26,17 @@ mod users;
 pub mod watches;
 pub mod write;
 
-pub use controller::{run, run_with};
+use futures::future::BoxFuture;
+
+use stowage_runtime::{Context, Stop};
+
+pub use controller::run_with;
 pub use controllers::Controllers;
 pub use options::{Eraser, Options, Recycling};
+
+/// Binds claims until shutdown.
+///
+/// Boxed, so that it is compiled with this crate and not once more with each that awaits it.
+pub fn run(context: Context, options: Options) -> BoxFuture<'static, Result<(), Stop>> {
+    Box::pin(controller::run(context, options))
+}

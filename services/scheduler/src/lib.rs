@@ -18,4 +18,15 @@ mod heartbeats;
 mod snapshot;
 mod watches;
 
-pub use controller::{Options, run};
+use futures::future::BoxFuture;
+
+use stowage_runtime::{Context, Stop};
+
+pub use controller::Options;
+
+/// Places pods and looks after nodes until shutdown.
+///
+/// Boxed, so that it is compiled with this crate and not once more with each that awaits it.
+pub fn run(context: Context, options: Options) -> BoxFuture<'static, Result<(), Stop>> {
+    Box::pin(controller::run(context, options))
+}

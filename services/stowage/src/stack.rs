@@ -103,7 +103,7 @@ impl Stack {
         let serving = Shutdown::new();
         let server = tokio::spawn({
             let serving = serving.clone();
-            async move { bound.run(async move { serving.requested().await }).await }
+            bound.run(async move { serving.requested().await })
         });
 
         let calls = Calls::default();

@@ -30,6 +30,26 @@ pub mod vol_data;
 mod watches;
 pub mod world;
 
-pub use controller::run;
+use std::sync::Arc;
+
+use futures::future::BoxFuture;
+
+use stowage_mount::Mounter;
+use stowage_runtime::{Context, Stop};
+
+use crate::plugins::PluginSource;
+
 pub use drain::drain;
 pub use options::{Occupancy, Options};
+
+/// Manages the volumes of one node until shutdown, which leaves every mount in place.
+///
+/// Boxed, so that it is compiled with this crate and not once more with each that awaits it.
+pub fn run(
+    context: Context,
+    host: Arc<dyn Mounter>,
+    plugins: Arc<dyn PluginSource>,
+    options: Options,
+) -> BoxFuture<'static, Result<(), Stop>> {
+    Box::pin(controller::run(context, host, plugins, options))
+}
