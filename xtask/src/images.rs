@@ -6,22 +6,13 @@ use std::process::Command;
 
 use anyhow::{Context as _, bail, ensure};
 
+use stowage_services::{Image, SERVICES, names};
+
 use crate::mirror;
 use crate::tools::{answers, apt_install, is_installed, is_root, output, run};
 
-/// `FROM scratch`, and the most each should weigh, in MB; the command people type has no limit.
-const SMALL: [(&str, Option<f64>); 8] = [
-    ("apiserver", Some(15.0)),
-    ("attach-detach-controller", Some(15.0)),
-    ("attacher", Some(15.0)),
-    ("provisioner", Some(15.0)),
-    ("pv-controller", Some(15.0)),
-    ("registrar", Some(15.0)),
-    ("scheduler", Some(15.0)),
-    ("stowage", None),
-];
-/// On a slim Debian with the programs that make file systems.
-const NODE: [&str; 2] = ["node-plugin", "volume-manager"];
+/// The cargo profile of what is shipped.
+const PROFILE: &str = "dist";
 /// What the node images stand on.
 const BASE: &str = "node-base";
 /// What that stands on.
@@ -113,12 +104,12 @@ pub fn build(options: &Options) -> anyhow::Result<()> {
     }
     let Some(binaries) = compile(options.arch)? else { return Ok(()) };
     let staging = Path::new("target/images").join(options.arch.engine);
-    for (service, _) in SMALL {
+    for service in names(|service| service.image != Image::Debian) {
         build_image(options, &staging, &binaries, service, &[])?;
     }
     if prepare_base(options, &staging)? {
         let base = format!("BASE={}", options.name(BASE));
-        for service in NODE {
+        for service in names(|service| service.image == Image::Debian) {
             build_image(options, &staging, &binaries, service, &["--build-arg", &base])?;
         }
     }
@@ -138,10 +129,10 @@ fn compile(arch: &Arch) -> anyhow::Result<Option<PathBuf>> {
         return Ok(None);
     }
     let mut build = Command::new(env!("CARGO"));
-    // One setting for all release builds, or everything is built twice; static binaries need an explicit target.
+    // One setting for all that is shipped, or everything is built twice; static binaries need an explicit target.
     build.env("RUSTFLAGS", "-C target-feature=+crt-static");
-    build.args(["build", "--release", "--target", arch.target, "--bins"]);
-    for service in SMALL.iter().map(|(service, _)| service).chain(&NODE) {
+    build.args(["build", "--profile", PROFILE, "--target", arch.target, "--bins"]);
+    for service in names(|_| true) {
         build.args(["-p", service]);
     }
     if foreign {
@@ -150,7 +141,7 @@ fn compile(arch: &Arch) -> anyhow::Result<Option<PathBuf>> {
     }
     run(&mut build)?;
     let target = std::env::var("CARGO_TARGET_DIR").unwrap_or_else(|_| "target".to_owned());
-    Ok(Some(Path::new(&target).join(arch.target).join("release")))
+    Ok(Some(Path::new(&target).join(arch.target).join(PROFILE)))
 }
 
 /// A directory with the binary, an empty folder and nothing else is all the engine gets to see.
@@ -261,10 +252,13 @@ fn remove(folder: &Path) -> anyhow::Result<()> {
 /// Prints what was built; one that is heavier than it may be is an error.
 fn report(options: &Options) -> anyhow::Result<()> {
     println!("image                                       MB");
-    let limits = SMALL.into_iter().chain(NODE.map(|service| (service, None)));
     let mut heavy = Vec::new();
-    for (service, limit) in limits {
-        let name = options.name(service);
+    for service in SERVICES {
+        let name = options.name(service.name);
+        let limit = match service.image {
+            Image::Scratch { most } => most,
+            Image::Debian => None,
+        };
         let inspected = output(Command::new("docker").args(["image", "inspect", "--format", "{{.Size}}", &name]));
         let Ok(bytes) = inspected else { continue };
         let size = bytes.trim().parse::<f64>().with_context(|| format!("size of {name}: {bytes:?}"))? / 1e6;

@@ -40,7 +40,12 @@ fn main() -> ExitCode {
 
 fn lint() -> anyhow::Result<()> {
     cargo(&["fmt", "--all", "--check"])?;
-    cargo(&["clippy", "--workspace", "--all-targets", "--", "-D", "warnings"])
+    cargo(&["clippy", "--workspace", "--all-targets", "--", "-D", "warnings"])?;
+    if !answers(env!("CARGO"), &["deny", "--version"]) {
+        println!("not checked: licences, sources and banned crates (cargo install cargo-deny)");
+        return Ok(());
+    }
+    cargo(&["deny", "check", "bans", "licenses", "sources"])
 }
 
 /// What was done and how long it took; shown at the end, whether that was good or not.

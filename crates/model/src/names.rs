@@ -1,7 +1,8 @@
 //! Names that several components must agree on without talking.
 
-use std::fmt::Write;
+use std::fmt::{self, Display, Write};
 
+use serde::Serialize;
 use sha2::{Digest, Sha256};
 
 /// The plugin name under which nodes keep CSI volumes.
@@ -12,6 +13,40 @@ pub const CSI_PLUGIN_DIR: &str = "kubernetes.io~csi";
 
 /// The file beside a volume's mount point that says whose it is.
 pub const VOLUME_DATA_FILE: &str = "vol_data.json";
+
+/// The name under which nodes and the attach-detach controller know a volume, in `volumesAttached` and `volumesInUse`.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
+#[serde(transparent)]
+pub struct UniqueVolumeName(String);
+
+impl UniqueVolumeName {
+    /// The name of a persistent CSI volume.
+    pub fn csi(driver: &str, volume_handle: &str) -> Self {
+        Self(csi_volume(driver, volume_handle))
+    }
+
+    /// Driver and handle, if it is the name of a persistent CSI volume.
+    pub fn driver_and_handle(&self) -> Option<(&str, &str)> {
+        parse_csi_volume(&self.0)
+    }
+
+    /// As it is in a node's status.
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+}
+
+impl<T: Into<String>> From<T> for UniqueVolumeName {
+    fn from(name: T) -> Self {
+        Self(name.into())
+    }
+}
+
+impl Display for UniqueVolumeName {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
 
 fn sha256_hex(parts: &[&str]) -> String {
     let mut hash = Sha256::new();
@@ -156,6 +191,8 @@ mod tests {
         assert_eq!(parse_csi_volume(&name), Some(("shared.csi.stowage.dev", "pool/a^b")));
         assert_eq!(parse_csi_volume("kubernetes.io/nfs/server"), None);
         assert_eq!(parse_csi_volume("kubernetes.io/csi/uid-volume"), None);
+        let typed = UniqueVolumeName::csi("shared.csi.stowage.dev", "pool/a^b");
+        assert_eq!((typed.to_string(), typed.driver_and_handle()), (name.clone(), parse_csi_volume(&name)));
     }
 
     #[test]

@@ -14,7 +14,8 @@ use std::path::Path;
 
 use nix::errno::Errno;
 use nix::libc;
-use nix::mount::{MntFlags, MsFlags, mount as mount_call, umount2};
+use nix::mount::{MntFlags, MsFlags, umount2};
+use sys_mount::{Mount, MountFlags};
 
 use crate::{Error, MountOptions, MountTable, Place, Result, Target, files, place, target};
 
@@ -59,8 +60,13 @@ pub(crate) fn mount_at(from: &str, target: &Target, fs_type: &str, options: &Mou
 fn mount_on(from: &str, place: &File, fs_type: &str, options: &MountOptions) -> io::Result<()> {
     let (flags, data) = options.split();
     let place = format!("/proc/thread-self/fd/{}", place.as_raw_fd());
-    let data = Some(data.as_str()).filter(|data| !data.is_empty());
-    Ok(mount_call(Some(from), place.as_str(), Some(fs_type), flags, data)?)
+    // Retained, because sys-mount has no name for lazytime.
+    let call = Mount::builder().fstype(fs_type).flags(MountFlags::from_bits_retain(flags.bits()));
+    let call = if data.is_empty() { call } else { call.data(&data) };
+    // Only the handles of `mount_autodrop` unmount when they are dropped.
+    let mounted = call.mount(from, place).map(drop);
+    // What the kernel never saw has a NUL in it.
+    mounted.map_err(|error| if error.raw_os_error().is_none() { Errno::EINVAL.into() } else { error })
 }
 
 pub(crate) fn bind(from: &Path, target: &Path, options: &MountOptions) -> Result<()> {

@@ -150,6 +150,26 @@ fn nothing_is_mounted_through_a_link() {
 }
 
 #[test]
+fn a_mount_has_all_its_flags_and_data_and_what_no_kernel_could_read_is_an_invalid_argument() {
+    in_own_namespace(async |dir| {
+        let options = MountOptions::new(["noexec,nodiratime,lazytime", "size=1m"]);
+        HOST.mount("none", &dir, "tmpfs", &options).await.unwrap();
+        let table = HOST.mounts().await.unwrap();
+        let mount = table.at(&dir).unwrap();
+        let has = |word: &str| mount.options.iter().chain(&mount.super_options).any(|option| option == word);
+        for word in ["noexec", "nodiratime", "lazytime", "size=1024k"] {
+            assert!(has(word), "{word}: {mount:?}");
+        }
+        HOST.unmount(&dir).await.unwrap();
+        for (source, fs_type, word) in [("no\0ne", "tmpfs", "ro"), ("none", "tmp\0fs", "ro"), ("none", "tmpfs", "a=\0")]
+        {
+            let refused = HOST.mount(source, &dir, fs_type, &MountOptions::new([word])).await.unwrap_err();
+            assert_eq!(refused.os_error(), Some(nix::libc::EINVAL), "{refused}");
+        }
+    });
+}
+
+#[test]
 fn a_mount_is_not_busy_because_a_program_is_being_started() {
     in_own_namespace(async |dir| {
         let (target, gate) = (dir.join("target"), dir.join("gate"));

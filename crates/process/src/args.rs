@@ -5,6 +5,7 @@
 use anyhow::bail;
 use clap::ValueEnum;
 
+use crate::admin::{Admin, Bound};
 use crate::duration::GoDuration;
 
 /// How log lines look.
@@ -72,6 +73,14 @@ impl AdminArgs {
             (Some(_), None) => Ok(self.http_endpoint.as_deref()),
             (None, Some(_)) => Ok(self.metrics_address.as_deref()),
             (None, None) => Ok(None),
+        }
+    }
+
+    /// Lets an admin server listen where the flags say, if anywhere.
+    pub async fn bind(&self, admin: Admin) -> anyhow::Result<Option<Bound>> {
+        match self.address()? {
+            Some(address) => Ok(Some(admin.metrics_path(self.metrics_path.clone()).bind(address).await?)),
+            None => Ok(None),
         }
     }
 }

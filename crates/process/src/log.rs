@@ -6,9 +6,11 @@
 use std::io::{self, IsTerminal};
 use std::sync::LazyLock;
 
-use anyhow::Context as _;
+use anyhow::{Context as _, bail};
 use prometheus_client::metrics::counter::Counter;
-use tracing_subscriber::EnvFilter;
+use tracing_subscriber::filter::{LevelFilter, Targets};
+use tracing_subscriber::layer::SubscriberExt as _;
+use tracing_subscriber::util::SubscriberInitExt as _;
 
 use crate::args::{LogArgs, LogFormat};
 
@@ -29,24 +31,35 @@ pub(crate) fn dropped() -> Counter {
 /// Starts logging as the flags say; a second call in the same process changes nothing.
 pub fn init(args: &LogArgs) -> anyhow::Result<()> {
     let filter = match std::env::var("RUST_LOG") {
-        Ok(text) if !text.is_empty() => EnvFilter::try_new(&text).with_context(|| {
+        Ok(text) if !text.is_empty() => filter(&said_once(&text)).with_context(|| {
             format!("cannot use RUST_LOG={text:?}, write for example info or provisioner=debug,info")
         })?,
-        _ => EnvFilter::try_new(directives(args.verbosity)).context("cannot make a log filter from -v")?,
+        _ => filter(&directives(args.verbosity)).context("cannot make a log filter from -v")?,
     };
     start(filter, args.logging_format);
     Ok(())
 }
 
+/// A filter by module and level, such as `info` or `provisioner=debug,info`.
+///
+/// Not an `EnvFilter`: that one also looks into spans, for which it brings a regex engine into every binary.
+pub fn filter(text: &str) -> anyhow::Result<Targets> {
+    if text.contains('[') {
+        bail!("a filter is made of modules and levels, it cannot name spans or fields");
+    }
+    let directives = text.split(',').map(str::trim).filter(|directive| !directive.is_empty());
+    Ok(directives.collect::<Vec<_>>().join(",").parse()?)
+}
+
 /// Starts logging what a filter lets pass; a second call in the same process changes nothing.
-pub fn start(filter: EnvFilter, format: LogFormat) {
+pub fn start(filter: Targets, format: LogFormat) {
     // It would tell of lines that cannot be written where they cannot be written, and panic.
-    let builder =
-        tracing_subscriber::fmt().with_env_filter(filter).log_internal_errors(false).with_writer(Lines::default);
+    let builder = tracing_subscriber::fmt().log_internal_errors(false).with_writer(Lines::default);
+    let builder = builder.with_max_level(LevelFilter::TRACE);
     // An error means that a subscriber is there already: in-process assemblies start several services.
     let _already_started = match format {
-        LogFormat::Text => builder.compact().with_ansi(is_coloured()).try_init(),
-        LogFormat::Json => builder.json().flatten_event(true).try_init(),
+        LogFormat::Text => builder.compact().with_ansi(is_coloured()).finish().with(filter).try_init(),
+        LogFormat::Json => builder.json().flatten_event(true).finish().with(filter).try_init(),
     };
 }
 
@@ -81,11 +94,16 @@ impl<W: io::Write> io::Write for Lines<W> {
 /// klog's scale: up to 3 is for operators, 4 and 5 for debugging, above that everything.
 fn directives(verbosity: i32) -> String {
     match verbosity {
-        ..=3 => format!("info,{SAID_ONCE}"),
-        4..=5 => format!("debug,{QUIET},{SAID_ONCE}"),
-        6..=7 => format!("trace,{QUIET},{SAID_ONCE}"),
-        _ => "trace".to_owned(),
+        ..=3 => said_once("info"),
+        4..=5 => said_once(&format!("debug,{QUIET}")),
+        6..=7 => said_once(&format!("trace,{QUIET}")),
+        _ => said_once("trace"),
     }
+}
+
+/// Whoever names that module wants to hear it.
+fn said_once(directives: &str) -> String {
+    if directives.contains("kube_client::client") { directives.to_owned() } else { format!("{directives},{SAID_ONCE}") }
 }
 
 #[cfg(test)]
@@ -99,7 +117,34 @@ mod tests {
         for (verbosity, level) in [(-1, "info"), (0, "info"), (3, "info"), (5, "debug"), (6, "trace"), (10, "trace")] {
             let directives = directives(verbosity);
             assert!(directives.starts_with(level), "-v={verbosity} gave {directives}");
-            EnvFilter::try_new(directives).unwrap();
+            filter(&directives).unwrap();
+        }
+    }
+
+    #[test]
+    fn a_filter_names_modules_and_levels_and_the_longest_name_wins() {
+        use tracing::Level;
+
+        let by_module = filter("provisioner=debug, info,kube_client::client::tls=error,").unwrap();
+        for (module, level, passes) in [
+            ("provisioner::apply", Level::DEBUG, true),
+            ("provisioner::apply", Level::TRACE, false),
+            ("attacher", Level::INFO, true),
+            ("attacher", Level::DEBUG, false),
+            ("kube_client::client", Level::INFO, true),
+            ("kube_client::client::tls", Level::WARN, false),
+        ] {
+            assert_eq!(by_module.would_enable(module, &level), passes, "{module} at {level}");
+        }
+        assert!(filter("provisioner").unwrap().would_enable("provisioner", &Level::TRACE));
+        assert!(!filter("provisioner=debug").unwrap().would_enable("attacher", &Level::ERROR));
+        assert!(!filter("off").unwrap().would_enable("attacher", &Level::ERROR));
+    }
+
+    #[test]
+    fn a_filter_that_cannot_be_obeyed_is_refused() {
+        for text in ["provisioner=loud", "a=b=c", "[call]=debug", "attacher[{volume=v}]=debug"] {
+            assert!(filter(text).is_err(), "{text} was accepted");
         }
     }
 
@@ -114,7 +159,7 @@ mod tests {
     #[test]
     fn starting_twice_is_harmless() {
         // Off, so that the other tests of this process stay quiet.
-        start(EnvFilter::new("off"), LogFormat::Text);
-        start(EnvFilter::new("off"), LogFormat::Json);
+        start(Targets::new(), LogFormat::Text);
+        start(Targets::new(), LogFormat::Json);
     }
 }

@@ -33,6 +33,13 @@ pub struct Change<'a, T> {
     pub after: Option<&'a Arc<T>>,
 }
 
+impl<T> Change<'_, T> {
+    /// The object before and after, as far as there was and is one.
+    pub fn both(&self) -> impl Iterator<Item = &T> {
+        self.before.into_iter().chain(self.after).map(AsRef::as_ref)
+    }
+}
+
 type Subscriber<T> = Box<dyn Fn(&Change<'_, T>) + Send + Sync>;
 type IndexFn<T> = fn(&T) -> Vec<String>;
 

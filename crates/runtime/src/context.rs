@@ -1,78 +1,49 @@
-//! Everything a service may touch outside itself.
+//! Everything a service that speaks to the API may touch outside itself.
 
+use std::ops::{Deref, DerefMut};
 use std::sync::Arc;
 
 use stowage_csi::Connector;
 
 use crate::api::Api;
-use crate::clock::{Clock, SystemClock};
 use crate::events::Recorder;
-use crate::lease::{Leadership, Lost};
-use crate::metrics::Metrics;
+use crate::lease::Leadership;
 use crate::random::Random;
-use crate::readiness::Readiness;
-use crate::shutdown::Shutdown;
-use crate::tasks::{Panicked, Spawner, Tasks};
+use crate::tasks::{Spawner, Tasks};
 
-/// Why a service's `run` ended before anybody asked it to.
-#[derive(Debug, thiserror::Error)]
-pub enum Stop {
-    /// We do not lead any more, and another replica may.
-    #[error("stopped leading by lease {lease}: {reason}")]
-    LeaseLost {
-        /// Name of the Lease.
-        lease: String,
-        /// Taken by another, or not renewed in time.
-        reason: Lost,
-    },
-    /// A part that must live died.
-    #[error(transparent)]
-    Panicked(#[from] Panicked),
-    /// The service cannot do its work as configured.
-    #[error("{reason}")]
-    Unable {
-        /// What is wrong and the way out.
-        reason: String,
-    },
-}
+pub use stowage_process::{Process, Stop};
 
-/// The ports of one service. Cheap to clone; nothing in a service goes around it.
+/// The ports of one service, beside what every process has. Cheap to clone; nothing in a service goes around it.
 #[derive(Clone)]
 pub struct Context {
+    /// Clock, randomness, shutdown, metrics, readiness and identity; its fields are this one's too.
+    pub process: Process,
     /// The Kubernetes API.
     pub api: Api,
     /// CSI drivers and plugin registration sockets.
     pub csi: Arc<dyn Connector>,
-    /// Time.
-    pub clock: Arc<dyn Clock>,
-    /// Randomness.
-    pub random: Random,
-    /// The wish to stop.
-    pub shutdown: Shutdown,
-    /// Numbers for operators.
-    pub metrics: Metrics,
-    /// What is not ready yet.
-    pub readiness: Readiness,
-    /// Who we are: host or pod name.
-    pub identity: String,
     /// The lease we lead by, where there is one.
     pub leadership: Option<Leadership>,
 }
 
 impl Context {
+    /// The ports of a process.
+    pub fn new(process: Process, client: kube::Client, csi: Arc<dyn Connector>) -> Self {
+        Self { process, api: Api::new(client), csi, leadership: None }
+    }
+
     /// The real world behind a client.
     pub fn real(client: kube::Client, csi: Arc<dyn Connector>, identity: impl Into<String>) -> Self {
-        Self {
-            api: Api::new(client),
-            csi,
-            clock: Arc::new(SystemClock),
-            random: Random::from_os(),
-            shutdown: Shutdown::new(),
-            metrics: Metrics::default(),
-            readiness: Readiness::default(),
-            identity: identity.into(),
-            leadership: None,
-        }
+        Self::new(Process::real(identity), client, csi)
+    }
+
+    /// A world in which nobody answers, for tests of what needs no answer.
+    pub fn deaf() -> Self {
+        let service = tower::service_fn(|_: http::Request<kube::client::Body>| async {
+            Err::<http::Response<kube::client::Body>, std::io::Error>(std::io::Error::other("nobody answers"))
+        });
+        let process = Process { random: Random::seeded(1), ..Process::real("test") };
+        Self::new(process, kube::Client::new(service, "default"), Arc::new(stowage_csi::UnixConnector))
     }
 
     /// An event recorder whose writer lives under `spawner`.
@@ -92,29 +63,36 @@ impl Context {
         self.leadership.as_ref().is_none_or(Leadership::valid)
     }
 
-    /// Waits for something unless a shutdown comes first.
-    pub async fn unless_shutdown<T>(&self, future: impl Future<Output = T>) -> Option<T> {
-        tokio::select! {
-            biased;
-            () = self.shutdown.requested() => None,
-            output = future => Some(output),
-        }
-    }
-
     /// Runs the service's work with its tasks; ends when the work ends, a task dies or the lease is lost.
-    pub async fn supervise(&self, mut tasks: Tasks, work: impl Future<Output = Result<(), Stop>>) -> Result<(), Stop> {
+    pub async fn supervise(&self, tasks: Tasks, work: impl Future<Output = Result<(), Stop>>) -> Result<(), Stop> {
         let lost = async {
             match &self.leadership {
                 Some(leadership) => (leadership.name().to_owned(), leadership.lost().await),
                 None => std::future::pending().await,
             }
         };
-        tokio::select! {
-            biased;
-            panicked = tasks.supervise() => Err(panicked.into()),
-            (lease, reason) = lost => Err(Stop::LeaseLost { lease, reason }),
-            result = work => result,
-        }
+        let leading = async {
+            tokio::select! {
+                biased;
+                (lease, reason) = lost => Err(Stop::LeaseLost { lease, reason }),
+                result = work => result,
+            }
+        };
+        self.process.supervise(tasks, leading).await
+    }
+}
+
+impl Deref for Context {
+    type Target = Process;
+
+    fn deref(&self) -> &Process {
+        &self.process
+    }
+}
+
+impl DerefMut for Context {
+    fn deref_mut(&mut self) -> &mut Process {
+        &mut self.process
     }
 }
 

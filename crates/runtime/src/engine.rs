@@ -1,28 +1,37 @@
-//! Decide, then apply: the one loop every controller runs.
+//! Decide, then apply: the one loop every controller runs, and the rooms that every controller has.
 //!
-//! Deciding happens on one task over caches that only move between decisions; applying is concurrent. An action names
-//! the objects it touches: disjoint ones run side by side, and a key whose objects are busy waits for them.
+//! `gather`, `decide` and `note` of a key happen on one task over caches that only move between decisions; applying is
+//! concurrent. An action names the objects it touches: disjoint ones run side by side, and a key whose objects are busy
+//! waits for them.
 
 mod busy;
+mod error;
+mod quiet;
+mod serve;
+mod watches;
 
 use std::collections::BTreeMap;
-use std::fmt::{Debug, Display};
+use std::fmt::Debug;
 use std::future::Future;
 use std::hash::Hash;
 use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
+use futures::future::join_all;
 use futures::stream::{FuturesUnordered, StreamExt};
 use jiff::Timestamp;
 
 use stowage_model::object::ObjectId;
 
-use crate::api;
 use crate::context::{Context, Stop};
 use crate::queue::Queue;
 
 pub use busy::Reserved;
+pub use error::{Error, Retry};
+pub use quiet::assert_quiet;
+pub use serve::{Setup, serve};
+pub use watches::{Watches, subscribe};
 
 use busy::Parked;
 
@@ -39,8 +48,10 @@ const DRAIN: Duration = Duration::from_secs(10);
 /// What must happen next, and why.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Decision<A, W> {
-    /// Carried out in this order; the first failure ends the round.
+    /// Carried out in this order, where the first failure ends the round, or side by side.
     pub actions: Vec<A>,
+    /// Whether the actions are carried out side by side: then one in trouble does not hold up the others.
+    pub side_by_side: bool,
     /// When to decide again even if nothing happens.
     pub wake_at: Option<Timestamp>,
     /// An object with a pending action whose end must be known first: the key is decided on again after it.
@@ -74,64 +85,59 @@ impl<A, W> Decision<A, W> {
 
     /// The same decision in terms of a wider action type.
     pub fn map<B>(self, f: impl FnMut(A) -> B) -> Decision<B, W> {
-        let Self { actions, wake_at, after, is_half_way, why } = self;
-        Decision { actions: actions.into_iter().map(f).collect(), wake_at, after, is_half_way, why }
+        let Self { actions, side_by_side, wake_at, after, is_half_way, why } = self;
+        let actions = actions.into_iter().map(f).collect();
+        Decision { actions, side_by_side, wake_at, after, is_half_way, why }
     }
 
     /// Do these, in order.
     pub fn act(actions: impl Into<Vec<A>>, why: W) -> Self {
-        Self { actions: actions.into(), wake_at: None, after: None, is_half_way: false, why }
+        let actions = actions.into();
+        Self { actions, side_by_side: false, wake_at: None, after: None, is_half_way: false, why }
+    }
+
+    /// Do these, side by side.
+    pub fn together(actions: impl Into<Vec<A>>, why: W) -> Self {
+        Self { side_by_side: true, ..Self::act(actions, why) }
     }
 }
 
-/// What a failed action means for the next step.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Retry {
-    /// The view was stale; it is fresh now.
-    Now,
-    /// Try again with backoff.
-    Later,
-    /// Not a failure: something was begun that wakes the key when it ends.
-    Wait,
-    /// The service cannot go on, for example because its lease has expired.
-    Stop,
-}
-
-/// An error of `apply` that says what to do about it.
-pub trait Retryable: Display {
-    /// Whether and when to try again.
-    fn retry(&self) -> Retry;
-}
-
-impl Retryable for api::Error {
-    fn retry(&self) -> Retry {
-        if self.is_stale() { Retry::Now } else { Retry::Later }
-    }
-}
-
-/// A controller: a pure decision over its caches, and the means to carry it out.
-pub trait Controller: Send + Sync + 'static {
+/// A controller: what it watches, what it reads, what it thinks, what it remembers and what it does, each in a room of
+/// its own. Only `note` and `apply` change anything, and `decide` has no way to.
+pub trait Controller: Sized + Send + Sync + 'static {
     /// What is decided on, for example a claim.
     type Key: Ord + Hash + Clone + Debug + Send + Sync + 'static;
-    /// One write or the start of one driver call.
+    /// All that one decision is made from.
+    type Snapshot;
+    /// One write or the start of one operation.
     type Action: Debug + Send + 'static;
     /// Why a decision was taken.
     type Why: Debug;
-    /// Why an action failed.
-    type Error: Retryable + Send;
 
     /// For logs and metrics.
     const NAME: &'static str;
 
-    /// Gathers the snapshot for a key and decides; neither waits nor writes.
-    fn decide(&self, key: &Self::Key, now: Timestamp, reserved: &Reserved) -> Decision<Self::Action, Self::Why>;
+    /// Declares what is cached, and which change wakes which keys.
+    fn watches(&self, watches: &mut Watches<'_, Self>);
+
+    /// Reads what a decision on the key needs, and changes nothing: twice without a change gives the same.
+    fn gather(&self, key: &Self::Key, reserved: &Reserved, now: Timestamp) -> Self::Snapshot;
+
+    /// What must happen next, and why. Pure: no state, client, clock or randomness.
+    fn decide(snapshot: &Self::Snapshot, now: Timestamp) -> Decision<Self::Action, Self::Why>;
+
+    /// Remembers a decision that is about to be carried out: memory and metrics. The resync's probe skips it.
+    fn note(
+        &self,
+        _key: &Self::Key,
+        _snapshot: &Self::Snapshot,
+        _decision: &Decision<Self::Action, Self::Why>,
+        _now: Timestamp,
+    ) {
+    }
 
     /// Carries out one action.
-    fn apply(
-        self: Arc<Self>,
-        key: Self::Key,
-        action: Self::Action,
-    ) -> impl Future<Output = Result<(), Self::Error>> + Send;
+    fn apply(self: Arc<Self>, key: Self::Key, action: Self::Action) -> impl Future<Output = Result<(), Error>> + Send;
 
     /// The objects these actions write besides what the key itself serialises.
     fn touches(&self, _key: &Self::Key, _actions: &[Self::Action]) -> Vec<ObjectId> {
@@ -157,15 +163,23 @@ pub trait Controller: Send + Sync + 'static {
 
     /// Every key there is, for the resync.
     fn keys(&self) -> Vec<Self::Key>;
+
+    /// Called once, when all that is watched is known and nothing is decided yet.
+    fn begin(&self) {}
+
+    /// Called once after a shutdown, when nothing is being carried out any more; who stops us does not wait for long.
+    fn end(&self) -> impl Future<Output = ()> + Send {
+        async {}
+    }
 }
 
-struct Round<K, E> {
+struct Round<K> {
     key: K,
     touched: Vec<ObjectId>,
-    result: Result<(), E>,
+    result: Result<(), Error>,
 }
 
-/// Runs a controller until shutdown, then waits for the actions under way.
+/// Runs a controller until shutdown, then waits for the actions under way, but not for ever.
 pub async fn run<C: Controller>(
     context: &Context,
     controller: Arc<C>,
@@ -188,7 +202,7 @@ pub async fn run<C: Controller>(
             biased;
             () = &mut stopping => break,
             Some(round) = rounds.next() => {
-                let Round { key, touched, result }: Round<C::Key, C::Error> = round;
+                let Round { key, touched, result }: Round<C::Key> = round;
                 touched.iter().for_each(|id| reserved.remove(id));
                 // Before those that waited for its objects: what is begun is finished first.
                 settle(&queue, &mut stale, key, result)?;
@@ -205,11 +219,13 @@ pub async fn run<C: Controller>(
                 }
                 decisions.inc();
                 let now = context.clock.now();
-                let decision = controller.decide(&key, now, &reserved);
+                let snapshot = controller.gather(&key, &reserved, now);
+                let decision = C::decide(&snapshot, now);
+                controller.note(&key, &snapshot, &decision, now);
+                drop(snapshot);
                 tracing::debug!(controller = C::NAME, ?key, why = ?decision.why, actions = ?decision.actions, "decided");
                 if let Some(at) = decision.wake_at {
-                    let delay = at.duration_since(now).max(jiff::SignedDuration::ZERO);
-                    queue.add_after(key.clone(), delay.unsigned_abs().max(Duration::from_millis(1)));
+                    queue.add_after(key.clone(), until(now, at));
                 }
                 if let Some(busy) = decision.after.filter(|busy| reserved.contains(busy)) {
                     parked.insert(busy, key.clone());
@@ -231,13 +247,7 @@ pub async fn run<C: Controller>(
                 touched.iter().for_each(|id| reserved.insert(id.clone()));
                 let controller = Arc::clone(&controller);
                 rounds.push(async move {
-                    let mut result = Ok(());
-                    for action in decision.actions {
-                        result = Arc::clone(&controller).apply(key.clone(), action).await;
-                        if result.is_err() {
-                            break;
-                        }
-                    }
+                    let result = carry_out(controller, &key, decision.actions, decision.side_by_side).await;
                     Round { key, touched, result }
                 });
             }
@@ -245,33 +255,55 @@ pub async fn run<C: Controller>(
                 let now = context.clock.now();
                 let waiting = parked.keys();
                 for key in controller.keys() {
-                    let is_missed = || controller.decide(&key, now, &reserved).actions.iter().any(C::is_work);
-                    if queue.is_idle(&key) && !waiting.contains(&key) && is_missed() {
+                    if !queue.is_idle(&key) || waiting.contains(&key) {
+                        continue;
+                    }
+                    // A probe: nothing is noted and nothing done.
+                    let decision = C::decide(&controller.gather(&key, &reserved, now), now);
+                    if decision.actions.iter().any(C::is_work) {
                         missed.inc();
                         tracing::warn!(controller = C::NAME, ?key, "the resync found work that no event announced");
                         queue.add(key);
+                    } else if let Some(at) = decision.wake_at {
+                        // Of a key whose event was missed nobody knows yet when it is to be decided on.
+                        queue.add_after(key, until(now, at));
                     }
                 }
                 resync = Box::pin(tokio::time::sleep(context.random.jitter(RESYNC, 0.2)));
             }
         }
     }
-    // Writes under way are waited for so that their answers are not lost; driver calls are not, they replay.
+    // So that their answers are not lost; what came of those that are left is read at the next start.
     let drained = async { while rounds.next().await.is_some() {} };
-    if tokio::time::timeout(DRAIN, drained).await.is_err() {
-        tracing::info!(
-            controller = C::NAME,
-            "writes without an answer are left: the next start reads what came of them"
-        );
+    tokio::time::timeout(DRAIN, drained).await.map_err(|_| Stop::Undrained { what: "writes" })
+}
+
+fn until(now: Timestamp, at: Timestamp) -> Duration {
+    at.duration_since(now).max(jiff::SignedDuration::ZERO).unsigned_abs().max(Duration::from_millis(1))
+}
+
+async fn carry_out<C: Controller>(
+    controller: Arc<C>,
+    key: &C::Key,
+    actions: Vec<C::Action>,
+    side_by_side: bool,
+) -> Result<(), Error> {
+    if side_by_side {
+        // All answers are waited for: a write that is dropped is a write unknown.
+        let apply = |action| Arc::clone(&controller).apply(key.clone(), action);
+        return join_all(actions.into_iter().map(apply)).await.into_iter().collect();
+    }
+    for action in actions {
+        Arc::clone(&controller).apply(key.clone(), action).await?;
     }
     Ok(())
 }
 
-fn settle<K: Ord + Hash + Clone + Debug, E: Retryable>(
+fn settle<K: Ord + Hash + Clone + Debug>(
     queue: &Queue<K>,
     stale: &mut BTreeMap<K, u32>,
     key: K,
-    result: Result<(), E>,
+    result: Result<(), Error>,
 ) -> Result<(), Stop> {
     match result {
         Ok(()) => {

@@ -1,16 +1,18 @@
-//! Runs one service as a process of its own: logs, client, admin server, signals, leader election, then its `run`.
+//! Runs one service that speaks to the API as a process of its own: its client and leader election, then its `run`.
 
 use std::future::Future;
 use std::sync::Arc;
-
-use anyhow::Context as _;
+use std::time::Duration;
 
 use stowage_csi::UnixConnector;
+use stowage_process::{Stop, launch};
 
-use crate::admin::Admin;
 use crate::args::{AdminArgs, ClientArgs, LogArgs};
-use crate::context::{Context, Stop};
+use crate::context::Context;
+use crate::driver::Driver;
 use crate::lease::{self, Election};
+
+pub use stowage_process::launch::host_name;
 
 /// The arguments every service shares.
 pub struct Launch<'a> {
@@ -25,17 +27,48 @@ pub struct Launch<'a> {
 }
 
 impl Launch<'_> {
-    /// Starts logging and connects; the rest is up to [`run`].
+    /// Starts logging and connects; the rest is up to [`run`](Self::run).
     pub async fn context(&self) -> anyhow::Result<Context> {
-        crate::log::init(self.log)?;
+        let process = launch::start(self.log, host_name())?;
         let client = self.client.client(self.burst).await?;
-        let context = Context::real(client, Arc::new(UnixConnector), host_name());
-        context.metrics.started(context.clock.now());
-        Ok(context)
+        Ok(Context::new(process, client, Arc::new(UnixConnector)))
+    }
+
+    /// Runs a sidecar: meets its driver once, and leads by a Lease that has the driver's name.
+    pub async fn sidecar<F>(
+        &self,
+        context: Context,
+        (address, timeout): (&str, Duration),
+        election: impl FnOnce(&str) -> anyhow::Result<Option<lease::Options>>,
+        service: impl FnOnce(Context, Driver) -> F,
+    ) -> anyhow::Result<()>
+    where
+        F: Future<Output = Result<(), Stop>>,
+    {
+        let shutdown = context.shutdown.clone();
+        let work = async {
+            let met = context.unless_shutdown(Driver::meet(&context, address, timeout)).await;
+            let Some(driver) = met.transpose()? else { return Ok(()) };
+            let election = election(&driver.name)?;
+            self.work(context, election, |context| service(context, driver)).await
+        };
+        launch::until_signal(shutdown, work).await
     }
 
     /// Runs a service until it drains or must stop. Without `election` it leads unasked.
     pub async fn run<F>(
+        &self,
+        context: Context,
+        election: Option<lease::Options>,
+        service: impl FnOnce(Context) -> F,
+    ) -> anyhow::Result<()>
+    where
+        F: Future<Output = Result<(), Stop>>,
+    {
+        launch::until_signal(context.shutdown.clone(), self.work(context, election, service)).await
+    }
+
+    async fn work<F>(
         &self,
         context: Context,
         election: Option<lease::Options>,
@@ -54,39 +87,17 @@ impl Launch<'_> {
             )),
             None => None,
         };
-        let admin = match self.admin {
-            Some(args) => match args.address()? {
-                Some(address) => {
-                    let mut admin = Admin::new(context.metrics.clone(), context.readiness.clone())
-                        .metrics_path(args.metrics_path.clone());
-                    if let Some(election) = &election {
-                        let health = election.health();
-                        admin = admin.election(move || health.check());
-                    }
-                    Some(admin.bind(address).await?)
-                }
-                None => None,
-            },
+        let mut admin = context.admin();
+        if let Some(election) = &election {
+            let health = election.health();
+            admin = admin.election(move || health.check());
+        }
+        let bound = match self.admin {
+            Some(args) => args.bind(admin).await?,
             None => None,
         };
-        let shutdown = context.shutdown.clone();
-        let stopped = crate::shutdown::Shutdown::new();
-        let served = async {
-            if let Some(bound) = admin {
-                bound.serve(stopped.requested()).await;
-            }
-        };
-        let worked = async {
-            let result = lead(context, election, service).await;
-            stopped.trigger();
-            result
-        };
-        let both = async { tokio::join!(served, worked).1 };
-        tokio::select! {
-            biased;
-            listened = shutdown.listen_to_signals() => listened.context("cannot listen to signals"),
-            result = both => result,
-        }
+        let process = context.process.clone();
+        launch::serve(&process, bound, lead(context, election, service)).await
     }
 }
 
@@ -99,34 +110,24 @@ where
     F: Future<Output = Result<(), Stop>>,
 {
     if let Some(election) = &election {
-        let leadership = tokio::select! {
-            biased;
-            () = context.shutdown.requested() => return Ok(()),
-            leadership = election.acquire() => leadership,
-        };
-        context.leadership = Some(leadership);
+        match context.unless_shutdown(election.acquire()).await {
+            Some(leadership) => context.leadership = Some(leadership),
+            None => return Ok(()),
+        }
     }
     let leadership = context.leadership.clone();
-    let drained = context.readiness.clone();
-    let shutdown = context.shutdown.clone();
-    let draining = async {
-        shutdown.requested().await;
-        drained.drain();
-        std::future::pending::<Result<(), Stop>>().await
-    };
-    let result = tokio::select! {
-        biased;
-        result = service(context) => result,
-        result = draining => result,
-    };
-    result?;
-    if let Some(leadership) = leadership {
-        leadership.end().await.context("cannot give the lease back; it runs out by itself")?;
+    match service(context).await {
+        // What is under way must end before another leader begins: the lease is left to run out.
+        Err(undrained @ Stop::Undrained { .. }) => {
+            tracing::warn!("{undrained}");
+            return Ok(());
+        }
+        ended => ended?,
+    }
+    if let Some(leadership) = leadership
+        && let Err(error) = leadership.end().await
+    {
+        tracing::warn!(%error, "the lease is not given back and runs out by itself");
     }
     Ok(())
-}
-
-/// The pod's or machine's name.
-pub fn host_name() -> String {
-    nix::unistd::gethostname().ok().and_then(|name| name.into_string().ok()).unwrap_or_else(|| "localhost".to_owned())
 }

@@ -31,10 +31,11 @@ use self::record::Record;
 pub use self::remote::Error;
 use self::renew::renew;
 use self::term::Term;
-pub use self::term::{Health, Leadership, Lost};
+pub use self::term::{Health, Leadership};
 use crate::clock::Clock;
 use crate::metrics::{Metrics, NameLabel};
 use crate::random::Random;
+pub use stowage_process::stop::Lost;
 
 /// A candidate for one Lease.
 #[derive(Clone)]

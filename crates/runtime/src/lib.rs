@@ -8,7 +8,9 @@
 pub mod api;
 pub mod args;
 pub mod cache;
+pub mod caller;
 pub mod context;
+pub mod driver;
 pub mod engine;
 pub mod events;
 pub mod launch;
@@ -18,7 +20,7 @@ pub mod queue;
 pub mod told;
 pub mod watch;
 
-pub use context::{Context, Stop};
+pub use context::{Context, Process, Stop};
 pub use stowage_process::{
     admin, backoff, clock, duration, flags, healthcheck, log, metrics, random, readiness, shutdown, tasks,
 };

@@ -6,6 +6,7 @@ use std::future::Future;
 use std::sync::{Arc, Mutex, MutexGuard};
 
 use jiff::{SignedDuration, Timestamp};
+use tokio::sync::watch;
 
 use crate::backoff::Backoff;
 use crate::clock::Clock;
@@ -66,7 +67,39 @@ impl<R> Record<R> {
 
 type OnEnd<K> = Box<dyn Fn(&K) + Send + Sync>;
 
+/// The operations under way, whatever they are about. Clones count together.
+#[derive(Clone)]
+pub struct Running(Arc<watch::Sender<usize>>);
+
+impl Default for Running {
+    fn default() -> Self {
+        Self(Arc::new(watch::Sender::new(0)))
+    }
+}
+
+impl Running {
+    fn enter(&self) -> Entered {
+        self.0.send_modify(|running| *running += 1);
+        Entered(self.clone())
+    }
+
+    /// Resolves when none is under way.
+    pub async fn none(&self) {
+        // The sender lives in self, so the wait cannot fail.
+        drop(self.0.subscribe().wait_for(|running| *running == 0).await);
+    }
+}
+
+struct Entered(Running);
+
+impl Drop for Entered {
+    fn drop(&mut self) {
+        self.0.0.send_modify(|running| *running -= 1);
+    }
+}
+
 struct Inner<K, R> {
+    running: Running,
     records: Mutex<BTreeMap<K, Record<R>>>,
     on_end: OnEnd<K>,
     clock: Arc<dyn Clock>,
@@ -97,7 +130,19 @@ where
         backoff: Backoff,
         on_end: impl Fn(&K) + Send + Sync + 'static,
     ) -> Self {
-        let inner = Inner { records: Mutex::new(BTreeMap::new()), on_end: Box::new(on_end), clock, backoff };
+        Self::counted(Running::default(), spawner, clock, backoff, on_end)
+    }
+
+    /// The same, counted together with others.
+    pub fn counted(
+        running: Running,
+        spawner: Spawner,
+        clock: Arc<dyn Clock>,
+        backoff: Backoff,
+        on_end: impl Fn(&K) + Send + Sync + 'static,
+    ) -> Self {
+        let records = Mutex::new(BTreeMap::new());
+        let inner = Inner { running, records, on_end: Box::new(on_end), clock, backoff };
         Self { inner: Arc::new(inner), spawner }
     }
 
@@ -119,7 +164,9 @@ where
             records.insert(key.clone(), Record { state: State::Running, since: now, failures, retry_at: now });
         }
         let operations = self.clone();
+        let under_way = self.inner.running.enter();
         self.spawner.spawn(async move {
+            let _under_way = under_way;
             let ended = call.await;
             operations.end(&key, ended);
             (operations.inner.on_end)(&key);

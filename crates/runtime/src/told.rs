@@ -13,6 +13,9 @@ const AGAIN: SignedDuration = SignedDuration::from_mins(45);
 /// When to try again what nobody could be told, because too many other events waited.
 const UNTOLD: SignedDuration = SignedDuration::from_mins(1);
 
+/// Fewer keys than this are never looked through.
+const TIDY_AT: usize = 1 << 10;
+
 #[derive(Debug, Clone, PartialEq)]
 struct Telling<N> {
     said: N,
@@ -65,7 +68,24 @@ impl<T: Ord, N: PartialEq> Known<T, N> {
 
 /// What one component told, by key and, where one key has several, by topic. Clones share it.
 #[derive(Debug)]
-pub struct Told<K, T = (), N = Note>(Arc<Mutex<BTreeMap<K, Known<T, N>>>>);
+pub struct Told<K, T = (), N = Note>(Arc<Mutex<Book<K, T, N>>>);
+
+#[derive(Debug)]
+struct Book<K, T, N> {
+    keys: BTreeMap<K, Known<T, N>>,
+    /// With so many keys, those of whom nobody knows anything any more go.
+    tidy_at: usize,
+}
+
+impl<K: Ord, T: Ord, N: PartialEq> Book<K, T, N> {
+    /// A word that was under way when its object went is noted after the object was forgotten.
+    fn tidy(&mut self, now: Timestamp) {
+        if self.keys.len() >= self.tidy_at {
+            self.keys.retain(|_, known| known.again_at(now).is_some());
+            self.tidy_at = 2 * self.keys.len().max(TIDY_AT / 2);
+        }
+    }
+}
 
 impl<K, T, N> Clone for Told<K, T, N> {
     fn clone(&self) -> Self {
@@ -75,21 +95,22 @@ impl<K, T, N> Clone for Told<K, T, N> {
 
 impl<K, T, N> Default for Told<K, T, N> {
     fn default() -> Self {
-        Self(Arc::default())
+        Self(Arc::new(Mutex::new(Book { keys: BTreeMap::new(), tidy_at: TIDY_AT })))
     }
 }
 
-impl<K: Ord, T: Ord + Clone, N: Clone> Told<K, T, N> {
+impl<K: Ord, T: Ord + Clone, N: PartialEq + Clone> Told<K, T, N> {
     /// What people know about a key.
     pub fn known(&self, key: &K) -> Known<T, N> {
-        self.lock().get(key).cloned().unwrap_or_default()
+        self.lock().keys.get(key).cloned().unwrap_or_default()
     }
 
     /// Notes what was said; `is_taken` as the recorder answered, for what it could not take is tried again sooner.
     pub fn note(&self, key: K, topic: T, said: N, is_taken: bool, now: Timestamp) {
         let again_at = now.saturating_add(if is_taken { AGAIN } else { UNTOLD }).unwrap_or(Timestamp::MAX);
-        let mut told = self.lock();
-        let known = told.entry(key).or_default();
+        let mut book = self.lock();
+        book.tidy(now);
+        let known = book.keys.entry(key).or_default();
         // What was due and was not said again does not hold any more.
         known.0.retain(|_, telling| now < telling.again_at);
         known.0.insert(topic, Telling { said, again_at });
@@ -97,21 +118,21 @@ impl<K: Ord, T: Ord + Clone, N: Clone> Told<K, T, N> {
 
     /// Forgets the topics of a key that do not matter any more.
     pub fn retain(&self, key: &K, matters: impl Fn(&T) -> bool) {
-        let mut told = self.lock();
-        if let Some(known) = told.get_mut(key) {
+        let keys = &mut self.lock().keys;
+        if let Some(known) = keys.get_mut(key) {
             known.0.retain(|topic, _| matters(topic));
             if known.0.is_empty() {
-                told.remove(key);
+                keys.remove(key);
             }
         }
     }
 
     /// Forgets a key: what it waited for has come, or it is gone.
     pub fn forget(&self, key: &K) {
-        self.lock().remove(key);
+        self.lock().keys.remove(key);
     }
 
-    fn lock(&self) -> MutexGuard<'_, BTreeMap<K, Known<T, N>>> {
+    fn lock(&self) -> MutexGuard<'_, Book<K, T, N>> {
         self.0.lock().expect("no code panics while holding what was told")
     }
 }
@@ -151,6 +172,16 @@ mod tests {
         let known = told.known(&"a");
         assert_eq!((known.said(&1, at(51)), known.said(&2, at(51))), (None, Some(&"two")));
         told.retain(&"a", |topic| *topic != 2);
-        assert!(told.known(&"a").is_empty() && told.lock().is_empty());
+        assert!(told.known(&"a").is_empty() && told.lock().keys.is_empty());
+    }
+
+    #[test]
+    fn what_was_told_about_objects_that_are_gone_does_not_gather() {
+        let told: Told<usize, (), &str> = Told::default();
+        for key in 0..10 * TIDY_AT {
+            let minute = i64::try_from(key).unwrap() / 10;
+            told.note(key, (), "late", true, at(minute));
+        }
+        assert!(told.lock().keys.len() < 2 * TIDY_AT, "{}", told.lock().keys.len());
     }
 }

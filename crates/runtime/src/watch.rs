@@ -157,7 +157,14 @@ async fn keep_true<T: Projection>(api: &Api, cache: &Cache<T>, scope: &Scope, ra
                     _ => reached.or(position),
                 };
                 let delay = random.jitter(RECONNECT.delay(trouble.failures), 0.2).max(error.wait());
-                tracing::warn!(kind = T::KIND.kind, %error, ?delay, "watch interrupted, resuming");
+                match error {
+                    // Definitions of resources come later or never; that needs no line at every attempt.
+                    Error::List(error) if error.is_not_found() => match trouble.failures {
+                        1 => tracing::info!(kind = T::KIND.kind, "not served, or not yet: asked for again"),
+                        _ => tracing::debug!(kind = T::KIND.kind, ?delay, "still not served"),
+                    },
+                    error => tracing::warn!(kind = T::KIND.kind, %error, ?delay, "watch interrupted, resuming"),
+                }
                 tokio::time::sleep(delay).await;
             }
         }

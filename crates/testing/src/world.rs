@@ -8,9 +8,8 @@ use std::time::Duration;
 use stowage_apiserver::{Options, Server};
 use stowage_model::object::kinds;
 use stowage_mount::Mounter;
-use stowage_runtime::api::Api;
 use stowage_runtime::clock::Clock;
-use stowage_runtime::context::Context;
+use stowage_runtime::context::{Context, Process};
 use stowage_runtime::metrics::Metrics;
 use stowage_runtime::random::Random;
 use stowage_runtime::readiness::Readiness;
@@ -123,17 +122,16 @@ impl World {
             lives.len()
         };
         let seed = shared.seed ^ u64::from(crc32fast::hash(format!("{service} {number}").as_bytes())) << 16;
-        let context = Context {
-            api: Api::new(client::client(&shared.server, Arc::clone(&gate))),
-            csi: shared.sockets.connector(Arc::clone(&gate)),
+        let process = Process {
             clock: Arc::new(shared.clock),
             random: Random::seeded(seed),
             shutdown: Shutdown::new(),
             metrics,
             readiness: Readiness::default(),
             identity: service.to_owned(),
-            leadership: None,
         };
+        let client = client::client(&shared.server, Arc::clone(&gate));
+        let context = Context::new(process, client, shared.sockets.connector(Arc::clone(&gate)));
         Life { context, gate, world: self.clone() }
     }
 

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context as _, bail};
 use serde::Deserialize;
-use serde_yaml_ng::Value;
+use serde_json::Value;
 
 /// Where callers look for a driver.
 pub const SOCKET: &str = "/csi.sock";
@@ -83,20 +83,9 @@ impl Compose {
 
     /// Reads a compose file.
     pub fn read(text: &str) -> anyhow::Result<Self> {
-        let mut whole: Value = serde_yaml_ng::from_str(&with_defaults(text)?)?;
-        // What is merged may itself merge: each round resolves one level.
-        while has_merge(&whole) {
-            whole.apply_merge()?;
-        }
-        Ok(serde_yaml_ng::from_value(whole)?)
-    }
-}
-
-fn has_merge(value: &Value) -> bool {
-    match value {
-        Value::Mapping(map) => map.iter().any(|(key, value)| *key == "<<" || has_merge(value)),
-        Value::Sequence(values) => values.iter().any(has_merge),
-        _ => false,
+        // Not straight into our types: those would take a number for a text, which the engine's tools do not.
+        let whole: Value = serde_saphyr::from_str(&with_defaults(text)?)?;
+        Ok(serde_json::from_value(whole)?)
     }
 }
 

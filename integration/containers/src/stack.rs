@@ -16,6 +16,7 @@ use rand::rngs::StdRng;
 use rand::{Rng as _, SeedableRng as _};
 use stowage_model::object::kinds;
 use stowage_mount::{Host as _, LinuxMounter};
+use stowage_services::Place;
 use testcontainers::bollard::models::{DeviceMapping, HostConfig, RestartPolicy, RestartPolicyNameEnum};
 use testcontainers::runners::AsyncRunner as _;
 use testcontainers::{ContainerAsync, GenericImage, ImageExt as _};
@@ -32,16 +33,10 @@ use crate::relay::Relay;
 pub const NODES: [&str; 2] = ["node-1", "node-2"];
 pub const APISERVER: &str = "apiserver";
 pub const DRIVER: &str = "driver";
+/// What the driver of `compose.yaml` is called.
+const DRIVER_NAME: &str = "shared.csi.stowage.dev";
 /// A name of the API server in its certificate, which clients know it by.
 const SERVER_NAME: &str = "kubernetes";
-/// The services of which one at a time works, with the namespace and name of the Lease they hold.
-const ELECTED: [(&str, (&str, &str)); 5] = [
-    ("pv-controller", ("kube-system", "pv-controller")),
-    ("attach-detach-controller", ("kube-system", "attach-detach-controller")),
-    ("scheduler", ("kube-system", "kube-scheduler")),
-    ("provisioner", ("default", "shared-csi-stowage-dev")),
-    ("attacher", ("default", "external-attacher-leader-shared-csi-stowage-dev")),
-];
 const REPLICA: &str = "-replica";
 const SETUP: &str = "setup";
 const DRAIN: &str = "drain";
@@ -232,14 +227,14 @@ impl Stack {
 
     /// Whether a service works only while it holds a Lease.
     pub fn is_elected(&self, service: &str) -> bool {
-        ELECTED.iter().any(|(name, _)| *name == service)
+        stowage_services::find(service).is_some_and(|service| service.lease.is_some())
     }
 
     /// Starts a second container of each service that is elected; it waits until the first has lost its Lease.
     pub async fn start_replicas(&self) -> anyhow::Result<Vec<ContainerAsync<GenericImage>>> {
         let starting = Starting { engine: &self.engine, run: &self.run, folder: self.folder.path().to_owned() };
         let mut started = Vec::new();
-        for (service, _) in ELECTED {
+        for service in stowage_services::names(|service| service.lease.is_some()) {
             started.push(starting.start(&format!("{service}{REPLICA}"), &self.specs[service]).await?);
         }
         Ok(started)
@@ -247,9 +242,13 @@ impl Stack {
 
     /// The one of a service and its replica that holds their Lease; a service that is not elected is its own leader.
     pub async fn leader(&self, service: &str) -> anyhow::Result<String> {
-        let Some((_, (namespace, name))) = ELECTED.into_iter().find(|(one, _)| *one == service) else {
+        let found = stowage_services::find(service);
+        let Some((found, (namespace, _))) = found.and_then(|found| Some((found, found.lease?))) else {
             return Ok(service.to_owned());
         };
+        // The sidecars of compose.yaml are told no namespace.
+        let namespace = if namespace.is_empty() { "default" } else { namespace };
+        let name = found.lease_name(DRIVER_NAME).unwrap_or_default();
         let path = format!("/apis/coordination.k8s.io/v1/namespaces/{namespace}/leases/{name}");
         let both = [service.to_owned(), format!("{service}{REPLICA}")];
         until(format!("a leader of {service}"), async || {
@@ -481,10 +480,11 @@ fn extra(spec: &Spec) -> Vec<String> {
         times.map(|(name, time)| format!("--{flag}-{name}={}ms", time.as_millis()))
     };
     let mut words = Vec::new();
-    if has("pv-controller") || has("attach-detach-controller") || has("scheduler") {
+    let is_at = |place| stowage_services::names(|service| service.place == place).into_iter().any(has);
+    if is_at(Place::Cluster) {
         words.extend(lease("leader-elect"));
     }
-    if has("provisioner") || has("attacher") {
+    if is_at(Place::Sidecar) {
         words.extend(lease("leader-election"));
     }
     if has("attach-detach-controller") {

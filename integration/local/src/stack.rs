@@ -15,6 +15,7 @@ use rand::rngs::StdRng;
 use rand::{Rng as _, SeedableRng as _};
 use serde_json::Value;
 use stowage_model::object::kinds;
+use stowage_services::names;
 use tokio::time::{Instant, sleep};
 
 use crate::api::{Api, PATIENCE};
@@ -24,19 +25,6 @@ use crate::process::Process;
 
 /// The nodes of a stack.
 pub const NODES: [&str; 2] = ["node-1", "node-2"];
-
-/// Everything that is started from its own binary.
-const BINARIES: [&str; 9] = [
-    "apiserver",
-    "attach-detach-controller",
-    "attacher",
-    "node-plugin",
-    "provisioner",
-    "pv-controller",
-    "registrar",
-    "scheduler",
-    "volume-manager",
-];
 
 /// How long a service may take to end after SIGTERM.
 const DRAIN: Duration = Duration::from_secs(60);
@@ -191,7 +179,7 @@ pub struct Place {
 impl Place {
     /// Makes the directories and takes a port.
     pub fn prepare(root: &Path) -> anyhow::Result<Self> {
-        binaries::note_stale(&BINARIES)?;
+        binaries::note_stale(&names(|service| service.is_process()))?;
         let place = Self { root: root.to_owned(), port: free_port()? };
         let mut folders = vec![place.logs(), place.pool()];
         folders.extend(NODES.map(|node| place.registry(node)));

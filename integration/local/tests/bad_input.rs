@@ -13,12 +13,7 @@ use local_suite::machine;
 use local_suite::objects::{self, DRIVER, IMMEDIATE};
 use local_suite::process::Process;
 use local_suite::stack::{Place, Service, Stack};
-
-/// The services that are clients of the API.
-const CLIENTS: [&str; 6] =
-    ["provisioner", "attacher", "pv-controller", "attach-detach-controller", "scheduler", "volume-manager"];
-/// All others.
-const OTHERS: [&str; 3] = ["apiserver", "node-plugin", "registrar"];
+use stowage_services::names;
 
 /// A kubeconfig that can be read, of a server that is not there.
 const NOBODY: &str = "{apiVersion: v1, kind: Config, current-context: a, contexts: [{name: a, context: {cluster: a, \
@@ -42,7 +37,7 @@ async fn refused(binary: &str, args: &[&str], logs: &Path) -> anyhow::Result<Str
 fn an_unknown_flag_is_named_by_every_binary() -> anyhow::Result<()> {
     machine::with_processes(async |root| {
         let place = Place::prepare(&root)?;
-        for binary in CLIENTS.into_iter().chain(OTHERS) {
+        for binary in names(|service| service.is_process()) {
             let said = refused(binary, &["--no-such-flag=1"], &place.logs()).await?;
             ensure!(said.contains("--no-such-flag") && said.contains("--help"), "{binary} says: {said}");
         }
@@ -54,7 +49,7 @@ fn an_unknown_flag_is_named_by_every_binary() -> anyhow::Result<()> {
 fn a_kubeconfig_that_is_not_there_is_named_by_every_client() -> anyhow::Result<()> {
     machine::with_processes(async |root| {
         let place = Place::prepare(&root)?;
-        for binary in CLIENTS {
+        for binary in names(|service| service.is_client()) {
             let said = refused(binary, &["--kubeconfig=/nowhere/kubeconfig"], &place.logs()).await?;
             let complete = said.contains("/nowhere/kubeconfig") && said.contains("--kubeconfig");
             ensure!(complete && said.contains("readable kubeconfig"), "{binary} says: {said}");

@@ -6,7 +6,6 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use anyhow::Context as _;
-use serde::Deserialize as _;
 use serde_json::Value;
 
 /// What can be given to `kubectl apply -k`, below `deploy/kubernetes`; the first is that directory itself.
@@ -21,24 +20,7 @@ pub fn repository() -> PathBuf {
 pub fn documents(file: &Path) -> anyhow::Result<Vec<Value>> {
     let unreadable = || format!("cannot read {}", file.display());
     let text = fs::read_to_string(file).with_context(unreadable)?;
-    let mut found = Vec::new();
-    for document in serde_yaml_ng::Deserializer::from_str(&text) {
-        let mut value = serde_yaml_ng::Value::deserialize(document).with_context(unreadable)?;
-        // What is merged may itself merge: each round resolves one level.
-        while has_merge(&value) {
-            value.apply_merge().with_context(unreadable)?;
-        }
-        found.push(serde_json::to_value(value).with_context(unreadable)?);
-    }
-    Ok(found)
-}
-
-fn has_merge(value: &serde_yaml_ng::Value) -> bool {
-    match value {
-        serde_yaml_ng::Value::Mapping(map) => map.iter().any(|(key, value)| *key == "<<" || has_merge(value)),
-        serde_yaml_ng::Value::Sequence(values) => values.iter().any(has_merge),
-        _ => false,
-    }
+    serde_saphyr::from_multiple(&text).with_context(unreadable)
 }
 
 /// The objects of a kustomization, by following its resources.

@@ -190,7 +190,8 @@ fn start_of(service: &str, world: &World, options: Options) -> Start {
                 ..registrar::Options::default()
             };
             let serve = Arc::new(SimulatedServe { sockets: sockets.clone(), gate: Arc::clone(&life.gate) });
-            registrar::run(life.context.clone(), serve, options).boxed()
+            let (process, csi) = (life.context.process.clone(), Arc::clone(&life.context.csi));
+            registrar::run(process, csi, serve, options).boxed()
         }),
         _ => Arc::new(move |life| {
             let options = volume_manager::Options {

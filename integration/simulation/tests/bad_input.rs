@@ -11,6 +11,7 @@ use simulation_suite::pipeline::{DRIVER_SOCKET, Options, Pipeline};
 use stowage_model::object::kinds;
 use stowage_model::phase::PodPhase;
 use stowage_model::pod::Pod;
+use stowage_services::{Place, Service, names};
 use stowage_testing::World;
 
 /// Longer than any single step without backoff.
@@ -142,7 +143,8 @@ fn a_driver_socket_that_does_not_exist_is_named_and_nothing_is_lost_until_it_doe
         claim(&fixture, "1Gi").await;
         fixture.world.admin().create(kinds::POD, manifests::pod("app", "data")).await.unwrap();
         tokio::time::sleep(Duration::from_secs(120)).await;
-        for service in ["provisioner", "attacher", "registrar"] {
+        let beside = |service: &Service| matches!(service.place, Place::Sidecar | Place::NodeSidecar);
+        for service in names(beside) {
             let named =
                 |end: &String| end.starts_with(service) && end.contains(DRIVER_SOCKET) && end.contains("driver");
             let ends = fixture.pipeline.ends();

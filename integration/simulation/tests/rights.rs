@@ -5,6 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use simulation_suite::block_on;
 use simulation_suite::life::{Script, play};
 use simulation_suite::manifests::Binding;
+use stowage_services::{Place, find};
 use stowage_testing::World;
 
 type Rights = BTreeMap<(String, String), BTreeSet<String>>;
@@ -75,7 +76,7 @@ fn no_sidecar_needs_more_than_the_role_its_original_ships() {
         .map(|(service, resource, text)| (((*service).to_owned(), (*resource).to_owned()), verbs(text)))
         .collect();
     for ((service, resource), verbs) in documented() {
-        if !["provisioner", "attacher"].contains(&service.as_str()) {
+        if find(&service).is_none_or(|service| service.place != Place::Sidecar) {
             continue;
         }
         let granted = shipped.get(&(service.clone(), resource.clone())).cloned().unwrap_or_default();

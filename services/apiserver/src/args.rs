@@ -5,7 +5,6 @@ use std::time::Duration;
 use anyhow::Context as _;
 use clap::Parser;
 use tokio::signal::unix::{SignalKind, signal};
-use tracing_subscriber::EnvFilter;
 
 use stowage_process::args::LogFormat;
 use stowage_process::log;
@@ -48,8 +47,7 @@ pub struct Args {
 
 impl Args {
     pub async fn run(self) -> anyhow::Result<()> {
-        let filter =
-            EnvFilter::try_new(&self.log).with_context(|| format!("--log {:?} is not a log filter", self.log))?;
+        let filter = log::filter(&self.log).with_context(|| format!("--log {:?} is not a log filter", self.log))?;
         log::start(filter, LogFormat::Text);
         let mut terminate = signal(SignalKind::terminate()).context("cannot listen for SIGTERM")?;
         let mut interrupt = signal(SignalKind::interrupt()).context("cannot listen for SIGINT")?;

@@ -4,6 +4,7 @@ use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use futures::future::BoxFuture;
 use tokio::net::TcpListener;
 
 use stowage_apiserver::{Front, Identity, Limits, LoadIdentity, OpenStore, ReadTokens, Server, Status};
@@ -116,17 +117,24 @@ pub async fn bind_with(options: Options, access: Access) -> Result<Bound, Error>
 
 impl Bound {
     /// Writes the kubeconfig and serves until `shutdown`.
-    pub async fn run(self, shutdown: impl Future<Output = ()>) -> Result<(), Error> {
-        // The port is open: whoever reads the file now will be answered.
-        if let Some(path) = &self.kubeconfig_out {
-            self.identity
-                .write_kubeconfig(path, self.address)
-                .map_err(|source| Error::WriteKubeconfig { path: path.clone(), source })?;
-        }
-        tracing::info!(address = %self.address, revision = self.server.revision(), "serving");
-        self.server.serve(self.listener, self.front, shutdown).await;
-        tracing::info!("stopped");
-        Ok(())
+    pub fn run(self, shutdown: impl Future<Output = ()> + Send + 'static) -> BoxFuture<'static, Result<(), Error>> {
+        self.serve(Box::pin(shutdown))
+    }
+
+    /// Boxed, and of one kind of shutdown, so that it is compiled with this crate and not once more with each that awaits it.
+    fn serve(self, shutdown: BoxFuture<'static, ()>) -> BoxFuture<'static, Result<(), Error>> {
+        Box::pin(async move {
+            // The port is open: whoever reads the file now will be answered.
+            if let Some(path) = &self.kubeconfig_out {
+                self.identity
+                    .write_kubeconfig(path, self.address)
+                    .map_err(|source| Error::WriteKubeconfig { path: path.clone(), source })?;
+            }
+            tracing::info!(address = %self.address, revision = self.server.revision(), "serving");
+            self.server.serve(self.listener, self.front, shutdown).await;
+            tracing::info!("stopped");
+            Ok(())
+        })
     }
 }
 
@@ -135,6 +143,6 @@ fn read(flag: &'static str, path: &Path) -> Result<String, Error> {
 }
 
 /// A whole server: data, port, kubeconfig, until `shutdown`.
-pub async fn run(options: Options, shutdown: impl Future<Output = ()>) -> Result<(), Error> {
+pub async fn run(options: Options, shutdown: impl Future<Output = ()> + Send + 'static) -> Result<(), Error> {
     bind(options).await?.run(shutdown).await
 }

@@ -1,26 +1,20 @@
-//! Takes the steps of one decision.
+//! Carries out one action.
 
-use futures::future::join_all;
 use serde_json::json;
 
 use stowage_model::object::Key;
 use stowage_runtime::api::{Deletion, Target};
+use stowage_runtime::engine::Error;
 
 use crate::controller::Controller;
-use crate::decide::{Step, Steps};
-use crate::error::Error;
+use crate::decide::Action;
 use crate::report::Entry;
 use crate::snapshot::{Force, mentions};
 
 impl Controller {
-    pub(crate) async fn take(&self, Steps(steps): Steps) -> Result<(), Error> {
-        let taken = join_all(steps.into_iter().map(|step| self.step(step))).await;
-        taken.into_iter().collect()
-    }
-
-    async fn step(&self, step: Step) -> Result<(), Error> {
-        match step {
-            Step::CreateAttachment { name, driver, node, volume_name } => {
+    pub(crate) async fn carry_out(&self, action: Action) -> Result<(), Error> {
+        match action {
+            Action::CreateAttachment { name, driver, node, volume_name } => {
                 self.check_lease()?;
                 let body = json!({
                     "metadata": { "name": name },
@@ -31,44 +25,46 @@ impl Controller {
                     },
                 });
                 let created = self.context.api.create(&self.caches.attachments, body).await;
-                created.map(|_| ()).map_err(Error::CreateAttachment)
+                created.map(|_| ()).map_err(Error::write("create the attachment"))
             }
-            Step::DeleteAttachment { name, uid, node, force } => self.delete(name, uid, &node, force).await,
-            Step::List { node, node_uid, volume, tell } => {
+            Action::DeleteAttachment { name, uid, node, force } => self.delete(name, uid, &node, force).await,
+            Action::List { node, node_uid, volume, tell } => {
                 self.report(&node, Entry { node_uid, volume, listed: true }).await?;
                 for (pod, note) in tell {
                     self.recorder.record(&pod, note);
                 }
                 Ok(())
             }
-            Step::Unlist { node, node_uid, volume } => {
+            Action::Unlist { node, node_uid, volume } => {
                 self.report(&node, Entry { node_uid, volume, listed: false }).await
             }
-            Step::Tell { volume, pod, notice, note } => {
+            Action::Tell { volume, pod, notice, note } => {
                 let taken = self.recorder.record(&pod, note);
-                self.told.note(volume, pod.uid, notice, taken, self.context.clock.now());
+                self.memory.told.note(volume, pod.uid, notice, taken, self.context.clock.now());
                 Ok(())
             }
-            Step::RefreshNode(name) => {
+            Action::RefreshNode(name) => {
                 let read = self.context.api.refresh(&self.caches.nodes, &Key::cluster(name)).await;
-                read.map(|_| ()).map_err(Error::Read)
+                read.map(|_| ()).map_err(Error::read("the node"))
             }
-            Step::RefreshAttachment(name) => {
+            Action::RefreshAttachment(name) => {
                 let read = self.context.api.refresh(&self.caches.attachments, &Key::cluster(name)).await;
-                read.map(|_| ()).map_err(Error::Read)
+                read.map(|_| ()).map_err(Error::read("the attachment"))
             }
         }
     }
 
     async fn report(&self, node: &str, entry: Entry) -> Result<(), Error> {
         self.check_lease()?;
-        self.reports.write(node, entry).await.map_err(Error::ReportAttached)
+        let written = self.reports.write(node, entry).await.map_err(Error::other)?;
+        written.map_err(|source| Error::Write { what: "write volumesAttached", source })
     }
 
     /// Deleting the attachment cannot be taken back, so the node is read once more: also a leader that was deposed and
     /// does not know it yet sees what its successor listed.
     async fn delete(&self, name: String, uid: String, node: &str, force: Option<Force>) -> Result<(), Error> {
-        let fresh = self.context.api.refresh(&self.caches.nodes, &Key::cluster(node)).await.map_err(Error::Read)?;
+        let fresh = self.context.api.refresh(&self.caches.nodes, &Key::cluster(node)).await;
+        let fresh = fresh.map_err(Error::read("the node"))?;
         if let Some(node) = fresh {
             let (listed, in_use) = mentions(&node, &name);
             let forced = match force {
@@ -77,7 +73,7 @@ impl Controller {
                 Some(Force::Timeout) => !node.is_ready(),
             };
             if listed || (in_use && !forced) {
-                return Err(Error::Stale("the node lists or uses the volume again"));
+                return Err(Error::Stale("what the node lists or uses"));
             }
             if let Some(force) = force.filter(|_| in_use) {
                 tracing::warn!(attachment = name, node = node.meta.name, ?force, "detaching without the node's word");
@@ -87,7 +83,7 @@ impl Controller {
         self.check_lease()?;
         let target = Target { key: Key::cluster(name), uid, revision: None };
         let deleted = self.context.api.delete(&self.caches.attachments, &target, Deletion::default()).await;
-        deleted.map_err(Error::DeleteAttachment)
+        deleted.map_err(Error::write("delete the attachment"))
     }
 
     fn check_lease(&self) -> Result<(), Error> {

@@ -7,7 +7,8 @@ use stowage_runtime::args::{AdminArgs, ClientArgs, LeaderElectArgs, LogArgs};
 use stowage_runtime::duration::GoDuration;
 use stowage_runtime::launch::Launch;
 
-use crate::controller::{Options, run};
+use crate::controller::Options;
+use crate::run;
 
 /// Attaches the volumes of placed pods to their nodes, and detaches them when nobody needs them there
 ///

@@ -5,10 +5,9 @@
 //! answer to that very write or later, loses the attachment. A node starts to use a volume only when it sees the entry
 //! after having said so, hence the two can not miss each other.
 
-use std::time::Duration;
-
 use jiff::{SignedDuration, Timestamp};
 
+use stowage_model::names::UniqueVolumeName;
 use stowage_model::object::ObjectRef;
 use stowage_runtime::engine;
 use stowage_runtime::events::Note;
@@ -19,19 +18,9 @@ use crate::snapshot::{AttachmentFacts, AttachmentView, Force, NodeFacts, NodeVie
 #[cfg(test)]
 mod tests;
 
-/// When a volume may be taken from a node that does not answer.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Policy {
-    pub force_detach_on_timeout: bool,
-    pub max_unmount_wait: Duration,
-}
-
-/// Steps on different nodes, taken side by side: one node in trouble does not hold up the others.
+/// What is done at one node. All of a decision is done side by side: one node in trouble does not hold up the others.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Steps(pub Vec<Step>);
-
-#[derive(Debug, Clone, PartialEq)]
-pub enum Step {
+pub enum Action {
     CreateAttachment {
         name: String,
         driver: String,
@@ -48,16 +37,16 @@ pub enum Step {
     List {
         node: String,
         node_uid: String,
-        volume: String,
+        volume: UniqueVolumeName,
         tell: Vec<(ObjectRef, Note)>,
     },
     Unlist {
         node: String,
         node_uid: String,
-        volume: String,
+        volume: UniqueVolumeName,
     },
     Tell {
-        volume: String,
+        volume: UniqueVolumeName,
         pod: ObjectRef,
         notice: Notice,
         note: Note,
@@ -98,19 +87,18 @@ pub enum Reason {
     Idle,
 }
 
-pub type Decision = engine::Decision<Steps, Why>;
+pub type Decision = engine::Decision<Action, Why>;
 
-pub fn decide(snapshot: &Snapshot, policy: Policy, now: Timestamp) -> Decision {
-    let mut steps = Vec::new();
+pub fn decide(snapshot: &Snapshot, now: Timestamp) -> Decision {
+    let mut actions = Vec::new();
     let mut why = Why::default();
     let mut wake_at: Option<Timestamp> = None;
     for (name, site) in &snapshot.sites {
-        let mut at = At { snapshot, name, site, now, steps: &mut steps, wake_at: &mut wake_at };
-        let reason = at.decide(policy);
+        let mut at = At { snapshot, name, site, now, actions: &mut actions, wake_at: &mut wake_at };
+        let reason = at.decide();
         why.0.push((name.clone(), reason));
     }
-    let actions = if steps.is_empty() { Vec::new() } else { vec![Steps(steps)] };
-    Decision { wake_at, ..Decision::act(actions, why) }
+    Decision { wake_at, ..Decision::together(actions, why) }
 }
 
 /// One node's part of the decision.
@@ -119,24 +107,24 @@ struct At<'a> {
     name: &'a str,
     site: &'a Site,
     now: Timestamp,
-    steps: &'a mut Vec<Step>,
+    actions: &'a mut Vec<Action>,
     wake_at: &'a mut Option<Timestamp>,
 }
 
 impl At<'_> {
-    fn decide(&mut self, policy: Policy) -> Reason {
+    fn decide(&mut self) -> Reason {
         if self.site.node == NodeView::Unknown {
-            self.steps.push(Step::RefreshNode(self.name.to_owned()));
+            self.actions.push(Action::RefreshNode(self.name.to_owned()));
             return Reason::Unknown;
         }
         match &self.site.attachment {
             AttachmentView::Unknown => {
-                self.steps.push(Step::RefreshAttachment(self.site.attachment_name.clone()));
+                self.actions.push(Action::RefreshAttachment(self.site.attachment_name.clone()));
                 Reason::Unknown
             }
             AttachmentView::Absent if !self.site.wishes.is_empty() => self.ask(),
             AttachmentView::Present(attachment) if !self.site.wishes.is_empty() => self.follow(attachment),
-            _ => self.give_up(policy),
+            _ => self.give_up(),
         }
     }
 
@@ -150,7 +138,7 @@ impl At<'_> {
             return Reason::HeldElsewhere;
         }
         let Some(first) = oldest(self.site) else { return Reason::Idle };
-        self.steps.push(Step::CreateAttachment {
+        self.actions.push(Action::CreateAttachment {
             name: self.site.attachment_name.clone(),
             driver: self.snapshot.driver.clone(),
             node: self.name.to_owned(),
@@ -181,8 +169,8 @@ impl At<'_> {
     }
 
     /// Not wanted.
-    fn give_up(&mut self, policy: Policy) -> Reason {
-        let force = match self.force(policy) {
+    fn give_up(&mut self) -> Reason {
+        let force = match self.patience() {
             Patience::Needless => None,
             Patience::Over(force) => Some(force),
             Patience::Endless => return self.hold(),
@@ -196,7 +184,7 @@ impl At<'_> {
         }
         match &self.site.attachment {
             AttachmentView::Present(attachment) if !attachment.deleting => {
-                self.steps.push(Step::DeleteAttachment {
+                self.actions.push(Action::DeleteAttachment {
                     name: self.site.attachment_name.clone(),
                     uid: attachment.uid.clone(),
                     node: self.name.to_owned(),
@@ -220,7 +208,7 @@ impl At<'_> {
     }
 
     /// How long to wait for the node to unmount.
-    fn force(&self, policy: Policy) -> Patience {
+    fn patience(&self) -> Patience {
         let NodeView::Known(node) = &self.site.node else { return Patience::Needless };
         if !node.in_use {
             return Patience::Needless;
@@ -228,12 +216,12 @@ impl At<'_> {
         if node.out_of_service {
             return Patience::Over(Force::OutOfService);
         }
-        if node.ready || !policy.force_detach_on_timeout || !self.site.holds() {
+        if node.ready || !self.snapshot.policy.force_detach_on_timeout || !self.site.holds() {
             return Patience::Endless;
         }
         // Both the pod must be gone and the node silent for the whole time.
         let since = self.site.unwanted_since.unwrap_or(self.now).max(node.not_ready_since.unwrap_or(Timestamp::MIN));
-        let wait = SignedDuration::try_from(policy.max_unmount_wait).unwrap_or(SignedDuration::MAX);
+        let wait = SignedDuration::try_from(self.snapshot.policy.max_unmount_wait).unwrap_or(SignedDuration::MAX);
         match since.checked_add(wait) {
             Ok(end) if end <= self.now => Patience::Over(Force::Timeout),
             Ok(end) => Patience::Until(end),
@@ -241,25 +229,27 @@ impl At<'_> {
         }
     }
 
-    fn known(&self) -> Option<(&NodeFacts, String)> {
+    fn known(&self) -> Option<(&NodeFacts, &UniqueVolumeName)> {
         match (&self.site.node, &self.snapshot.volume) {
-            (NodeView::Known(node), Some(volume)) => Some((node, volume.clone())),
+            (NodeView::Known(node), Some(volume)) => Some((node, volume)),
             _ => None,
         }
     }
 
     fn list(&mut self, tell: Vec<(ObjectRef, Note)>) {
         if let Some((node, volume)) = self.known().filter(|(node, _)| !node.listed) {
-            let step = Step::List { node: self.name.to_owned(), node_uid: node.uid.clone(), volume, tell };
-            self.steps.push(step);
+            let action =
+                Action::List { node: self.name.to_owned(), node_uid: node.uid.clone(), volume: volume.clone(), tell };
+            self.actions.push(action);
         }
     }
 
     fn unlist(&mut self) -> bool {
         match self.known().filter(|(node, _)| node.listed) {
             Some((node, volume)) => {
-                let step = Step::Unlist { node: self.name.to_owned(), node_uid: node.uid.clone(), volume };
-                self.steps.push(step);
+                let action =
+                    Action::Unlist { node: self.name.to_owned(), node_uid: node.uid.clone(), volume: volume.clone() };
+                self.actions.push(action);
                 true
             }
             None => false,
@@ -277,7 +267,7 @@ impl At<'_> {
                 self.wake(again_at);
                 continue;
             }
-            self.steps.push(Step::Tell {
+            self.actions.push(Action::Tell {
                 volume: volume.clone(),
                 pod: wish.pod.clone(),
                 notice: notice.clone(),

@@ -8,15 +8,24 @@
 
 pub mod apply;
 pub mod args;
-pub mod caches;
 pub mod controller;
 pub mod decide;
-pub mod error;
 pub mod memory;
 pub mod metrics;
 pub mod notice;
 pub mod report;
 pub mod snapshot;
-pub mod wake;
+pub mod watches;
 
-pub use controller::{Options, run};
+use futures::future::BoxFuture;
+
+use stowage_runtime::{Context, Stop};
+
+pub use controller::Options;
+
+/// Runs the controller until shutdown.
+///
+/// Boxed, so that it is compiled with this crate and not once more with each that awaits it.
+pub fn run(context: Context, options: Options) -> BoxFuture<'static, Result<(), Stop>> {
+    Box::pin(controller::run(context, options))
+}

@@ -6,6 +6,7 @@ use std::sync::{Arc, Mutex, MutexGuard};
 use serde_json::{Value, json};
 use tokio::sync::oneshot;
 
+use stowage_model::names::UniqueVolumeName;
 use stowage_model::{Node, object};
 use stowage_runtime::api::{self, Api, Part, Patch, Target};
 use stowage_runtime::cache::{Cache, View};
@@ -16,11 +17,16 @@ use stowage_runtime::tasks::Spawner;
 pub struct Entry {
     /// Only in the list of the node with this uid.
     pub node_uid: String,
-    pub volume: String,
+    pub volume: UniqueVolumeName,
     pub listed: bool,
 }
 
 type Answer = Result<(), Arc<api::Error>>;
+
+/// The writer has ended without an answer: whether the node's list was written is not known.
+#[derive(Debug, thiserror::Error)]
+#[error("the write of volumesAttached was given up")]
+pub struct GivenUp;
 
 /// What is to be written to one node next, and who waits for it.
 type Batch = Vec<(Entry, oneshot::Sender<Answer>)>;
@@ -40,7 +46,7 @@ impl Reports {
     }
 
     /// Returns when a write that carried the entry was answered, or was not needed. The answer is in the cache then.
-    pub async fn write(&self, node: &str, entry: Entry) -> Answer {
+    pub async fn write(&self, node: &str, entry: Entry) -> Result<Answer, GivenUp> {
         let (sender, receiver) = oneshot::channel();
         let is_first = {
             let mut waiting = self.waiting();
@@ -51,8 +57,7 @@ impl Reports {
         if is_first {
             self.spawner.spawn(self.clone().write_all(node.to_owned()));
         }
-        // The writer answers everybody, or ends together with the service.
-        receiver.await.unwrap_or(Ok(()))
+        receiver.await.map_err(|_| GivenUp)
     }
 
     /// Writes until nothing has gathered during the last write.

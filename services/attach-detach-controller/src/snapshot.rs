@@ -1,29 +1,39 @@
 //! One volume and every node that wants it, has it or says so.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
 
 use jiff::Timestamp;
 
+use stowage_model::names::{self, UniqueVolumeName};
 use stowage_model::object::{self, ObjectRef, Projection};
-use stowage_model::{Node, VolumeAttachment, names};
+use stowage_model::{Node, VolumeAttachment};
 use stowage_runtime::cache::View;
-use stowage_runtime::told::{Known, Told};
+use stowage_runtime::told::Known;
 
-use crate::caches::{Caches, Key};
 use crate::memory::Memory;
 use crate::notice::Notice;
+use crate::watches::{self, Caches, Key};
 
 #[derive(Debug, Clone, PartialEq)]
 pub struct Snapshot {
     /// As nodes name it in their status; unknown for an attachment whose volume object is gone.
-    pub volume: Option<String>,
+    pub volume: Option<UniqueVolumeName>,
     pub driver: String,
     /// Whether it may be attached to several nodes at a time.
     pub many_nodes: bool,
-    /// By the node's name.
+    /// By the node's name; none when there is nothing to decide under the key.
     pub sites: BTreeMap<String, Site>,
     /// What its pods were told, by their uids.
     pub told: Known<String, Notice>,
+    pub policy: Policy,
+}
+
+/// When a volume may be taken from a node that does not answer.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Policy {
+    pub force_detach_on_timeout: bool,
+    pub max_unmount_wait: Duration,
 }
 
 /// The volume as seen from one node.
@@ -106,37 +116,36 @@ impl Site {
     }
 }
 
-/// Gathers what is known about a key; none when there is nothing to decide under it.
-pub fn gather(
-    caches: &Caches,
-    memory: &Memory,
-    told: &Told<String, String, Notice>,
-    key: &Key,
-    now: Timestamp,
-) -> Option<Snapshot> {
-    match key {
-        Key::Volume(volume) => {
-            let mut snapshot = gather_volume(caches, volume)?;
-            let pods: BTreeSet<&str> =
-                snapshot.sites.values().flat_map(|site| &site.wishes).map(|wish| wish.pod.uid.as_str()).collect();
-            told.retain(volume, |pod| pods.contains(pod.as_str()));
-            snapshot.told = told.known(volume);
-            let unwanted = memory.recall(volume);
-            for (node, site) in &mut snapshot.sites {
-                if site.wishes.is_empty() && site.holds() {
-                    site.unwanted_since = Some(unwanted.get(node).copied().unwrap_or(now));
-                }
-            }
-            memory.keep(volume, &snapshot);
-            Some(snapshot)
+impl Snapshot {
+    fn nothing(policy: Policy) -> Self {
+        Self {
+            volume: None,
+            driver: String::new(),
+            many_nodes: true,
+            sites: BTreeMap::new(),
+            told: Known::default(),
+            policy,
         }
-        Key::Attachment(name) => gather_orphan(caches, name, now),
     }
 }
 
-fn gather_volume(caches: &Caches, volume: &str) -> Option<Snapshot> {
-    let (driver, handle) = names::parse_csi_volume(volume)?;
-    let objects = caches.volumes.by_index("unique", volume);
+pub fn gather(caches: &Caches, memory: &Memory, policy: Policy, key: &Key, now: Timestamp) -> Snapshot {
+    let found = match key {
+        Key::Volume(volume) => gather_volume(caches, memory, policy, volume, now),
+        Key::Attachment(name) => gather_orphan(caches, policy, name, now),
+    };
+    found.unwrap_or_else(|| Snapshot::nothing(policy))
+}
+
+fn gather_volume(
+    caches: &Caches,
+    memory: &Memory,
+    policy: Policy,
+    volume: &UniqueVolumeName,
+    now: Timestamp,
+) -> Option<Snapshot> {
+    let (driver, handle) = volume.driver_and_handle()?;
+    let objects = caches.volumes.by_index("unique", volume.as_str());
     let attachable = caches.drivers.get(&object::Key::cluster(driver)).is_none_or(|driver| driver.needs_attach());
     let mut wishes: BTreeMap<String, Vec<Wish>> = BTreeMap::new();
     let mut attachments = Vec::new();
@@ -157,34 +166,41 @@ fn gather_volume(caches: &Caches, volume: &str) -> Option<Snapshot> {
     attachments.retain(|attachment| attachment.spec.attacher == driver);
     let mut nodes: BTreeSet<String> = wishes.keys().cloned().collect();
     nodes.extend(attachments.iter().map(|attachment| attachment.spec.node_name.clone()));
-    nodes.extend(caches.nodes.by_index("volume", volume).iter().map(|node| node.meta.name.clone()));
+    nodes.extend(caches.nodes.by_index("volume", volume.as_str()).iter().map(|node| node.meta.name.clone()));
+    let unwanted = memory.unwanted(volume);
     let site = |name: String| {
         let attachment_name = names::attachment(handle, driver, &name);
         let foreign = |other: &VolumeAttachment| other.spec.node_name == name && other.meta.name != attachment_name;
-        let site = Site {
-            node: node_view(caches, &name, |node| (node.is_attached(volume), node.is_in_use(volume))),
+        let mentions = |node: &Node| (node.is_attached(volume.as_str()), node.is_in_use(volume.as_str()));
+        let mut site = Site {
+            node: node_view(caches, &name, mentions),
             attachment: attachment_view(caches, &attachment_name),
             foreign_attachment: attachments.iter().any(|other| foreign(other)),
             attachment_name,
             wishes: wishes.get(&name).cloned().unwrap_or_default(),
             unwanted_since: None,
         };
+        if site.wishes.is_empty() && site.holds() {
+            // What is seen so for the first time is remembered with the decision, not here.
+            site.unwanted_since = Some(unwanted.get(&name).copied().unwrap_or(now));
+        }
         (name, site)
     };
     Some(Snapshot {
-        volume: Some(volume.to_owned()),
+        volume: Some(volume.clone()),
         driver: driver.to_owned(),
         // No mode at all says nothing against it; one object that forbids it is enough.
         many_nodes: objects
             .iter()
             .all(|volume| volume.spec.access_modes.is_empty() || volume.spec.access_modes.allow_many_nodes()),
         sites: nodes.into_iter().map(site).collect(),
-        told: Known::default(),
+        told: memory.told.known(volume),
+        policy,
     })
 }
 
 /// An attachment of ours whose volume object is gone and which no node mentions: nothing can want or use it.
-fn gather_orphan(caches: &Caches, name: &str, now: Timestamp) -> Option<Snapshot> {
+fn gather_orphan(caches: &Caches, policy: Policy, name: &str, now: Timestamp) -> Option<Snapshot> {
     let attachment = caches.attachments.get(&object::Key::cluster(name))?;
     let volume = object::Key::cluster(attachment.volume_name()?);
     // A volume that exists but is not of CSI belongs to the original's migration code.
@@ -200,11 +216,9 @@ fn gather_orphan(caches: &Caches, name: &str, now: Timestamp) -> Option<Snapshot
         unwanted_since: Some(now),
     };
     Some(Snapshot {
-        volume: None,
         driver: attachment.spec.attacher.clone(),
-        many_nodes: true,
         sites: BTreeMap::from([(attachment.spec.node_name.clone(), site)]),
-        told: Known::default(),
+        ..Snapshot::nothing(policy)
     })
 }
 
@@ -212,8 +226,7 @@ fn gather_orphan(caches: &Caches, name: &str, now: Timestamp) -> Option<Snapshot
 /// from the volume's, so this works without the volume.
 pub fn mentions(node: &Node, attachment_name: &str) -> (bool, bool) {
     let is_it = |volume: &str| {
-        names::parse_csi_volume(volume)
-            .is_some_and(|(driver, handle)| names::attachment(handle, driver, &node.meta.name) == attachment_name)
+        watches::attachment_name(&volume.into(), &node.meta.name).is_some_and(|name| name == attachment_name)
     };
     (
         node.status.volumes_attached.iter().any(|volume| is_it(&volume.name)),

@@ -1,19 +1,18 @@
 //! Carries out one action.
 
-use std::sync::Arc;
-
 use serde_json::json;
 
 use stowage_model::annotations;
 use stowage_model::object::{Key, Meta};
 use stowage_model::volume::SecretRef;
+use stowage_runtime::Context;
 use stowage_runtime::api::{Part, Patch, Target};
+use stowage_runtime::engine::Error;
 use stowage_runtime::events::seconds;
 
-use crate::call::{Kind, Request, Subject};
+use crate::calls::{Kind, Operation, Request, call};
 use crate::controller::Controller;
 use crate::decide::{Action, Trouble};
-use crate::error::Error;
 
 impl Controller {
     pub(crate) async fn carry_out(&self, handle: &str, action: Action) -> Result<(), Error> {
@@ -69,11 +68,11 @@ impl Controller {
             }
             Action::RefreshAttachment(name) => {
                 let read = self.context().api.refresh(&self.caches.attachments, &Key::cluster(name)).await;
-                read.map(|_| ()).map_err(Error::Read)
+                read.map(drop).map_err(Error::read("the attachment"))
             }
             Action::RefreshVolume(name) => {
                 let read = self.context().api.refresh(&self.caches.volumes, &Key::cluster(name)).await;
-                read.map(|_| ()).map_err(Error::Read)
+                read.map(drop).map_err(Error::read("the volume"))
             }
         }
     }
@@ -88,9 +87,10 @@ impl Controller {
         secret: Option<SecretRef>,
     ) -> Result<(), Error> {
         let key = attachment.key();
-        let fresh = self.context().api.refresh(&self.caches.attachments, &key).await.map_err(Error::Read)?;
+        let fresh =
+            self.context().api.refresh(&self.caches.attachments, &key).await.map_err(Error::read("the attachment"))?;
         let Some(fresh) = fresh.filter(|fresh| fresh.meta.uid == attachment.uid) else {
-            return Err(Error::Stale("the attachment is gone"));
+            return Err(Error::Stale("the attachment"));
         };
         let kept = fresh.meta.has_finalizer(self.finalizer()) && fresh.meta.is_deleting() == attachment.is_deleting();
         let published = match request.kind() {
@@ -98,23 +98,24 @@ impl Controller {
             Kind::Unpublish => fresh.status.attached && !fresh.meta.is_deleting(),
         };
         if !kept || published {
-            return Err(Error::Stale("the attachment has changed"));
+            return Err(Error::Stale("the attachment"));
         }
         if !self.context().may_call_driver() {
             return Err(Error::Deposed);
         }
-        let subject = Subject::new(handle, &fresh, request.kind());
+        let operation = Operation::new(handle, &fresh, request.kind());
         // What the opposite call achieved is not true any more once this one begins.
-        self.calls.forget(&subject.opposite());
+        self.operations.forget(&operation.opposite());
         tracing::debug!(attachment = %key, volume = request.volume_id(), kind = ?request.kind(), "calling the driver");
-        self.calls.start(subject, self.caller.clone().call(request, secret));
+        self.operations.start(operation, call(self.caller.clone(), request, secret));
         Ok(())
     }
 
     async fn release_volume(&self, meta: &Meta) -> Result<(), Error> {
-        let read = self.context().api.refresh(&self.caches.volumes, &meta.key()).await.map_err(Error::Read)?;
+        let read =
+            self.context().api.refresh(&self.caches.volumes, &meta.key()).await.map_err(Error::read("the volume"))?;
         let Some(fresh) = read.filter(|fresh| fresh.meta.uid == meta.uid && fresh.meta.is_deleting()) else {
-            return Err(Error::Stale("the volume is gone"));
+            return Err(Error::Stale("the volume"));
         };
         match Patch::remove_finalizer(&fresh.meta, self.finalizer()) {
             Some(patch) => self.patch_volume(&Target::any_version(&fresh.meta), patch).await,
@@ -124,7 +125,7 @@ impl Controller {
 
     async fn patch_volume(&self, target: &Target, patch: Patch) -> Result<(), Error> {
         let answer = self.context().api.patch(&self.caches.volumes, target, Part::Main, patch).await;
-        answer.map(|_| ()).map_err(Error::WriteVolume)
+        answer.map(drop).map_err(Error::write("write the volume"))
     }
 
     async fn patch_status(&self, attachment: &Meta, body: serde_json::Value) -> Result<(), Error> {
@@ -133,14 +134,18 @@ impl Controller {
 
     async fn patch_attachment(&self, target: &Target, part: Part, patch: Patch) -> Result<(), Error> {
         let answer = self.context().api.patch(&self.caches.attachments, target, part, patch).await;
-        answer.map(Arc::into_inner).map(|_| ()).map_err(Error::WriteAttachment)
+        answer.map(drop).map_err(Error::write("write the attachment"))
     }
 
     fn forget(&self, handle: &str, attachment: &Meta) {
         for kind in [Kind::Publish, Kind::Unpublish] {
-            let subject = Subject { handle: handle.to_owned(), attachment_uid: attachment.uid.clone(), kind };
-            self.calls.forget(&subject);
+            let attachment_uid = attachment.uid.clone();
+            self.operations.forget(&Operation { handle: handle.to_owned(), attachment_uid, kind });
         }
+    }
+
+    fn context(&self) -> &Context {
+        self.caller.context()
     }
 
     fn finalizer(&self) -> &str {

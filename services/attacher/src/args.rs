@@ -10,8 +10,7 @@ use stowage_runtime::backoff::Backoff;
 use stowage_runtime::duration::GoDuration;
 use stowage_runtime::launch::Launch;
 
-use crate::controller::{Options, run};
-use crate::driver;
+use crate::controller::{Options, run_with};
 
 /// Attaches volumes to nodes and detaches them, as VolumeAttachments ask for it, by calling one CSI driver
 ///
@@ -65,10 +64,11 @@ impl Args {
         for ignored in self.ignored() {
             tracing::warn!("{ignored}");
         }
-        let driver = driver::connect(&context, &options).await?;
-        let lock = format!("external-attacher-leader-{}", driver.facts.name);
-        let election = self.election.options(&lock, &self.features)?;
-        launch.run(context, election, |context| run(context, options)).await
+        let election =
+            |driver: &str| self.election.options(&format!("external-attacher-leader-{driver}"), &self.features);
+        let address = options.csi_address.clone();
+        let service = |context, driver| run_with(context, driver, options);
+        launch.sidecar(context, (&address, self.csi.timeout_or(Options::default().timeout)), election, service).await
     }
 
     /// What was asked for in vain, one sentence each.

@@ -1,28 +1,20 @@
-//! The loop: the driver first, then what is watched, then decisions.
+//! The attacher as a controller: its state, and one line per room.
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use jiff::Timestamp;
 
-use stowage_model::VolumeAttachment;
-use stowage_model::object::Projection;
 use stowage_runtime::backoff::Backoff;
-use stowage_runtime::cache::Cache;
-use stowage_runtime::engine::{self, Reserved};
-use stowage_runtime::operation::Operations;
-use stowage_runtime::queue::Queue;
-use stowage_runtime::tasks::{Spawner, Tasks};
-use stowage_runtime::watch::{self, Scope};
+use stowage_runtime::caller::Caller;
+use stowage_runtime::driver::Driver;
+use stowage_runtime::engine::{self, Reserved, Setup, Watches};
 use stowage_runtime::{Context, Stop};
 
-use crate::caches::{Caches, Key};
-use crate::call::{Caller, Calls, Subject};
+use crate::calls::{Operation, Operations};
 use crate::decide::{Action, Decision, Why, decide};
-use crate::driver::{self, Driver, Facts};
-use crate::error::Error;
-use crate::snapshot::gather;
-use crate::wake;
+use crate::snapshot::{Facts, Snapshot};
+use crate::watches::{Caches, Key};
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Options {
@@ -51,31 +43,63 @@ impl Default for Options {
 }
 
 pub(crate) struct Controller {
-    pub(crate) caches: Arc<Caches>,
-    pub(crate) calls: Calls,
+    pub(crate) facts: Arc<Facts>,
+    pub(crate) caches: Caches,
+    pub(crate) operations: Operations,
     pub(crate) caller: Caller,
-    pub(crate) facts: Facts,
+}
+
+/// Attaches and detaches until shutdown.
+pub async fn run(context: Context, options: Options) -> Result<(), Stop> {
+    let met = Driver::meet(&context, &options.csi_address, options.timeout);
+    match context.unless_shutdown(met).await {
+        Some(driver) => run_with(context, driver?, options).await,
+        None => Ok(()),
+    }
+}
+
+/// The same with a driver that was met already.
+pub(crate) async fn run_with(context: Context, driver: Driver, options: Options) -> Result<(), Stop> {
+    engine::serve(context, options.workers, async |setup| Ok(Controller::new(setup, &driver, &options))).await
 }
 
 impl Controller {
-    pub(crate) fn context(&self) -> &Context {
-        &self.caller.context
+    pub(crate) fn new(setup: &Setup<Key>, driver: &Driver, options: &Options) -> Self {
+        Self {
+            facts: Arc::new(Facts::of(driver, options)),
+            caches: Caches::new(driver.name.clone()),
+            operations: setup.operations(options.retry, |operation: &Operation| [Key::Handle(operation.handle.clone())]),
+            caller: driver.caller(setup.context.clone(), options.timeout),
+        }
     }
 }
 
 impl engine::Controller for Controller {
     type Key = Key;
+    type Snapshot = Snapshot;
     type Action = Action;
     type Why = Why;
-    type Error = Error;
 
     const NAME: &'static str = "attacher";
 
-    fn decide(&self, key: &Key, now: Timestamp, _reserved: &Reserved) -> Decision {
-        decide(&gather(&self.caches, &self.calls, key), &self.facts, now)
+    fn watches(&self, watches: &mut Watches<'_, Self>) {
+        self.caches.declare(watches);
     }
 
-    async fn apply(self: Arc<Self>, key: Key, action: Action) -> Result<(), Error> {
+    fn gather(&self, key: &Key, _reserved: &Reserved, _now: Timestamp) -> Snapshot {
+        self.gather(key)
+    }
+
+    fn decide(snapshot: &Snapshot, now: Timestamp) -> Decision {
+        decide(snapshot, now)
+    }
+
+    fn note(&self, _key: &Key, snapshot: &Snapshot, _decision: &Decision, _now: Timestamp) {
+        // Their attachments went while the calls were under way, and nobody asks for them any more.
+        snapshot.abandoned.iter().for_each(|operation| self.operations.forget(operation));
+    }
+
+    async fn apply(self: Arc<Self>, key: Key, action: Action) -> Result<(), engine::Error> {
         // Without a volume there is no handle, and no call is ever planned.
         let handle = match &key {
             Key::Handle(handle) => handle.as_str(),
@@ -87,62 +111,4 @@ impl engine::Controller for Controller {
     fn keys(&self) -> Vec<Key> {
         self.caches.keys()
     }
-}
-
-/// Runs the attacher until shutdown.
-pub async fn run(context: Context, options: Options) -> Result<(), Stop> {
-    let tasks = Tasks::new();
-    let spawner = tasks.spawner();
-    let synced = context.readiness.handle("attacher caches");
-    let work = async {
-        let (controller, queue) = tokio::select! {
-            biased;
-            () = context.shutdown.requested() => return Ok(()),
-            prepared = prepare(&context, &options, &spawner) => prepared?,
-        };
-        synced.ready();
-        engine::run(&context, controller, queue, options.workers).await
-    };
-    context.supervise(tasks, work).await
-}
-
-async fn prepare(
-    context: &Context,
-    options: &Options,
-    spawner: &Spawner,
-) -> Result<(Arc<Controller>, Queue<Key>), Stop> {
-    let Driver { channel, facts } = driver::connect(context, options).await?;
-    tracing::info!(driver = facts.name, attaches = facts.attaches, "found the driver");
-    let queue = Queue::new(Backoff::QUEUE);
-    let caches = Arc::new(Caches::new(facts.name.clone()));
-    wake::subscribe(&caches, &queue);
-    let ended = queue.clone();
-    let calls =
-        Operations::new(spawner.clone(), Arc::clone(&context.clock), options.retry, move |subject: &Subject| {
-            ended.add(Key::Handle(subject.handle.clone()));
-        });
-    forget_with(&caches.attachments, &calls);
-    feed(context, &caches.csi_nodes, spawner);
-    feed(context, &caches.volumes, spawner);
-    feed(context, &caches.attachments, spawner);
-    caches.csi_nodes.synced().await;
-    caches.volumes.synced().await;
-    caches.attachments.synced().await;
-    let caller = Caller { context: context.clone(), channel, driver: facts.name.clone(), timeout: options.timeout };
-    Ok((Arc::new(Controller { caches, calls, caller, facts }), queue))
-}
-
-/// Records of an attachment that is gone are of no use to anybody.
-fn forget_with(attachments: &Cache<VolumeAttachment>, calls: &Calls) {
-    let calls = calls.clone();
-    attachments.on_change(move |change| {
-        let Some(gone) = change.before.filter(|_| change.after.is_none()) else { return };
-        for subject in calls.keys().iter().filter(|subject| subject.attachment_uid == gone.meta.uid) {
-            calls.forget(subject);
-        }
-    });
-}
-
-fn feed<T: Projection>(context: &Context, cache: &Cache<T>, spawner: &Spawner) {
-    spawner.spawn(watch::feed(context.api.clone(), cache.clone(), Scope::all(), context.random.clone()));
 }

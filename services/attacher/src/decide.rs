@@ -13,10 +13,9 @@ use stowage_model::volume::SecretRef;
 use stowage_runtime::engine;
 use stowage_runtime::operation::{Failure, Record, State};
 
-use crate::call::Request;
-use crate::driver::Facts;
+use crate::calls::Request;
 use crate::request::Problem;
-use crate::snapshot::{Case, PublishContext, Snapshot, Source, VolumeCase};
+use crate::snapshot::{Case, Facts, PublishContext, Snapshot, Source, VolumeCase};
 
 #[cfg(test)]
 mod tests;
@@ -92,7 +91,8 @@ pub enum Reason {
 
 pub type Decision = engine::Decision<Action, Why>;
 
-pub fn decide(snapshot: &Snapshot, facts: &Facts, now: Timestamp) -> Decision {
+pub fn decide(snapshot: &Snapshot, now: Timestamp) -> Decision {
+    let facts = &*snapshot.facts;
     let mut why = Why::default();
     let mut writes = Vec::new();
     let mut calls = Vec::new();

@@ -5,16 +5,25 @@
 //! before the first publish and leaves it after a good unpublish only, so no publish that may have happened is forgotten.
 #![forbid(unsafe_code)]
 
-pub mod apply;
 pub mod args;
-pub mod caches;
-pub mod call;
-pub mod controller;
-pub mod decide;
-pub mod driver;
-pub mod error;
-pub mod request;
-pub mod snapshot;
-pub mod wake;
 
-pub use controller::{Options, run};
+mod apply;
+mod calls;
+mod controller;
+mod decide;
+mod request;
+mod snapshot;
+mod watches;
+
+use futures::future::BoxFuture;
+
+use stowage_runtime::{Context, Stop};
+
+pub use controller::Options;
+
+/// Runs the attacher until shutdown.
+///
+/// Boxed, so that it is compiled with this crate and not once more with each that awaits it.
+pub fn run(context: Context, options: Options) -> BoxFuture<'static, Result<(), Stop>> {
+    Box::pin(controller::run(context, options))
+}

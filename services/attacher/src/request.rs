@@ -6,8 +6,7 @@ use stowage_model::access_mode;
 use stowage_model::phase::VolumeMode;
 use stowage_model::volume::{CsiSource, SecretRef, VolumeSpec};
 
-use crate::driver::Facts;
-use crate::snapshot::{Case, Source};
+use crate::snapshot::{Case, Facts, Source};
 
 /// Why the driver cannot be asked. People read it in the attachment's status, and events of pods quote it.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]

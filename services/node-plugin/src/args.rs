@@ -7,9 +7,8 @@ use clap::{Parser, ValueEnum};
 use stowage_csi::server::SocketMode;
 use stowage_csi::{Channel, Deadline, Endpoint, identity};
 use stowage_mount::LinuxMounter;
-use stowage_runtime::args::LogArgs;
-use stowage_runtime::log;
-use stowage_runtime::shutdown::Shutdown;
+use stowage_process::args::LogArgs;
+use stowage_process::launch;
 
 use crate::pool::is_pool_name;
 
@@ -212,14 +211,10 @@ impl Args {
     }
 
     pub async fn run(self) -> anyhow::Result<()> {
-        log::init(&self.log)?;
+        let process = launch::start(&self.log, self.nodeid.clone())?;
         let options = self.options()?;
-        let shutdown = Shutdown::new();
-        tokio::select! {
-            biased;
-            served = crate::run(options, Arc::new(LinuxMounter), shutdown.requested()) => Ok(served?),
-            Err(error) = shutdown.clone().listen_to_signals() => Err(error.into()),
-        }
+        let service = crate::run(options, Arc::new(LinuxMounter), process.shutdown.requested());
+        launch::run(&process, None, service).await
     }
 }
 
@@ -272,7 +267,7 @@ mod tests {
 
     fn parse(words: &[&str]) -> Result<Args, clap::Error> {
         let all = ["node-plugin", "--endpoint=unix:///run/csi.sock", "--nodeid=n1"].iter().chain(words);
-        stowage_runtime::flags::try_parse_from(all.map(Into::into))
+        stowage_process::flags::try_parse_from(all.map(Into::into))
     }
 
     #[test]
@@ -292,7 +287,7 @@ mod tests {
         assert_eq!(name(&["--pool=a=/x", "--driver=local", "--drivername=disks.example.org"]), "disks.example.org");
         let long = format!("--nodeid={}", "n".repeat(64));
         let words = ["node-plugin", "--endpoint=unix:///run/csi.sock", "--pool=a=/x", "--driver=local", &long];
-        let args: Args = stowage_runtime::flags::try_parse_from(words.into_iter().map(Into::into)).unwrap();
+        let args: Args = stowage_process::flags::try_parse_from(words.into_iter().map(Into::into)).unwrap();
         assert!(args.options().unwrap_err().to_string().contains("at most 63 bytes"));
     }
 

@@ -16,6 +16,6 @@ fn main() -> anyhow::Result<()> {
         Some(word) if word == Alive::WORD => {
             runtime.block_on(Alive::parse_from(std::iter::once(word).chain(words)).run())
         }
-        _ => runtime.block_on(stowage_runtime::flags::parse::<Args>().run()),
+        _ => runtime.block_on(stowage_process::flags::parse::<Args>().run()),
     }
 }

@@ -86,7 +86,7 @@ pub fn is_pool_name(text: &str) -> bool {
 #[cfg(test)]
 pub fn example(name: &str) -> Pool {
     let words = ["node-plugin", "--endpoint=unix:///s/csi.sock", "--nodeid=n", &format!("--pool={name}=/x")];
-    let args: crate::args::Args = stowage_runtime::flags::try_parse_from(words.map(Into::into)).unwrap();
+    let args: crate::args::Args = stowage_process::flags::try_parse_from(words.map(Into::into)).unwrap();
     let options = args.options().unwrap();
     Pool::new(&options.pools[0], &options, Arc::new(stowage_mount::LinuxMounter))
 }

@@ -10,15 +10,15 @@ use stowage_model::finalizers::PROVISIONER;
 use stowage_model::object::{Key as ObjectKey, ObjectRef, Projection};
 use stowage_model::phase::{ReclaimPolicy, VolumePhase};
 use stowage_model::volume::Volume;
-use stowage_runtime::api::{Deletion, Part, Patch, Target};
+use stowage_runtime::api::{self, Api, Deletion, Part, Patch, Target};
 use stowage_runtime::backoff::Backoff;
+use stowage_runtime::engine::Error;
 use stowage_runtime::events::Note;
 
 use crate::controller::{Controller, Key};
 use crate::decide::{Action, DeletionSecret, has_handle, is_wanted};
-use crate::error::Error;
 use crate::intent::{Intent, Made, SecretRef};
-use crate::{secrets, volume};
+use crate::{ownership, secrets, volume};
 
 impl Controller {
     pub async fn carry_out(&self, key: Key, action: Action) -> Result<(), Error> {
@@ -34,7 +34,7 @@ impl Controller {
             Action::RemoveVolume(volume) => {
                 let target = Target::any_version(&volume.meta);
                 let deleted = self.api().delete(&self.caches.volumes, &target, Deletion::default()).await;
-                deleted.map_err(|source| Error::DeleteVolume { source })
+                deleted.map_err(Error::write("delete the volume's object"))
             }
             Action::AddFinalizer(volume) => self.patch(&volume, Patch::add_finalizer(&volume.meta, PROVISIONER)).await,
             Action::RemoveFinalizer(volume) => {
@@ -45,12 +45,12 @@ impl Controller {
             Action::AskForRoom(intent) => self.ask_for_room(&intent),
             Action::Take(claim) => self.take(&key, &claim).await,
             Action::Reschedule(claim) => self.reschedule(key, &claim).await,
-            Action::FlushJournal => self.calls.journal.flush().await.map_err(|source| Error::Journal { source }),
+            Action::FlushJournal => Ok(self.journal().flush().await?),
         }
     }
 
-    fn api(&self) -> &stowage_runtime::api::Api {
-        &self.calls.context.api
+    fn api(&self) -> &Api {
+        &self.context().api
     }
 
     fn tell(&self, key: Key, note: Note) -> Result<(), Error> {
@@ -59,17 +59,17 @@ impl Controller {
             Key::Volume(name) => self.caches.volumes.get(&ObjectKey::cluster(name)).map(|volume| volume.reference()),
         };
         let taken = about.is_some_and(|about| self.calls.recorder.record(&about, note.clone()));
-        self.told.note(key, (), note, taken, self.calls.context.clock.now());
+        self.told.note(key, (), note, taken, self.context().clock.now());
         Ok(())
     }
 
     async fn record(&self, key: Key, intent: Arc<Intent>) -> Result<(), Error> {
         let uid = intent.claim.uid.clone();
-        let before = self.calls.journal.get(&uid);
-        if let Err(source) = self.calls.journal.record(Arc::clone(&intent)).await {
-            let note = Note::warning("ProvisioningFailed", format!("cannot provision yet: {source}"));
+        let before = self.journal().get(&uid);
+        if let Err(error) = self.journal().record(Arc::clone(&intent)).await {
+            let note = Note::warning("ProvisioningFailed", format!("cannot provision yet: {error}"));
             self.calls.recorder.record(&intent.claim.reference(), note);
-            return Err(Error::Journal { source });
+            return Err(error.into());
         }
         if before.is_some_and(|before| before.intent != intent) {
             // The backoff belongs to the request that failed.
@@ -83,7 +83,7 @@ impl Controller {
         if let Key::Claim(uid) = &key {
             self.creations.forget(uid);
             self.cleanups.forget(uid);
-            self.calls.journal.forget(uid);
+            self.journal().forget(uid);
         }
         self.told.forget(&key);
         Ok(())
@@ -92,7 +92,7 @@ impl Controller {
     fn postpone_bid(&self, key: &Key) -> Result<(), Error> {
         if let (Key::Claim(uid), Some(deployment)) = (key, &self.facts.options.node_deployment) {
             let backoff = Backoff { base: deployment.base_delay, max: deployment.max_delay };
-            let context = &self.calls.context;
+            let context = self.context();
             self.bids.postpone(uid, backoff, context.clock.now(), &context.random);
             // Room is asked for again when the next attempt is due.
             self.rooms.forget(uid);
@@ -112,7 +112,7 @@ impl Controller {
     async fn take(&self, key: &Key, claim: &Claim) -> Result<(), Error> {
         let Some(node) = &self.facts.node else { return Ok(()) };
         match self.select_node(claim, Some(&node.name)).await {
-            Err(Error::SelectNode { source }) if source.is_stale() => self.postpone_bid(key),
+            Err(error) if error.answer().is_some_and(api::Error::is_stale) => self.postpone_bid(key),
             other => other,
         }
     }
@@ -134,20 +134,14 @@ impl Controller {
             }
         };
         let replaced = self.api().replace(&self.caches.claims, &Target::exact(&claim.meta), Part::Main, edit).await;
-        replaced.map(drop).map_err(|source| Error::SelectNode { source })
+        replaced.map(drop).map_err(Error::write("choose the claim's node"))
     }
 
     async fn create(&self, intent: Arc<Intent>, wanted: bool) -> Result<(), Error> {
         self.check_lease()?;
         // Without a claim the record alone justifies the call, and it is durable.
-        if wanted {
-            let claim = self.wanted_claim(&intent).await?;
-            // A claim that another node has taken meanwhile gets its volume there.
-            let ours =
-                |claim: &Claim| self.facts.node.as_ref().is_none_or(|node| claim.selected_node() == Some(&node.name));
-            if !claim.is_some_and(|claim| ours(&claim)) {
-                return Err(Error::Decide { what: "the claim" });
-            }
+        if wanted && self.wanted_claim(&intent).await?.is_none() {
+            return Err(Error::Stale("the claim"));
         }
         let calls = self.calls.clone();
         self.creations.start(intent.claim.uid.clone(), calls.create(intent, wanted));
@@ -156,7 +150,7 @@ impl Controller {
 
     async fn make_volume(&self, intent: &Intent, made: &Made) -> Result<(), Error> {
         let Some(claim) = self.wanted_claim(intent).await? else {
-            return Err(Error::Decide { what: "the claim" });
+            return Err(Error::Stale("the claim"));
         };
         let body = volume::body(&claim, intent, made, &self.facts);
         let about = intent.claim.reference();
@@ -171,7 +165,7 @@ impl Controller {
                     let message = format!("the volume is made, but its object cannot be saved yet: {source}");
                     self.calls.recorder.record(&about, Note::warning("ProvisioningFailed", message));
                 }
-                Err(Error::CreateVolume { source })
+                Err(Error::write("create the volume's object")(source))
             }
         }
     }
@@ -179,12 +173,12 @@ impl Controller {
     async fn clean_up(&self, intent: &Intent, handle: String) -> Result<(), Error> {
         self.check_lease()?;
         if self.has_owner(&handle).await? {
-            return Err(Error::Decide { what: "the volume" });
+            return Err(Error::Stale("the volume"));
         }
         // If the name is taken, the claim cannot have this volume, whether it waits or not.
         let taken = self.read_volume(&intent.volume).await?.is_some();
         if !taken && self.wanted_claim(intent).await?.is_some() {
-            return Err(Error::Decide { what: "the claim" });
+            return Err(Error::Stale("the claim"));
         }
         let calls = self.calls.clone();
         let call = calls.delete(handle.clone(), intent.secrets.provisioner.clone(), None, handle);
@@ -194,7 +188,7 @@ impl Controller {
 
     /// Whether any PersistentVolume has the handle, by a fresh list: objects made by hand have any name.
     async fn has_owner(&self, handle: &str) -> Result<bool, Error> {
-        let volumes = self.api().list::<Volume>("", "").await.map_err(|source| Error::GetVolume { source })?;
+        let volumes = self.api().list::<Volume>("", "").await.map_err(Error::read("the volumes"))?;
         let owner = volumes.into_iter().find(|volume| has_handle(volume, handle, &self.facts.driver));
         Ok(owner.is_some_and(|owner| {
             self.caches.volumes.observe(owner);
@@ -206,13 +200,13 @@ impl Controller {
         let fresh = self.read_volume(&volume.meta.name).await?;
         let fresh = fresh.filter(|fresh| fresh.meta.uid == volume.meta.uid);
         let Some(fresh) = fresh.filter(|fresh| fresh.spec.reclaim_policy != ReclaimPolicy::Delete) else {
-            return Err(Error::Decide { what: "the volume" });
+            return Err(Error::Stale("the volume"));
         };
         let Some(patch) = Patch::remove_finalizer(&fresh.meta, PROVISIONER) else { return Ok(()) };
         // A policy that changes to Delete now must not lose the finalizer that makes sure of it.
         let target = Target::exact(&fresh.meta);
         let patched = self.api().patch(&self.caches.volumes, &target, Part::Main, patch).await;
-        patched.map(drop).map_err(|source| Error::PatchFinalizers { source })
+        patched.map(drop).map_err(Error::write("change the volume's finalizers"))
     }
 
     async fn delete(&self, volume: &Volume, handle: String, secret: DeletionSecret) -> Result<(), Error> {
@@ -225,7 +219,7 @@ impl Controller {
                 && has_handle(&fresh, &handle, &self.facts.driver)
         });
         if !still {
-            return Err(Error::Decide { what: "the volume" });
+            return Err(Error::Stale("the volume"));
         }
         let secret = match secret {
             DeletionSecret::None => None,
@@ -257,22 +251,22 @@ impl Controller {
         let Some(patch) = patch else { return Ok(()) };
         let target = Target::any_version(&volume.meta);
         let patched = self.api().patch(&self.caches.volumes, &target, Part::Main, patch).await;
-        patched.map(drop).map_err(|source| Error::PatchFinalizers { source })
+        patched.map(drop).map_err(Error::write("change the volume's finalizers"))
     }
 
     async fn read_volume(&self, name: &str) -> Result<Option<Arc<Volume>>, Error> {
         let read = self.api().refresh(&self.caches.volumes, &ObjectKey::cluster(name)).await;
-        read.map_err(|source| Error::GetVolume { source })
+        read.map_err(Error::read("the volume"))
     }
 
     /// The intent's claim by a fresh read, if it still waits for its volume.
     async fn wanted_claim(&self, intent: &Intent) -> Result<Option<Arc<Claim>>, Error> {
         let fresh = self.api().refresh(&self.caches.claims, &intent.claim.key()).await;
-        let fresh = fresh.map_err(|source| Error::GetClaim { source })?;
-        Ok(fresh.filter(|claim| claim.meta.uid == intent.claim.uid && is_wanted(claim)))
+        let fresh = fresh.map_err(Error::read("the claim"))?;
+        Ok(fresh.filter(|claim| claim.meta.uid == intent.claim.uid && is_wanted(claim) && ownership::is_claimed(claim, &self.facts)))
     }
 
     fn check_lease(&self) -> Result<(), Error> {
-        if self.calls.context.may_call_driver() { Ok(()) } else { Err(Error::Lead) }
+        if self.context().may_call_driver() { Ok(()) } else { Err(Error::Deposed) }
     }
 }

@@ -1,18 +1,15 @@
 //! The flags of csi-provisioner, and how the process is put together from them.
 
-use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Context as _, bail};
 use clap::{ArgAction, Parser};
 
-use stowage_csi::{Connector, Deadline, UnixConnector, identity};
-use stowage_runtime::admin::Admin;
 use stowage_runtime::args::{AdminArgs, ClientArgs, CsiArgs, FeatureArgs, LeaderElectionArgs, LogArgs};
 use stowage_runtime::duration::GoDuration;
-use stowage_runtime::lease::Election;
-use stowage_runtime::{Context, log};
+use stowage_runtime::launch::Launch;
 
+use crate::controller;
 use crate::options::{NodeDeployment, Options};
 
 const TIMEOUT: Duration = Duration::from_secs(10);
@@ -166,59 +163,19 @@ impl Later {
 impl Args {
     /// Runs the service as a process of its own until a signal or a failure ends it.
     pub async fn run(self) -> anyhow::Result<()> {
-        log::init(&self.log)?;
+        let launch = Launch { client: &self.client, burst: BURST, log: &self.log, admin: Some(&self.admin) };
         // The namespace and identity of the election also serve without one: for the journal and for events.
         let always = LeaderElectionArgs { leader_election: true, ..self.election.clone() };
         let candidate = always.options("unnamed", &self.features)?.context("the election is switched on just above")?;
         let options = self.options(candidate.namespace)?;
-        let context = Context::real(self.client.client(BURST).await?, Arc::new(UnixConnector), candidate.identity);
-        context.metrics.started(context.clock.now());
-        let signals = tokio::spawn(context.shutdown.clone().listen_to_signals());
-
-        let election = match self.election.leader_election {
-            true => {
-                let lock = driver_name(&options).await?.replace('/', "-");
-                self.election.options(&lock, &self.features)?
-            }
-            false => None,
-        };
-        let election = match election {
-            Some(election) => {
-                let client = self.client.unlimited_client().await?;
-                let clock = Arc::clone(&context.clock);
-                Some(Election::new(client, clock, context.random.clone(), context.metrics.clone(), election))
-            }
-            None => None,
-        };
-        let mut admin = Admin::new(context.metrics.clone(), context.readiness.clone());
-        admin = admin.metrics_path(self.admin.metrics_path.clone());
-        if let Some(election) = &election {
-            let health = election.health();
-            admin = admin.election(move || health.check());
-        }
-        let bound = match self.admin.address()? {
-            Some(address) => Some(admin.bind(address).await?),
-            None => None,
-        };
-        let shutdown = context.shutdown.clone();
-        let serve = async {
-            match bound {
-                Some(bound) => bound.serve(shutdown.requested()).await,
-                None => shutdown.requested().await,
-            }
-        };
-        let work = lead(context.clone(), options, election);
-        let (result, ()) = tokio::join!(
-            async {
-                let result = work.await;
-                // Whatever ended the work ends the process, and the admin server with it.
-                context.shutdown.trigger();
-                result
-            },
-            serve
-        );
-        signals.abort();
-        result
+        let mut context = launch.context().await?;
+        context.identity = candidate.identity;
+        // The original's lock has the driver's name and nothing else.
+        let election = |driver: &str| self.election.options(&driver.replace('/', "-"), &self.features);
+        let driver = (self.csi.csi_address.as_str(), options.timeout);
+        launch
+            .sidecar(context, driver, election, |context, driver| controller::serve(context, options, Some(driver)))
+            .await
     }
 
     /// What the flags say, for [`crate::run`].
@@ -270,32 +227,6 @@ impl Args {
             journal: self.intent_journal,
         })
     }
-}
-
-/// The lock has the driver's name, so the driver is asked before the election.
-async fn driver_name(options: &Options) -> anyhow::Result<String> {
-    let deadline = Deadline(options.timeout);
-    let channel = UnixConnector.connect(&options.csi_address)?;
-    let way_out = || format!("cannot reach the driver at {}; check --csi-address", options.csi_address);
-    identity::wait_until_ready(&channel, deadline, identity::CONNECT_BUDGET).await.with_context(way_out)?;
-    identity::plugin_name(&channel, deadline).await.with_context(way_out)
-}
-
-async fn lead(mut context: Context, options: Options, election: Option<Election>) -> anyhow::Result<()> {
-    if let Some(election) = election {
-        let leadership = tokio::select! {
-            biased;
-            () = context.shutdown.requested() => return Ok(()),
-            leadership = election.acquire() => leadership,
-        };
-        context.leadership = Some(leadership);
-    }
-    let leadership = context.leadership.clone();
-    crate::run(context, options).await?;
-    if let Some(leadership) = leadership {
-        leadership.end().await?;
-    }
-    Ok(())
 }
 
 #[cfg(test)]

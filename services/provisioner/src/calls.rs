@@ -1,51 +1,49 @@
 //! The driver calls, each as one operation: it waits for its turn, fetches its secrets, calls, and reads the answer.
 
-use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use prometheus_client::metrics::counter::Counter;
-use tokio::time::Instant;
-use tonic::{Code, Status};
+use tokio::sync::Semaphore;
+use tonic::Code;
 
 use stowage_csi::channel::Unreachable;
-use stowage_csi::code::{self, Family, Outcome, outcome_of};
+use stowage_csi::code::Family;
 use stowage_csi::v1::controller_client::ControllerClient;
 use stowage_csi::v1::{CreateVolumeResponse, DeleteVolumeRequest, GetCapacityRequest, GetCapacityResponse, Topology};
-use stowage_csi::{Channel, Deadline};
 use stowage_model::object::ObjectRef;
-use stowage_model::secret::Secret;
 use stowage_model::topology::Segments;
-use stowage_runtime::Context;
+use stowage_runtime::caller::{Caller, NO_SECRET, Refused, Rpc, Secrets};
 use stowage_runtime::events::{Note, Recorder};
 use stowage_runtime::operation::{Ended, Failure};
-use tokio::sync::Semaphore;
 
-use crate::driver::Facts;
+use crate::facts::Facts;
 use crate::intent::{Intent, Made, SecretRef};
 use crate::journal::Journal;
+use crate::metrics::Metrics;
+
+const CREATE_VOLUME: Rpc = Rpc { path: "/csi.v1.Controller/CreateVolume", family: Family::CreateVolume };
+const DELETE_VOLUME: Rpc = Rpc { path: "/csi.v1.Controller/DeleteVolume", family: Family::Delete };
+const GET_CAPACITY: Rpc = Rpc { path: "/csi.v1.Controller/GetCapacity", family: Family::Read };
 
 /// What a call needs; cheap to clone, so that it can outlive the action that starts it.
 #[derive(Clone)]
 pub struct Calls {
-    pub context: Context,
-    pub channel: Channel,
+    pub caller: Caller,
     pub facts: Arc<Facts>,
     pub journal: Journal,
     pub recorder: Recorder,
     /// Turns for creations and for deletions, as many as there are workers.
-    pub creating: Arc<Semaphore>,
-    pub deleting: Arc<Semaphore>,
-    /// Final answers that left open whether an earlier call had made the volume.
-    pub unsettled: Counter,
+    creating: Arc<Semaphore>,
+    deleting: Arc<Semaphore>,
+    metrics: Metrics,
 }
 
-/// Code of a call that was never sent because its secret could not be read.
-pub const NO_SECRET: &str = "SecretUnavailable";
-
-/// Code of a call that was never sent because another replica may lead.
-pub const NO_LEASE: &str = "LeaseExpired";
-
 impl Calls {
+    pub fn new(caller: Caller, facts: Arc<Facts>, journal: Journal, recorder: Recorder, metrics: Metrics) -> Self {
+        let turns = || Arc::new(Semaphore::new(facts.options.worker_threads));
+        let (creating, deleting) = (turns(), turns());
+        Self { caller, facts, journal, recorder, creating, deleting, metrics }
+    }
+
     /// CreateVolume, for a claim that waits or to learn what became of an earlier call.
     pub async fn create(self, intent: Arc<Intent>, wanted: bool) -> Ended<Made> {
         let claim = intent.claim.reference();
@@ -77,68 +75,62 @@ impl Calls {
             Ok(secrets) => secrets,
             Err(failure) => return Ended::Failed(failure),
         };
-        if !self.context.may_call_driver() {
-            return Ended::Failed(expired());
-        }
-        let maybe_made_before = self.journal.call_sent(&intent.claim.uid);
-        let mut client = ControllerClient::new(self.channel.clone());
-        let begin = Instant::now();
+        let uid = &intent.claim.uid;
+        let mut maybe_made_before = false;
         let request = intent.create_volume(secrets.clone());
-        let answer = Deadline(self.facts.options.timeout).call(request, |r| client.create_volume(r)).await;
-        self.observe("CreateVolume", begin, answer.as_ref().err());
-        match answer {
-            Ok(answer) => self.check(intent, answer, secrets).await,
-            Err(status) => match outcome_of(Family::CreateVolume, &status) {
-                Outcome::Uncertain => {
-                    if Unreachable::in_status(&status).is_some() {
-                        self.journal.call_not_taken(&intent.claim.uid, maybe_made_before);
-                    }
-                    Ended::Uncertain(failure(&status))
+        let answer = self.caller.call(CREATE_VOLUME, request, async |channel, request| {
+            // Only here, where the lease has been checked: a call that is not sent leaves the record as it was.
+            maybe_made_before = self.journal.call_sent(uid);
+            ControllerClient::new(channel).create_volume(request).await
+        });
+        let refused = match answer.await {
+            Ok(answer) => return self.check(intent, answer, secrets).await,
+            Err(refused) => refused,
+        };
+        match &refused {
+            Refused::Unsent(_) => {}
+            Refused::Answered { status, outcome } if outcome.may_be_running() => {
+                if Unreachable::in_status(status).is_some() {
+                    self.journal.call_not_taken(uid, maybe_made_before);
                 }
-                _ => {
-                    if !maybe_made_before || proves_nothing_made(status.code()) {
-                        self.journal.certainly_not_made(&intent.claim.uid);
-                    } else {
-                        self.unsettled.inc();
-                        tracing::warn!(
-                            claim = %intent.claim.key(),
-                            volume = intent.volume,
-                            code = ?status.code(),
-                            "an earlier CreateVolume may have made the volume, and this answer does not tell; \
-                             it is asked again until the driver does"
-                        );
-                    }
-                    Ended::Failed(failure(&status))
-                }
-            },
+            }
+            Refused::Answered { status, .. } if !maybe_made_before || proves_nothing_made(status.code()) => {
+                self.journal.certainly_not_made(uid);
+            }
+            Refused::Answered { status, .. } => {
+                self.metrics.unsettled_answers.inc();
+                tracing::warn!(
+                    claim = %intent.claim.key(),
+                    volume = intent.volume,
+                    code = ?status.code(),
+                    "an earlier CreateVolume may have made the volume, and this answer does not tell; it is asked \
+                     again until the driver does"
+                );
+            }
         }
+        refused.ended()
     }
 
     /// Whether the driver has room for the volume here. One that will not say is tried.
     pub async fn has_room(self, intent: Arc<Intent>, place: Segments) -> Ended<bool> {
-        if !self.context.may_call_driver() {
-            return Ended::Failed(expired());
-        }
-        let call = intent.create_volume(BTreeMap::new());
+        let call = intent.create_volume(Secrets::new());
         let request = GetCapacityRequest {
             volume_capabilities: call.volume_capabilities,
             parameters: call.parameters,
             accessible_topology: Some(Topology { segments: place }),
         };
-        let mut client = ControllerClient::new(self.channel.clone());
-        let begin = Instant::now();
-        let answer = Deadline(self.facts.options.timeout).call(request, |r| client.get_capacity(r)).await;
-        self.observe("GetCapacity", begin, answer.as_ref().err());
-        Ended::Done(answer.map_or(true, |answer| fits(&answer, intent.request.bytes)))
+        let answer = self.caller.call(GET_CAPACITY, request, async |channel, request| {
+            ControllerClient::new(channel).get_capacity(request).await
+        });
+        match answer.await {
+            Ok(answer) => Ended::Done(fits(&answer, intent.request.bytes)),
+            Err(Refused::Unsent(failure)) => Ended::Failed(failure),
+            Err(Refused::Answered { .. }) => Ended::Done(true),
+        }
     }
 
     /// A volume that is not what was asked for is deleted at once, and asked for again later.
-    async fn check(
-        &self,
-        intent: &Intent,
-        answer: CreateVolumeResponse,
-        secrets: BTreeMap<String, String>,
-    ) -> Ended<Made> {
+    async fn check(&self, intent: &Intent, answer: CreateVolumeResponse, secrets: Secrets) -> Ended<Made> {
         let broken = |message: String| Failure { code: "Broken".into(), message };
         let volume = answer.volume.unwrap_or_default();
         if volume.volume_id.is_empty() {
@@ -200,43 +192,25 @@ impl Calls {
             // The secret often goes together with its user's namespace; most drivers delete without it.
             Err(failure) => {
                 tracing::warn!(handle, reason = failure.message, "DeleteVolume goes without its secret");
-                BTreeMap::new()
+                Secrets::new()
             }
         };
-        if !self.context.may_call_driver() {
-            return Ended::Failed(expired());
-        }
         self.delete_volume(handle, secrets).await
     }
 
-    async fn delete_volume(&self, handle: &str, secrets: BTreeMap<String, String>) -> Ended<()> {
-        let mut client = ControllerClient::new(self.channel.clone());
-        let begin = Instant::now();
+    async fn delete_volume(&self, handle: &str, secrets: Secrets) -> Ended<()> {
         let request = DeleteVolumeRequest { volume_id: handle.to_owned(), secrets };
-        let answer = Deadline(self.facts.options.timeout).call(request, |r| client.delete_volume(r)).await;
-        self.observe("DeleteVolume", begin, answer.as_ref().err());
-        match answer {
+        let answer = self.caller.call(DELETE_VOLUME, request, async |channel, request| {
+            ControllerClient::new(channel).delete_volume(request).await
+        });
+        match answer.await {
             Ok(_) => Ended::Done(()),
-            Err(status) if outcome_of(Family::Delete, &status).may_be_running() => Ended::Uncertain(failure(&status)),
-            Err(status) => Ended::Failed(failure(&status)),
+            Err(refused) => refused.ended(),
         }
     }
 
-    /// The values a secret holds now: read for each call, kept nowhere.
-    async fn secrets(&self, secret: Option<&SecretRef>) -> Result<BTreeMap<String, String>, Failure> {
-        let Some(secret) = secret else { return Ok(BTreeMap::new()) };
-        let missing = |message: String| Failure { code: NO_SECRET.into(), message };
-        match self.context.api.get::<Secret>(&secret.key()).await {
-            Ok(Some(found)) => Ok(found.data.to_text()),
-            Ok(None) => Err(missing(format!("secret {} does not exist", secret.key()))),
-            Err(error) => Err(missing(error.to_string())),
-        }
-    }
-
-    fn observe(&self, method: &str, begin: Instant, error: Option<&Status>) {
-        let code = code::name(error.map_or(Code::Ok, Status::code));
-        let method = format!("/csi.v1.Controller/{method}");
-        self.context.metrics.observe_csi(&self.facts.driver, &method, code, begin.elapsed());
+    async fn secrets(&self, secret: Option<&SecretRef>) -> Result<Secrets, Failure> {
+        self.caller.secrets(secret.map(SecretRef::key).as_ref()).await
     }
 
     /// What the claim's user or the administrator can do about a failed CreateVolume.
@@ -264,17 +238,6 @@ impl Calls {
 /// Codes that judge the request itself or the room for it: a driver that had made the volume would have found it first.
 fn proves_nothing_made(code: Code) -> bool {
     matches!(code, Code::InvalidArgument | Code::OutOfRange | Code::ResourceExhausted)
-}
-
-fn failure(status: &Status) -> Failure {
-    Failure { code: code::name(status.code()).to_owned(), message: status.message().to_owned() }
-}
-
-fn expired() -> Failure {
-    Failure {
-        code: NO_LEASE.into(),
-        message: "our lease has not been renewed in time, and without it no call is made".into(),
-    }
 }
 
 /// All the room there is may be in pieces, none of which is large enough; 0 is a driver that says nothing about them.

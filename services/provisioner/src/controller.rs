@@ -1,31 +1,30 @@
-//! Ties caches, journal and operations to the decisions, and every change to the keys it may concern.
+//! The provisioner as a controller: its state, its life, and where each room is.
 
-use std::collections::{BTreeMap, BTreeSet};
-use std::sync::{Arc, Mutex, MutexGuard};
+use std::sync::Arc;
+use std::time::Duration;
 
 use jiff::Timestamp;
 
-use stowage_model::attachment::VolumeAttachment;
-use stowage_model::claim::Claim;
-use stowage_model::class::StorageClass;
-use stowage_model::csi_node::CsiNode;
-use stowage_model::node::Node;
-use stowage_model::object::{Key as ObjectKey, Projection};
-use stowage_model::volume::Volume;
-use stowage_runtime::cache::{Cache, Change, View};
-use stowage_runtime::engine::{self, Reserved};
-use stowage_runtime::operation::{Operations, State};
-use stowage_runtime::queue::Queue;
+use stowage_runtime::backoff::Backoff;
+use stowage_runtime::driver::Driver;
+use stowage_runtime::engine::{self, Error, Reserved, Setup, Watches};
+use stowage_runtime::operation::Operations;
 use stowage_runtime::told::Told;
+use stowage_runtime::{Context, Stop};
 
 use crate::calls::Calls;
-use crate::decide::{self, Action, Step, Why};
-use crate::driver::Facts;
-use crate::error::Error;
+use crate::decide::{self, Action, Decision, Why};
+use crate::facts::Facts;
 use crate::intent::Made;
+use crate::journal::{self, Change, Journal, Storage};
+use crate::metrics::Metrics;
+use crate::options::Options;
 use crate::ownership::Bids;
-use crate::requirement::Cluster;
-use crate::snapshot::{ClaimSnapshot, VolumeSnapshot};
+use crate::snapshot::{self, Snapshot};
+use crate::watches::{self, Caches, VolumeNames};
+
+/// Who stops us does not wait for long, and the lease is still to be given back.
+const FLUSH: Duration = Duration::from_secs(5);
 
 /// What is decided on.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -36,42 +35,10 @@ pub enum Key {
     Volume(String),
 }
 
-/// The views of the API that decisions need.
-#[derive(Clone)]
-pub struct Caches {
-    pub claims: Cache<Claim>,
-    pub volumes: Cache<Volume>,
-    pub classes: Cache<StorageClass>,
-    /// Empty for drivers that do not attach.
-    pub attachments: Cache<VolumeAttachment>,
-    /// These two are empty unless places have to be chosen.
-    pub nodes: Cache<Node>,
-    pub csi_nodes: Cache<CsiNode>,
-}
-
-impl Caches {
-    pub fn new() -> Self {
-        Self {
-            claims: Cache::indexed(&[
-                ("uid", |claim| vec![claim.meta.uid.clone()]),
-                ("class", |claim| vec![claim.class_name().to_owned()]),
-            ]),
-            volumes: Cache::indexed(&[("handle", |volume| {
-                volume.spec.csi.iter().map(|csi| csi.volume_handle.clone()).collect()
-            })]),
-            classes: Cache::new(),
-            attachments: Cache::indexed(&[("volume", |attachment| {
-                attachment.spec.source.persistent_volume_name.iter().cloned().collect()
-            })]),
-            nodes: Cache::new(),
-            csi_nodes: Cache::new(),
-        }
-    }
-}
-
 pub struct Controller {
     pub facts: Arc<Facts>,
     pub caches: Caches,
+    pub names: VolumeNames,
     pub calls: Calls,
     /// CreateVolume, by claim uid.
     pub creations: Operations<String, Made>,
@@ -82,199 +49,121 @@ pub struct Controller {
     /// DeleteVolume of released volumes, by name; the result is the object's uid.
     pub deletions: Operations<String, String>,
     pub told: Told<Key>,
-    /// Claims by the name their volume gets.
-    pub by_volume_name: Arc<Mutex<BTreeMap<String, BTreeSet<String>>>>,
     pub bids: Bids,
 }
 
+/// Provisions until asked to stop.
+pub async fn run(context: Context, options: Options) -> Result<(), Stop> {
+    serve(context, options, None).await
+}
+
+/// The same; a driver that was met already is not met again.
+pub async fn serve(context: Context, options: Options, driver: Option<Driver>) -> Result<(), Stop> {
+    let parallel = options.worker_threads;
+    engine::serve(context, parallel, async move |setup| {
+        let driver = match driver {
+            Some(driver) => driver,
+            None => Driver::meet(&setup.context, &options.csi_address, options.timeout).await?,
+        };
+        Controller::new(setup, options, driver).await
+    })
+    .await
+}
+
 impl Controller {
-    /// Lets every change enqueue the keys whose decision may depend on it.
-    pub fn subscribe(&self, queue: &Queue<Key>) {
-        let driver = self.facts.driver.clone();
-        self.caches.claims.on_change({
-            let (queue, driver, journal) = (queue.clone(), driver.clone(), self.calls.journal.clone());
-            let (facts, names) = (Arc::clone(&self.facts), Arc::clone(&self.by_volume_name));
-            move |change| {
-                note_volume_name(&mut lock(&names), &facts, change);
-                for claim in both(change) {
-                    if decide::is_ours(claim, &driver) || journal.get(&claim.meta.uid).is_some() {
-                        queue.add(Key::Claim(claim.meta.uid.clone()));
-                    }
-                }
-            }
-        });
-        self.caches.volumes.on_change({
-            let (queue, driver, names) = (queue.clone(), driver.clone(), Arc::clone(&self.by_volume_name));
-            move |change| {
-                if both(change).any(|volume| decide::is_our_volume(volume, &driver)) {
-                    queue.add(Key::Volume(change.key.name.clone()));
-                }
-                // Only whether there is such an object concerns its claim.
-                if change.before.is_none() || change.after.is_none() {
-                    let claims = both(change).filter_map(|volume| volume.spec.claim_ref.as_ref());
-                    let mut uids: BTreeSet<String> = claims.map(|claim| claim.uid.clone()).collect();
-                    uids.extend(lock(&names).get(&change.key.name).into_iter().flatten().cloned());
-                    uids.into_iter().filter(|uid| !uid.is_empty()).for_each(|uid| queue.add(Key::Claim(uid)));
-                }
-            }
-        });
-        self.caches.classes.on_change({
-            let (queue, claims) = (queue.clone(), self.caches.claims.clone());
-            move |change| {
-                let waiting = claims.by_index("class", &change.key.name).into_iter();
-                let waiting = waiting.filter(|claim| decide::is_ours(claim, &driver) && decide::is_wanted(claim));
-                waiting.for_each(|claim| queue.add(Key::Claim(claim.meta.uid.clone())));
-            }
-        });
-        self.subscribe_to_nodes(queue);
-        self.caches.attachments.on_change({
-            let queue = queue.clone();
-            move |change| {
-                if let (Some(before), None) = (change.before, change.after)
-                    && let Some(volume) = &before.spec.source.persistent_volume_name
-                {
-                    queue.add(Key::Volume(volume.clone()));
-                }
-            }
-        });
+    /// Reads and signs the journal; only after that are claims looked at, so that none with a record of an earlier run
+    /// begins anew.
+    pub async fn new(setup: &Setup<Key>, options: Options, driver: Driver) -> Result<Self, Stop> {
+        let context = &setup.context;
+        let timeout = options.timeout;
+        let facts = Arc::new(Facts::of(&driver, context, options).await?);
+        let journal_ready = context.readiness.handle("provisioner journal");
+        let journal = open_journal(setup, &facts).await.map_err(|error| Stop::Unable { reason: error.to_string() })?;
+        journal_ready.ready();
+        let component = format!("{}_{}_{}", facts.driver, context.identity, context.random.uuid());
+        let recorder = setup.recorder(component);
+        let metrics = Metrics::default();
+        context.metrics.register(|registry| metrics.register(registry));
+        let calls = Calls::new(driver.caller(context.clone(), timeout), Arc::clone(&facts), journal, recorder, metrics);
+        let retry = Backoff { base: facts.options.retry_interval_start, max: facts.options.retry_interval_max };
+        let of_claim = |uid: &String| [Key::Claim(uid.clone())];
+        Ok(Self {
+            caches: Caches::new(),
+            names: VolumeNames::default(),
+            creations: setup.operations(retry, of_claim),
+            rooms: setup.operations(retry, of_claim),
+            cleanups: setup.operations(retry, of_claim),
+            deletions: setup.operations(retry, |name: &String| [Key::Volume(name.clone())]),
+            told: Told::default(),
+            bids: Bids::default(),
+            calls,
+            facts,
+        })
     }
 
-    /// A node that came, or told its place, may be what claims wait for.
-    fn subscribe_to_nodes(&self, queue: &Queue<Key>) {
-        let waiting = {
-            let (queue, claims, driver) = (queue.clone(), self.caches.claims.clone(), self.facts.driver.clone());
-            Arc::new(move || {
-                let waiting = claims.list().into_iter();
-                let waiting = waiting.filter(|claim| decide::is_ours(claim, &driver) && decide::is_wanted(claim));
-                waiting.for_each(|claim| queue.add(Key::Claim(claim.meta.uid.clone())));
-            })
-        };
-        self.caches.nodes.on_change({
-            let waiting = Arc::clone(&waiting);
-            move |change| {
-                // Heartbeats change everything but the labels.
-                let labels = |node: Option<&Arc<Node>>| node.map(|node| node.meta.labels.clone());
-                if labels(change.before) != labels(change.after) {
-                    waiting();
-                }
-            }
-        });
-        self.caches.csi_nodes.on_change(move |_| waiting());
+    pub fn context(&self) -> &Context {
+        self.calls.caller.context()
     }
 
-    fn cluster(&self) -> Cluster {
-        Cluster { nodes: self.caches.nodes.list(), drivers: self.caches.csi_nodes.list() }
+    pub fn journal(&self) -> &Journal {
+        &self.calls.journal
     }
 
-    fn claim_step(&self, uid: &str, now: Timestamp) -> Step {
-        let journal = &self.calls.journal;
-        let claim = self.caches.claims.by_index("uid", uid).into_iter().next();
-        let recorded = journal.get(uid);
-        if claim.is_none() && recorded.is_none() {
-            self.creations.forget(&uid.to_owned());
-            self.drop_bid(uid);
-            self.told.forget(&Key::Claim(uid.to_owned()));
-            return Step::rest(Why::Gone);
-        }
-        if claim.as_ref().is_some_and(|claim| claim.selected_node().is_some() || !decide::is_wanted(claim)) {
-            self.drop_bid(uid);
-        }
-        // A request that may have been sent keeps its places.
-        let settled = recorded.as_ref().is_some_and(|recorded| recorded.maybe_made);
-        let cluster = if settled { Cluster::default() } else { self.cluster() };
-        let class_name = claim.as_ref().map(|claim| claim.class_name().to_owned()).unwrap_or_default();
-        let name =
-            recorded.as_ref().map_or_else(|| self.facts.volume_name(uid), |recorded| recorded.intent.volume.clone());
-        let creation = self.creations.record(&uid.to_owned());
-        let owner = match creation.as_ref().map(|record| &record.state) {
-            Some(State::Done(made)) => self.owner_of(&made.handle),
-            _ => None,
-        };
-        let snapshot = ClaimSnapshot {
-            facts: &self.facts,
-            claim,
-            class: self.caches.classes.get(&ObjectKey::cluster(class_name)),
-            volume: self.caches.volumes.view(&ObjectKey::cluster(name)),
-            recorded,
-            creation,
-            cleanup: self.cleanups.record(&uid.to_owned()),
-            owner,
-            cluster,
-            bid: self.bids.get(uid),
-            room: self.rooms.record(&uid.to_owned()),
-            told: self.told.known(&Key::Claim(uid.to_owned())),
-        };
-        decide::decide(&snapshot, now)
-    }
-
-    fn drop_bid(&self, uid: &str) {
+    fn drop_bid(&self, uid: &String) {
         self.bids.drop(uid);
-        self.rooms.forget(&uid.to_owned());
-    }
-
-    /// A PersistentVolume that has the handle.
-    fn owner_of(&self, handle: &str) -> Option<String> {
-        let mut volumes = self.caches.volumes.by_index("handle", handle).into_iter();
-        let owner = volumes.find(|volume| decide::has_handle(volume, handle, &self.facts.driver));
-        owner.map(|volume| volume.meta.name.clone())
-    }
-
-    fn volume_step(&self, name: &str, now: Timestamp) -> Step {
-        let view = self.caches.volumes.view(&ObjectKey::cluster(name));
-        if let View::Absent = view {
-            self.deletions.forget(&name.to_owned());
-            self.told.forget(&Key::Volume(name.to_owned()));
-        }
-        let attachments = self.caches.attachments.by_index("volume", name);
-        let snapshot = VolumeSnapshot {
-            facts: &self.facts,
-            volume: view,
-            deletion: self.deletions.record(&name.to_owned()),
-            attached_to: attachments.first().map(|attachment| attachment.spec.node_name.clone()),
-            trace: self.calls.journal.trace(name),
-            told: self.told.known(&Key::Volume(name.to_owned())),
-        };
-        decide::decide_volume(&snapshot, name, now)
+        self.rooms.forget(uid);
     }
 }
 
-fn lock<T>(shared: &Mutex<T>) -> MutexGuard<'_, T> {
-    shared.lock().expect("no code panics while holding the names")
-}
-
-/// Keeps the claims of this driver under the name their volume gets; flags may shorten it, so it does not tell the uid.
-fn note_volume_name(names: &mut BTreeMap<String, BTreeSet<String>>, facts: &Facts, change: &Change<'_, Claim>) {
-    let replaced = |before: &&Arc<Claim>| change.after.is_none_or(|after| after.meta.uid != before.meta.uid);
-    if let Some(gone) = change.before.filter(replaced) {
-        let name = facts.volume_name(&gone.meta.uid);
-        if let Some(uids) = names.get_mut(&name) {
-            uids.remove(&gone.meta.uid);
-            if uids.is_empty() {
-                names.remove(&name);
-            }
-        }
+async fn open_journal(setup: &Setup<Key>, facts: &Facts) -> Result<Journal, journal::Error> {
+    let (context, queue) = (&setup.context, setup.queue.clone());
+    let on_change = move |change: Change<'_>| match change {
+        Change::Adopted { uid } => queue.add(Key::Claim(uid.to_owned())),
+        Change::Left { intent } => queue.add(Key::Volume(intent.volume.clone())),
+    };
+    if !facts.options.journal {
+        return Ok(Journal::in_memory(on_change));
     }
-    if let Some(claim) = change.after.filter(|claim| decide::is_ours(claim, &facts.driver)) {
-        names.entry(facts.volume_name(&claim.meta.uid)).or_default().insert(claim.meta.uid.clone());
-    }
-}
-
-fn both<'a, T: Projection>(change: &'a Change<'_, T>) -> impl Iterator<Item = &'a T> {
-    change.before.into_iter().chain(change.after).map(AsRef::as_ref)
+    let storage = Storage::new(context.api.clone(), facts.options.namespace.clone(), &facts.journal_name());
+    // Two runs never sign alike, not even on one machine in one millisecond.
+    let run = format!("{}-{}", context.identity, context.random.uuid());
+    Journal::open(storage, &run, &setup.spawner, on_change).await
 }
 
 impl engine::Controller for Controller {
     type Key = Key;
+    type Snapshot = Snapshot;
     type Action = Action;
     type Why = Why;
-    type Error = Error;
 
     const NAME: &'static str = "provisioner";
 
-    fn decide(&self, key: &Key, now: Timestamp, _reserved: &Reserved) -> Step {
-        match key {
-            Key::Claim(uid) => self.claim_step(uid, now),
-            Key::Volume(name) => self.volume_step(name, now),
+    fn watches(&self, watches: &mut Watches<'_, Self>) {
+        watches::declare(self, watches);
+    }
+
+    fn gather(&self, key: &Key, _reserved: &Reserved, _now: Timestamp) -> Snapshot {
+        snapshot::gather(self, key)
+    }
+
+    fn decide(snapshot: &Snapshot, now: Timestamp) -> Decision {
+        decide::decide(snapshot, now)
+    }
+
+    /// What was kept for a claim or a volume goes with it, and a bid when its race is over.
+    fn note(&self, key: &Key, snapshot: &Snapshot, decision: &Decision, _now: Timestamp) {
+        let is_gone = decision.why == Why::Gone;
+        if is_gone {
+            self.told.forget(key);
+        }
+        match (key, snapshot) {
+            (Key::Claim(uid), _) if is_gone => {
+                self.creations.forget(uid);
+                self.drop_bid(uid);
+            }
+            (Key::Claim(uid), Snapshot::Claim(s)) if s.is_race_over() => self.drop_bid(uid),
+            (Key::Volume(name), _) if is_gone => self.deletions.forget(name),
+            _ => {}
         }
     }
 
@@ -283,12 +172,20 @@ impl engine::Controller for Controller {
     }
 
     fn keys(&self) -> Vec<Key> {
-        let driver = &self.facts.driver;
-        let claims = self.caches.claims.list().into_iter().filter(|claim| decide::is_ours(claim, driver));
-        let mut uids: BTreeSet<String> = claims.map(|claim| claim.meta.uid.clone()).collect();
-        uids.extend(self.calls.journal.uids());
-        let volumes = self.caches.volumes.list().into_iter().filter(|volume| decide::is_our_volume(volume, driver));
-        let volumes = volumes.map(|volume| Key::Volume(volume.meta.name.clone()));
-        uids.into_iter().map(Key::Claim).chain(volumes).collect()
+        watches::keys(self)
+    }
+
+    /// Removals ride on the next write, and there will be none. Calls under way are not waited for: their records stay
+    /// and are replayed.
+    async fn end(&self) {
+        let left = match tokio::time::timeout(FLUSH, self.journal().flush()).await {
+            Ok(Ok(())) => return,
+            Ok(Err(error)) => error.to_string(),
+            Err(_) => format!("no answer within {} s", FLUSH.as_secs()),
+        };
+        tracing::warn!(error = left, "finished intents stay in the journal and are settled at the next start");
     }
 }
+
+#[cfg(test)]
+mod tests;

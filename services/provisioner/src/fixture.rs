@@ -8,7 +8,7 @@ use stowage_model::claim::Claim;
 use stowage_model::class::StorageClass;
 use stowage_model::volume::Volume;
 
-use crate::driver::Facts;
+use crate::facts::Facts;
 use crate::intent::{Intent, Made};
 use crate::options::Options;
 use crate::request;

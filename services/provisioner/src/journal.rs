@@ -14,6 +14,7 @@ use std::sync::{Arc, Mutex, MutexGuard};
 
 use tokio::sync::{Notify, oneshot};
 
+use stowage_runtime::engine;
 use stowage_runtime::tasks::Spawner;
 
 use self::book::{Book, Stage};
@@ -36,6 +37,16 @@ pub enum Error {
     Deposed { lease: String, by: String },
     #[error("the intent journal's writer has stopped")]
     Stopped,
+}
+
+impl From<Error> for engine::Error {
+    fn from(error: Error) -> Self {
+        match error {
+            // A successor has our records: whatever we did now, it would not know of.
+            Error::Deposed { .. } => Self::Ended { reason: error.to_string() },
+            error => Self::other(error),
+        }
+    }
 }
 
 /// What a decision needs to know about a record.

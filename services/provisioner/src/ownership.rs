@@ -18,7 +18,7 @@ use stowage_model::volume::Volume;
 use stowage_runtime::backoff::Backoff;
 use stowage_runtime::random::Random;
 
-use crate::driver::{Facts, NodeFacts};
+use crate::facts::{Facts, NodeFacts};
 
 /// An attempt to become the owner of a claim.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -48,6 +48,12 @@ pub fn of(claim: &Claim, class: &StorageClass, facts: &Facts) -> Ownership {
         None if may_take(class, facts, node) => Ownership::Open,
         None => Ownership::Others,
     }
+}
+
+/// Whether a volume that is made for the claim is made here. In node deployment a claim that was taken back, or given to
+/// another node, gets its volume there: what was made for it here is nobody's.
+pub fn is_claimed(claim: &Claim, facts: &Facts) -> bool {
+    facts.node.as_ref().is_none_or(|node| claim.selected_node() == Some(&node.name))
 }
 
 /// The mode must be said: a class without one may be older than the distinction.

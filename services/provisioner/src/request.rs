@@ -9,7 +9,7 @@ use stowage_model::phase::VolumeMode;
 use stowage_model::quantity::{self, Quantity};
 use stowage_model::topology;
 
-use crate::driver::Facts;
+use crate::facts::Facts;
 use crate::intent::{ClaimId, ClassPart, Intent, Mount, Request};
 use crate::requirement::{self, Cluster};
 use crate::secrets;

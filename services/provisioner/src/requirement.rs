@@ -8,7 +8,7 @@ use stowage_model::csi_node::CsiNode;
 use stowage_model::node::Node;
 use stowage_model::topology::{self, Segments};
 
-use crate::driver::Facts;
+use crate::facts::Facts;
 use crate::intent::Requirement;
 use crate::request::Problem;
 

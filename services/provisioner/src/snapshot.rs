@@ -4,21 +4,30 @@ use std::sync::Arc;
 
 use stowage_model::claim::Claim;
 use stowage_model::class::StorageClass;
+use stowage_model::object::Key as ObjectKey;
 use stowage_model::volume::Volume;
 use stowage_runtime::cache::View;
-use stowage_runtime::operation::Record;
+use stowage_runtime::operation::{Record, State};
 use stowage_runtime::told::Known;
 
-use crate::driver::Facts;
+use crate::controller::{Controller, Key};
+use crate::decide::{has_handle, is_wanted};
+use crate::facts::Facts;
 use crate::intent::Made;
 use crate::journal::{Recorded, Trace};
 use crate::ownership::Bid;
 use crate::requirement::Cluster;
 
+#[derive(Debug, Clone, PartialEq)]
+pub enum Snapshot {
+    Claim(Box<ClaimSnapshot>),
+    Volume(VolumeSnapshot),
+}
+
 /// A claim, its record, and what came of the calls for it.
-#[derive(Debug, Clone)]
-pub struct ClaimSnapshot<'a> {
-    pub facts: &'a Facts,
+#[derive(Debug, Clone, PartialEq)]
+pub struct ClaimSnapshot {
+    pub facts: Arc<Facts>,
     /// The claim with this uid; a namesake is not it.
     pub claim: Option<Arc<Claim>>,
     /// The class the claim names, if it exists.
@@ -41,10 +50,19 @@ pub struct ClaimSnapshot<'a> {
     pub told: Known,
 }
 
+impl ClaimSnapshot {
+    /// Whether the claim is there and belongs to a node, or needs none.
+    pub fn is_race_over(&self) -> bool {
+        self.claim.as_ref().is_some_and(|claim| claim.selected_node().is_some() || !is_wanted(claim))
+    }
+}
+
 /// A PersistentVolume and what came of its deletion.
-#[derive(Debug, Clone)]
-pub struct VolumeSnapshot<'a> {
-    pub facts: &'a Facts,
+#[derive(Debug, Clone, PartialEq)]
+pub struct VolumeSnapshot {
+    pub facts: Arc<Facts>,
+    /// Known also when nothing else is.
+    pub name: String,
     pub volume: View<Volume>,
     /// Result: the uid of the object whose volume was deleted.
     pub deletion: Option<Record<String>>,
@@ -53,4 +71,66 @@ pub struct VolumeSnapshot<'a> {
     /// What is left of the record of its making.
     pub trace: Trace,
     pub told: Known,
+}
+
+pub fn gather(controller: &Controller, key: &Key) -> Snapshot {
+    let told = controller.told.known(key);
+    match key {
+        Key::Claim(uid) => Snapshot::Claim(Box::new(gather_claim(controller, uid, told))),
+        Key::Volume(name) => Snapshot::Volume(gather_volume(controller, name, told)),
+    }
+}
+
+fn gather_claim(controller: &Controller, uid: &String, told: Known) -> ClaimSnapshot {
+    let Controller { facts, caches, .. } = controller;
+    let claim = caches.claims.by_index("uid", uid).into_iter().next();
+    let recorded = controller.journal().get(uid);
+    // A request that may have been sent keeps its places.
+    let has_places = claim.is_none() || recorded.as_ref().is_some_and(|recorded| recorded.maybe_made);
+    let cluster = match has_places {
+        true => Cluster::default(),
+        false => Cluster { nodes: caches.nodes.list(), drivers: caches.csi_nodes.list() },
+    };
+    let class_name = claim.as_ref().map(|claim| claim.class_name().to_owned()).unwrap_or_default();
+    let name = recorded.as_ref().map_or_else(|| facts.volume_name(uid), |recorded| recorded.intent.volume.clone());
+    let creation = controller.creations.record(uid);
+    let owner = match creation.as_ref().map(|record| &record.state) {
+        Some(State::Done(made)) => owner_of(controller, &made.handle),
+        _ => None,
+    };
+    ClaimSnapshot {
+        facts: Arc::clone(facts),
+        claim,
+        class: caches.classes.get(&ObjectKey::cluster(class_name)),
+        volume: caches.volumes.view(&ObjectKey::cluster(name)),
+        recorded,
+        creation,
+        cleanup: controller.cleanups.record(uid),
+        owner,
+        cluster,
+        bid: controller.bids.get(uid),
+        room: controller.rooms.record(uid),
+        told,
+    }
+}
+
+/// A PersistentVolume that has the handle.
+fn owner_of(controller: &Controller, handle: &str) -> Option<String> {
+    let mut volumes = controller.caches.volumes.by_index("handle", handle).into_iter();
+    let owner = volumes.find(|volume| has_handle(volume, handle, &controller.facts.driver));
+    owner.map(|volume| volume.meta.name.clone())
+}
+
+fn gather_volume(controller: &Controller, name: &String, told: Known) -> VolumeSnapshot {
+    let Controller { facts, caches, .. } = controller;
+    let attachments = caches.attachments.by_index("volume", name);
+    VolumeSnapshot {
+        facts: Arc::clone(facts),
+        name: name.clone(),
+        volume: caches.volumes.view(&ObjectKey::cluster(name)),
+        deletion: controller.deletions.record(name),
+        attached_to: attachments.first().map(|attachment| attachment.spec.node_name.clone()),
+        trace: controller.journal().trace(name),
+        told,
+    }
 }

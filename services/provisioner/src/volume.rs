@@ -13,7 +13,7 @@ use stowage_model::phase::VolumeMode;
 use stowage_model::quantity::Quantity;
 use stowage_model::topology;
 
-use crate::driver::Facts;
+use crate::facts::Facts;
 use crate::intent::{Intent, Made, SecretRef};
 
 /// The object as it is created; the API server adds its own finalizer and status.

@@ -1,59 +1,56 @@
-//! Carries out one action: the fresh read an irreversible step needs, then its writes, side by side.
+//! Carries out one action: the fresh read that an irreversible one needs, then its write.
 
+pub(crate) mod ephemeral;
 mod outcome;
 mod pair;
 
 use std::sync::Arc;
 
-use futures::future::join_all;
-use serde_json::{Value, json};
 use tokio_util::task::AbortOnDropHandle;
 
-use stowage_model::object::{Key, ObjectId, Projection, kinds};
-use stowage_model::phase::ClaimPhase;
-use stowage_model::{Claim, Pod, Volume, migration};
-use stowage_runtime::api::{Deletion, Target};
-use stowage_runtime::events::Note;
+use stowage_model::object::{self, Projection, kinds};
+use stowage_model::phase::{ClaimPhase, ReclaimPolicy};
+use stowage_model::{Claim, Volume, migration};
+use stowage_runtime::api::{Api, Deletion, Target};
+use stowage_runtime::engine::Error;
 use stowage_runtime::operation::Ended;
 
-use crate::controller::{Binder, Step};
+use crate::controller::Controller;
 use crate::decide::status::Unbound;
-use crate::decide::{Action, AttributesClassAction, ClaimAction, PodAction, Source, Subject, VolumeAction};
-use crate::error::Error;
-use crate::mind::Seen;
-use crate::snapshot::{Caches, Work};
+use crate::decide::{Action, AttributesClassAction, ClaimAction, PodAction, Seen, Source, VolumeAction};
+use crate::snapshot::Work;
 use crate::users::look_for_users;
+use crate::watches::{Caches, Key};
 use crate::write::{self, Write};
 
-impl Binder {
-    /// Takes a step: what is only told at once, writes on a task of their own, so that encoding and decoding use all cores
-    /// and not only the engine's; it ends with whoever waits for it.
-    pub(crate) async fn take(self: Arc<Self>, subject: Subject, step: Step) -> Result<(), Error> {
-        if step.action.is_told() {
-            return self.carry_out(subject, step).await;
+impl Controller {
+    /// Tells at once what is only told; writes on a task of its own, so that encoding and decoding use all cores and not
+    /// only the engine's. The task ends with whoever waits for it.
+    pub(crate) async fn carry_out_aside(self: Arc<Self>, key: Key, action: Action) -> Result<(), Error> {
+        if action.is_told() {
+            return self.carry_out(&key, action).await;
         }
-        let task = AbortOnDropHandle::new(tokio::spawn(async move { self.carry_out(subject, step).await }));
+        let task = AbortOnDropHandle::new(tokio::spawn(async move { self.carry_out(&key, action).await }));
         match task.await {
             Ok(result) => result,
             Err(ended) if ended.is_panic() => std::panic::resume_unwind(ended.into_panic()),
-            Err(_) => Err(Error::Stopped),
+            Err(stopped) => Err(Error::other(stopped)),
         }
     }
 
-    pub(crate) async fn carry_out(&self, subject: Subject, Step { action, seen }: Step) -> Result<(), Error> {
-        match (subject, action) {
-            (Subject::Claim(key), Action::Claim(action)) => self.carry_out_for_claim(&key, action, seen).await,
-            (Subject::Volume(key), Action::Volume(action)) => self.carry_out_for_volume(&key, action, seen).await,
-            (Subject::Pod(key), Action::Pod(action)) => self.carry_out_for_pod(&key, action).await,
-            (Subject::AttributesClass(key), Action::AttributesClass(action)) => {
-                self.carry_out_for_attributes_class(&key, action, seen).await
+    pub(crate) async fn carry_out(&self, key: &Key, action: Action) -> Result<(), Error> {
+        match action {
+            Action::Claim(action, seen) => self.carry_out_for_claim(key.object(), action, seen).await,
+            Action::Volume(action, seen) => self.carry_out_for_volume(key.object(), action, seen).await,
+            Action::Pod(action) => self.carry_out_for_pod(key.object(), action).await,
+            Action::AttributesClass(action, seen) => {
+                self.carry_out_for_attributes_class(key.object(), action, seen).await
             }
-            _ => Err(Error::Stale("an action reached a subject of another kind")),
         }
     }
 
-    async fn carry_out_for_claim(&self, key: &Key, action: ClaimAction, seen: Seen) -> Result<(), Error> {
-        let claim = self.caches.claims.get(key).ok_or(Error::Stale("the claim is gone"))?;
+    async fn carry_out_for_claim(&self, key: &object::Key, action: ClaimAction, seen: Seen) -> Result<(), Error> {
+        let claim = self.caches.claims.get(key).ok_or(Error::Stale("the claim"))?;
         if let ClaimAction::Tell(source, note) = &action {
             if note.reason == "ProvisioningFailed" {
                 self.metrics.fail(&key.to_string());
@@ -61,19 +58,19 @@ impl Binder {
             if note.reason == "FailedBinding" && self.lacks_its_volume(&claim) {
                 self.look_for_volume(&claim, 0).await?;
             }
-            self.tell(*source, Subject::Claim(key.clone()), &claim.reference(), note);
+            self.tell(*source, Key::Claim(key.clone()), &claim.reference(), note);
             return Ok(());
         }
-        let claim = as_seen(claim, seen.subject)?;
+        let claim = as_seen(claim, seen.claim)?;
         let volume = match &action {
-            ClaimAction::Unprotect => match self.looking.take(key, seen.subject) {
+            ClaimAction::Unprotect => match self.pod_lookups.take(key, seen.claim) {
                 Some(pods) => {
                     pods.hold(&claim)?;
                     None
                 }
                 None => {
-                    self.looking.ask(key, seen.subject);
-                    return Err(Error::Looking);
+                    self.pod_lookups.ask(key, seen.claim);
+                    return Err(Error::Begun("a look at the pods"));
                 }
             },
             ClaimAction::Collect => {
@@ -93,15 +90,15 @@ impl Binder {
                 self.look_for_volume(&claim, seen.volume).await?;
                 None
             }
-            ClaimAction::Bind(step) => {
-                let volume = as_seen(self.known_volume(&step.volume)?, seen.volume)?;
+            ClaimAction::Bind(bind) => {
+                let volume = as_seen(self.known_volume(&bind.volume)?, seen.volume)?;
                 return self.finish_binding(key, &volume).await;
             }
             _ => None,
         };
         let begin = self.context.clock.now();
         let mut result = self.send(write::of_claim(&action, &claim, volume.as_deref())).await;
-        if matches!(&result, Err(Error::Write(error)) if error.is_unanswered()) && self.is_done(&claim, &action) {
+        if result.as_ref().is_err_and(Error::is_uncertain) && self.is_done(&claim, &action) {
             result = Ok(());
         }
         if matches!(action, ClaimAction::Make { .. }) {
@@ -118,21 +115,21 @@ impl Binder {
     }
 
     fn lacks_its_volume(&self, claim: &Claim) -> bool {
-        let name = || Key::cluster(claim.spec.volume_name.clone());
+        let name = || object::Key::cluster(claim.spec.volume_name.clone());
         claim.names_volume() && self.caches.volumes.get(&name()).is_none()
     }
 
     fn known_volume(&self, name: &str) -> Result<Arc<Volume>, Error> {
-        self.caches.volumes.get(&Key::cluster(name)).ok_or(Error::Stale("the volume is gone"))
+        self.caches.volumes.get(&object::Key::cluster(name)).ok_or(Error::Stale("the volume"))
     }
 
-    async fn carry_out_for_volume(&self, key: &Key, action: VolumeAction, seen: Seen) -> Result<(), Error> {
-        let volume = self.caches.volumes.get(key).ok_or(Error::Stale("the volume is gone"))?;
+    async fn carry_out_for_volume(&self, key: &object::Key, action: VolumeAction, seen: u64) -> Result<(), Error> {
+        let volume = self.caches.volumes.get(key).ok_or(Error::Stale("the volume"))?;
         let is_told = matches!(action, VolumeAction::Tell(_) | VolumeAction::TellClaim(_));
-        let volume = if is_told { volume } else { as_seen(volume, seen.subject)? };
+        let volume = if is_told { volume } else { as_seen(volume, seen)? };
         match &action {
             VolumeAction::Tell(note) => {
-                self.tell(Source::Binder, Subject::Volume(key.clone()), &volume.reference(), note);
+                self.tell(Source::Binder, Key::Volume(key.clone()), &volume.reference(), note);
             }
             VolumeAction::TellClaim(note) => {
                 let claim = volume.spec.claim_ref.as_ref().and_then(|held| self.caches.claims.get(&held.key()));
@@ -143,9 +140,10 @@ impl Binder {
             VolumeAction::Recycle | VolumeAction::DeleteData => self.start_reclaiming(&volume),
             VolumeAction::Release => self.look_for_claim(&volume).await?,
             VolumeAction::Unprotect | VolumeAction::DeleteObject => {
-                let fresh = self.context.api.refresh(&self.caches.volumes, key).await.map_err(Error::Read)?;
+                let fresh = self.context.api.refresh(&self.caches.volumes, key).await;
+                let fresh = fresh.map_err(Error::read("the volume"))?;
                 if fresh.is_none_or(|fresh| fresh.meta.revision != volume.meta.revision) {
-                    return Err(Error::Stale("the volume changed"));
+                    return Err(Error::Stale("the volume"));
                 }
             }
             _ => {}
@@ -156,7 +154,7 @@ impl Binder {
     fn start_reclaiming(&self, volume: &Volume) {
         let work = Work::of(volume);
         let plugin = migration::plugin_of_source(volume).unwrap_or("N/A");
-        let deletes = work.policy == stowage_model::phase::ReclaimPolicy::Delete;
+        let deletes = work.policy == ReclaimPolicy::Delete;
         let (clock, metrics) = (self.context.clock.clone(), self.metrics.clone());
         let turns = self.reclaimer.turns.of(volume, self.reclaimer.recycling.eraser);
         let reclaim = self.reclaimer.clone().reclaim(work.clone());
@@ -180,127 +178,73 @@ impl Binder {
         });
     }
 
-    async fn carry_out_for_pod(&self, key: &Key, action: PodAction) -> Result<(), Error> {
-        let pod = self.caches.pods.get(key).ok_or(Error::Stale("the pod is gone"))?;
+    async fn carry_out_for_pod(&self, key: &object::Key, action: PodAction) -> Result<(), Error> {
+        let pod = self.caches.pods.get(key).ok_or(Error::Stale("the pod"))?;
         match action {
             PodAction::Tell(note) => {
-                self.tell(Source::Ephemeral, Subject::Pod(key.clone()), &pod.reference(), &note);
+                self.tell(Source::Ephemeral, Key::Pod(key.clone()), &pod.reference(), &note);
                 Ok(())
             }
             PodAction::RemoveRecycler => {
                 let target = Target::any_version(&pod.meta);
                 let deleted = self.context.api.delete(&self.caches.pods, &target, Deletion::default()).await;
-                deleted.map_err(Error::Write)
+                deleted.map_err(Error::write("delete the recycler pod"))
             }
             PodAction::CreateClaim { volume, claim } => self.create_claim(&pod, &volume, &claim).await,
         }
     }
 
-    /// The template is read with the pod: no claim is made for a pod that is gone, and no template is kept in memory.
-    async fn create_claim(&self, pod: &Pod, volume: &str, claim: &Key) -> Result<(), Error> {
-        let id = ObjectId { kind: kinds::POD, key: pod.key() };
-        let raw = self.context.api.get_raw(&id).await.map_err(Error::Read)?;
-        let Some(raw) = raw.filter(|raw| raw["metadata"]["uid"] == pod.meta.uid.as_str()) else {
-            self.context.api.refresh(&self.caches.pods, &pod.key()).await.map_err(Error::Read)?;
-            return Err(Error::Stale("the pod is gone"));
-        };
-        if raw["metadata"]["deletionTimestamp"].is_string() {
-            self.context.api.refresh(&self.caches.pods, &pod.key()).await.map_err(Error::Read)?;
-            return Err(Error::Stale("the pod is being deleted"));
-        }
-        let body = claim_for(&raw, pod, volume, claim)
-            .ok_or_else(|| Error::FindTemplate { pod: pod.key().to_string(), volume: volume.to_owned() })?;
-        self.metrics.ephemeral_created.inc();
-        let result = self.send(vec![Write::Create { kind: kinds::CLAIM, body }]).await;
-        if let Err(error) = &result {
-            self.metrics.ephemeral_failures.inc();
-            if let Error::Write(error) = error
-                && error.must_be_told()
-            {
-                let note = Note::warning("FailedBinding", format!("cannot create claim {claim}: {error}"));
-                self.tell(Source::Ephemeral, Subject::Pod(pod.key()), &pod.reference(), &note);
-            }
-        }
-        result
-    }
-
     async fn carry_out_for_attributes_class(
         &self,
-        key: &Key,
+        key: &object::Key,
         action: AttributesClassAction,
-        seen: Seen,
+        seen: u64,
     ) -> Result<(), Error> {
-        let class = self.caches.attributes_classes.get(key).ok_or(Error::Stale("the class is gone"))?;
-        let class = as_seen(class, seen.subject)?;
+        let class = self.caches.attributes_classes.get(key).ok_or(Error::Stale("the class"))?;
+        let class = as_seen(class, seen)?;
         if action == AttributesClassAction::Unprotect {
             look_for_users(&self.context.api, &self.caches, &class).await?;
         }
         self.send(vec![write::of_attributes_class(action, &class)]).await
     }
 
-    /// Sends writes side by side and waits for all: the first failure is told after the others were answered.
     async fn send(&self, writes: Vec<Write>) -> Result<(), Error> {
-        let answers = join_all(writes.into_iter().map(async |write| {
-            let _turn = self.writes.acquire().await.map_err(|_| Error::Stopped)?;
-            send(&self.context.api, &self.caches, write).await
-        }));
-        answers.await.into_iter().collect()
+        for write in writes {
+            // Never closed; without a turn there would only be more writes at once.
+            let _turn = self.writes.acquire().await;
+            send(&self.context.api, &self.caches, write).await?;
+        }
+        Ok(())
     }
 }
 
 /// A write is made of what was decided on and guarded by its version; with another version it would undo what came
 /// between.
 fn as_seen<T: Projection>(object: Arc<T>, revision: u64) -> Result<Arc<T>, Error> {
-    if object.meta().revision == revision {
-        Ok(object)
-    } else {
-        Err(Error::Stale("it changed since it was decided on"))
-    }
+    if object.meta().revision == revision { Ok(object) } else { Err(Error::Stale(T::KIND.kind)) }
 }
 
-async fn send(api: &stowage_runtime::api::Api, caches: &Caches, write: Write) -> Result<(), Error> {
-    let result = match write {
+async fn send(api: &Api, caches: &Caches, write: Write) -> Result<(), Error> {
+    let (what, result) = match write {
         Write::Patch { kind: kinds::CLAIM, target, part, patch } => {
-            api.patch(&caches.claims, &target, part, patch).await.map(drop)
+            ("change the claim", api.patch(&caches.claims, &target, part, patch).await.map(drop))
         }
         Write::Patch { kind: kinds::VOLUME, target, part, patch } => {
-            api.patch(&caches.volumes, &target, part, patch).await.map(drop)
+            ("change the volume", api.patch(&caches.volumes, &target, part, patch).await.map(drop))
         }
         Write::Patch { target, part, patch, .. } => {
-            api.patch(&caches.attributes_classes, &target, part, patch).await.map(drop)
+            ("change the class", api.patch(&caches.attributes_classes, &target, part, patch).await.map(drop))
         }
-        Write::Create { kind: kinds::CLAIM, body } => api.create(&caches.claims, body).await.map(drop),
-        Write::Create { body, .. } => api.create(&caches.volumes, body).await.map(drop),
-        Write::Delete { kind: kinds::CLAIM, target } => api.delete(&caches.claims, &target, Deletion::default()).await,
-        Write::Delete { target, .. } => api.delete(&caches.volumes, &target, Deletion::default()).await,
+        Write::Create { kind: kinds::CLAIM, body } => {
+            ("create the claim", api.create(&caches.claims, body).await.map(drop))
+        }
+        Write::Create { body, .. } => ("create the volume", api.create(&caches.volumes, body).await.map(drop)),
+        Write::Delete { kind: kinds::CLAIM, target } => {
+            ("delete the claim", api.delete(&caches.claims, &target, Deletion::default()).await)
+        }
+        Write::Delete { target, .. } => {
+            ("delete the volume", api.delete(&caches.volumes, &target, Deletion::default()).await)
+        }
     };
-    result.map_err(Error::Write)
-}
-
-/// The claim of an ephemeral volume: the template's labels, annotations and spec, owned by the pod.
-pub fn claim_for(raw: &Value, pod: &Pod, volume: &str, claim: &Key) -> Option<Value> {
-    let volumes = raw["spec"]["volumes"].as_array()?;
-    let template =
-        volumes.iter().find(|candidate| candidate["name"] == volume)?["ephemeral"].get("volumeClaimTemplate")?;
-    let mut body = json!({
-        "metadata": {
-            "namespace": claim.namespace,
-            "name": claim.name,
-            "ownerReferences": [{
-                "apiVersion": "v1",
-                "kind": "Pod",
-                "name": pod.meta.name,
-                "uid": pod.meta.uid,
-                "controller": true,
-                "blockOwnerDeletion": true,
-            }],
-        },
-        "spec": template["spec"],
-    });
-    for member in ["labels", "annotations"] {
-        if let Some(found) = template["metadata"].get(member).filter(|found| found.is_object()) {
-            body["metadata"][member] = found.clone();
-        }
-    }
-    Some(body)
+    result.map_err(Error::write(what))
 }

@@ -8,9 +8,9 @@ use stowage_runtime::args::{AdminArgs, ClientArgs, FeatureArgs, LeaderElectArgs,
 use stowage_runtime::duration::GoDuration;
 use stowage_runtime::launch::Launch;
 
-use crate::controller::run;
 use crate::controllers::Controllers;
 use crate::options::{Eraser, Options, Recipe, Recycling};
+use crate::run;
 
 const UNUSED_SINCE: &str = "PersistentVolumeClaimUnusedSinceTime";
 
@@ -118,7 +118,13 @@ fn template(file: Option<&str>) -> anyhow::Result<Option<Value>> {
     let Some(file) = file.filter(|file| !file.is_empty()) else { return Ok(None) };
     let text =
         std::fs::read_to_string(Path::new(file)).with_context(|| format!("cannot read the pod template {file}"))?;
-    let pod: Value = serde_yaml_ng::from_str(&text).with_context(|| format!("cannot read the pod template {file}"))?;
+    // As the original reads it: of members given twice the last counts.
+    let reading = serde_saphyr::options! {
+        duplicate_keys: serde_saphyr::DuplicateKeyPolicy::LastWins,
+        with_snippet: false,
+    };
+    let pod: Value = serde_saphyr::from_str_with_options(&text, reading)
+        .with_context(|| format!("cannot read the pod template {file}"))?;
     let has_volume = pod["spec"]["volumes"].as_array().is_some_and(|volumes| !volumes.is_empty());
     anyhow::ensure!(has_volume, "the pod template {file} has no volume to put the one to be erased in");
     for member in ["/metadata", "/metadata/annotations", "/spec/volumes/0"] {

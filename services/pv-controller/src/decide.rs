@@ -1,156 +1,98 @@
 //! What must happen next to a claim, a volume, a pod or a VolumeAttributesClass. Pure: no client, no clock, no randomness.
+//!
+//! One module for each of upstream's controllers. They write the same objects, so the order in which they have their say
+//! is decided here.
 
-pub mod attributes_class;
-pub mod bind;
-pub mod claim;
-pub mod pod;
-pub mod provision;
-pub mod reclaim;
+mod action;
+pub mod binder;
+pub mod ephemeral;
+pub mod expander;
+mod migration;
+pub mod pv_protection;
+pub mod pvc_protection;
 pub mod status;
-pub mod volume;
+pub mod vac_protection;
 
-use serde_json::Value;
+use jiff::Timestamp;
 
-use stowage_model::object::Key;
-use stowage_model::phase::VolumePhase;
+use stowage_model::phase::{ClaimPhase, VolumePhase};
+use stowage_runtime::cache::View;
 use stowage_runtime::engine;
-use stowage_runtime::events::Note;
 
-/// What is decided on.
-#[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub enum Subject {
-    Claim(Key),
-    Volume(Key),
-    Pod(Key),
-    AttributesClass(Key),
-}
+use crate::snapshot::{ClaimSnapshot, Known, Snapshot, VolumeSnapshot};
 
-/// Which of upstream's components an event comes from.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Source {
-    Binder,
-    Expander,
-    Ephemeral,
-}
+pub use action::{
+    Action, AttributesClassAction, ClaimAction, ClaimTidy, PodAction, Seen, Source, VolumeAction, VolumeTidy,
+};
 
-impl Source {
-    /// The component as events name it.
-    pub fn component(self) -> &'static str {
-        match self {
-            Self::Binder => "persistentvolume-controller",
-            Self::Expander => "volume_expand",
-            Self::Ephemeral => "ephemeral_volume",
+/// What must happen next, and why.
+pub fn decide(s: &Snapshot, now: Timestamp) -> Decision<Action> {
+    match s {
+        Snapshot::Gone => Decision::rest(Why::Gone),
+        Snapshot::Claim(s) => {
+            let mut decision = claim(s, now);
+            // A claim that has its volume waits for nothing that was ever told.
+            if decision.why != Why::Settled {
+                decision = told_again(decision, &s.told, now);
+            }
+            let seen = seen(s, &decision);
+            decision.map(|action| Action::Claim(action, seen))
+        }
+        Snapshot::Volume(s) => {
+            let decision = told_again(volume(s, now), &s.told, now);
+            decision.map(|action| Action::Volume(action, s.volume.meta.revision))
+        }
+        Snapshot::Pod(s) => told_again(ephemeral::decide(s, now), &s.told, now).map(Action::Pod),
+        Snapshot::AttributesClass(s) => {
+            vac_protection::decide(s).map(|action| Action::AttributesClass(action, s.class.meta.revision))
         }
     }
 }
 
-/// One step: writes that go together, the start of an operation, or one thing told to people.
-#[derive(Debug, Clone, PartialEq)]
-pub enum Action {
-    Claim(ClaimAction),
-    Volume(VolumeAction),
-    Pod(PodAction),
-    AttributesClass(AttributesClassAction),
-}
-
-impl Action {
-    /// Whether people are told something, and nothing else is done.
-    pub fn is_told(&self) -> bool {
-        matches!(
-            self,
-            Self::Claim(ClaimAction::Tell(..))
-                | Self::Volume(VolumeAction::Tell(_) | VolumeAction::TellClaim(_))
-                | Self::Pod(PodAction::Tell(_))
-        )
+/// A claim that must go is not bound before, and one is bound before it grows.
+pub fn claim(s: &ClaimSnapshot, now: Timestamp) -> Decision<ClaimAction> {
+    if let Some(decision) = ephemeral::collect(s).or_else(|| pvc_protection::decide(s)) {
+        return decision;
     }
+    let decision = binder::decide(s, now);
+    if !decision.actions.is_empty() || !matches!(decision.why, Why::Settled) {
+        return decision;
+    }
+    expander::decide(s, now).unwrap_or(decision)
 }
 
-/// What a claim's decision asks for.
-#[derive(Debug, Clone, PartialEq)]
-pub enum ClaimAction {
-    /// Points the volume at the claim; `marked` when the controller, not a user, chose the pair.
-    Reserve { volume: String, marked: bool },
-    /// Everything that may follow a reservation, side by side.
-    Bind(Box<bind::Bind>),
-    /// Brings the claim's status in line.
-    Status(Box<status::Change>),
-    /// Asks a provisioner to make a volume.
-    AskProvisioner { provisioner: String, migrated_to: Option<&'static str> },
-    /// Makes the object of a volume whose storage appears when it is first used.
-    Make { volume: Box<Value> },
-    /// Gives a claim without a class the default one.
-    AssignClass { class: String },
-    /// Brings annotation and finalizer in line.
-    Tidy(ClaimTidy),
-    /// Removes the finalizer, after a fresh look at the pods.
-    Unprotect,
-    /// Names the resizer of a claim whose in-tree volume a driver has taken over.
-    NameResizer { resizer: &'static str },
-    /// Deletes the claim made for a pod that is gone, after a fresh look for the pod.
-    Collect,
-    /// Tells people.
-    Tell(Source, Note),
+/// Upstream's order: metadata, then the claim reference.
+pub fn volume(s: &VolumeSnapshot, now: Timestamp) -> Decision<VolumeAction> {
+    pv_protection::decide(s).unwrap_or_else(|| binder::volume::decide(s, now))
 }
 
-/// What must change in a claim's metadata.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct ClaimTidy {
-    /// The annotation's new value, or that it goes.
-    pub migrated_to: Option<Option<&'static str>>,
-    /// Whether the protection finalizer is missing.
-    pub protect: bool,
+/// What still holds is told again before the API server forgets it.
+fn told_again<A>(decision: Decision<A>, told: &Known, now: Timestamp) -> Decision<A> {
+    if !decision.actions.is_empty() || decision.is_half_way {
+        return decision;
+    }
+    let wake_at = decision.wake_at.into_iter().chain(told.again_at(now)).min();
+    Decision { wake_at, ..decision }
 }
 
-/// What a volume's decision asks for.
-#[derive(Debug, Clone, PartialEq)]
-pub enum VolumeAction {
-    /// Sets the phase.
-    Phase { phase: VolumePhase, message: String },
-    /// Sets the phase to Released after a fresh read shows that the claim is really gone.
-    Release,
-    /// Takes back the pointer to the claim; a user's own pointer only loses the uid.
-    Unbind,
-    /// Brings annotation and finalizers in line.
-    Tidy(VolumeTidy),
-    /// Removes the protection finalizer, after a fresh look at the phase.
-    Unprotect,
-    /// Starts erasing the volume so that it can be used again.
-    Recycle,
-    /// Starts deleting the volume's data.
-    DeleteData,
-    /// Deletes the object; its data is gone.
-    DeleteObject,
-    /// Tells people.
-    Tell(Note),
-    /// Tells people at the claim the volume refers to.
-    TellClaim(Note),
-}
-
-/// What must change in a volume's metadata.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct VolumeTidy {
-    /// The annotation's new value, or that it goes.
-    pub migrated_to: Option<Option<&'static str>>,
-    /// The new list of finalizers.
-    pub finalizers: Option<Vec<String>>,
-}
-
-/// What a pod's decision asks for.
-#[derive(Debug, Clone, PartialEq)]
-pub enum PodAction {
-    /// Makes the claim of one of the pod's volumes, from a fresh read of the pod.
-    CreateClaim { volume: String, claim: Key },
-    /// Deletes a recycler that nobody waits for.
-    RemoveRecycler,
-    /// Tells people.
-    Tell(Note),
-}
-
-/// What a VolumeAttributesClass's decision asks for.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum AttributesClassAction {
-    Protect,
-    Unprotect,
+/// The volume is the one that the decision is about, as it was when it was chosen.
+fn seen(s: &ClaimSnapshot, decision: &Decision<ClaimAction>) -> Seen {
+    let chosen = decision.actions.iter().find_map(|action| match action {
+        ClaimAction::Reserve { volume, .. } => Some(volume),
+        ClaimAction::Bind(bind) => Some(&bind.volume),
+        ClaimAction::Status(change) if change.to.phase == ClaimPhase::Lost => Some(&s.claim.spec.volume_name),
+        _ => None,
+    });
+    let named = match &s.named {
+        View::Known(volume) => Some(volume),
+        View::Absent | View::Unknown => None,
+    };
+    let volume = s.candidates.iter().chain(named).find(|volume| chosen == Some(&volume.meta.name));
+    Seen {
+        claim: s.claim.meta.revision,
+        volume: volume.map(|volume| volume.meta.revision).unwrap_or_default(),
+        class: s.class.as_ref().map(|class| class.meta.revision).unwrap_or_default(),
+    }
 }
 
 /// Why.
@@ -163,7 +105,7 @@ pub enum Why {
     Settled,
     Off,
     Waiting(Waiting),
-    Bind(bind::Pair),
+    Bind(binder::bind::Pair),
     Provision,
     DefaultClass,
     Lost,

@@ -1,4 +1,4 @@
-//! One fresh read before a step that cannot be taken back: what justifies it may only not have been seen yet.
+//! One fresh read before an action that cannot be taken back: what justifies it may only not have been seen yet.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard};
@@ -8,10 +8,10 @@ use stowage_model::volume::ClaimRef;
 use stowage_model::{Claim, Volume};
 use stowage_runtime::api::{self, Api};
 use stowage_runtime::cache::Cache;
+use stowage_runtime::engine::Error;
 
-use crate::controller::Binder;
-use crate::decide::volume::has_lost_its_claim;
-use crate::error::Error;
+use crate::controller::Controller;
+use crate::decide::binder::volume::has_lost_its_claim;
 
 /// Looks remembered: few names of classes mean nothing but themselves, and a look forgotten costs another.
 const MISSING_CLASSES: usize = 1024;
@@ -57,15 +57,15 @@ pub async fn claim_of(api: &Api, claims: &Cache<Claim>, held: &ClaimRef) -> Resu
     if held.name.is_empty() { Ok(None) } else { api.refresh(claims, &held.key()).await }
 }
 
-impl Binder {
+impl Controller {
     /// Releasing starts reclaiming, so the claim is looked up once more where it cannot be out of date.
     pub(crate) async fn look_for_claim(&self, volume: &Volume) -> Result<(), Error> {
-        let held = volume.spec.claim_ref.as_ref().ok_or(Error::Stale("the volume lost its claim reference"))?;
-        let found = claim_of(&self.context.api, &self.caches.claims, held).await.map_err(Error::Read)?;
+        let held = volume.spec.claim_ref.as_ref().ok_or(Error::Stale("the volume's claim reference"))?;
+        let found = claim_of(&self.context.api, &self.caches.claims, held).await.map_err(Error::read("the claim"))?;
         if has_lost_its_claim(volume, found.as_deref()) {
             Ok(())
         } else {
-            Err(Error::Stale("the claim exists after all"))
+            Err(Error::Stale("whether the claim exists"))
         }
     }
 
@@ -83,12 +83,12 @@ impl Binder {
         }
         let found = match self.caches.classes.get(&key) {
             Some(class) => Some(class),
-            None => self.context.api.refresh(&self.caches.classes, &key).await.map_err(Error::Read)?,
+            None => self.context.api.refresh(&self.caches.classes, &key).await.map_err(Error::read("the class"))?,
         };
         match found {
             Some(_) => {
                 self.missing_classes.forget(&key);
-                Err(Error::Stale("the class exists after all"))
+                Err(Error::Stale("whether the class exists"))
             }
             None => {
                 self.missing_classes.note(key, begin);
@@ -103,20 +103,16 @@ impl Binder {
             return Ok(());
         }
         let key = Key::cluster(claim.spec.volume_name.clone());
-        let found = self.context.api.refresh(&self.caches.volumes, &key).await.map_err(Error::Read)?;
-        if found.map_or(0, |volume| volume.meta.revision) == seen {
-            Ok(())
-        } else {
-            Err(Error::Stale("the volume is another than it was"))
-        }
+        let found = self.context.api.refresh(&self.caches.volumes, &key).await.map_err(Error::read("the volume"))?;
+        if found.map_or(0, |volume| volume.meta.revision) == seen { Ok(()) } else { Err(Error::Stale("the volume")) }
     }
 
     pub(crate) async fn look_for_owner(&self, claim: &Claim) -> Result<(), Error> {
-        let owner = claim.meta.controller().ok_or(Error::Stale("the claim has no owner any more"))?;
+        let owner = claim.meta.controller().ok_or(Error::Stale("the claim's owner"))?;
         let key = Key::namespaced(claim.meta.namespace.clone(), owner.name.clone());
-        let found = self.context.api.refresh(&self.caches.pods, &key).await.map_err(Error::Read)?;
+        let found = self.context.api.refresh(&self.caches.pods, &key).await.map_err(Error::read("the pod"))?;
         if found.is_some_and(|pod| pod.meta.uid == owner.uid) {
-            Err(Error::Stale("the pod exists after all"))
+            Err(Error::Stale("whether the pod exists"))
         } else {
             Ok(())
         }

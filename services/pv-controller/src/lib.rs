@@ -3,7 +3,7 @@
 //! Watches claims, volumes, classes, pods and VolumeAttributesClasses. Writes claims (volume name, bind and provisioner
 //! annotations, class, protection finalizer, status), volumes (claim reference, phase, finalizers), claims for pods'
 //! ephemeral volumes and recycler pods. Calls no driver. Every write is guarded by exactly the version it was decided
-//! on; after its answer the subject is decided on again.
+//! on; after its answer the key is decided on again.
 #![forbid(unsafe_code)]
 
 pub mod apply;
@@ -13,20 +13,30 @@ pub mod controllers;
 pub mod decide;
 pub mod disk;
 pub mod erase;
-pub mod error;
 mod fresh;
-pub mod looking;
 pub mod matchmaker;
 pub mod metrics;
-pub mod mind;
 pub mod nfs;
+mod note;
 pub mod options;
+mod pod_lookups;
 pub mod recycler;
 pub mod snapshot;
 mod users;
-mod wakes;
+pub mod watches;
 pub mod write;
 
-pub use controller::{run, run_with};
+use futures::future::BoxFuture;
+
+use stowage_runtime::{Context, Stop};
+
+pub use controller::run_with;
 pub use controllers::Controllers;
 pub use options::{Eraser, Options, Recycling};
+
+/// Binds claims until shutdown.
+///
+/// Boxed, so that it is compiled with this crate and not once more with each that awaits it.
+pub fn run(context: Context, options: Options) -> BoxFuture<'static, Result<(), Stop>> {
+    Box::pin(controller::run(context, options))
+}

@@ -15,7 +15,7 @@ use prometheus_client::registry::Registry;
 use stowage_model::phase::{ClaimPhase, VolumePhase};
 use stowage_model::{Volume, migration};
 
-use crate::snapshot::Caches;
+use crate::watches::Caches;
 
 /// Seconds; upstream's buckets for operations on volumes.
 const BUCKETS: [f64; 13] = [0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 15.0, 25.0, 50.0, 120.0, 300.0, 600.0];

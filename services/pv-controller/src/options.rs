@@ -62,7 +62,7 @@ impl Options {
 }
 
 /// The part of the options that decisions depend on.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Rules {
     pub controllers: Controllers,
     pub provisioning: bool,

@@ -18,13 +18,14 @@ use stowage_runtime::events::Recorder;
 use stowage_runtime::operation::{Ended, Failure};
 use stowage_runtime::random::Random;
 
-use crate::decide::volume::has_lost_its_claim;
+use crate::decide::binder::volume::has_lost_its_claim;
 use crate::disk::Disk;
 use crate::erase::{self, Permit};
 use crate::fresh::claim_of;
 use crate::nfs::Export;
 use crate::options::{Eraser, Recipe, Recycling};
-use crate::snapshot::{Caches, Work};
+use crate::snapshot::Work;
+use crate::watches::Caches;
 
 use relay::Relay;
 

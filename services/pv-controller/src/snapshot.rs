@@ -3,77 +3,36 @@
 use std::sync::Arc;
 
 use stowage_model::matching::{Misfits, Place, delays_binding};
-use stowage_model::object::{Key, Projection};
+use stowage_model::object::{self, Projection};
 use stowage_model::phase::{ReclaimPolicy, VolumePhase};
 use stowage_model::{AttributesClass, Claim, Pod, StorageClass, Volume, names};
-use stowage_runtime::cache::{Cache, View};
+use stowage_runtime::cache::View;
 use stowage_runtime::engine::Reserved;
-use stowage_runtime::events::Note;
 use stowage_runtime::operation::{Record, State};
+use stowage_runtime::told;
 
-use crate::decide::provision::provisioner_of;
-use crate::matchmaker::{Choice, Matchmaker, Sight};
+use crate::decide::Source;
+use crate::decide::binder::provision::provisioner_of;
+use crate::matchmaker::{Choice, Sight};
 use crate::options::Rules;
 use crate::recycler;
+use crate::watches::{BY_ATTRIBUTES_CLASS, BY_RECYCLED, BY_USED_CLAIM, Caches, DEFAULT, Key};
 
-/// Index of claims by the volume they name.
-pub const BY_VOLUME: &str = "volume";
-/// Index of claims that wait for a volume, by class.
-pub const WAITING: &str = "waiting";
-/// Index of pods by the claims they use.
-pub const BY_USED_CLAIM: &str = "used-claim";
-/// Index of recycler pods by the volume they erase.
-pub const BY_RECYCLED: &str = "recycled";
-/// Index of the classes that are marked as the default, under one name.
-const DEFAULT: &str = "default";
-/// Index of claims and volumes by the VolumeAttributesClasses they name.
-pub const BY_ATTRIBUTES_CLASS: &str = "attributes-class";
+/// What people were told about each key, by each component that told them anything.
+pub type Told = told::Told<Key, Source>;
 
-/// The caches of this service.
-#[derive(Clone)]
-pub struct Caches {
-    pub claims: Cache<Claim>,
-    pub volumes: Cache<Volume>,
-    pub classes: Cache<StorageClass>,
-    pub pods: Cache<Pod>,
-    pub attributes_classes: Cache<AttributesClass>,
-    /// Fed by changes of the volumes.
-    pub matchmaker: Arc<Matchmaker>,
-}
+/// What people know about one key.
+pub type Known = told::Known<Source>;
 
-impl Default for Caches {
-    fn default() -> Self {
-        Self {
-            claims: Cache::indexed(&[
-                (BY_VOLUME, |claim| some_text(&claim.spec.volume_name)),
-                (WAITING, |claim| if claim.names_volume() { vec![] } else { vec![claim.class_name().to_owned()] }),
-                (BY_ATTRIBUTES_CLASS, |claim| claim.attributes_classes().into_iter().map(str::to_owned).collect()),
-            ]),
-            volumes: Cache::indexed(&[(BY_ATTRIBUTES_CLASS, |volume| some_text(volume.attributes_class()))]),
-            classes: Cache::indexed(&[(
-                DEFAULT,
-                |class| if class.is_default() { vec![String::new()] } else { vec![] },
-            )]),
-            pods: Cache::indexed(&[
-                (BY_USED_CLAIM, |pod| pod.claims().map(|claim| claim.to_string()).collect()),
-                (BY_RECYCLED, |pod| recycler::task(pod).map(|(volume, _)| volume.to_owned()).into_iter().collect()),
-            ]),
-            attributes_classes: Cache::new(),
-            matchmaker: Arc::default(),
-        }
-    }
-}
-
-fn some_text(text: &str) -> Vec<String> {
-    if text.is_empty() { vec![] } else { vec![text.to_owned()] }
-}
-
-/// What people were last told about an object, by each component.
-#[derive(Debug, Clone, Default, PartialEq)]
-pub struct Told {
-    pub binder: Option<Note>,
-    pub expander: Option<Note>,
-    pub ephemeral: Option<Note>,
+/// Everything that one decision is made from.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Snapshot {
+    /// There is no such object, or nobody can read it.
+    Gone,
+    Claim(Box<ClaimSnapshot>),
+    Volume(Box<VolumeSnapshot>),
+    Pod(PodSnapshot),
+    AttributesClass(AttributesClassSnapshot),
 }
 
 /// Whether the pod that a claim was made for is still there.
@@ -86,7 +45,7 @@ pub enum Owner {
 }
 
 /// Everything that decides what happens to one claim.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, PartialEq)]
 pub struct ClaimSnapshot {
     pub claim: Arc<Claim>,
     pub class: Option<Arc<StorageClass>>,
@@ -104,14 +63,16 @@ pub struct ClaimSnapshot {
     /// Pods that use the claim.
     pub pods: Vec<Arc<Pod>>,
     pub owner: Owner,
-    pub told: Told,
+    /// Whether a fresh look at the pods was asked for and has not ended.
+    pub is_pod_lookup_pending: bool,
+    pub told: Known,
     pub rules: Rules,
 }
 
 /// The work that reclaims a volume: of one object, after one claim, by one policy.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Work {
-    pub volume: Key,
+    pub volume: object::Key,
     pub uid: String,
     /// The claim that is gone; a volume that was used again is reclaimed anew.
     pub claim: String,
@@ -120,7 +81,7 @@ pub struct Work {
 
 impl Work {
     /// Before all work on the volume.
-    pub fn first_of(volume: Key) -> Self {
+    pub fn first_of(volume: object::Key) -> Self {
         Self { volume, uid: String::new(), claim: String::new(), policy: ReclaimPolicy::Retain }
     }
 
@@ -135,7 +96,7 @@ impl Work {
 }
 
 /// Everything that decides what happens to one volume.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, PartialEq)]
 pub struct VolumeSnapshot {
     pub volume: Arc<Volume>,
     /// The claim the volume refers to, by name.
@@ -143,11 +104,10 @@ pub struct VolumeSnapshot {
     /// Pods that may still use the volume although its claim is gone.
     pub users: Vec<String>,
     /// The pod that removes what is in it, although nobody wants that any more.
-    pub eraser: Option<Key>,
+    pub eraser: Option<object::Key>,
     /// What became of reclaiming it.
     pub operation: Option<Record<()>>,
-    /// What people were last told about the volume.
-    pub told: Option<Note>,
+    pub told: Known,
     pub rules: Rules,
 }
 
@@ -160,38 +120,60 @@ impl VolumeSnapshot {
 }
 
 /// Everything that decides what happens for one pod.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, PartialEq)]
 pub struct PodSnapshot {
     pub pod: Arc<Pod>,
     /// Its ephemeral volumes with their claims' keys and what is known of them.
-    pub ephemeral: Vec<(String, Key, View<Claim>)>,
+    pub ephemeral: Vec<(String, object::Key, View<Claim>)>,
     /// Whether it erases a volume that needs no erasing.
     pub is_stray_recycler: bool,
-    pub told: Option<Note>,
+    pub told: Known,
     pub rules: Rules,
 }
 
 /// Everything that decides what happens to one VolumeAttributesClass.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, PartialEq)]
 pub struct AttributesClassSnapshot {
     pub class: Arc<AttributesClass>,
     /// How many claims and volumes name it.
     pub users: usize,
 }
 
-impl Caches {
-    pub fn claim(&self, key: &Key, reserved: &Reserved, rules: &Rules) -> Option<ClaimSnapshot> {
-        let View::Known(claim) = self.claims.view(key) else { return None };
-        let class = self.classes.get(&Key::cluster(claim.class_name()));
+/// Where snapshots are read from. Reading them changes nothing.
+pub struct Sources<'a> {
+    pub caches: &'a Caches,
+    pub rules: Rules,
+    pub told: &'a Told,
+    pub reserved: &'a Reserved,
+    /// What is known of the work of reclaiming.
+    pub record: &'a dyn Fn(&Work) -> Option<Record<()>>,
+    pub is_pod_lookup_pending: &'a dyn Fn(&object::Key) -> bool,
+}
+
+impl Sources<'_> {
+    pub fn gather(&self, key: &Key) -> Snapshot {
+        let told = self.told.known(key);
+        let found = match key {
+            Key::Claim(key) => self.claim(key, told).map(|s| Snapshot::Claim(Box::new(s))),
+            Key::Volume(key) => self.volume(key, told).map(|s| Snapshot::Volume(Box::new(s))),
+            Key::Pod(key) => self.pod(key, told).map(Snapshot::Pod),
+            Key::AttributesClass(key) => self.attributes_class(key).map(Snapshot::AttributesClass),
+        };
+        found.unwrap_or(Snapshot::Gone)
+    }
+
+    pub fn claim(&self, key: &object::Key, told: Known) -> Option<ClaimSnapshot> {
+        let View::Known(claim) = self.caches.claims.view(key) else { return None };
+        let class = self.caches.classes.get(&object::Key::cluster(claim.class_name()));
         let named = if claim.names_volume() {
-            match self.volumes.view(&Key::cluster(claim.spec.volume_name.clone())) {
-                View::Known(volume) if self.eraser(&volume).is_some() => View::Unknown,
+            match self.caches.volumes.view(&object::Key::cluster(claim.spec.volume_name.clone())) {
+                View::Known(volume) if self.caches.eraser(&volume).is_some() => View::Unknown,
                 view => view,
             }
         } else {
             View::Absent
         };
-        let seeks = rules.controllers.binder
+        let seeks = self.rules.controllers.binder
             && !claim.names_volume()
             && !claim.is_bind_completed()
             && !claim.meta.is_deleting();
@@ -202,20 +184,95 @@ impl Caches {
             let place = if delayed { Place::Undecided } else { Place::Anywhere };
             // Where somebody makes volumes, none has to fit, and nobody asks why.
             let explained = class.as_ref().is_none_or(|class| provisioner_of(class).is_none());
-            self.matchmaker.choice(&claim, place, explained, |volume| self.sight(volume, reserved))
+            self.caches.matchmaker.choice(&claim, place, explained, |volume| self.caches.sight(volume, self.reserved))
         };
         Some(ClaimSnapshot {
-            default_class: (seeks && !claim.has_class()).then(|| self.default_class()).flatten(),
+            default_class: (seeks && !claim.has_class()).then(|| self.caches.default_class()).flatten(),
             class,
             named,
             candidates: choice.candidates,
             held_up: choice.held_up,
             misfits: choice.misfits,
             version: choice.version,
+            pods: self.caches.pods.by_index(BY_USED_CLAIM, &key.to_string()),
+            owner: self.caches.owner(&claim),
+            is_pod_lookup_pending: claim.meta.is_deleting() && (self.is_pod_lookup_pending)(key),
+            told,
+            rules: self.rules,
+            claim,
+        })
+    }
+
+    pub fn volume(&self, key: &object::Key, told: Known) -> Option<VolumeSnapshot> {
+        let View::Known(volume) = self.caches.volumes.view(key) else { return None };
+        let claim = match &volume.spec.claim_ref {
+            Some(reference) => self.caches.claims.view(&reference.key()),
+            None => View::Absent,
+        };
+        let users = match &volume.spec.claim_ref {
+            Some(held) if claim == View::Absent && volume.spec.reclaim_policy == ReclaimPolicy::Recycle => {
+                let pods = self.caches.pods.by_index(BY_USED_CLAIM, &held.key().to_string());
+                pods.iter().filter(|pod| !pod.is_terminated()).map(|pod| pod.meta.name.clone()).collect()
+            }
+            _ => vec![],
+        };
+        let eraser = self.caches.eraser(&volume);
+        let operation = (self.record)(&Work::of(&volume));
+        Some(VolumeSnapshot { volume, claim, users, eraser, operation, told, rules: self.rules })
+    }
+
+    fn pod(&self, key: &object::Key, told: Known) -> Option<PodSnapshot> {
+        let View::Known(pod) = self.caches.pods.view(key) else { return None };
+        let ephemeral = pod.ephemeral_volumes().filter_map(|volume| {
+            let claim = pod.claim_of(volume)?;
+            let view = self.caches.claims.view(&claim);
+            Some((volume.name.clone(), claim, view))
+        });
+        Some(PodSnapshot {
+            ephemeral: ephemeral.collect(),
+            is_stray_recycler: self.caches.is_stray_recycler(&pod),
+            told,
+            rules: self.rules,
+            pod,
+        })
+    }
+
+    fn attributes_class(&self, key: &object::Key) -> Option<AttributesClassSnapshot> {
+        if !self.rules.controllers.attributes_class_protection {
+            return None;
+        }
+        let View::Known(class) = self.caches.attributes_classes.view(key) else { return None };
+        let claims = self.caches.claims.by_index(BY_ATTRIBUTES_CLASS, &key.name).len();
+        let volumes = self.caches.volumes.by_index(BY_ATTRIBUTES_CLASS, &key.name).len();
+        Some(AttributesClassSnapshot { class, users: claims + volumes })
+    }
+}
+
+impl Caches {
+    /// What follows a reservation is decided on this; none once the pair is no pair any more.
+    pub fn pair(&self, key: &object::Key, reserved: &Volume, rules: Rules) -> Option<ClaimSnapshot> {
+        let View::Known(claim) = self.claims.view(key) else { return None };
+        let View::Known(volume) = self.volumes.view(&reserved.key()) else { return None };
+        let held = volume.spec.claim_ref.as_ref()?;
+        let is_pair = volume.meta.uid == reserved.meta.uid
+            && held.uid == claim.meta.uid
+            && held.key() == *key
+            // As it is decided: what is completed is kept in line also while the claim goes.
+            && (!claim.meta.is_deleting() || claim.is_bind_completed())
+            && (!claim.names_volume() || claim.spec.volume_name == volume.meta.name);
+        is_pair.then(|| ClaimSnapshot {
+            class: None,
+            default_class: None,
+            named: View::Known(volume),
+            candidates: vec![],
+            held_up: None,
+            misfits: Misfits::default(),
+            version: 0,
             pods: self.pods.by_index(BY_USED_CLAIM, &key.to_string()),
-            owner: self.owner(&claim),
-            told: Told::default(),
-            rules: rules.clone(),
+            owner: Owner::Nobody,
+            is_pod_lookup_pending: false,
+            told: Known::default(),
+            rules,
             claim,
         })
     }
@@ -236,7 +293,7 @@ impl Caches {
 
     /// The pod that still removes what is in a volume which was taken back from it: whoever has it next would lose files.
     /// Its end wakes those that would.
-    fn eraser(&self, volume: &Volume) -> Option<Key> {
+    fn eraser(&self, volume: &Volume) -> Option<object::Key> {
         // Few volumes are of a kind that pods erase, and nobody erases one that is in use.
         if !matches!(volume.spec.other_source, Some("hostPath" | "nfs")) || volume.status.phase == VolumePhase::Bound {
             return None;
@@ -255,78 +312,18 @@ impl Caches {
         default.map(|class| class.meta.name.clone())
     }
 
-    /// What the steps after a reservation are decided on; none once the pair is no pair any more.
-    pub fn pair(&self, key: &Key, reserved: &Volume, rules: &Rules) -> Option<ClaimSnapshot> {
-        let View::Known(claim) = self.claims.view(key) else { return None };
-        let View::Known(volume) = self.volumes.view(&reserved.key()) else { return None };
-        let held = volume.spec.claim_ref.as_ref()?;
-        let is_pair = volume.meta.uid == reserved.meta.uid
-            && held.uid == claim.meta.uid
-            && held.key() == *key
-            // As it is decided: what is completed is kept in line also while the claim goes.
-            && (!claim.meta.is_deleting() || claim.is_bind_completed())
-            && (!claim.names_volume() || claim.spec.volume_name == volume.meta.name);
-        is_pair.then(|| ClaimSnapshot {
-            class: None,
-            default_class: None,
-            named: View::Known(volume),
-            candidates: vec![],
-            held_up: None,
-            misfits: Misfits::default(),
-            version: 0,
-            pods: self.pods.by_index(BY_USED_CLAIM, &key.to_string()),
-            owner: Owner::Nobody,
-            told: Told::default(),
-            rules: rules.clone(),
-            claim,
-        })
-    }
-
     fn owner(&self, claim: &Claim) -> Owner {
         let Some(owner) = claim.meta.controller().filter(|owner| owner.kind == "Pod") else { return Owner::Nobody };
-        match self.pods.view(&Key::namespaced(claim.meta.namespace.clone(), owner.name.clone())) {
+        match self.pods.view(&object::Key::namespaced(claim.meta.namespace.clone(), owner.name.clone())) {
             View::Absent => Owner::Gone,
             View::Known(pod) if pod.meta.uid != owner.uid => Owner::Gone,
             View::Known(_) | View::Unknown => Owner::Present,
         }
     }
 
-    pub fn volume(&self, key: &Key, rules: &Rules) -> Option<VolumeSnapshot> {
-        let View::Known(volume) = self.volumes.view(key) else { return None };
-        let claim = match &volume.spec.claim_ref {
-            Some(reference) => self.claims.view(&reference.key()),
-            None => View::Absent,
-        };
-        let users = match &volume.spec.claim_ref {
-            Some(held) if claim == View::Absent && volume.spec.reclaim_policy == ReclaimPolicy::Recycle => {
-                let pods = self.pods.by_index(BY_USED_CLAIM, &held.key().to_string());
-                pods.iter().filter(|pod| !pod.is_terminated()).map(|pod| pod.meta.name.clone()).collect()
-            }
-            _ => vec![],
-        };
-        let eraser = self.eraser(&volume);
-        Some(VolumeSnapshot { volume, claim, users, eraser, operation: None, told: None, rules: rules.clone() })
-    }
-
-    pub fn pod(&self, key: &Key, rules: &Rules) -> Option<PodSnapshot> {
-        let View::Known(pod) = self.pods.view(key) else { return None };
-        let ephemeral = pod.ephemeral_volumes().filter_map(|volume| {
-            let claim = pod.claim_of(volume)?;
-            let view = self.claims.view(&claim);
-            Some((volume.name.clone(), claim, view))
-        });
-        Some(PodSnapshot {
-            ephemeral: ephemeral.collect(),
-            is_stray_recycler: self.is_stray_recycler(&pod),
-            told: None,
-            rules: rules.clone(),
-            pod,
-        })
-    }
-
     fn is_stray_recycler(&self, pod: &Pod) -> bool {
         let Some((volume, claim)) = recycler::task(pod).filter(|_| !pod.meta.is_deleting()) else { return false };
-        match self.volumes.view(&Key::cluster(volume)) {
+        match self.volumes.view(&object::Key::cluster(volume)) {
             View::Unknown => false,
             View::Absent => true,
             View::Known(volume) => {
@@ -335,12 +332,5 @@ impl Caches {
                 !waits || Work::of(&volume).claim != claim
             }
         }
-    }
-
-    pub fn attributes_class(&self, key: &Key) -> Option<AttributesClassSnapshot> {
-        let View::Known(class) = self.attributes_classes.view(key) else { return None };
-        let claims = self.claims.by_index(BY_ATTRIBUTES_CLASS, &key.name).len();
-        let volumes = self.volumes.by_index(BY_ATTRIBUTES_CLASS, &key.name).len();
-        Some(AttributesClassSnapshot { class, users: claims + volumes })
     }
 }

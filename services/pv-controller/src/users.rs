@@ -6,9 +6,9 @@ use stowage_model::AttributesClass;
 use stowage_model::object::Projection;
 use stowage_runtime::api::Api;
 use stowage_runtime::cache::Cache;
+use stowage_runtime::engine::Error;
 
-use crate::error::Error;
-use crate::snapshot::Caches;
+use crate::watches::Caches;
 
 /// Where a claim names classes: the wanted one, the current one, and the one it is on the way to.
 const OF_CLAIM: [&str; 3] = [
@@ -19,6 +19,14 @@ const OF_CLAIM: [&str; 3] = [
 
 const OF_VOLUME: [&str; 1] = ["/spec/volumeAttributesClassName"];
 
+/// An object may use the class, which is kept.
+#[derive(Debug, thiserror::Error)]
+#[error("the class is kept: {user}, which may use it, cannot be read: {source}")]
+struct UnreadableUser {
+    user: String,
+    source: serde_json::Error,
+}
+
 /// Fails if a claim or a volume uses the class, or may do so.
 pub async fn look_for_users(api: &Api, caches: &Caches, class: &AttributesClass) -> Result<(), Error> {
     look(api, &caches.claims, &OF_CLAIM, &class.meta.name).await?;
@@ -28,15 +36,17 @@ pub async fn look_for_users(api: &Api, caches: &Caches, class: &AttributesClass)
 async fn look<T: Projection>(api: &Api, cache: &Cache<T>, members: &[&str], class: &str) -> Result<(), Error> {
     let may_use =
         |object: &Value| members.iter().any(|member| object.pointer(member).is_some_and(|name| is(name, class)));
-    let Some(found) = api.find_raw(T::KIND, may_use).await.map_err(Error::Read)? else { return Ok(()) };
+    let Some(found) = api.find_raw(T::KIND, may_use).await.map_err(Error::read("who uses the class"))? else {
+        return Ok(());
+    };
     let text = |member: &str| found["metadata"][member].as_str().unwrap_or_default();
     let user = format!("{} {}/{}", T::KIND.kind, text("namespace"), text("name"));
     match serde_json::from_value(found) {
         Ok(object) => {
             cache.observe(object);
-            Err(Error::Stale("the class is used after all"))
+            Err(Error::Stale("who uses the class"))
         }
-        Err(source) => Err(Error::ReadUser { user, source }),
+        Err(source) => Err(Error::other(UnreadableUser { user, source })),
     }
 }
 
@@ -118,7 +128,7 @@ mod tests {
         for class in [json!("gold"), json!({ "newer": "form" })] {
             let (result, ..) = looked(&[vec![odd(class)]]).await;
             let error = result.unwrap_err();
-            assert!(matches!(error, Error::ReadUser { .. }) && error.to_string().contains("n/odd"), "{error}");
+            assert!(matches!(error, Error::Other(_)) && error.to_string().contains("n/odd"), "{error}");
         }
     }
 }

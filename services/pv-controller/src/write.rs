@@ -7,7 +7,7 @@ use stowage_model::phase::VolumePhase;
 use stowage_model::{AttributesClass, Claim, Volume, annotations, finalizers};
 use stowage_runtime::api::{Part, Patch, Target};
 
-use crate::decide::bind::Bind;
+use crate::decide::binder::bind::Bind;
 use crate::decide::status::{Change, Edit, Status};
 use crate::decide::{AttributesClassAction, ClaimAction, ClaimTidy, VolumeAction, VolumeTidy};
 
@@ -35,7 +35,7 @@ pub fn of_claim(action: &ClaimAction, claim: &Claim, volume: Option<&Volume>) ->
         ClaimAction::Reserve { marked, .. } => {
             volume.map(|volume| main(volume, reserve(claim, *marked))).into_iter().collect()
         }
-        ClaimAction::Bind(step) => bind(step, claim, volume),
+        ClaimAction::Bind(pair) => bind(pair, claim, volume),
         ClaimAction::Status(change) => vec![patch(claim, Part::Status, status(change))],
         ClaimAction::AskProvisioner { provisioner, migrated_to } => vec![main(claim, ask(provisioner, *migrated_to))],
         ClaimAction::Make { volume } => vec![Write::Create { kind: kinds::VOLUME, body: (**volume).clone() }],
@@ -110,20 +110,20 @@ fn reserve(claim: &Claim, marked: bool) -> Value {
     body
 }
 
-fn bind(step: &Bind, claim: &Claim, volume: Option<&Volume>) -> Vec<Write> {
+fn bind(pair: &Bind, claim: &Claim, volume: Option<&Volume>) -> Vec<Write> {
     let mut writes = Vec::new();
-    if let Some(volume) = volume.filter(|_| step.phase) {
+    if let Some(volume) = volume.filter(|_| pair.phase) {
         writes.push(patch(volume, Part::Status, set_phase(VolumePhase::Bound, "")));
     }
-    if let Some(complete) = step.complete {
+    if let Some(complete) = pair.complete {
         let mut notes = json!({ annotations::BIND_COMPLETED: "yes" });
         if complete.marked {
             notes[annotations::BOUND_BY_CONTROLLER] = "yes".into();
         }
-        let body = json!({ "metadata": { "annotations": notes }, "spec": { "volumeName": step.volume } });
+        let body = json!({ "metadata": { "annotations": notes }, "spec": { "volumeName": pair.volume } });
         writes.push(main(claim, body));
     }
-    if let Some(change) = &step.status {
+    if let Some(change) = &pair.status {
         writes.push(patch(claim, Part::Status, status(change)));
     }
     writes

@@ -6,11 +6,10 @@ use std::sync::Arc;
 use anyhow::bail;
 use clap::Parser;
 
-use stowage_csi::UnixConnector;
-use stowage_runtime::admin::Admin;
-use stowage_runtime::args::LogArgs;
-use stowage_runtime::duration::GoDuration;
-use stowage_runtime::{Context, log};
+use stowage_csi::{Connector, UnixConnector};
+use stowage_process::args::LogArgs;
+use stowage_process::duration::GoDuration;
+use stowage_process::launch;
 
 use crate::health::Health;
 use crate::serve::UnixServe;
@@ -59,7 +58,7 @@ pub struct Args {
 
 impl Args {
     pub async fn run(self) -> anyhow::Result<()> {
-        log::init(&self.log)?;
+        let process = launch::start(&self.log, "registrar")?;
         if self.mode == PROBE_MODE {
             return Ok(());
         }
@@ -68,29 +67,14 @@ impl Args {
         }
         let address = self.address()?;
         let options = self.options()?;
-        // The context asks for a client, but nothing here talks to an API server: this one leads nowhere.
-        let mut nowhere = kube::Config::new(http::Uri::from_static("http://127.0.0.1:1"));
-        // Those of the system are looked for otherwise, and an image from scratch has none.
-        nowhere.root_cert = Some(Vec::new());
-        let context = Context::real(kube::Client::try_from(nowhere)?, Arc::new(UnixConnector), "registrar");
-        context.metrics.started(context.clock.now());
-        let check = options.health.check(Arc::clone(&context.csi), options.timeout);
-        let admin = async {
-            let Some(address) = address else {
-                return std::future::pending::<anyhow::Result<()>>().await;
-            };
-            let admin = Admin::new(context.metrics.clone(), context.readiness.clone()).check(check);
-            admin.bind(&address).await?.serve(context.shutdown.requested()).await;
-            // The registration has the last word about the end.
-            std::future::pending().await
+        let csi: Arc<dyn Connector> = Arc::new(UnixConnector);
+        let admin = process.admin().check(options.health.check(Arc::clone(&csi), options.timeout));
+        let bound = match address {
+            Some(address) => Some(admin.bind(&address).await?),
+            None => None,
         };
-        let service = crate::run(context.clone(), Arc::new(UnixServe), options);
-        tokio::select! {
-            biased;
-            signals = context.shutdown.clone().listen_to_signals() => Ok(signals?),
-            served = service => Ok(served?),
-            admin = admin => admin,
-        }
+        let service = crate::run(process.clone(), csi, Arc::new(UnixServe), options);
+        launch::run(&process, bound, service).await
     }
 
     /// What was asked for in vain, one sentence each.
@@ -128,7 +112,7 @@ impl Args {
 
 #[cfg(test)]
 mod tests {
-    use stowage_runtime::flags;
+    use stowage_process::flags;
 
     use super::*;
 

@@ -10,7 +10,7 @@ use stowage_csi::channel::Unreachable;
 use stowage_csi::connect::Connector;
 use stowage_csi::registration::InfoRequest;
 use stowage_csi::registration::registration_client::RegistrationClient;
-use stowage_runtime::admin::Check;
+use stowage_process::admin::Check;
 
 /// Knows which socket is served for which driver, once it is.
 #[derive(Debug, Clone, Default)]

@@ -1,8 +1,9 @@
-use stowage_runtime::flags;
+use stowage_process::flags;
 
 use registrar::args::Args;
 
-#[tokio::main]
+// It waits for a few calls in its whole life: more threads would only cost memory.
+#[tokio::main(flavor = "current_thread")]
 async fn main() -> anyhow::Result<()> {
     flags::parse::<Args>().run().await
 }

@@ -9,8 +9,8 @@ use tokio::sync::watch;
 use tonic::service::Routes;
 
 use stowage_csi::registration::registration_server::RegistrationServer;
-use stowage_csi::{Channel, Deadline, identity};
-use stowage_runtime::{Context, Stop};
+use stowage_csi::{Channel, Connector, Deadline, identity};
+use stowage_process::{Process, Stop};
 
 use crate::health::Health;
 use crate::registration::{Registrar, Verdict};
@@ -58,12 +58,17 @@ impl Options {
 }
 
 /// Keeps the driver registered until shutdown.
-pub async fn run(context: Context, serve: Arc<dyn Serve>, options: Options) -> Result<(), Stop> {
-    let registered = context.readiness.handle("registration");
+pub async fn run(
+    process: Process,
+    csi: Arc<dyn Connector>,
+    serve: Arc<dyn Serve>,
+    options: Options,
+) -> Result<(), Stop> {
+    let registered = process.readiness.handle("registration");
     let driver = tokio::select! {
         biased;
-        () = context.shutdown.requested() => return Ok(()),
-        driver = driver_name(&context, &options) => driver?,
+        () = process.shutdown.requested() => return Ok(()),
+        driver = driver_name(&*csi, &options) => driver?,
     };
     let socket = options.socket(&driver);
     let Some(socket) = socket.to_str() else {
@@ -74,7 +79,7 @@ pub async fn run(context: Context, serve: Arc<dyn Serve>, options: Options) -> R
     let endpoint = options.kubelet_registration_path.clone();
     let service = RegistrationServer::new(Registrar { driver: driver.clone(), endpoint, verdict });
     options.health.serving(socket, &driver);
-    let stop = context.shutdown.child();
+    let stop = process.shutdown.child();
     let stopped = stop.clone();
     let mut served = serve.serve(socket, Routes::new(service), async move { stopped.requested().await }.boxed());
     let refused = async {
@@ -99,7 +104,7 @@ pub async fn run(context: Context, serve: Arc<dyn Serve>, options: Options) -> R
         ended = &mut served => {
             return match ended {
                 Err(error) => Err(unable(error.to_string())),
-                Ok(()) if context.shutdown.is_triggered() => Ok(()),
+                Ok(()) if process.shutdown.is_triggered() => Ok(()),
                 Ok(()) => Err(unable(format!("the registration socket {socket} is no longer served"))),
             };
         }
@@ -114,10 +119,10 @@ pub async fn run(context: Context, serve: Arc<dyn Serve>, options: Options) -> R
 }
 
 /// The driver's name; a driver that is not there yet is waited for.
-async fn driver_name(context: &Context, options: &Options) -> Result<String, Stop> {
+async fn driver_name(csi: &dyn Connector, options: &Options) -> Result<String, Stop> {
     let address = &options.csi_address;
     let channel: Channel =
-        context.csi.connect(address).map_err(|error| unable(format!("--csi-address {address:?}: {error}")))?;
+        csi.connect(address).map_err(|error| unable(format!("--csi-address {address:?}: {error}")))?;
     let mut waited = Duration::ZERO;
     let mut retry = FIRST_RETRY;
     loop {

@@ -2,7 +2,6 @@
 
 mod fields;
 
-use futures::future::join_all;
 use jiff::Timestamp;
 use serde_json::json;
 
@@ -11,61 +10,78 @@ use stowage_model::object::{Key, ObjectId, Projection, kinds};
 use stowage_model::{Meta, Node, Pod, annotations};
 use stowage_runtime::api::{Deletion, Part, Patch, Target};
 use stowage_runtime::cache::Cache;
+use stowage_runtime::engine::Error;
 use stowage_runtime::events::Note;
 
 use self::fields::{Said, say, taint};
-use crate::controller::Scheduler;
+use crate::controller::Controller;
 use crate::decide::node::{NEVER_HEARD, SILENT};
 use crate::decide::pod::is_said;
-use crate::decide::{Leftover, NodeAction, PodAction, Reservation, Unseen};
-use crate::error::Error;
+use crate::decide::{Action, Leftover, NodeAction, PodAction, Reservation, Unseen};
 
 /// Conditions that nobody can vouch for once a node is silent, as far as the node has them.
 const PRESSURES: [&str; 3] = ["MemoryPressure", "DiskPressure", "PIDPressure"];
 
-impl Scheduler {
-    pub(crate) async fn carry_out_for_pod(&self, key: &Key, action: PodAction) -> Result<(), Error> {
+/// The claims and volumes these write. A pod and a node are written for their own key only.
+pub fn touches(actions: &[Action]) -> Vec<ObjectId> {
+    let volume = |target: &Target| ObjectId { kind: kinds::VOLUME, key: target.key.clone() };
+    let claim = |target: &Target| ObjectId { kind: kinds::CLAIM, key: target.key.clone() };
+    let mut touched = Vec::new();
+    for action in actions {
+        match action {
+            // The claim is not written, but its volume is chosen with this: nobody else may choose one meanwhile.
+            Action::Pod(PodAction::Reserve(pair)) => touched.extend([volume(&pair.volume), claim(&pair.claim)]),
+            Action::Pod(PodAction::Select { claim: target, .. }) => touched.push(claim(target)),
+            Action::Pod(_) | Action::Node(_) => {}
+        }
+    }
+    touched
+}
+
+impl Controller {
+    pub(crate) async fn carry_out(&self, key: &Key, action: Action) -> Result<(), Error> {
+        match action {
+            Action::Pod(action) => self.carry_out_for_pod(key, action).await,
+            Action::Node(action) => self.carry_out_for_node(key, action).await,
+        }
+    }
+
+    async fn carry_out_for_pod(&self, key: &Key, action: PodAction) -> Result<(), Error> {
         let pods = &self.caches.pods;
+        let known = || pods.get(key).ok_or(Error::Stale("the pod"));
         match action {
             PodAction::Look(Unseen::Pod(key)) => self.look(pods, &key).await,
             PodAction::Look(Unseen::Claim(key)) => self.look(&self.caches.claims, &key).await,
             PodAction::Look(Unseen::Volume(key)) => self.look(&self.caches.volumes, &key).await,
-            PodAction::Prepare { reserve, select, node } => {
-                let prepared = self.prepare(&reserve, &select, &node).await;
-                prepared.inspect_err(|error| self.give_up(key, error))
+            PodAction::Reserve(pair) => self.reserve(&pair).await.inspect_err(|error| self.give_up(key, error)),
+            PodAction::Select { claim, node } => {
+                self.select(&claim, &node).await.inspect_err(|error| self.give_up(key, error))
             }
             PodAction::Bind { node } => {
-                let pod = pods.get(key).ok_or(Error::Stale("the pod is gone"))?;
+                let pod = known()?;
                 self.bind(&pod, &node).await.inspect_err(|error| self.give_up(key, error))
             }
             PodAction::Report { message } => {
-                let pod = pods.get(key).ok_or(Error::Stale("the pod is gone"))?;
+                let pod = known()?;
                 let now = self.context.clock.now();
                 if !is_said(&pod, &message) {
                     let said = Said::new("PodScheduled", ConditionStatus::False, "Unschedulable", message.clone());
-                    self.patch(pods, &pod.meta, Part::Status, say(&pod.status.conditions, &[said], now)).await?;
+                    let patch = say(&pod.status.conditions, &[said], now);
+                    self.patch(pods, &pod.meta, Part::Status, patch, "say why the pod cannot be placed").await?;
                 }
                 let taken = self.recorder.record(&pod.reference(), Note::warning("FailedScheduling", message.clone()));
-                self.ledger.told.note(key.clone(), (), message, taken, now);
+                self.told.note(key.clone(), (), message, taken, now);
                 Ok(())
             }
             PodAction::Collect(leftover) => {
-                let pod = pods.get(key).ok_or(Error::Stale("the pod is gone"))?;
+                let pod = known()?;
                 self.collect(&pod, &leftover).await
             }
         }
     }
 
     async fn look<T: Projection>(&self, cache: &Cache<T>, key: &Key) -> Result<(), Error> {
-        self.context.api.refresh(cache, key).await.map(|_| ()).map_err(Error::Read)
-    }
-
-    /// All writes are sent side by side, and all answers are waited for: a write that is dropped is a write unknown.
-    async fn prepare(&self, reserve: &[Reservation], select: &[Target], node: &str) -> Result<(), Error> {
-        let reserved = join_all(reserve.iter().map(|reservation| self.reserve(reservation)));
-        let selected = join_all(select.iter().map(|claim| self.select(claim, node)));
-        let (reserved, selected) = futures::join!(reserved, selected);
-        reserved.into_iter().chain(selected).collect()
+        self.context.api.refresh(cache, key).await.map(|_| ()).map_err(Error::read("what got no answer"))
     }
 
     async fn reserve(&self, reservation: &Reservation) -> Result<(), Error> {
@@ -82,13 +98,13 @@ impl Scheduler {
             body["metadata"] = json!({ "annotations": { annotations::BOUND_BY_CONTROLLER: "yes" } });
         }
         let answer = self.context.api.patch(&self.caches.volumes, volume, Part::Main, Patch::Merge(body)).await;
-        answer.map(|_| ()).map_err(Error::Write)
+        answer.map(|_| ()).map_err(Error::write("reserve the volume"))
     }
 
     async fn select(&self, claim: &Target, node: &str) -> Result<(), Error> {
         let body = json!({ "metadata": { "annotations": { annotations::SELECTED_NODE: node } } });
         let answer = self.context.api.patch(&self.caches.claims, claim, Part::Main, Patch::Merge(body)).await;
-        answer.map(|_| ()).map_err(Error::Write)
+        answer.map(|_| ()).map_err(Error::write("select the claim's node"))
     }
 
     /// The answer to a binding says nothing about the pod, so it is read: the next decision counts on knowing it.
@@ -103,13 +119,13 @@ impl Scheduler {
         let id = ObjectId { kind: kinds::POD, key: key.clone() };
         let posted = self.context.api.post(&id, "binding", &body).await;
         if posted.as_ref().is_err_and(|error| !error.is_stale()) {
-            return posted.map(|_| ()).map_err(Error::Bind);
+            return posted.map(|_| ()).map_err(Error::write("bind the pod"));
         }
         if let Err(error) = self.context.api.refresh(&self.caches.pods, &key).await {
             self.caches.pods.mark_unknown(&key);
-            return Err(Error::Read(error));
+            return Err(Error::read("the pod")(error));
         }
-        posted.map_err(Error::Bind)?;
+        posted.map_err(Error::write("bind the pod"))?;
         let message = format!("pod {key} is placed on node {node}");
         self.recorder.record(&pod.reference(), Note::normal("Scheduled", message));
         Ok(())
@@ -120,7 +136,7 @@ impl Scheduler {
         let node = match leftover {
             Leftover::NodeGone(name) | Leftover::OutOfService(name) => {
                 let key = Key::cluster(name.clone());
-                self.context.api.refresh(&self.caches.nodes, &key).await.map_err(Error::Read)?
+                self.context.api.refresh(&self.caches.nodes, &key).await.map_err(Error::read("the pod's node"))?
             }
             Leftover::NeverPlaced => None,
         };
@@ -134,35 +150,35 @@ impl Scheduler {
             Leftover::NeverPlaced => (Target::exact(&pod.meta), true),
         };
         if !justified {
-            return Err(Error::Stale("the node is there after all"));
+            return Err(Error::Stale("the pod's node"));
         }
         tracing::info!(pod = %pod.key(), ?leftover, "deleting a pod that nobody is left to end");
         let at_once = Deletion { grace_period_seconds: Some(0) };
-        self.context.api.delete(&self.caches.pods, &target, at_once).await.map_err(Error::Write)
+        self.context.api.delete(&self.caches.pods, &target, at_once).await.map_err(Error::write("delete the pod"))
     }
 
-    pub(crate) async fn carry_out_for_node(&self, name: &str, action: NodeAction) -> Result<(), Error> {
+    async fn carry_out_for_node(&self, key: &Key, action: NodeAction) -> Result<(), Error> {
         let nodes = &self.caches.nodes;
-        let key = Key::cluster(name);
-        if action == NodeAction::Look {
-            return self.look(nodes, &key).await;
-        }
-        let node = nodes.get(&key).ok_or(Error::Stale("the node is gone"))?;
+        let known = || nodes.get(key).ok_or(Error::Stale("the node"));
         let now = self.context.clock.now();
         match action {
-            NodeAction::Look => Ok(()),
+            NodeAction::Look => self.look(nodes, key).await,
             NodeAction::MarkUnknown => {
-                let said = unknown(&node);
-                self.patch(nodes, &node.meta, Part::Status, say(&node.status.conditions, &said, now)).await?;
+                let node = known()?;
+                let patch = say(&node.status.conditions, &unknown(&node), now);
+                self.patch(nodes, &node.meta, Part::Status, patch, "say that the node is silent").await?;
                 self.tell(&node, "NodeNotReady", "the node was not heard of for too long")
             }
             NodeAction::MarkBack => {
-                let said = back(&node);
-                self.patch(nodes, &node.meta, Part::Status, say(&node.status.conditions, &said, now)).await?;
+                let node = known()?;
+                let patch = say(&node.status.conditions, &back(&node), now);
+                self.patch(nodes, &node.meta, Part::Status, patch, "say that the node is back").await?;
                 self.tell(&node, "NodeReady", "the node renews its lease again")
             }
             NodeAction::Taint(health) => {
-                self.patch(nodes, &node.meta, Part::Main, taint(&node.spec.taints, health, now)).await
+                let node = known()?;
+                let patch = taint(&node.spec.taints, health, now);
+                self.patch(nodes, &node.meta, Part::Main, patch, "taint the node").await
             }
         }
     }
@@ -172,9 +188,16 @@ impl Scheduler {
         Ok(())
     }
 
-    async fn patch<T: Projection>(&self, cache: &Cache<T>, meta: &Meta, part: Part, patch: Patch) -> Result<(), Error> {
+    async fn patch<T: Projection>(
+        &self,
+        cache: &Cache<T>,
+        meta: &Meta,
+        part: Part,
+        patch: Patch,
+        what: &'static str,
+    ) -> Result<(), Error> {
         let answer = self.context.api.patch(cache, &Target::exact(meta), part, patch).await;
-        answer.map(|_| ()).map_err(Error::Write)
+        answer.map(|_| ()).map_err(Error::write(what))
     }
 }
 

@@ -5,7 +5,8 @@ use stowage_runtime::args::{AdminArgs, ClientArgs, LeaderElectArgs, LogArgs};
 use stowage_runtime::duration::GoDuration;
 use stowage_runtime::launch::Launch;
 
-use crate::controller::{Options, run};
+use crate::controller::Options;
+use crate::run;
 
 /// Two schedulers that place the same pods must not run side by side, so the original's Lease is taken.
 const LEASE: &str = "kube-scheduler";

@@ -1,30 +1,25 @@
-//! The loop: caches, the memory of what is in flight, and the engine that decides and applies.
+//! The scheduler as a controller: its state, what it remembers of its decisions, and its rooms.
 
 use std::sync::Arc;
 use std::time::Duration;
 
-use jiff::{SignedDuration, Timestamp};
+use jiff::Timestamp;
 
-use stowage_model::Pod;
-use stowage_model::object::{Key, ObjectId, Projection, kinds};
-use stowage_runtime::backoff::Backoff;
-use stowage_runtime::cache::{Cache, View};
-use stowage_runtime::engine::{self, Controller, Reserved};
+use stowage_model::object::{self, ObjectId};
+use stowage_runtime::cache::View;
+use stowage_runtime::engine::{self, Error, Reserved, Setup, Watches};
 use stowage_runtime::events::Recorder;
 use stowage_runtime::queue::Queue;
-use stowage_runtime::tasks::Tasks;
-use stowage_runtime::watch::{self, Scope};
+use stowage_runtime::told::Told;
 use stowage_runtime::{Context, Stop};
 
-use crate::decide::{self, Action, Decision, PodAction, Subject, Why};
-use crate::error::Error;
-use crate::ledger::{Ledger, Planned};
-use crate::sightings::Sightings;
-use crate::snapshot::{Caches, NodeSnapshot, PlacedSnapshot, PodSnapshot, is_ours};
-use crate::wake::Wake;
-
-/// Where nodes keep the Leases they renew.
-const NODE_LEASES: &str = "kube-node-lease";
+use crate::apply::touches;
+use crate::assumed::{Assumed, AssumedPod};
+use crate::decide::{Action, Decision, Why, decide};
+use crate::failures::FailuresByClaim;
+use crate::heartbeats::Heartbeats;
+use crate::snapshot::{PlacedSnapshot, PodSnapshot, Snapshot, gather};
+use crate::watches::{Caches, Key};
 
 /// How the scheduler behaves.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -57,200 +52,110 @@ impl Default for Options {
     }
 }
 
-/// The scheduler's state.
-pub struct Scheduler {
+pub(crate) struct Controller {
     pub(crate) context: Context,
+    pub(crate) options: Options,
     pub(crate) caches: Caches,
     pub(crate) recorder: Recorder,
-    pub(crate) ledger: Arc<Ledger>,
-    sightings: Arc<Sightings>,
-    wake: Wake,
-    options: Options,
+    pub(crate) assumed: Assumed,
+    pub(crate) failures: FailuresByClaim,
+    pub(crate) heartbeats: Heartbeats,
+    /// Why pods cannot be placed, as their users were told.
+    pub(crate) told: Told<object::Key, (), String>,
+    queue: Queue<Key>,
 }
 
 /// Places pods and looks after nodes until shutdown.
 pub async fn run(context: Context, options: Options) -> Result<(), Stop> {
-    let tasks = Tasks::new();
-    let queue = Queue::new(Backoff::QUEUE);
-    let caches = Caches::default();
-    let ledger = Arc::new(Ledger::default());
-    let sightings = Arc::new(Sightings::default());
-    let wake = Wake {
-        queue: queue.clone(),
-        caches: caches.clone(),
-        ledger: Arc::clone(&ledger),
-        sightings: Arc::clone(&sightings),
-        clock: Arc::clone(&context.clock),
-    };
-    wake.subscribe();
-    feed(&context, &tasks, &caches.pods, Scope::all());
-    feed(&context, &tasks, &caches.nodes, Scope::all());
-    feed(&context, &tasks, &caches.claims, Scope::all());
-    feed(&context, &tasks, &caches.volumes, Scope::all());
-    feed(&context, &tasks, &caches.classes, Scope::all());
-    feed(&context, &tasks, &caches.csi_nodes, Scope::all());
-    feed(&context, &tasks, &caches.attachments, Scope::all());
-    // Without the duty the right to read them is not asked for either.
-    let node_lifecycle = options.node_lifecycle;
-    if node_lifecycle {
-        feed(&context, &tasks, &caches.leases, Scope::namespace(NODE_LEASES));
-    }
-    let ready = context.readiness.handle("scheduler caches");
-    let recorder = context.recorder(options.scheduler_name.clone(), &tasks.spawner()).without_limit();
-    let parallel = options.parallel;
-    let scheduler =
-        Scheduler { context: context.clone(), caches: caches.clone(), recorder, ledger, sightings, wake, options };
-    let work = async {
-        let synced = async {
-            caches.pods.synced().await;
-            caches.nodes.synced().await;
-            caches.claims.synced().await;
-            caches.volumes.synced().await;
-            caches.classes.synced().await;
-            caches.csi_nodes.synced().await;
-            caches.attachments.synced().await;
-            if node_lifecycle {
-                caches.leases.synced().await;
-            }
-        };
-        if context.unless_shutdown(synced).await.is_none() {
-            return Ok(());
-        }
-        ready.ready();
-        engine::run(&context, Arc::new(scheduler), queue, parallel).await
-    };
-    context.supervise(tasks, work).await
+    engine::serve(context, options.parallel, async |setup| Ok(Controller::new(setup, options))).await
 }
 
-fn feed<T: Projection>(context: &Context, tasks: &Tasks, cache: &Cache<T>, scope: Scope) {
-    tasks.spawner().spawn(watch::feed(context.api.clone(), cache.clone(), scope, context.random.clone()));
-}
-
-impl Scheduler {
-    fn decide_pod(&self, key: &Key, now: Timestamp, reserved: &Reserved) -> Decision<PodAction> {
-        let snapshot = match self.caches.pods.view(key) {
-            View::Absent => PodSnapshot::Absent,
-            View::Unknown => PodSnapshot::Unknown(key.clone()),
-            View::Known(pod) if !self.is_our_duty(&pod) => PodSnapshot::Foreign { placed: pod.is_scheduled() },
-            View::Known(pod) if pod.is_scheduled() => {
-                let name = &pod.spec.node_name;
-                let node = self.caches.nodes.view(&Key::cluster(name.clone()));
-                let missing_since = match node {
-                    View::Absent => {
-                        let boottime = self.context.clock.boottime();
-                        before(now, boottime.saturating_sub(self.sightings.missing_since(name, boottime)))
-                    }
-                    _ => now,
-                };
-                let quarantine = signed(self.options.quarantine);
-                PodSnapshot::Placed(PlacedSnapshot { pod, node, missing_since, quarantine })
-            }
-            View::Known(pod) if is_ours(&pod, &self.options.scheduler_name) => {
-                PodSnapshot::Pending(Box::new(self.caches.pending(pod, &self.ledger, reserved)))
-            }
-            View::Known(pod) => PodSnapshot::Other(pod),
-        };
-        let decision = decide::pod::decide(&snapshot, now);
-        if decision.why != Why::Unknown {
-            self.note_plan(key, &snapshot, decision.why.planned());
+impl Controller {
+    pub(crate) fn new(setup: &Setup<Key>, options: Options) -> Self {
+        Self {
+            context: setup.context.clone(),
+            caches: Caches::default(),
+            recorder: setup.recorder(options.scheduler_name.clone()).without_limit(),
+            options,
+            assumed: Assumed::default(),
+            failures: FailuresByClaim::default(),
+            heartbeats: Heartbeats::default(),
+            told: Told::default(),
+            queue: setup.queue.clone(),
         }
-        decision
-    }
-
-    /// Beside a kube-controller-manager only what names us is ours, and only until it has a node.
-    fn is_our_duty(&self, pod: &Pod) -> bool {
-        let ours = pod.spec.scheduler_name == self.options.scheduler_name && is_ours(pod, &self.options.scheduler_name);
-        self.options.node_lifecycle || ours
     }
 
     /// The next pod is decided on before this one's writes are seen, so it must know what this one will take.
-    fn note_plan(&self, key: &Key, snapshot: &PodSnapshot, node: Option<&str>) {
-        let plan = match (snapshot, node) {
+    fn note_pod(&self, key: &object::Key, snapshot: &PodSnapshot, why: &Why) {
+        if let PodSnapshot::Placed(PlacedSnapshot { pod, node: View::Absent, .. }) = snapshot {
+            self.heartbeats.missed(&pod.spec.node_name, self.context.clock.boottime());
+        }
+        // Nobody knows what came of a write, so what the pod may have taken stays taken.
+        if *why == Why::Unknown {
+            return;
+        }
+        let freed = match (snapshot, why.heading_for()) {
             (PodSnapshot::Pending(pending), Some(node)) => {
-                Some(Planned { uid: pending.pod.meta.uid.clone(), node: node.to_owned() })
+                let uid = pending.pod.meta.uid.clone();
+                self.assumed.assume(key, AssumedPod { uid, node: node.to_owned() })
             }
-            _ => None,
+            _ => self.assumed.forget(key),
         };
+        // One that arrived has what it held.
         let arrived = matches!(snapshot, PodSnapshot::Placed(_) | PodSnapshot::Foreign { placed: true });
-        if self.ledger.plan(key, plan) && !arrived {
-            self.wake.freed();
+        if freed && !arrived {
+            self.wake_competing();
         }
     }
 
-    /// A step failed: until it is decided again the pod holds nothing, unless the step may have been done.
-    pub(crate) fn give_up(&self, key: &Key, error: &Error) {
-        if !error.is_uncertain() && self.ledger.plan(key, None) {
-            self.wake.freed();
+    /// A write failed: until it is decided again the pod holds nothing, unless the write may have been done. What the writes
+    /// beside it take is seen in the caches as soon as they are answered.
+    pub(crate) fn give_up(&self, key: &object::Key, error: &Error) {
+        if !error.is_uncertain() && self.assumed.forget(key) {
+            self.wake_competing();
         }
     }
 
-    fn decide_node(&self, name: &str, now: Timestamp) -> Decision<decide::NodeAction> {
-        if !self.options.node_lifecycle {
-            return Decision::rest(Why::NotOurs);
-        }
-        let heard = self.sightings.heard(name);
-        let silent_for = heard.map(|heard| self.context.clock.boottime().saturating_sub(heard.at));
-        let snapshot = NodeSnapshot {
-            node: self.caches.nodes.view(&Key::cluster(name)),
-            heard_at: before(now, silent_for.unwrap_or_default()),
-            renewed: heard.is_some_and(|heard| heard.renewed),
-            silence: signed(self.options.silence),
-            startup: signed(self.options.startup),
-        };
-        decide::node::decide(&snapshot, now)
+    fn wake_competing(&self) {
+        self.caches.competing().for_each(|key| self.queue.add(key));
     }
 }
 
-/// A moment on the wall clock as it stands now: what passed since was measured by a clock that nobody sets.
-fn before(now: Timestamp, passed: Duration) -> Timestamp {
-    now.checked_sub(signed(passed)).unwrap_or(Timestamp::MIN)
-}
-
-fn signed(duration: Duration) -> SignedDuration {
-    SignedDuration::try_from(duration).unwrap_or(SignedDuration::MAX)
-}
-
-impl Controller for Scheduler {
-    type Key = Subject;
+impl engine::Controller for Controller {
+    type Key = Key;
+    type Snapshot = Snapshot;
     type Action = Action;
     type Why = Why;
-    type Error = Error;
 
     const NAME: &'static str = "scheduler";
 
-    fn decide(&self, subject: &Subject, now: Timestamp, reserved: &Reserved) -> Decision<Action> {
-        match subject {
-            Subject::Pod(key) => self.decide_pod(key, now, reserved).map(Action::Pod),
-            Subject::Node(name) => self.decide_node(name, now).map(Action::Node),
+    fn watches(&self, watches: &mut Watches<'_, Self>) {
+        self.declare(watches);
+    }
+
+    fn gather(&self, key: &Key, reserved: &Reserved, now: Timestamp) -> Snapshot {
+        gather(self, key, reserved, now)
+    }
+
+    fn decide(snapshot: &Snapshot, now: Timestamp) -> Decision {
+        decide(snapshot, now)
+    }
+
+    fn note(&self, key: &Key, snapshot: &Snapshot, decision: &Decision, _now: Timestamp) {
+        if let (Key::Pod(key), Snapshot::Pod(snapshot)) = (key, snapshot) {
+            self.note_pod(key, snapshot, &decision.why);
         }
     }
 
-    async fn apply(self: Arc<Self>, subject: Subject, action: Action) -> Result<(), Error> {
-        match (subject, action) {
-            (Subject::Pod(key), Action::Pod(action)) => self.carry_out_for_pod(&key, action).await,
-            (Subject::Node(name), Action::Node(action)) => self.carry_out_for_node(&name, action).await,
-            (Subject::Pod(_), Action::Node(_)) | (Subject::Node(_), Action::Pod(_)) => {
-                Err(Error::Stale("an action reached a subject of the other kind"))
-            }
-        }
+    async fn apply(self: Arc<Self>, key: Key, action: Action) -> Result<(), Error> {
+        self.carry_out(&key.object(), action).await
     }
 
-    fn touches(&self, _subject: &Subject, actions: &[Action]) -> Vec<ObjectId> {
-        let mut touched = Vec::new();
-        for action in actions {
-            if let Action::Pod(PodAction::Prepare { reserve, select, .. }) = action {
-                for reservation in reserve {
-                    touched.push(ObjectId { kind: kinds::VOLUME, key: reservation.volume.key.clone() });
-                    touched.push(ObjectId { kind: kinds::CLAIM, key: reservation.claim.key.clone() });
-                }
-                touched.extend(select.iter().map(|claim| ObjectId { kind: kinds::CLAIM, key: claim.key.clone() }));
-            }
-        }
-        touched
+    fn touches(&self, _key: &Key, actions: &[Action]) -> Vec<ObjectId> {
+        touches(actions)
     }
 
-    fn keys(&self) -> Vec<Subject> {
-        let pods = self.caches.pods.keys().into_iter().map(Subject::Pod);
-        pods.chain(self.caches.nodes.keys().into_iter().map(|key| Subject::Node(key.name))).collect()
+    fn keys(&self) -> Vec<Key> {
+        self.caches.keys()
     }
 }

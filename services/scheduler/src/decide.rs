@@ -6,18 +6,24 @@ pub mod obstacle;
 pub mod pod;
 pub mod volumes;
 
+use jiff::Timestamp;
+
 use stowage_model::object::Key;
 use stowage_runtime::api::Target;
 use stowage_runtime::engine;
 
-/// What is decided on.
-#[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub enum Subject {
-    Pod(Key),
-    Node(String),
+use crate::snapshot::Snapshot;
+
+/// What must happen next, and why.
+pub fn decide(s: &Snapshot, now: Timestamp) -> Decision {
+    match s {
+        Snapshot::Pod(s) => pod::decide(s, now).map(Action::Pod),
+        Snapshot::Node(s) => node::decide(s, now).map(Action::Node),
+        Snapshot::ForeignNode => Decision::rest(Why::NotOurs),
+    }
 }
 
-/// One step: a read, a write, or writes that belong together.
+/// A read or a write.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Action {
     Pod(PodAction),
@@ -29,8 +35,10 @@ pub enum Action {
 pub enum PodAction {
     /// Reads an object whose last write got no answer.
     Look(Unseen),
-    /// Takes free volumes for some of the pod's claims and asks for new ones for the others, all at once.
-    Prepare { reserve: Vec<Reservation>, select: Vec<Target>, node: String },
+    /// Takes a free volume for a claim of the pod.
+    Reserve(Reservation),
+    /// Asks for a new volume for a claim of the pod, within reach of the node.
+    Select { claim: Target, node: String },
     /// Puts the pod on the node.
     Bind { node: String },
     /// Says in the pod's condition and in an event why it cannot be placed.
@@ -115,7 +123,7 @@ pub enum Why {
 
 impl Why {
     /// The node a pod is on its way to.
-    pub fn planned(&self) -> Option<&str> {
+    pub fn heading_for(&self) -> Option<&str> {
         match self {
             Self::Prepare { node } | Self::AwaitVolumes { node } | Self::Bind { node } => Some(node),
             _ => None,
@@ -123,7 +131,7 @@ impl Why {
     }
 }
 
-pub type Decision<A> = engine::Decision<A, Why>;
+pub type Decision<A = Action> = engine::Decision<A, Why>;
 
 #[cfg(test)]
 mod tests;

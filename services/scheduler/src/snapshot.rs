@@ -1,96 +1,39 @@
-//! What one decision needs, gathered from the caches and from the memory of what is in flight.
+//! What one decision needs, gathered from the caches and from what is remembered.
 
 pub mod usage;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
+use std::time::Duration;
 
 use jiff::{SignedDuration, Timestamp};
 
-use stowage_model::object::{Key, Projection};
+use stowage_model::object::{self, Projection};
 use stowage_model::pod::PodVolumeSource;
-use stowage_model::{Claim, CsiNode, Lease, Node, Pod, StorageClass, Volume, VolumeAttachment};
-use stowage_runtime::cache::{Cache, View};
+use stowage_model::{Claim, CsiNode, Node, Pod, StorageClass, Volume};
+use stowage_runtime::cache::View;
 use stowage_runtime::engine::Reserved;
 use stowage_runtime::told::Known;
 
-use crate::ledger::{Failures, Ledger};
+use crate::controller::Controller;
+use crate::failures::Failures;
+use crate::watches::{BY_CLAIM, BY_CLASS, Caches, Key};
 
-/// Index of pods by node.
-pub const BY_NODE: &str = "node";
-/// Index of pods by the claims they use, and of volumes by the claim they refer to.
-pub const BY_CLAIM: &str = "claim";
-/// Index of pods without a node: all under [`ALL`], those with claims under [`WITH_CLAIMS`] too.
-pub const PENDING: &str = "pending";
-/// Every pending pod.
-pub const ALL: &str = "all";
-/// Pending pods that use claims.
-pub const WITH_CLAIMS: &str = "claims";
-/// Index of volumes by class.
-pub const BY_CLASS: &str = "class";
-/// Index of claims by the volume they name.
-pub const BY_VOLUME: &str = "volume";
-/// Index of unbound claims by class.
-pub const WAITING: &str = "waiting";
-/// Index of unbound claims by the node their volume is to be made for.
-pub const SELECTED: &str = "selected";
-
-/// The caches of this service.
-#[derive(Clone)]
-pub struct Caches {
-    pub pods: Cache<Pod>,
-    pub nodes: Cache<Node>,
-    pub claims: Cache<Claim>,
-    pub volumes: Cache<Volume>,
-    pub classes: Cache<StorageClass>,
-    pub csi_nodes: Cache<CsiNode>,
-    pub attachments: Cache<VolumeAttachment>,
-    pub leases: Cache<Lease>,
-}
-
-impl Default for Caches {
-    fn default() -> Self {
-        Self {
-            pods: Cache::indexed(&[
-                (BY_NODE, |pod| some(&pod.spec.node_name)),
-                (BY_CLAIM, |pod| pod.claims().map(|claim| claim.to_string()).collect()),
-                (PENDING, |pod| match pod.is_scheduled() {
-                    true => vec![],
-                    false if pod.claims().next().is_none() => vec![ALL.to_owned()],
-                    false => vec![ALL.to_owned(), WITH_CLAIMS.to_owned()],
-                }),
-            ]),
-            nodes: Cache::new(),
-            claims: Cache::indexed(&[
-                (BY_VOLUME, |claim| some(&claim.spec.volume_name)),
-                (WAITING, |claim| if claim.names_volume() { vec![] } else { vec![claim.class_name().to_owned()] }),
-                (SELECTED, |claim| match claim.selected_node() {
-                    Some(node) if !claim.is_fully_bound() => vec![node.to_owned()],
-                    _ => vec![],
-                }),
-            ]),
-            volumes: Cache::indexed(&[
-                (BY_CLASS, |volume| vec![volume.class_name().to_owned()]),
-                (BY_CLAIM, |volume| volume.spec.claim_ref.iter().map(|claim| claim.key().to_string()).collect()),
-            ]),
-            classes: Cache::new(),
-            csi_nodes: Cache::new(),
-            attachments: Cache::indexed(&[(BY_NODE, |attachment| some(&attachment.spec.node_name))]),
-            leases: Cache::new(),
-        }
-    }
-}
-
-fn some(text: &str) -> Vec<String> {
-    if text.is_empty() { vec![] } else { vec![text.to_owned()] }
+/// All that one decision is made from.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Snapshot {
+    Pod(PodSnapshot),
+    Node(NodeSnapshot),
+    /// A node, where looking after nodes is another's duty.
+    ForeignNode,
 }
 
 /// Everything that decides what happens to one pod.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, PartialEq)]
 pub enum PodSnapshot {
     Absent,
     /// A write got no answer; to be read again.
-    Unknown(Key),
+    Unknown(object::Key),
     /// On a node.
     Placed(PlacedSnapshot),
     /// To be put on a node by us.
@@ -104,7 +47,7 @@ pub enum PodSnapshot {
 }
 
 /// A pod on a node.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, PartialEq)]
 pub struct PlacedSnapshot {
     pub pod: Arc<Pod>,
     pub node: View<Node>,
@@ -115,7 +58,7 @@ pub struct PlacedSnapshot {
 }
 
 /// A pod that needs a node.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, PartialEq)]
 pub struct PendingSnapshot {
     pub pod: Arc<Pod>,
     /// The pod's claims, each once.
@@ -123,7 +66,7 @@ pub struct PendingSnapshot {
     /// Volumes the pod would have attached, by driver.
     pub volumes: Volumes,
     /// The pod's ReadWriteOncePod claims that another pod has.
-    pub once_pod_in_use: BTreeSet<Key>,
+    pub once_pod_in_use: BTreeSet<object::Key>,
     pub nodes: Vec<NodeState>,
     /// Where the last decision sent it.
     pub heading_for: Option<String>,
@@ -137,9 +80,9 @@ pub struct PendingSnapshot {
 pub type Volumes = BTreeMap<String, BTreeSet<String>>;
 
 /// A claim of a pod with all that belongs to it.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, PartialEq)]
 pub struct ClaimState {
-    pub key: Key,
+    pub key: object::Key,
     /// Made for the pod, not by the user.
     pub ephemeral: bool,
     pub claim: View<Claim>,
@@ -151,7 +94,7 @@ pub struct ClaimState {
 }
 
 /// A node with what is on it or on the way to it.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, PartialEq)]
 pub struct NodeState {
     pub node: Arc<Node>,
     pub csi_node: Option<Arc<CsiNode>>,
@@ -163,7 +106,7 @@ pub struct NodeState {
 }
 
 /// Everything that decides what happens to one node.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, PartialEq)]
 pub struct NodeSnapshot {
     pub node: View<Node>,
     /// Its last sign of life.
@@ -177,7 +120,7 @@ pub struct NodeSnapshot {
 }
 
 /// Whether the pod is ours to put on a node.
-pub fn is_ours(pod: &Pod, scheduler: &str) -> bool {
+fn is_ours(pod: &Pod, scheduler: &str) -> bool {
     let name = pod.spec.scheduler_name.as_str();
     !pod.is_scheduled()
         && !pod.is_terminal()
@@ -186,25 +129,85 @@ pub fn is_ours(pod: &Pod, scheduler: &str) -> bool {
         && (name.is_empty() || name == scheduler)
 }
 
-impl Caches {
-    pub fn pending(&self, pod: Arc<Pod>, ledger: &Ledger, reserved: &Reserved) -> PendingSnapshot {
-        let claims = self.claims_of(&pod, reserved);
-        let volumes = self.volumes_of(&pod);
+pub fn gather(controller: &Controller, key: &Key, reserved: &Reserved, now: Timestamp) -> Snapshot {
+    match key {
+        Key::Pod(key) => Snapshot::Pod(controller.gather_pod(key, reserved, now)),
+        Key::Node(_) if !controller.options.node_lifecycle => Snapshot::ForeignNode,
+        Key::Node(name) => Snapshot::Node(controller.gather_node(name, now)),
+    }
+}
+
+impl Controller {
+    fn gather_pod(&self, key: &object::Key, reserved: &Reserved, now: Timestamp) -> PodSnapshot {
+        match self.caches.pods.view(key) {
+            View::Absent => PodSnapshot::Absent,
+            View::Unknown => PodSnapshot::Unknown(key.clone()),
+            View::Known(pod) if !self.is_our_duty(&pod) => PodSnapshot::Foreign { placed: pod.is_scheduled() },
+            View::Known(pod) if pod.is_scheduled() => PodSnapshot::Placed(self.placed(pod, now)),
+            View::Known(pod) if is_ours(&pod, &self.options.scheduler_name) => {
+                PodSnapshot::Pending(Box::new(self.pending(pod, reserved)))
+            }
+            View::Known(pod) => PodSnapshot::Other(pod),
+        }
+    }
+
+    /// Beside a kube-controller-manager only what names us is ours, and only until it has a node.
+    fn is_our_duty(&self, pod: &Pod) -> bool {
+        let ours = pod.spec.scheduler_name == self.options.scheduler_name && is_ours(pod, &self.options.scheduler_name);
+        self.options.node_lifecycle || ours
+    }
+
+    fn placed(&self, pod: Arc<Pod>, now: Timestamp) -> PlacedSnapshot {
+        let name = &pod.spec.node_name;
+        let node = self.caches.nodes.view(&object::Key::cluster(name.clone()));
+        // What nobody has noticed yet begins now; that it did is noted after the decision.
+        let missing_since = self.heartbeats.missing_since(name).filter(|_| node == View::Absent);
+        let missing_since = missing_since.map_or(now, |since| self.on_wall_clock(since, now));
+        PlacedSnapshot { pod, node, missing_since, quarantine: signed(self.options.quarantine) }
+    }
+
+    fn pending(&self, pod: Arc<Pod>, reserved: &Reserved) -> PendingSnapshot {
+        let caches = &self.caches;
+        let claims = caches.claims_of(&pod, reserved);
+        let volumes = caches.volumes_of(&pod);
         let key = pod.key();
-        let in_flight = self.in_flight(ledger, &key);
-        let once_pod_in_use = self.once_pod_in_use(&pod, &in_flight);
+        let coming = caches.coming(&self.assumed, &key);
+        let once_pod_in_use = caches.once_pod_in_use(&pod, &coming);
         let drivers = usage::drivers(&volumes, &claims);
         // Which version of a node is the newest does not matter here: one whose write got no answer takes pods, too.
-        let nodes = self.nodes.keys().into_iter().filter_map(|key| self.nodes.get(&key));
-        let nodes = nodes.map(|node| self.node_state(node, &drivers, &in_flight)).collect();
-        let failures =
-            claims.iter().map(|claim| ledger.failures(&claim.key)).fold(Failures::default(), Failures::merge);
-        let planned = ledger.planned(&key).filter(|plan| plan.uid == pod.meta.uid);
-        let heading_for = planned.map(|plan| plan.node);
-        let told = ledger.told.known(&key);
+        let nodes = caches.nodes.keys().into_iter().filter_map(|key| caches.nodes.get(&key));
+        let nodes = nodes.map(|node| caches.node_state(node, &drivers, &coming)).collect();
+        let failures = claims.iter().map(|claim| self.failures.of(&claim.key));
+        let failures = failures.fold(Failures::default(), Failures::merge);
+        let assumed = self.assumed.get(&key).filter(|assumed| assumed.uid == pod.meta.uid);
+        let heading_for = assumed.map(|assumed| assumed.node);
+        let told = self.told.known(&key);
         PendingSnapshot { pod, claims, volumes, once_pod_in_use, nodes, heading_for, failures, told }
     }
 
+    fn gather_node(&self, name: &str, now: Timestamp) -> NodeSnapshot {
+        let heartbeat = self.heartbeats.last(name);
+        NodeSnapshot {
+            node: self.caches.nodes.view(&object::Key::cluster(name)),
+            heard_at: heartbeat.map_or(now, |heartbeat| self.on_wall_clock(heartbeat.at, now)),
+            renewed: heartbeat.is_some_and(|heartbeat| heartbeat.renewed),
+            silence: signed(self.options.silence),
+            startup: signed(self.options.startup),
+        }
+    }
+
+    /// A moment since boot on the wall clock as it stands now: what passed since was measured by a clock that nobody sets.
+    fn on_wall_clock(&self, since: Duration, now: Timestamp) -> Timestamp {
+        let passed = self.context.clock.boottime().saturating_sub(since);
+        now.checked_sub(signed(passed)).unwrap_or(Timestamp::MIN)
+    }
+}
+
+fn signed(duration: Duration) -> SignedDuration {
+    SignedDuration::try_from(duration).unwrap_or(SignedDuration::MAX)
+}
+
+impl Caches {
     fn claims_of(&self, pod: &Pod, reserved: &Reserved) -> Vec<ClaimState> {
         let mut seen = BTreeSet::new();
         let mut states = Vec::new();
@@ -216,7 +219,7 @@ impl Caches {
         states
     }
 
-    fn claim_state(&self, key: Key, ephemeral: bool, reserved: &Reserved) -> ClaimState {
+    fn claim_state(&self, key: object::Key, ephemeral: bool, reserved: &Reserved) -> ClaimState {
         let view = self.claims.view(&key);
         let mut state = ClaimState {
             key,
@@ -229,7 +232,7 @@ impl Caches {
         if let View::Known(claim) = &view {
             state.class = self.class_of(claim);
             if claim.names_volume() {
-                state.volume = self.volumes.view(&Key::cluster(claim.spec.volume_name.clone()));
+                state.volume = self.volumes.view(&object::Key::cluster(claim.spec.volume_name.clone()));
             } else {
                 state.candidates = self.candidates(claim, reserved);
             }
@@ -249,6 +252,6 @@ impl Caches {
     }
 
     fn class_of(&self, claim: &Claim) -> Option<Arc<StorageClass>> {
-        self.classes.get(&Key::cluster(claim.class_name()))
+        self.classes.get(&object::Key::cluster(claim.class_name()))
     }
 }

@@ -3,6 +3,7 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
+use futures::future::LocalBoxFuture;
 
 use stowage_csi::Endpoint;
 use stowage_runtime::args::{ClientArgs, LogArgs};
@@ -139,7 +140,12 @@ pub struct Certificates {
 }
 
 impl Args {
-    pub async fn run(self) -> anyhow::Result<ExitCode> {
+    /// Boxed, so that it is compiled with this crate and not once more with each that awaits it.
+    pub fn run(self) -> LocalBoxFuture<'static, anyhow::Result<ExitCode>> {
+        Box::pin(self.obey())
+    }
+
+    async fn obey(self) -> anyhow::Result<ExitCode> {
         match self.command {
             Command::Up(options) => up::run(options).await.map(|()| ExitCode::SUCCESS),
             Command::Demo(options) => demo::run(options).await,

@@ -9,7 +9,6 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Context as _, bail};
-use serde::Deserialize as _;
 use serde_json::Value;
 use tokio::time::{Instant, sleep};
 
@@ -55,8 +54,12 @@ fn read(files: &[std::path::PathBuf]) -> anyhow::Result<Vec<(Kind, Value)>> {
     for file in files {
         let unreadable = || format!("cannot read --filename {}", file.display());
         let text = fs::read_to_string(file).with_context(unreadable)?;
-        for document in serde_yaml_ng::Deserializer::from_str(&text) {
-            let object = Value::deserialize(document).with_context(unreadable)?;
+        // As kubectl reads it: of members given twice the last counts.
+        let reading = serde_saphyr::options! {
+            duplicate_keys: serde_saphyr::DuplicateKeyPolicy::LastWins,
+            with_snippet: false,
+        };
+        for object in serde_saphyr::from_multiple_with_options::<Value>(&text, reading).with_context(unreadable)? {
             let known = KINDS
                 .iter()
                 .find(|kind| object["kind"] == kind.kind && object["apiVersion"].as_str() == Some(&kind.api_version()));

@@ -103,7 +103,7 @@ impl Stack {
         let serving = Shutdown::new();
         let server = tokio::spawn({
             let serving = serving.clone();
-            async move { bound.run(async move { serving.requested().await }).await }
+            bound.run(async move { serving.requested().await })
         });
 
         let calls = Calls::default();
@@ -221,7 +221,9 @@ impl Stack {
 
     /// A service's own view of the world, stopped by `shutdown`.
     fn service(&self, shutdown: &Shutdown) -> Context {
-        Context { shutdown: shutdown.clone(), ..self.context.clone() }
+        let mut context = self.context.clone();
+        context.shutdown = shutdown.clone();
+        context
     }
 
     fn start_controllers(&mut self, endpoint: &Endpoint) {
@@ -267,14 +269,15 @@ impl Stack {
         };
         let context = self.service(&self.working);
         self.workers.keep("registrar", self.working.clone(), {
-            let context = context.clone();
+            let (process, csi) = (context.process.clone(), Arc::clone(&context.csi));
             let options = registrar::Options {
                 csi_address: endpoint.to_string(),
                 kubelet_registration_path: endpoint.path().display().to_string(),
                 plugin_registration_path: registry.clone(),
                 ..Default::default()
             };
-            move || registrar::run(context.clone(), Arc::new(registrar::serve::UnixServe), options.clone())
+            let serve = Arc::new(registrar::serve::UnixServe);
+            move || registrar::run(process.clone(), Arc::clone(&csi), serve.clone(), options.clone())
         });
         self.workers.keep("volume-manager", self.working.clone(), {
             let options = volume_manager::Options { node_name: node.to_owned(), root: folder, ..Default::default() };

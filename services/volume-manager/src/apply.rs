@@ -7,35 +7,34 @@ use serde_json::json;
 
 use stowage_model::object::ObjectRef;
 use stowage_model::pod::Pod;
-use stowage_runtime::api::{self, Deletion, Part, Patch, Target};
+use stowage_runtime::api::{Deletion, Part, Patch, Target};
+use stowage_runtime::engine::Error;
 use stowage_runtime::events::Note;
 use stowage_runtime::operation::{Ended, Failure};
 
-use crate::controller::Manager;
+use crate::controller::Controller;
 use crate::decide::volume::Attachment;
 use crate::decide::{Action, Operation};
 use crate::desired::{Use, VolumeId};
-use crate::error::Error;
 use crate::registration::{self, Greeting};
 use crate::resolve;
+use crate::watches;
 use crate::world::{Hold, Published, Staged};
 
-impl Manager {
+impl Controller {
     pub(crate) async fn carry_out(self: Arc<Self>, action: Action) -> Result<(), Error> {
         match action {
             Action::ReadNode
             | Action::CreateNode(_)
             | Action::PatchNode { .. }
             | Action::PatchNodeStatus { .. }
-            | Action::ReportInUse { .. } => self.write_node(action).await.map_err(|source| Error::WriteNode { source }),
+            | Action::ReportInUse { .. } => self.write_node(action).await,
             Action::ReadCsiNode
             | Action::CreateCsiNode(_)
             | Action::PatchCsiNode { .. }
-            | Action::DeleteCsiNode { .. } => {
-                self.write_csi_node(action).await.map_err(|source| Error::WriteCsiNode { source })
-            }
+            | Action::DeleteCsiNode { .. } => self.write_csi_node(action).await,
             Action::ReadPod(_) | Action::PatchPodStatus { .. } | Action::DeletePod { .. } => {
-                self.write_pod(action).await.map_err(|source| Error::WritePod { source })
+                self.write_pod(action).await
             }
             Action::RemovePodDir { uid } => self.remove_pod_dir(&uid).await,
             Action::ForgetPod { uid } => {
@@ -61,7 +60,7 @@ impl Manager {
                         name.map(|name| world.dismissed.remove(&name));
                     }
                 });
-                self.wake.plugin(&socket);
+                self.wake(watches::plugin(&socket));
                 Ok(())
             }
             Action::Refuse { socket, message } => {
@@ -87,16 +86,20 @@ impl Manager {
         }
     }
 
-    async fn write_node(&self, action: Action) -> Result<(), api::Error> {
-        let api = &self.context.api;
+    async fn write_node(&self, action: Action) -> Result<(), Error> {
+        let (api, nodes) = (&self.context.api, &self.caches.nodes);
         match action {
-            Action::ReadNode => api.refresh(&self.nodes, &self.node_key()).await.map(|_| ()),
-            Action::CreateNode(body) => api.create(&self.nodes, body).await.map(|_| ()),
+            Action::ReadNode => api.refresh(nodes, &self.node_key()).await.map(drop).map_err(Error::read("the Node")),
+            Action::CreateNode(body) => {
+                api.create(nodes, body).await.map(drop).map_err(Error::write("create the Node"))
+            }
             Action::PatchNode { target, body } => {
-                api.patch(&self.nodes, &target, Part::Main, Patch::Merge(body)).await.map(|_| ())
+                let patched = api.patch(nodes, &target, Part::Main, Patch::Merge(body)).await;
+                patched.map(drop).map_err(Error::write("label the Node"))
             }
             Action::PatchNodeStatus { target, patch } => {
-                api.patch(&self.nodes, &target, Part::Status, patch).await.map(|_| ())
+                let patched = api.patch(nodes, &target, Part::Status, patch).await;
+                patched.map(drop).map_err(Error::write("say that the Node is ready"))
             }
             Action::ReportInUse { target } => self.report_in_use(&target).await,
             _ => Ok(()),
@@ -105,44 +108,54 @@ impl Manager {
 
     /// Writes what is in use now. While the write is under way nothing that it leaves out may be staged: rule 7 of the
     /// design wants the report answered first, and a withdrawal answered last.
-    async fn report_in_use(&self, target: &Target) -> Result<(), api::Error> {
+    async fn report_in_use(&self, target: &Target) -> Result<(), Error> {
         let list: BTreeSet<String> = self.state.with(|world| {
             let list = self.in_use(world);
             world.reporting = Some(list.clone());
             list
         });
         let patch = Patch::Merge(json!({ "status": { "volumesInUse": list } }));
-        let result = self.context.api.patch(&self.nodes, target, Part::Status, patch).await;
+        let result = self.context.api.patch(&self.caches.nodes, target, Part::Status, patch).await;
         self.state.with(|world| world.reporting = None);
         if result.is_err() {
             // A refusal leaves the Node as it was, so no event tells those who waited for the write to end.
-            self.wake.left_out(&list);
+            self.wake(self.state.read(|world| watches::left_out(world, &list)));
         }
-        result.map(|_| ())
+        result.map(drop).map_err(Error::write("report the volumes in use"))
     }
 
-    async fn write_csi_node(&self, action: Action) -> Result<(), api::Error> {
-        let api = &self.context.api;
+    async fn write_csi_node(&self, action: Action) -> Result<(), Error> {
+        let (api, csi_nodes) = (&self.context.api, &self.caches.csi_nodes);
         match action {
-            Action::ReadCsiNode => api.refresh(&self.csi_nodes, &self.node_key()).await.map(|_| ()),
-            Action::CreateCsiNode(body) => api.create(&self.csi_nodes, body).await.map(|_| ()),
-            Action::PatchCsiNode { target, patch } => {
-                api.patch(&self.csi_nodes, &target, Part::Main, patch).await.map(|_| ())
+            Action::ReadCsiNode => {
+                api.refresh(csi_nodes, &self.node_key()).await.map(drop).map_err(Error::read("the CSINode"))
             }
-            Action::DeleteCsiNode { target } => api.delete(&self.csi_nodes, &target, Deletion::default()).await,
+            Action::CreateCsiNode(body) => {
+                api.create(csi_nodes, body).await.map(drop).map_err(Error::write("create the CSINode"))
+            }
+            Action::PatchCsiNode { target, patch } => {
+                let patched = api.patch(csi_nodes, &target, Part::Main, patch).await;
+                patched.map(drop).map_err(Error::write("list the drivers in the CSINode"))
+            }
+            Action::DeleteCsiNode { target } => {
+                let deleted = api.delete(csi_nodes, &target, Deletion::default()).await;
+                deleted.map_err(Error::write("delete the CSINode of an earlier Node"))
+            }
             _ => Ok(()),
         }
     }
 
-    async fn write_pod(&self, action: Action) -> Result<(), api::Error> {
-        let api = &self.context.api;
+    async fn write_pod(&self, action: Action) -> Result<(), Error> {
+        let (api, pods) = (&self.context.api, &self.caches.pods);
         match action {
-            Action::ReadPod(key) => api.refresh(&self.pods, &key).await.map(|_| ()),
+            Action::ReadPod(key) => api.refresh(pods, &key).await.map(drop).map_err(Error::read("the pod")),
             Action::PatchPodStatus { target, patch } => {
-                api.patch(&self.pods, &target, Part::Status, patch).await.map(|_| ())
+                let patched = api.patch(pods, &target, Part::Status, patch).await;
+                patched.map(drop).map_err(Error::write("write the pod's status"))
             }
             Action::DeletePod { target } => {
-                api.delete(&self.pods, &target, Deletion { grace_period_seconds: Some(0) }).await
+                let deleted = api.delete(pods, &target, Deletion { grace_period_seconds: Some(0) }).await;
+                deleted.map_err(Error::write("finish the pod's deletion"))
             }
             _ => Ok(()),
         }
@@ -157,7 +170,7 @@ impl Manager {
                     tracing::warn!(dir = %dir.display(), "the pod's directory is not empty, it stays");
                     break;
                 }
-                Err(source) => return Err(Error::RemovePodDir { uid: uid.to_owned(), source }),
+                Err(error) => return Err(Error::other(error)),
             }
         }
         self.state.with(|world| world.pod_dirs.remove(uid));
@@ -177,12 +190,12 @@ impl Manager {
 
     fn start_resolve(self: Arc<Self>, pod: Arc<Pod>) {
         let uid = pod.meta.uid.clone();
-        let manager = Arc::clone(&self);
+        let controller = Arc::clone(&self);
         self.operations.start(Operation::Resolve(uid.clone()), async move {
-            let node = manager.nodes.get(&manager.node_key());
-            let resolution = resolve::resolve(&manager.context.api, &pod, node.as_deref()).await;
+            let node = controller.caches.nodes.get(&controller.node_key());
+            let resolution = resolve::resolve(&controller.context.api, &pod, node.as_deref()).await;
             let problems = resolution.problems.join("; ");
-            manager.state.with(|world| world.resolutions.insert(uid, resolution));
+            controller.state.with(|world| world.resolutions.insert(uid, resolution));
             match problems.is_empty() {
                 true => Ended::Done(()),
                 false => Ended::Failed(Failure { code: "Unresolved".into(), message: problems }),
@@ -193,7 +206,7 @@ impl Manager {
     /// Starts a call to a plugin or driver. What it may change is uncertain from this moment on.
     fn start_call(self: Arc<Self>, action: Action) -> Result<(), Error> {
         if !self.context.may_call_driver() {
-            return Err(Error::CallDriver);
+            return Err(Error::Deposed);
         }
         match action {
             Action::Greet { socket, instance } => self.start_greeting(socket, instance),
@@ -208,9 +221,10 @@ impl Manager {
     }
 
     fn start_greeting(self: Arc<Self>, socket: String, instance: u64) {
-        let manager = Arc::clone(&self);
+        let controller = Arc::clone(&self);
         self.operations.start(Operation::Greet(socket.clone()), async move {
-            let greeting = registration::greet(&*manager.context.csi, &socket, manager.options.call_timeout).await;
+            let greeting =
+                registration::greet(&*controller.context.csi, &socket, controller.options.call_timeout).await;
             let (driver, refused) = match greeting {
                 Ok(Greeting::Driver(driver)) => (Some(*driver), None),
                 Ok(Greeting::Refused(message)) => {
@@ -222,7 +236,7 @@ impl Manager {
                     return Ended::Failed(Failure { code: "Unanswered".into(), message: error.to_string() });
                 }
             };
-            manager.state.with(|world| {
+            controller.state.with(|world| {
                 if let Some(plugin) = world.plugins.get_mut(&socket).filter(|plugin| plugin.instance == instance) {
                     (plugin.greeted, plugin.refused) = (driver, refused);
                 }
@@ -232,15 +246,15 @@ impl Manager {
     }
 
     fn start_notification(self: Arc<Self>, socket: String, instance: u64, refusal: Option<String>) {
-        let manager = Arc::clone(&self);
+        let controller = Arc::clone(&self);
         self.operations.start(Operation::Notify(socket.clone()), async move {
-            if let Err(error) = registration::notify(&*manager.context.csi, &socket, refusal).await {
+            if let Err(error) = registration::notify(&*controller.context.csi, &socket, refusal).await {
                 tracing::warn!(socket, %error, "the plugin does not listen to how its registration went");
                 return Ended::Failed(Failure { code: "Unanswered".into(), message: error.to_string() });
             }
-            for driver in manager.state.with(|world| world.plugin_notified(&socket, instance)) {
+            for driver in controller.state.with(|world| world.plugin_notified(&socket, instance)) {
                 tracing::info!(socket, driver, "plugin registration settled");
-                manager.wake.driver(&driver);
+                controller.wake(controller.state.read(|world| watches::driver(world, &driver)));
             }
             Ended::Done(())
         });

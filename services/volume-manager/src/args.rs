@@ -8,11 +8,9 @@ use anyhow::Context as _;
 use clap::Parser;
 use nix::unistd::gethostname;
 
-use stowage_csi::UnixConnector;
 use stowage_mount::LinuxMounter;
-use stowage_runtime::admin::Admin;
 use stowage_runtime::args::{AdminArgs, ClientArgs, LogArgs};
-use stowage_runtime::{Context, log};
+use stowage_runtime::launch::Launch;
 
 use crate::layout::Layout;
 use crate::options::Options;
@@ -44,30 +42,13 @@ pub struct Args {
 
 impl Args {
     pub async fn run(self) -> anyhow::Result<()> {
-        log::init(&self.log)?;
         let options = self.options()?;
-        let context = Context::real(self.client.client(BURST).await?, Arc::new(UnixConnector), &options.node_name);
-        context.metrics.started(context.clock.now());
-        let admin = async {
-            match self.admin.address()? {
-                Some(address) => {
-                    let admin = Admin::new(context.metrics.clone(), context.readiness.clone());
-                    let bound = admin.metrics_path(&self.admin.metrics_path).bind(address).await?;
-                    bound.serve(context.shutdown.requested()).await;
-                    Ok(())
-                }
-                None => std::future::pending::<anyhow::Result<()>>().await,
-            }
-        };
+        let launch = Launch { client: &self.client, burst: BURST, log: &self.log, admin: Some(&self.admin) };
+        let mut context = launch.context().await?;
+        // Events come from the Node, whatever the machine is called.
+        context.identity.clone_from(&options.node_name);
         let plugins = Arc::new(RegistryDir::new(Layout::new(&options.root).registry()));
-        let service = crate::run(context.clone(), Arc::new(LinuxMounter), plugins, options);
-        tokio::select! {
-            biased;
-            signals = context.shutdown.clone().listen_to_signals() => Ok(signals?),
-            // The admin server ends with the shutdown; the service has the last word then.
-            served = service => Ok(served?),
-            admin = async { admin.await?; std::future::pending().await } => admin,
-        }
+        launch.run(context, None, |context| crate::run(context, Arc::new(LinuxMounter), plugins, options)).await
     }
 
     fn options(&self) -> anyhow::Result<Options> {

@@ -8,27 +8,18 @@ pub mod volume;
 
 use std::sync::Arc;
 
+use jiff::Timestamp;
 use serde_json::Value;
 
 use stowage_model::object::{Key as ObjectKey, ObjectRef};
 use stowage_model::pod::Pod;
 use stowage_runtime::api::{Patch, Target};
-use stowage_runtime::operation;
+use stowage_runtime::{engine, operation};
 
 use crate::desired::{Use, VolumeId};
+use crate::snapshot::Snapshot;
 
-/// What is decided on.
-#[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub enum Key {
-    /// The Node of this machine, `volumesInUse` included: one key, so one writer.
-    Node,
-    CsiNode,
-    /// A registration socket.
-    Plugin(String),
-    /// A pod, by uid: a namesake is another pod.
-    Pod(String),
-    Volume(VolumeId),
-}
+pub type Decision = engine::Decision<Action, Why>;
 
 /// A call to the API, a plugin or a driver that has its own record and backoff.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
@@ -147,5 +138,20 @@ pub enum Why {
     Volume(volume::Why),
 }
 
+/// What must happen next to one of them, and why.
+pub fn decide(s: &Snapshot, now: Timestamp) -> Decision {
+    match s {
+        Snapshot::Node(s) => explain(node::decide(s, now), Why::Node),
+        Snapshot::CsiNode(s) => explain(csi_node::decide(s), Why::CsiNode),
+        Snapshot::Plugin(s) => explain(plugin::decide(s, now), Why::Plugin),
+        Snapshot::Pod(s) => explain(pod::decide(s, now), Why::Pod),
+        Snapshot::Volume(s) => explain(volume::decide(s, now), Why::Volume),
+    }
+}
+
+fn explain<W>(decision: engine::Decision<Action, W>, why: impl FnOnce(W) -> Why) -> Decision {
+    Decision { wake_at: decision.wake_at, ..Decision::act(decision.actions, why(decision.why)) }
+}
+
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;

@@ -15,8 +15,8 @@ use stowage_runtime::backoff::Backoff;
 use stowage_runtime::cache::Cache;
 use stowage_runtime::queue::Queue;
 
-use crate::decide::Key;
 use crate::options::Options;
+use crate::watches::Key;
 use crate::world::State;
 
 const NAMESPACE: &str = "kube-node-lease";

@@ -11,12 +11,12 @@
 
 mod apply;
 pub mod args;
+mod calls;
 mod conditions;
 mod controller;
 pub mod decide;
 pub mod desired;
-mod driver;
-mod error;
+mod drain;
 mod heartbeat;
 pub mod layout;
 mod node;
@@ -25,11 +25,31 @@ pub mod plugins;
 pub mod reconstruct;
 mod registration;
 mod resolve;
-mod service;
 mod snapshot;
 pub mod vol_data;
-mod wake;
+mod watches;
 pub mod world;
 
+use std::sync::Arc;
+
+use futures::future::BoxFuture;
+
+use stowage_mount::Mounter;
+use stowage_runtime::{Context, Stop};
+
+use crate::plugins::PluginSource;
+
+pub use drain::drain;
 pub use options::{Occupancy, Options};
-pub use service::{drain, run};
+
+/// Manages the volumes of one node until shutdown, which leaves every mount in place.
+///
+/// Boxed, so that it is compiled with this crate and not once more with each that awaits it.
+pub fn run(
+    context: Context,
+    host: Arc<dyn Mounter>,
+    plugins: Arc<dyn PluginSource>,
+    options: Options,
+) -> BoxFuture<'static, Result<(), Stop>> {
+    Box::pin(controller::run(context, host, plugins, options))
+}

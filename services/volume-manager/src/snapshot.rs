@@ -11,20 +11,41 @@ use stowage_model::pod::Pod;
 use stowage_runtime::cache::View;
 use stowage_runtime::operation::State;
 
-use crate::controller::Manager;
+use crate::controller::Controller;
 use crate::decide::volume::{Attachment, Held, Wanted};
 use crate::decide::{self, Operation, pod::is_live};
 use crate::desired::VolumeId;
+use crate::watches::Key;
 use crate::world::{DriverInfo, Hold, Plugin, World};
 
-impl Manager {
+/// All that one decision is made from.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Snapshot {
+    Node(decide::node::Snapshot),
+    CsiNode(decide::csi_node::Snapshot),
+    Plugin(decide::plugin::Snapshot),
+    Pod(decide::pod::Snapshot),
+    Volume(decide::volume::Snapshot),
+}
+
+impl Controller {
+    pub(crate) fn snapshot(&self, key: &Key) -> Snapshot {
+        match key {
+            Key::Node => Snapshot::Node(self.node_snapshot()),
+            Key::CsiNode => Snapshot::CsiNode(self.csi_node_snapshot()),
+            Key::Plugin(socket) => Snapshot::Plugin(self.plugin_snapshot(socket)),
+            Key::Pod(uid) => Snapshot::Pod(self.pod_snapshot(uid)),
+            Key::Volume(volume) => Snapshot::Volume(self.volume_snapshot(volume)),
+        }
+    }
+
     pub(crate) fn node_key(&self) -> ObjectKey {
         ObjectKey::cluster(&self.options.node_name)
     }
 
     /// The Node, if it may be decided on.
     fn node(&self) -> Option<Arc<Node>> {
-        match self.nodes.view(&self.node_key()) {
+        match self.caches.nodes.view(&self.node_key()) {
             View::Known(node) => Some(node),
             View::Absent | View::Unknown => None,
         }
@@ -32,7 +53,7 @@ impl Manager {
 
     /// The newest version of the pod with this uid.
     pub(crate) fn pod(&self, uid: &str) -> Option<Arc<Pod>> {
-        self.pods.by_index("uid", uid).into_iter().next()
+        self.caches.pods.by_index("uid", uid).into_iter().next()
     }
 
     fn live_pod(&self, uid: &str) -> Option<Arc<Pod>> {
@@ -40,8 +61,8 @@ impl Manager {
     }
 
     /// Whether volumes of the driver are attached; so unless its CSIDriver says otherwise.
-    fn attaches(&self, driver: &str) -> bool {
-        self.csi_drivers.get(&ObjectKey::cluster(driver)).is_none_or(|driver| driver.needs_attach())
+    pub(crate) fn attaches(&self, driver: &str) -> bool {
+        self.caches.csi_drivers.get(&ObjectKey::cluster(driver)).is_none_or(|driver| driver.needs_attach())
     }
 
     /// Unique names of the attachable volumes that live pods want or that are or may be mounted.
@@ -51,7 +72,7 @@ impl Manager {
         let attachable = wanted.chain(world.held()).filter(|volume| self.attaches(&volume.driver));
         let mut names: BTreeSet<String> = attachable.map(VolumeId::unique_name).collect();
         names.extend(world.kept_in_use.iter().cloned());
-        let Some(node) = self.nodes.get(&self.node_key()) else {
+        let Some(node) = self.caches.nodes.get(&self.node_key()) else {
             return names;
         };
         // What was reported stays reported until it is unmounted, whatever its CSIDriver says by now.
@@ -85,10 +106,10 @@ impl Manager {
         world.plugins.values().filter_map(Plugin::announced).cloned().collect()
     }
 
-    pub(crate) fn node_snapshot(&self) -> decide::node::Snapshot {
-        self.state.with(|world| decide::node::Snapshot {
+    fn node_snapshot(&self) -> decide::node::Snapshot {
+        self.state.read(|world| decide::node::Snapshot {
             name: self.options.node_name.clone(),
-            node: self.nodes.view(&self.node_key()),
+            node: self.caches.nodes.view(&self.node_key()),
             labels: crate::node::labels(&self.options),
             status: crate::node::status(&self.options),
             drivers: Self::announced(world),
@@ -99,18 +120,18 @@ impl Manager {
         })
     }
 
-    pub(crate) fn csi_node_snapshot(&self) -> decide::csi_node::Snapshot {
-        self.state.with(|world| decide::csi_node::Snapshot {
+    fn csi_node_snapshot(&self) -> decide::csi_node::Snapshot {
+        self.state.read(|world| decide::csi_node::Snapshot {
             name: self.options.node_name.clone(),
-            csi_node: self.csi_nodes.view(&self.node_key()),
+            csi_node: self.caches.csi_nodes.view(&self.node_key()),
             node_uid: self.node().map(|node| node.meta.uid.clone()),
             drivers: Self::announced(world),
             dismissed: world.dismissed.clone(),
         })
     }
 
-    pub(crate) fn plugin_snapshot(&self, socket: &str) -> decide::plugin::Snapshot {
-        let (plugin, twin) = self.state.with(|world| {
+    fn plugin_snapshot(&self, socket: &str) -> decide::plugin::Snapshot {
+        let (plugin, twin) = self.state.read(|world| {
             let plugin = world.plugins.get(socket);
             let greeted = plugin.and_then(|plugin| plugin.greeted.as_ref()).map(|driver| driver.info.clone());
             let twin = greeted.as_ref().and_then(|driver| {
@@ -132,7 +153,7 @@ impl Manager {
             plugin,
             twin,
             node: self.node(),
-            csi_node: match self.csi_nodes.view(&self.node_key()) {
+            csi_node: match self.caches.csi_nodes.view(&self.node_key()) {
                 View::Known(csi_node) => Some(csi_node),
                 View::Absent | View::Unknown => None,
             },
@@ -141,16 +162,16 @@ impl Manager {
         }
     }
 
-    pub(crate) fn pod_snapshot(&self, uid: &str) -> decide::pod::Snapshot {
+    fn pod_snapshot(&self, uid: &str) -> decide::pod::Snapshot {
         let pod = match self.pod(uid) {
             None => decide::pod::View::Absent,
-            Some(pod) => match self.pods.view(&pod.key()) {
+            Some(pod) => match self.caches.pods.view(&pod.key()) {
                 View::Unknown => decide::pod::View::Unknown(pod.key()),
                 View::Absent | View::Known(_) => decide::pod::View::Known(pod),
             },
         };
         let has_records = self.ended_mounts(uid).next().is_some();
-        self.state.with(|world| {
+        self.state.read(|world| {
             let held: Vec<Hold> =
                 world.published.values().filter_map(|pods| pods.get(uid)).map(|published| published.hold).collect();
             decide::pod::Snapshot {
@@ -175,8 +196,8 @@ impl Manager {
             .filter(|operation| self.operations.record(operation).is_some_and(|record| record.state != State::Running))
     }
 
-    pub(crate) fn volume_snapshot(&self, volume: &VolumeId) -> decide::volume::Snapshot {
-        self.state.with(|world| {
+    fn volume_snapshot(&self, volume: &VolumeId) -> decide::volume::Snapshot {
+        self.state.read(|world| {
             let mut wanted = BTreeMap::new();
             for (uid, resolution) in &world.resolutions {
                 if let (Some(usage), Some(pod)) = (resolution.uses.get(volume), self.live_pod(uid)) {
@@ -218,6 +239,6 @@ impl Manager {
     }
 
     fn has_unresolved_pods(&self, world: &World) -> bool {
-        self.pods.list().iter().any(|pod| is_live(pod) && !world.resolutions.contains_key(&pod.meta.uid))
+        self.caches.pods.list().iter().any(|pod| is_live(pod) && !world.resolutions.contains_key(&pod.meta.uid))
     }
 }

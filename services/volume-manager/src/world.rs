@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::path::PathBuf;
-use std::sync::Mutex;
+use std::sync::{Mutex, MutexGuard};
 
 use jiff::Timestamp;
 
@@ -246,10 +246,18 @@ impl State {
         Self { world: Mutex::new(world), occupancy }
     }
 
+    pub fn read<T>(&self, f: impl FnOnce(&World) -> T) -> T {
+        f(&self.lock())
+    }
+
     pub fn with<T>(&self, f: impl FnOnce(&mut World) -> T) -> T {
-        let mut world = self.world.lock().expect("no code panics while holding the world");
+        let mut world = self.lock();
         let result = f(&mut world);
         self.occupancy.set(world.mounts());
         result
+    }
+
+    fn lock(&self) -> MutexGuard<'_, World> {
+        self.world.lock().expect("no code panics while holding the world")
     }
 }

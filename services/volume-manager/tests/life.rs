@@ -213,6 +213,13 @@ async fn a_pod_that_comes_while_a_withdrawal_is_refused_gets_its_volume_without_
     assert_eq!(stage.elapsed(), Duration::ZERO);
 }
 
+#[tokio::test(start_paused = true)]
+async fn a_volume_manager_that_hears_no_more_of_sockets_ends_and_says_so() {
+    let stage = Stage::set().await;
+    let stop = within(stage.run_until_sockets_are_unwatched()).await.unwrap_err();
+    assert!(stop.to_string().contains("no longer watched"), "{stop}");
+}
+
 /// The caches never sync when the API server does not answer, and nothing else was waited for.
 #[tokio::test(start_paused = true)]
 async fn a_volume_manager_that_cannot_reach_the_server_still_stops() {

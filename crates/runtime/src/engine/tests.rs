@@ -25,35 +25,31 @@ struct State {
     most_busy: u32,
 }
 
-#[derive(Debug, thiserror::Error)]
-#[error("{0:?}")]
-struct Failed(Retry);
-
-impl Retryable for Failed {
-    fn retry(&self) -> Retry {
-        self.0
-    }
-}
-
 impl Controller for Counter {
     type Key = &'static str;
+    /// How far it is, and how far it has to go.
+    type Snapshot = (u32, u32);
     type Action = u32;
     type Why = &'static str;
-    type Error = Failed;
 
     const NAME: &'static str = "counter";
 
-    fn decide(&self, key: &&'static str, _now: Timestamp, _reserved: &Reserved) -> Decision<u32, &'static str> {
-        let reached = self.state.lock().unwrap().reached.get(key).copied().unwrap_or(0);
-        if reached < self.goals[key] { Decision::act([reached + 1], "below") } else { Decision::rest("there") }
+    fn watches(&self, _watches: &mut Watches<'_, Self>) {}
+
+    fn gather(&self, key: &&'static str, _reserved: &Reserved, _now: Timestamp) -> (u32, u32) {
+        (self.state.lock().unwrap().reached.get(key).copied().unwrap_or(0), self.goals[key])
     }
 
-    async fn apply(self: Arc<Self>, key: &'static str, step: u32) -> Result<(), Failed> {
+    fn decide(&(reached, goal): &(u32, u32), _now: Timestamp) -> Decision<u32, &'static str> {
+        if reached < goal { Decision::act([reached + 1], "below") } else { Decision::rest("there") }
+    }
+
+    async fn apply(self: Arc<Self>, key: &'static str, step: u32) -> Result<(), Error> {
         {
             let mut state = self.state.lock().unwrap();
             if state.failures > 0 {
                 state.failures -= 1;
-                return Err(Failed(Retry::Later));
+                return Err(Error::other(std::io::Error::other("no")));
             }
             state.busy += 1;
             state.most_busy = state.most_busy.max(state.busy);
@@ -79,19 +75,8 @@ impl Controller for Counter {
     }
 }
 
-fn context() -> Context {
-    // No request is ever sent.
-    let service = tower::service_fn(|_: http::Request<kube::client::Body>| async {
-        Err::<http::Response<kube::client::Body>, std::io::Error>(std::io::Error::other("unused"))
-    });
-    let mut context =
-        Context::real(kube::Client::new(service, "default"), Arc::new(stowage_csi::UnixConnector), "test");
-    context.random = crate::random::Random::seeded(1);
-    context
-}
-
 async fn drive(goals: &[(&'static str, u32)], shared: bool, failures: u32, announced: bool) -> (Arc<Counter>, Context) {
-    let context = context();
+    let context = Context::deaf();
     let state = Mutex::new(State { failures, ..State::default() });
     let counter = Arc::new(Counter { goals: goals.iter().copied().collect(), state, shared });
     let queue = Queue::new(Backoff::QUEUE);
@@ -140,7 +125,7 @@ async fn work_that_no_event_announced_is_found_by_the_resync_and_counted() {
 async fn an_error_that_means_stop_ends_the_service() {
     let mut stale = BTreeMap::new();
     let queue: Queue<&str> = Queue::new(Backoff::QUEUE);
-    let stopped = settle(&queue, &mut stale, "a", Err(Failed(Retry::Stop)));
+    let stopped = settle(&queue, &mut stale, "a", Err(Error::Deposed));
     assert!(matches!(stopped, Err(Stop::Unable { .. })));
 }
 
@@ -165,24 +150,35 @@ fn lead() -> ObjectId {
 
 impl Controller for Follower {
     type Key = &'static str;
+    /// The key, whether the leader is done, and whether it is at it.
+    type Snapshot = (&'static str, bool, bool);
     type Action = ();
     type Why = ();
-    type Error = Failed;
 
     const NAME: &'static str = "follower";
 
-    fn decide(&self, key: &&'static str, _now: Timestamp, reserved: &Reserved) -> Decision<(), ()> {
-        match *key {
-            "leader" if !*self.led.lock().unwrap() => Decision::act([()], ()),
+    fn watches(&self, _watches: &mut Watches<'_, Self>) {}
+
+    fn gather(&self, key: &&'static str, reserved: &Reserved, _now: Timestamp) -> Self::Snapshot {
+        (*key, *self.led.lock().unwrap(), reserved.contains(&lead()))
+    }
+
+    fn decide(&(key, led, busy): &Self::Snapshot, _now: Timestamp) -> Decision<(), ()> {
+        match key {
+            "leader" if !led => Decision::act([()], ()),
             "leader" => Decision::rest(()),
-            _ => {
-                self.followed.lock().unwrap().push(*self.led.lock().unwrap());
-                if reserved.contains(&lead()) { Decision::wait_for(lead(), ()) } else { Decision::rest(()) }
-            }
+            _ if busy => Decision::wait_for(lead(), ()),
+            _ => Decision::rest(()),
         }
     }
 
-    async fn apply(self: Arc<Self>, _key: &'static str, (): ()) -> Result<(), Failed> {
+    fn note(&self, key: &&'static str, (_, led, _): &Self::Snapshot, _decision: &Decision<(), ()>, _now: Timestamp) {
+        if *key != "leader" {
+            self.followed.lock().unwrap().push(*led);
+        }
+    }
+
+    async fn apply(self: Arc<Self>, _key: &'static str, (): ()) -> Result<(), Error> {
         tokio::time::sleep(Duration::from_secs(1)).await;
         *self.led.lock().unwrap() = true;
         Ok(())
@@ -199,7 +195,7 @@ impl Controller for Follower {
 
 #[tokio::test(start_paused = true)]
 async fn a_key_that_waits_for_an_object_is_decided_on_again_after_the_action_on_it() {
-    let (context, follower, queue) = (context(), Arc::new(Follower::default()), Queue::new(Backoff::QUEUE));
+    let (context, follower, queue) = (Context::deaf(), Arc::new(Follower::default()), Queue::new(Backoff::QUEUE));
     ["leader", "follower"].into_iter().for_each(|key| queue.add(key));
     let end = async {
         tokio::time::sleep(Duration::from_secs(10)).await;
@@ -212,7 +208,7 @@ async fn a_key_that_waits_for_an_object_is_decided_on_again_after_the_action_on_
 
 #[tokio::test(start_paused = true)]
 async fn a_wish_to_look_again_much_later_hides_nothing_from_the_resync() {
-    let context = context();
+    let context = Context::deaf();
     let state = Mutex::new(State::default());
     let counter = Arc::new(Counter { goals: BTreeMap::from([("a", 1)]), state, shared: false });
     let queue = Queue::new(Backoff::QUEUE);
@@ -228,7 +224,7 @@ async fn a_wish_to_look_again_much_later_hides_nothing_from_the_resync() {
 
 #[tokio::test(start_paused = true)]
 async fn what_is_only_told_is_not_told_because_a_resync_looked() {
-    let context = context();
+    let context = Context::deaf();
     let state = Mutex::new(State { reached: BTreeMap::from([("a", REMARK - 1)]), ..State::default() });
     let counter = Arc::new(Counter { goals: BTreeMap::from([("a", REMARK)]), state, shared: false });
     let finished = async {
@@ -248,25 +244,32 @@ struct Looker {
     under_way: Arc<Mutex<bool>>,
     tries: Mutex<u32>,
     queue: std::sync::OnceLock<Queue<&'static str>>,
-    refusal: std::sync::OnceLock<Retry>,
+    refusal: std::sync::OnceLock<Error>,
 }
 
 impl Controller for Looker {
     type Key = &'static str;
+    /// Whether a look is under way.
+    type Snapshot = bool;
     type Action = ();
     type Why = ();
-    type Error = Failed;
 
     const NAME: &'static str = "looker";
 
-    fn decide(&self, _key: &&'static str, _now: Timestamp, _reserved: &Reserved) -> Decision<(), ()> {
-        if *self.under_way.lock().unwrap() { Decision::wait_half_way(()) } else { Decision::act([()], ()) }
+    fn watches(&self, _watches: &mut Watches<'_, Self>) {}
+
+    fn gather(&self, _key: &&'static str, _reserved: &Reserved, _now: Timestamp) -> bool {
+        *self.under_way.lock().unwrap()
     }
 
-    async fn apply(self: Arc<Self>, key: &'static str, (): ()) -> Result<(), Failed> {
+    fn decide(under_way: &bool, _now: Timestamp) -> Decision<(), ()> {
+        if *under_way { Decision::wait_half_way(()) } else { Decision::act([()], ()) }
+    }
+
+    async fn apply(self: Arc<Self>, key: &'static str, (): ()) -> Result<(), Error> {
         if std::mem::take(&mut *self.looked.lock().unwrap()) {
             *self.tries.lock().unwrap() += 1;
-            return Err(Failed(*self.refusal.get().unwrap()));
+            return Err(self.refusal.get().unwrap().clone());
         }
         *self.under_way.lock().unwrap() = true;
         let looker = Arc::clone(&self);
@@ -276,7 +279,7 @@ impl Controller for Looker {
             *looker.under_way.lock().unwrap() = false;
             looker.queue.get().unwrap().add(key);
         });
-        Err(Failed(Retry::Wait))
+        Err(Error::Begun("a look"))
     }
 
     fn keys(&self) -> Vec<&'static str> {
@@ -286,9 +289,9 @@ impl Controller for Looker {
 
 #[tokio::test(start_paused = true)]
 async fn a_refusal_after_a_look_that_succeeded_is_tried_again_with_a_backoff_that_grows() {
-    for refusal in [Retry::Later, Retry::Now] {
-        let (context, looker, queue) = (context(), Arc::new(Looker::default()), Queue::new(Backoff::QUEUE));
-        assert!(looker.queue.set(queue.clone()).is_ok() && looker.refusal.set(refusal).is_ok());
+    for refusal in [Error::other(std::io::Error::other("no")), Error::Stale("it")] {
+        let (context, looker, queue) = (Context::deaf(), Arc::new(Looker::default()), Queue::new(Backoff::QUEUE));
+        assert!(looker.queue.set(queue.clone()).is_ok() && looker.refusal.set(refusal.clone()).is_ok());
         queue.add("a");
         let end = async {
             tokio::time::sleep(Duration::from_secs(60)).await;
@@ -306,17 +309,21 @@ struct Unheard;
 
 impl Controller for Unheard {
     type Key = &'static str;
+    type Snapshot = ();
     type Action = ();
     type Why = ();
-    type Error = Failed;
 
     const NAME: &'static str = "unheard";
 
-    fn decide(&self, _key: &&'static str, _now: Timestamp, _reserved: &Reserved) -> Decision<(), ()> {
+    fn watches(&self, _watches: &mut Watches<'_, Self>) {}
+
+    fn gather(&self, _key: &&'static str, _reserved: &Reserved, _now: Timestamp) {}
+
+    fn decide((): &(), _now: Timestamp) -> Decision<(), ()> {
         Decision::act([()], ())
     }
 
-    async fn apply(self: Arc<Self>, _key: &'static str, (): ()) -> Result<(), Failed> {
+    async fn apply(self: Arc<Self>, _key: &'static str, (): ()) -> Result<(), Error> {
         std::future::pending().await
     }
 
@@ -327,13 +334,69 @@ impl Controller for Unheard {
 
 #[tokio::test(start_paused = true)]
 async fn a_write_that_is_never_answered_does_not_keep_the_service_from_stopping() {
-    let (context, queue, begin) = (context(), Queue::new(Backoff::QUEUE), tokio::time::Instant::now());
+    let (context, queue, begin) = (Context::deaf(), Queue::new(Backoff::QUEUE), tokio::time::Instant::now());
     queue.add("a");
     let stopped = async {
         tokio::task::yield_now().await;
         context.shutdown.trigger();
     };
     let (result, ()) = tokio::join!(run(&context, Arc::new(Unheard), queue, 8), stopped);
-    result.unwrap();
+    assert!(matches!(result, Err(Stop::Undrained { .. })), "the lease must not be given back");
     assert_eq!(begin.elapsed(), DRAIN);
+}
+
+/// Calls a driver that never answers.
+struct Caller {
+    operations: crate::operation::Operations<&'static str, ()>,
+    queue: Queue<&'static str>,
+}
+
+impl Controller for Caller {
+    type Key = &'static str;
+    /// Whether the driver was called.
+    type Snapshot = bool;
+    type Action = ();
+    type Why = ();
+
+    const NAME: &'static str = "caller";
+
+    fn watches(&self, _watches: &mut Watches<'_, Self>) {}
+
+    fn begin(&self) {
+        self.queue.add("a");
+    }
+
+    fn gather(&self, key: &&'static str, _reserved: &Reserved, _now: Timestamp) -> bool {
+        self.operations.record(key).is_some()
+    }
+
+    fn decide(called: &bool, _now: Timestamp) -> Decision<(), ()> {
+        if *called { Decision::rest(()) } else { Decision::act([()], ()) }
+    }
+
+    async fn apply(self: Arc<Self>, key: &'static str, (): ()) -> Result<(), Error> {
+        self.operations.start(key, std::future::pending());
+        Ok(())
+    }
+
+    fn keys(&self) -> Vec<&'static str> {
+        vec!["a"]
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_stop_while_a_driver_is_called_waits_for_it_and_says_that_it_did_not_end() {
+    let (context, begin) = (Context::deaf(), tokio::time::Instant::now());
+    let shutdown = context.shutdown.clone();
+    let served = serve(context, 8, async |setup| {
+        let operations = setup.operations(Backoff::DRIVER, |key: &&'static str| [*key]);
+        Ok(Caller { operations, queue: setup.queue.clone() })
+    });
+    let stopped = async {
+        tokio::time::sleep(Duration::from_secs(1)).await;
+        shutdown.trigger();
+    };
+    let (result, ()) = tokio::join!(served, stopped);
+    assert!(matches!(result, Err(Stop::Undrained { .. })), "the lease must not be given back");
+    assert_eq!(begin.elapsed(), Duration::from_secs(1) + DRAIN);
 }

@@ -7,7 +7,7 @@ use std::time::Duration;
 use tokio::sync::watch;
 use tokio_util::task::AbortOnDropHandle;
 
-use super::{Error, Shared, Timing};
+use super::{Error, Lost, Shared, Timing};
 use crate::clock::Clock;
 
 /// A lease that cannot be given back by then runs out by itself; who stops us does not wait for long.
@@ -15,23 +15,6 @@ const LONGEST_RELEASE: Duration = Duration::from_secs(10);
 
 /// How long after the lease has run out a leader that still believes in it is called sick.
 const TOLERANCE: Duration = Duration::from_secs(20);
-
-/// Why a term ended.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum Lost {
-    /// Somebody else holds the lease.
-    #[error("the lease is held by {holder:?} now")]
-    Taken {
-        /// Their identity; our own if another process uses it too.
-        holder: String,
-    },
-    /// No renewal succeeded in time.
-    #[error("the lease was not renewed within {0:?}")]
-    Expired(Duration),
-    /// We gave it up ourselves.
-    #[error("the lease was given up")]
-    Ended,
-}
 
 /// The facts of a term, shared by everyone who must know them.
 pub(super) struct Term {

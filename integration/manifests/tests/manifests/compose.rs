@@ -45,7 +45,7 @@ fn merged() -> Option<Value> {
         let mut command = Command::new(program);
         command.args(before).args(["-f", "compose.yaml", "-f", "compose.kubernetes.yaml", "config"]);
         match command.current_dir(repository()).output() {
-            Ok(output) if output.status.success() => return Some(serde_yaml_ng::from_slice(&output.stdout).unwrap()),
+            Ok(output) if output.status.success() => return Some(serde_saphyr::from_slice(&output.stdout).unwrap()),
             Ok(output) if before.is_empty() => panic!("{}", String::from_utf8_lossy(&output.stderr)),
             _ => {}
         }

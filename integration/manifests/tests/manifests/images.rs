@@ -4,6 +4,7 @@ use std::fs;
 use std::process::Command;
 
 use manifest_suite::{KUSTOMIZATIONS, containers, documents, pods, repository, service_of, shipped};
+use stowage_services::{Image, Place};
 
 const VERSION: &str = env!("CARGO_PKG_VERSION");
 
@@ -46,10 +47,11 @@ fn every_service_has_a_dockerfile_with_labels_that_starts_it() {
         let text = std::fs::read_to_string(&file).unwrap_or_else(|error| panic!("{}: {error}", file.display()));
         assert!(text.contains(&format!("ENTRYPOINT [\"/{service}\"]")), "{service}");
         assert!(text.contains("org.opencontainers.image.title"), "{service}");
-        let on_debian = matches!(service.as_str(), "node-plugin" | "volume-manager");
+        let found = stowage_services::find(&service).unwrap_or_else(|| panic!("{service} is not in the table"));
+        let on_debian = found.image == Image::Debian;
         assert_eq!(text.contains("FROM scratch"), !on_debian, "{service}");
         // What stands beside other people's drivers runs as their sidecars do; a node mounts.
-        let root = on_debian || matches!(service.as_str(), "provisioner" | "attacher" | "registrar");
+        let root = on_debian || matches!(found.place, Place::Sidecar | Place::NodeSidecar);
         assert_eq!(text.contains("USER 65532:65532"), !root, "{service}");
     }
 }

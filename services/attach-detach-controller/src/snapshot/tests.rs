@@ -7,6 +7,7 @@ use stowage_model::annotations;
 use super::*;
 
 const VOLUME: &str = "kubernetes.io/csi/d.example^h";
+const POLICY: Policy = Policy { force_detach_on_timeout: true, max_unmount_wait: Duration::from_secs(360) };
 
 /// A bound claim used by a pod on a managed node; each test spoils one object.
 struct World {
@@ -73,8 +74,8 @@ impl World {
     }
 
     fn gather(&self) -> Snapshot {
-        gather(&self.caches(), &Memory::default(), &Told::default(), &Key::Volume(VOLUME.into()), Timestamp::UNIX_EPOCH)
-            .unwrap()
+        let key = Key::Volume(VOLUME.into());
+        gather(&self.caches(), &Memory::default(), POLICY, &key, Timestamp::UNIX_EPOCH)
     }
 
     fn is_wanted(&self) -> bool {
@@ -186,8 +187,9 @@ fn since_when_a_volume_is_unwanted_is_remembered_and_forgotten_when_it_is_wanted
     let memory = Memory::default();
     let at = |second| Timestamp::from_second(second).unwrap();
     let unwanted = |caches: &Caches, second| {
-        gather(caches, &memory, &Told::default(), &Key::Volume(VOLUME.into()), at(second)).unwrap().sites["n"]
-            .unwanted_since
+        let snapshot = gather(caches, &memory, POLICY, &Key::Volume(VOLUME.into()), at(second));
+        memory.note(&snapshot);
+        snapshot.sites["n"].unwanted_since
     };
     assert_eq!((unwanted(&caches, 5), unwanted(&caches, 9)), (Some(at(5)), Some(at(5))));
     let wanted = spoiled(|world| world.attachments = vec![attachment(&name)]).caches();
@@ -203,19 +205,15 @@ fn an_attachment_whose_volume_object_is_gone_is_found_through_its_node_or_stands
         world.node["status"]["volumesInUse"] = json!([VOLUME]);
     });
     let orphan = |world: &World| {
-        gather(
-            &world.caches(),
-            &Memory::default(),
-            &Told::default(),
-            &Key::Attachment(name.clone()),
-            Timestamp::UNIX_EPOCH,
-        )
+        let key = Key::Attachment(name.clone());
+        gather(&world.caches(), &Memory::default(), POLICY, &key, Timestamp::UNIX_EPOCH)
     };
-    assert!(orphan(&world).is_none(), "it is decided on under its volume's name");
+    assert!(orphan(&world).sites.is_empty(), "it is decided on under its volume's name");
     let site = world.gather().sites.remove("n").unwrap();
     assert!(site.holds() && matches!(site.node, NodeView::Known(NodeFacts { in_use: true, .. })));
     world.node["status"]["volumesInUse"] = json!([]);
-    assert!(orphan(&world).is_some_and(|snapshot| snapshot.volume.is_none() && snapshot.sites["n"].holds()));
+    let alone = orphan(&world);
+    assert!(alone.volume.is_none() && alone.sites["n"].holds());
     world.volume = json!({ "metadata": { "name": "pv" }, "spec": { "cinder": {} } });
-    assert!(orphan(&world).is_none(), "volumes of in-tree plugins are the original's");
+    assert!(orphan(&world).sites.is_empty(), "volumes of in-tree plugins are the original's");
 }

@@ -10,7 +10,7 @@ use stowage_csi::v1::volume_capability::{AccessType, access_mode::Mode};
 use stowage_model::{Volume, VolumeAttachment, annotations, finalizers};
 
 use super::*;
-use crate::call::Kind;
+use crate::calls::Kind;
 
 const DRIVER: &str = "d.example";
 
@@ -85,11 +85,11 @@ fn failure(code: &str) -> Failure {
 
 fn snapshot(attachments: Vec<Case>) -> Snapshot {
     let calling = attachments.iter().any(|case| is_running(&case.publish) || is_running(&case.unpublish));
-    Snapshot { attachments, calling, ..Snapshot::default() }
+    Snapshot { facts: Arc::new(facts()), attachments, calling, ..Snapshot::default() }
 }
 
 fn decide_one(case: Case, facts: &Facts, second: i64) -> Decision {
-    decide(&snapshot(vec![case]), facts, at(second))
+    decide(&Snapshot { facts: Arc::new(facts.clone()), ..snapshot(vec![case]) }, at(second))
 }
 
 /// Actions as short words.
@@ -115,9 +115,9 @@ fn words(actions: &[Action]) -> Vec<String> {
 #[test]
 fn nothing_is_called_while_a_call_for_an_attachment_that_is_gone_is_under_way() {
     let mut waiting = snapshot(vec![case(|_| {})]);
-    assert_eq!(words(&decide(&waiting, &facts(), at(0)).actions), ["publish node-id"]);
+    assert_eq!(words(&decide(&waiting, at(0)).actions), ["publish node-id"]);
     waiting.calling = true;
-    assert!(decide(&waiting, &facts(), at(0)).actions.is_empty());
+    assert!(decide(&waiting, at(0)).actions.is_empty());
 }
 
 fn act(case: Case) -> Vec<String> {
@@ -304,7 +304,7 @@ fn one_call_at_a_time_per_handle_and_the_longest_waiting_goes_first() {
         snapshot(vec![named("a", first), named("b", second)])
     };
     let started = |snapshot: Snapshot| {
-        let calls = decide(&snapshot, &facts(), at(10)).actions.into_iter();
+        let calls = decide(&snapshot, at(10)).actions.into_iter();
         let names = calls.filter_map(|action| match action {
             Action::Call { attachment, .. } => Some(attachment.name),
             _ => None,
@@ -329,7 +329,7 @@ fn a_driver_that_does_not_attach_has_everything_attached_at_once_without_a_call(
 fn a_volume_is_released_when_it_is_going_and_no_attachment_names_it() {
     let one = |volume, named| {
         let volumes = vec![VolumeCase { volume, named }];
-        words(&decide(&Snapshot { volumes, ..Snapshot::default() }, &facts(), at(0)).actions)
+        words(&decide(&Snapshot { facts: Arc::new(facts()), volumes, ..Snapshot::default() }, at(0)).actions)
     };
     assert_eq!(one(volume(deleting), false), ["release pv"]);
     assert_eq!(one(volume(deleting), true), NOTHING);

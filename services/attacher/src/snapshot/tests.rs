@@ -1,56 +1,96 @@
-use serde_json::json;
+use std::time::Duration;
+
+use serde_json::{Value, json};
 use tokio::sync::oneshot;
 
-use stowage_runtime::backoff::Backoff;
-use stowage_runtime::clock::SystemClock;
-use stowage_runtime::operation::{Ended, Operations};
+use stowage_csi::Channel;
+use stowage_csi::identity::{ControllerCapabilities, PluginCapabilities};
+use stowage_runtime::Context;
+use stowage_runtime::engine::{self, Setup};
+use stowage_runtime::operation::Ended;
+use stowage_runtime::queue::Queue;
 use stowage_runtime::tasks::Tasks;
 
 use super::*;
 
-fn caches_with(attachment: &str) -> Caches {
-    let caches = Caches::new("d.example".into());
-    let volume = json!({
-        "metadata": { "name": "pv", "uid": "pv", "resourceVersion": "1" },
-        "spec": { "csi": { "driver": "d.example", "volumeHandle": "h" } },
-    });
-    let attachment = json!({
-        "metadata": { "name": attachment, "uid": attachment, "resourceVersion": "2" },
-        "spec": { "attacher": "d.example", "nodeName": "n", "source": { "persistentVolumeName": "pv" } },
-    });
-    caches.volumes.relist(vec![serde_json::from_value(volume).unwrap()], 2);
-    caches.attachments.relist(vec![serde_json::from_value(attachment).unwrap()], 2);
-    caches
+/// Nothing is asked of the API or of the driver here.
+fn controller(tasks: &Tasks) -> (Controller, Queue<Key>) {
+    let setup = Setup::new(Context::deaf(), tasks.spawner());
+    let driver = Driver {
+        channel: Channel::in_process(tonic::service::Routes::default()),
+        name: "d.example".into(),
+        plugin: PluginCapabilities::new(),
+        controller: ControllerCapabilities::from([Call::PublishUnpublishVolume]),
+    };
+    (Controller::new(&setup, &driver, &Options::default()), setup.queue)
 }
 
-fn subject(uid: &str, kind: Kind) -> Subject {
-    Subject { handle: "h".into(), attachment_uid: uid.into(), kind }
+fn volume(name: &str, handle: &str) -> Volume {
+    let object = json!({
+        "metadata": { "name": name, "uid": name, "resourceVersion": "1" },
+        "spec": { "csi": { "driver": "d.example", "volumeHandle": handle } },
+    });
+    serde_json::from_value(object).unwrap()
+}
+
+fn attachment(name: &str, volume: &str, spoil: impl FnOnce(&mut Value)) -> VolumeAttachment {
+    let mut object = json!({
+        "metadata": { "name": name, "uid": name, "resourceVersion": "2" },
+        "spec": { "attacher": "d.example", "nodeName": "n", "source": { "persistentVolumeName": volume } },
+    });
+    spoil(&mut object);
+    serde_json::from_value(object).unwrap()
+}
+
+fn operation(uid: &str, kind: Kind) -> Operation {
+    Operation { handle: "h".into(), attachment_uid: uid.into(), kind }
 }
 
 /// A publish for the second attachment used to start beside the unpublish of the first, whose object was removed by hand.
 #[tokio::test]
 async fn a_call_for_an_attachment_that_is_gone_still_holds_its_handle_and_is_forgotten_when_it_ends() {
-    let tasks = Tasks::new();
-    let (ended, mut end) = tokio::sync::mpsc::unbounded_channel();
-    let on_end = move |subject: &Subject| ended.send(subject.clone()).unwrap();
-    let calls: Calls = Operations::new(tasks.spawner(), Arc::new(SystemClock), Backoff::DRIVER, on_end);
+    let mut tasks = Tasks::new();
+    let (controller, queue) = controller(&tasks);
+    controller.caches.volumes.relist(vec![volume("pv", "h")], 2);
+    controller.caches.attachments.relist(vec![attachment("second", "pv", |_| {})], 2);
     let (answer, answered) = oneshot::channel();
-    let call = async move { answered.await.unwrap() };
-    calls.start(subject("first", Kind::Unpublish), call);
-    let caches = caches_with("second");
+    controller.operations.start(operation("first", Kind::Unpublish), async move { answered.await.unwrap() });
     let key = Key::Handle("h".into());
+    let now = jiff::Timestamp::UNIX_EPOCH;
 
-    assert!(gather(&caches, &calls, &key).calling);
-    let supervised = async {
-        let mut tasks = tasks;
-        tasks.supervise().await
-    };
+    assert!(controller.gather(&key).calling);
     answer.send(Ended::Done(PublishContext::new())).unwrap();
     tokio::select! {
         biased;
-        _ = end.recv() => {}
-        panicked = supervised => panic!("{panicked:?}"),
+        woken = queue.next() => assert_eq!(woken, key),
+        panicked = tasks.supervise() => panic!("{panicked:?}"),
     }
-    assert!(!gather(&caches, &calls, &key).calling);
-    assert!(calls.keys().is_empty());
+    let snapshot = controller.gather(&key);
+    assert!(!snapshot.calling);
+    engine::Controller::note(&controller, &key, &snapshot, &crate::decide::decide(&snapshot, now), now);
+    assert!(controller.operations.keys().is_empty());
+}
+
+#[tokio::test]
+async fn gathering_and_deciding_change_nothing() {
+    let tasks = Tasks::new();
+    let (controller, _queue) = controller(&tasks);
+    let volumes = vec![volume("a", "ha"), volume("b", "hb"), volume("c", "hb")];
+    controller.caches.volumes.relist(volumes, 2);
+    let deleting = |object: &mut Value| object["metadata"]["deletionTimestamp"] = json!("2024-01-01T00:00:00Z");
+    let unclear = |object: &mut Value| object["spec"]["source"] = json!({});
+    controller.caches.attachments.relist(
+        vec![
+            attachment("wanted", "a", |_| {}),
+            attachment("going", "b", deleting),
+            attachment("lost", "nowhere", |_| {}),
+            attachment("unclear", "", unclear),
+        ],
+        2,
+    );
+    // One has ended for an attachment that is gone, one is under way.
+    controller.operations.start(operation("gone", Kind::Publish), async { Ended::Done(PublishContext::new()) });
+    controller.operations.start(operation("wanted", Kind::Publish), std::future::pending());
+    tokio::time::timeout(Duration::from_millis(10), std::future::pending::<()>()).await.unwrap_err();
+    engine::assert_quiet(&controller, jiff::Timestamp::UNIX_EPOCH);
 }

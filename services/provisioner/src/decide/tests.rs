@@ -3,14 +3,15 @@ use std::sync::Arc;
 use proptest::prelude::*;
 use serde_json::{Value, json};
 
+use stowage_runtime::cache::View;
 use stowage_runtime::operation::Failure;
 
 use super::*;
-use crate::driver::Facts;
+use crate::facts::Facts;
 use crate::fixture::{DRIVER, HANDLE, VOLUME, claim_with, class_with, facts, intent, made, volume_with};
-use crate::journal::Trace;
+use crate::journal::{Recorded, Trace};
 use crate::requirement::Cluster;
-use crate::snapshot::VolumeSnapshot;
+use crate::snapshot::{ClaimSnapshot, VolumeSnapshot};
 
 type Spoil = fn(&mut Value);
 
@@ -33,9 +34,9 @@ fn ended<R>(state: State<R>, retry_in: i64) -> Option<Record<R>> {
 }
 
 /// A claim that needs a volume, and nothing done for it yet.
-fn fresh(facts: &Facts) -> ClaimSnapshot<'_> {
+fn fresh(facts: &Facts) -> ClaimSnapshot {
     ClaimSnapshot {
-        facts,
+        facts: Arc::new(facts.clone()),
         claim: Some(Arc::new(claim_with(|_| {}))),
         class: Some(Arc::new(class_with(|_| {}))),
         volume: View::Absent,
@@ -50,11 +51,15 @@ fn fresh(facts: &Facts) -> ClaimSnapshot<'_> {
     }
 }
 
+fn decide(s: &ClaimSnapshot, now: Timestamp) -> Decision {
+    super::decide(&Snapshot::Claim(Box::new(s.clone())), now)
+}
+
 fn recorded(maybe_made: bool) -> Option<Recorded> {
     Some(Recorded { intent: intent(), durable: true, maybe_made })
 }
 
-fn set_claim(s: &mut ClaimSnapshot<'_>, spoil: impl FnOnce(&mut Value)) {
+fn set_claim(s: &mut ClaimSnapshot, spoil: impl FnOnce(&mut Value)) {
     s.claim = Some(Arc::new(claim_with(spoil)));
 }
 
@@ -132,8 +137,8 @@ fn a_problem_is_told_again_only_before_the_server_forgets_it_and_nothing_is_call
     let facts = facts();
     let mut s = fresh(&facts);
     s.class = None;
-    let step = decide(&s, now());
-    let [Action::Tell(note)] = step.actions.as_slice() else { panic!("{step:?}") };
+    let decision = decide(&s, now());
+    let [Action::Tell(note)] = decision.actions.as_slice() else { panic!("{decision:?}") };
     assert_eq!(note.reason, "ProvisioningFailed");
     assert!(note.message.contains("StorageClass \"fast\" does not exist"), "{}", note.message);
     s.told = Known::of((), note.clone(), later(2700));
@@ -150,36 +155,50 @@ fn a_selected_node_that_does_not_exist_is_told_and_given_back() {
     set_claim(&mut s, |claim| {
         claim["metadata"]["annotations"]["volume.kubernetes.io/selected-node"] = "nowhere".into();
     });
-    let step = decide(&s, now());
-    let [Action::Tell(note), Action::Reschedule(_)] = step.actions.as_slice() else { panic!("{step:?}") };
+    let decision = decide(&s, now());
+    let [Action::Tell(note), Action::Reschedule(_)] = decision.actions.as_slice() else { panic!("{decision:?}") };
     assert_eq!(note.reason, "ProvisioningFailed");
     assert!(note.message.contains("nowhere"), "{}", note.message);
     // The claim was written by somebody else meanwhile: it is given back without a second word.
     s.told = Known::of((), note.clone(), later(2700));
-    let step = decide(&s, now());
-    assert!(matches!(step.actions.as_slice(), [Action::Reschedule(_)]), "{step:?}");
+    let decision = decide(&s, now());
+    assert!(matches!(decision.actions.as_slice(), [Action::Reschedule(_)]), "{decision:?}");
+}
+
+#[test]
+fn a_volume_that_may_have_been_made_for_a_claim_of_another_node_is_found_and_deleted() {
+    let mut facts = Facts { topology: true, ..facts() };
+    let segments = [("node".to_owned(), "a".to_owned())].into();
+    facts.node = Some(crate::facts::NodeFacts { name: "a".into(), segments });
+    let mut s = ClaimSnapshot { facts: Arc::new(facts.clone()), recorded: recorded(true), ..fresh(&facts) };
+    set_claim(&mut s, |claim| claim["metadata"]["annotations"]["volume.kubernetes.io/selected-node"] = "b".into());
+    let decision = decide(&s, now());
+    assert!(matches!(decision.actions.as_slice(), [Action::Create { wanted: false, .. }]), "{decision:?}");
+    s.creation = ended(State::Done(made()), 0);
+    let decision = decide(&s, now());
+    assert!(matches!(decision.actions.as_slice(), [Action::CleanUp { .. }]), "{decision:?}");
 }
 
 #[test]
 fn a_claim_of_nobody_is_taken_where_its_volume_has_room() {
     let mut facts = Facts { topology: true, ..facts() };
     let segments = [("node".to_owned(), "a".to_owned())].into();
-    facts.node = Some(crate::driver::NodeFacts { name: "a".into(), segments });
+    facts.node = Some(crate::facts::NodeFacts { name: "a".into(), segments });
     facts.options.node_deployment = Some(crate::options::NodeDeployment { node: "a".into(), ..Default::default() });
     let mut s = fresh(&facts);
     assert_eq!(decide(&s, now()), Decision::act([Action::Bid], Why::Bidding));
     s.bid = Some(crate::ownership::Bid { at: later(9), failures: 0 });
     assert_eq!(decide(&s, now()), Decision::wait_until(later(9), Why::Bidding));
-    let step = decide(&s, later(9));
-    assert!(matches!(step.actions.as_slice(), [Action::AskForRoom(_)]), "{step:?}");
+    let decision = decide(&s, later(9));
+    assert!(matches!(decision.actions.as_slice(), [Action::AskForRoom(_)]), "{decision:?}");
     let room = |state| Some(Record { state, since: later(9), failures: 0, retry_at: later(9) });
     s.room = room(State::Running);
     assert_eq!(decide(&s, later(9)), Decision::rest(Why::Calling));
     s.room = room(State::Done(false));
     assert_eq!(decide(&s, later(9)), Decision::act([Action::Bid], Why::NoRoom));
     s.room = room(State::Done(true));
-    let step = decide(&s, later(9));
-    assert!(matches!(step.actions.as_slice(), [Action::Take(_)]), "{step:?}");
+    let decision = decide(&s, later(9));
+    assert!(matches!(decision.actions.as_slice(), [Action::Take(_)]), "{decision:?}");
 }
 
 #[test]
@@ -188,9 +207,9 @@ fn a_source_of_an_unknown_kind_is_left_to_its_populator() {
     let mut s = fresh(&facts);
     let source = json!({ "apiGroup": "hello.example", "kind": "Hello", "name": "a" });
     set_claim(&mut s, |claim| claim["spec"]["dataSourceRef"] = source);
-    let step = decide(&s, now());
-    assert_eq!(step.why, Why::WaitsForPopulator);
-    assert!(matches!(step.actions.as_slice(), [Action::Tell(note)] if note.reason == "Provisioning"));
+    let decision = decide(&s, now());
+    assert_eq!(decision.why, Why::WaitsForPopulator);
+    assert!(matches!(decision.actions.as_slice(), [Action::Tell(note)] if note.reason == "Provisioning"));
 }
 
 #[test]
@@ -198,8 +217,8 @@ fn a_foreign_volume_under_the_name_is_told() {
     let facts = facts();
     let mut s = fresh(&facts);
     s.volume = View::Known(volume_with(|volume| volume["spec"]["claimRef"]["uid"] = "other".into()));
-    let step = decide(&s, now());
-    assert_eq!(step.why, Why::Problem(Problem::UseName { volume: VOLUME.into() }));
+    let decision = decide(&s, now());
+    assert_eq!(decision.why, Why::Problem(Problem::UseName { volume: VOLUME.into() }));
 }
 
 #[test]
@@ -233,7 +252,7 @@ fn a_volume_that_was_made_gets_its_object() {
 mod after_a_restart {
     use super::*;
 
-    fn restarted(facts: &Facts) -> ClaimSnapshot<'_> {
+    fn restarted(facts: &Facts) -> ClaimSnapshot {
         ClaimSnapshot { recorded: recorded(true), ..fresh(facts) }
     }
 
@@ -400,21 +419,22 @@ fn a_corrected_class_is_recorded_and_used_at_once_but_never_after_an_uncertain_c
     s.class = Some(Arc::new(class_with(|class| class["parameters"]["pool"] = "b".into())));
     s.creation = ended(State::Failed(failure("InvalidArgument")), 2);
     s.recorded = recorded(false);
-    let step = decide(&s, now());
-    assert_eq!(step.why, Why::RequestChanged);
-    assert!(matches!(step.actions.as_slice(), [Action::Record(new)] if new.request.parameters["pool"] == "b"));
+    let decision = decide(&s, now());
+    assert_eq!(decision.why, Why::RequestChanged);
+    assert!(matches!(decision.actions.as_slice(), [Action::Record(new)] if new.request.parameters["pool"] == "b"));
     s.recorded = recorded(true);
     s.creation = ended(State::Uncertain(failure("Aborted")), 0);
     assert_eq!(decide(&s, now()).actions, create(true));
 }
 
-fn released(facts: &Facts) -> VolumeSnapshot<'_> {
+fn released(facts: &Facts) -> VolumeSnapshot {
     volume_snapshot(facts, |volume| volume["status"]["phase"] = "Released".into())
 }
 
-fn volume_snapshot(facts: &Facts, spoil: impl FnOnce(&mut Value)) -> VolumeSnapshot<'_> {
+fn volume_snapshot(facts: &Facts, spoil: impl FnOnce(&mut Value)) -> VolumeSnapshot {
     VolumeSnapshot {
-        facts,
+        facts: Arc::new(facts.clone()),
+        name: VOLUME.into(),
         volume: View::Known(volume_with(spoil)),
         deletion: None,
         attached_to: None,
@@ -423,8 +443,8 @@ fn volume_snapshot(facts: &Facts, spoil: impl FnOnce(&mut Value)) -> VolumeSnaps
     }
 }
 
-fn volume_step(s: &VolumeSnapshot<'_>) -> Step {
-    decide_volume(s, VOLUME, now())
+fn decide_volume(s: &VolumeSnapshot) -> Decision {
+    super::decide(&Snapshot::Volume(s.clone()), now())
 }
 
 #[test]
@@ -451,8 +471,12 @@ fn only_released_volumes_with_policy_delete_are_deleted() {
         ),
     ];
     for (number, (spoil, deleted)) in cases.into_iter().enumerate() {
-        let step = volume_step(&volume_snapshot(&facts, spoil));
-        assert_eq!(matches!(step.actions.as_slice(), [Action::Delete { .. }]), deleted, "case {number}: {step:?}");
+        let decision = decide_volume(&volume_snapshot(&facts, spoil));
+        assert_eq!(
+            matches!(decision.actions.as_slice(), [Action::Delete { .. }]),
+            deleted,
+            "case {number}: {decision:?}"
+        );
     }
 }
 
@@ -460,22 +484,22 @@ fn only_released_volumes_with_policy_delete_are_deleted() {
 fn the_data_goes_before_the_object_and_the_object_before_its_finalizer() {
     let facts = facts();
     let mut s = released(&facts);
-    assert!(matches!(volume_step(&s).actions.as_slice(), [Action::Delete { handle, .. }] if handle == HANDLE));
+    assert!(matches!(decide_volume(&s).actions.as_slice(), [Action::Delete { handle, .. }] if handle == HANDLE));
     s.deletion = ended(State::Done("volume-1".into()), 0);
-    assert!(matches!(volume_step(&s).actions.as_slice(), [Action::RemoveVolume(_)]));
+    assert!(matches!(decide_volume(&s).actions.as_slice(), [Action::RemoveVolume(_)]));
     let deleting = |volume: &mut Value| {
         volume["status"]["phase"] = "Released".into();
         mark_deleting(volume);
     };
     s.volume = View::Known(volume_with(deleting));
-    assert!(matches!(volume_step(&s).actions.as_slice(), [Action::RemoveFinalizer(_)]));
+    assert!(matches!(decide_volume(&s).actions.as_slice(), [Action::RemoveFinalizer(_)]));
     s.volume = View::Known(volume_with(|volume| {
         deleting(volume);
         volume["metadata"]["finalizers"] = json!(["kubernetes.io/pv-protection"]);
     }));
-    assert!(volume_step(&s).actions.is_empty());
+    assert!(decide_volume(&s).actions.is_empty());
     s.volume = View::Absent;
-    assert_eq!(volume_step(&s), Decision::rest(Why::Gone));
+    assert_eq!(decide_volume(&s), Decision::rest(Why::Gone));
 }
 
 #[test]
@@ -483,7 +507,7 @@ fn a_deletion_of_an_earlier_object_of_the_name_does_not_count() {
     let facts = facts();
     let mut s = released(&facts);
     s.deletion = ended(State::Done("volume-0".into()), 0);
-    assert!(matches!(volume_step(&s).actions.as_slice(), [Action::Delete { .. }]));
+    assert!(matches!(decide_volume(&s).actions.as_slice(), [Action::Delete { .. }]));
 }
 
 #[test]
@@ -493,22 +517,22 @@ fn after_a_restart_a_half_deleted_volume_is_deleted_again_as_a_whole() {
         volume["status"]["phase"] = "Released".into();
         mark_deleting(volume);
     });
-    assert!(matches!(volume_step(&s).actions.as_slice(), [Action::Delete { .. }]));
+    assert!(matches!(decide_volume(&s).actions.as_slice(), [Action::Delete { .. }]));
 }
 
 #[test]
 fn a_full_node_is_given_back_to_the_scheduler_unless_something_may_have_been_made() {
     let mut facts = facts();
     let waits = |facts: &Facts, maybe_made: bool| {
-        let mut s = ClaimSnapshot { facts: &facts.clone(), ..fresh(facts) };
+        let mut s = fresh(facts);
         s.class = Some(Arc::new(class_with(|class| class["volumeBindingMode"] = "WaitForFirstConsumer".into())));
         set_claim(&mut s, |claim| {
             claim["metadata"]["annotations"]["volume.kubernetes.io/selected-node"] = "n1".into();
         });
         s.recorded = recorded(maybe_made);
         s.creation = ended(State::Failed(failure("ResourceExhausted")), 4);
-        let step = decide(&s, now());
-        (step.why, matches!(step.actions.as_slice(), [Action::Reschedule(_)]))
+        let decision = decide(&s, now());
+        (decision.why, matches!(decision.actions.as_slice(), [Action::Reschedule(_)]))
     };
     assert_eq!(waits(&facts, false), (Why::BacksOff, false), "a driver without places is full everywhere");
     facts.topology = true;
@@ -521,12 +545,12 @@ fn an_attached_volume_is_told_once_and_waits() {
     let facts = facts();
     let mut s = released(&facts);
     s.attached_to = Some("node-1".into());
-    let step = volume_step(&s);
-    let [Action::Tell(note)] = step.actions.as_slice() else { panic!("{step:?}") };
+    let decision = decide_volume(&s);
+    let [Action::Tell(note)] = decision.actions.as_slice() else { panic!("{decision:?}") };
     assert_eq!(note.reason, "VolumeFailedDelete");
     assert!(note.message.contains("node-1"));
     s.told = Known::of((), note.clone(), later(2700));
-    assert_eq!(volume_step(&s), Decision::wait_until(later(2700), Why::Attached));
+    assert_eq!(decide_volume(&s), Decision::wait_until(later(2700), Why::Attached));
 }
 
 #[test]
@@ -535,7 +559,7 @@ fn a_failed_deletion_backs_off() {
     let mut s = released(&facts);
     for state in [State::Failed(failure("Internal")), State::Uncertain(failure("Unavailable"))] {
         s.deletion = ended(state, 8);
-        assert_eq!(volume_step(&s), Decision::wait_until(later(8), Why::BacksOff));
+        assert_eq!(decide_volume(&s), Decision::wait_until(later(8), Why::BacksOff));
     }
 }
 
@@ -557,8 +581,8 @@ fn the_deletion_secret_comes_from_the_annotations_or_else_from_the_class() {
             volume["status"]["phase"] = "Released".into();
             volume["metadata"]["annotations"] = annotations;
         });
-        let step = volume_step(&s);
-        let [Action::Delete { secret, .. }] = step.actions.as_slice() else { panic!("{step:?}") };
+        let decision = decide_volume(&s);
+        let [Action::Delete { secret, .. }] = decision.actions.as_slice() else { panic!("{decision:?}") };
         assert_eq!(*secret, expected);
     }
 }
@@ -570,7 +594,7 @@ fn a_bound_volume_with_policy_delete_gets_the_finalizer_also_if_it_was_made_by_h
         volume["metadata"]["finalizers"] = json!([]);
         volume["metadata"]["annotations"] = json!({});
     });
-    assert!(matches!(volume_step(&s).actions.as_slice(), [Action::AddFinalizer(_)]));
+    assert!(matches!(decide_volume(&s).actions.as_slice(), [Action::AddFinalizer(_)]));
 }
 
 #[test]
@@ -578,18 +602,18 @@ fn a_retained_volume_is_let_go_but_never_while_a_replay_could_find_it() {
     let facts = facts();
     let retain = |volume: &mut Value| volume["spec"]["persistentVolumeReclaimPolicy"] = "Retain".into();
     let mut s = volume_snapshot(&facts, retain);
-    assert!(matches!(volume_step(&s).actions.as_slice(), [Action::LetGo(_)]));
+    assert!(matches!(decide_volume(&s).actions.as_slice(), [Action::LetGo(_)]));
     for trace in [Trace::Live, Trace::Leaving] {
         s.trace = trace;
-        assert_eq!(volume_step(&s), Decision::rest(Why::Recorded));
+        assert_eq!(decide_volume(&s), Decision::rest(Why::Recorded));
     }
     s.volume = View::Known(volume_with(|volume| {
         retain(volume);
         mark_deleting(volume);
     }));
-    assert_eq!(volume_step(&s).actions, [Action::FlushJournal]);
+    assert_eq!(decide_volume(&s).actions, [Action::FlushJournal]);
     s.trace = Trace::Live;
-    assert_eq!(volume_step(&s), Decision::rest(Why::Recorded));
+    assert_eq!(decide_volume(&s), Decision::rest(Why::Recorded));
 }
 
 #[test]
@@ -597,9 +621,9 @@ fn a_released_volume_waits_for_the_record_of_its_claim() {
     let facts = facts();
     let mut s = released(&facts);
     s.trace = Trace::Live;
-    assert_eq!(volume_step(&s), Decision::rest(Why::Recorded));
+    assert_eq!(decide_volume(&s), Decision::rest(Why::Recorded));
     s.trace = Trace::Leaving;
-    assert!(matches!(volume_step(&s).actions.as_slice(), [Action::Delete { .. }]));
+    assert!(matches!(decide_volume(&s).actions.as_slice(), [Action::Delete { .. }]));
 }
 
 /// What the driver answers to one call.
@@ -628,9 +652,9 @@ struct World {
 }
 
 impl World {
-    fn snapshot<'a>(&self, facts: &'a Facts) -> ClaimSnapshot<'a> {
+    fn snapshot(&self, facts: &Facts) -> ClaimSnapshot {
         ClaimSnapshot {
-            facts,
+            facts: Arc::new(facts.clone()),
             claim: self.claim.clone(),
             class: Some(Arc::new(class_with(|_| {}))),
             volume: if self.volume { View::Known(volume_with(|_| {})) } else { View::Absent },
@@ -726,9 +750,9 @@ proptest! {
                 world.crash();
             }
             world.clock += 600;
-            let step = decide(&world.snapshot(&facts), later(world.clock));
-            resting = step.actions.is_empty();
-            for action in step.actions {
+            let decision = decide(&world.snapshot(&facts), later(world.clock));
+            resting = decision.actions.is_empty();
+            for action in decision.actions {
                 let answer = if matches!(action, Action::Create { .. } | Action::CleanUp { .. }) {
                     answers.next().unwrap_or(Answer::Done)
                 } else {

@@ -10,27 +10,26 @@ use stowage_model::finalizers::PROVISIONER;
 use stowage_model::phase::{ReclaimPolicy, VolumePhase};
 use stowage_model::volume::Volume;
 use stowage_runtime::cache::View;
-use stowage_runtime::engine::Decision;
 use stowage_runtime::events::Note;
 use stowage_runtime::operation::State;
 
-use super::{Action, DeletionSecret, Step, Why, call, is_running, tell};
+use super::{Action, Decision, DeletionSecret, Why, call, is_running, tell};
 use crate::intent::SecretRef;
 use crate::journal::Trace;
 use crate::ownership;
 use crate::snapshot::VolumeSnapshot;
 
-/// What must happen to this volume next; `name` is its name even when nothing is known about it.
-pub fn decide_volume(s: &VolumeSnapshot<'_>, name: &str, now: Timestamp) -> Step {
+/// What must happen to this volume next.
+pub fn decide(s: &VolumeSnapshot, now: Timestamp) -> Decision {
     let volume = match &s.volume {
         View::Absent => return Decision::rest(Why::Gone),
-        View::Unknown => return Decision::act([Action::ReadVolume(name.to_owned())], Why::UnknownVolume),
+        View::Unknown => return Decision::act([Action::ReadVolume(s.name.clone())], Why::UnknownVolume),
         View::Known(volume) => volume,
     };
     if !is_ours(volume, &s.facts.driver) {
         return Decision::rest(Why::NotOurs);
     }
-    if !ownership::is_here(volume, s.facts) {
+    if !ownership::is_here(volume, &s.facts) {
         return Decision::rest(Why::OtherNode);
     }
     if is_running(s.deletion.as_ref()) {
@@ -56,7 +55,7 @@ pub fn is_ours(volume: &Volume, driver: &str) -> bool {
 
 /// We do not delete this volume, so we need not hold its object, except while the journal could still replay its
 /// making: somebody may delete the object and keep the data, and a replay would find and delete just that.
-fn let_go(s: &VolumeSnapshot<'_>, volume: &Arc<Volume>) -> Step {
+fn let_go(s: &VolumeSnapshot, volume: &Arc<Volume>) -> Decision {
     match s.trace {
         Trace::None => Decision::act([Action::LetGo(Arc::clone(volume))], Why::FinalizerLeft),
         Trace::Leaving if volume.meta.is_deleting() => Decision::act([Action::FlushJournal], Why::Recorded),
@@ -64,7 +63,7 @@ fn let_go(s: &VolumeSnapshot<'_>, volume: &Arc<Volume>) -> Step {
     }
 }
 
-fn delete(s: &VolumeSnapshot<'_>, volume: &Arc<Volume>, held: bool, now: Timestamp) -> Step {
+fn delete(s: &VolumeSnapshot, volume: &Arc<Volume>, held: bool, now: Timestamp) -> Decision {
     // The claim's record is about to see this object and leave; until then the two could call the driver at once.
     if s.trace == Trace::Live {
         return Decision::rest(Why::Recorded);
@@ -91,15 +90,15 @@ fn delete(s: &VolumeSnapshot<'_>, volume: &Arc<Volume>, held: bool, now: Timesta
         return tell(&s.told, Note::warning("VolumeFailedDelete", message), now, Why::Released);
     }
     let handle = volume.spec.csi.as_ref().map(|csi| csi.volume_handle.clone()).unwrap_or_default();
-    let mut step = call(s.deletion.as_ref(), now, Duration::ZERO, || Action::Delete {
+    let mut decision = call(s.deletion.as_ref(), now, Duration::ZERO, || Action::Delete {
         volume: Arc::clone(volume),
         handle,
         secret: secret(volume),
     });
-    if !step.actions.is_empty() {
-        step.why = Why::Released;
+    if !decision.actions.is_empty() {
+        decision.why = Why::Released;
     }
-    step
+    decision
 }
 
 fn secret(volume: &Volume) -> DeletionSecret {

@@ -2,7 +2,7 @@ use proptest::prelude::*;
 use serde_json::json;
 
 use super::*;
-use crate::driver::NodeFacts;
+use crate::facts::NodeFacts;
 use crate::fixture::{DRIVER, claim_with, class_with, facts};
 
 const KEY: &str = "topology.stowage.dev/node";

@@ -3,32 +3,32 @@
 use stowage_model::Volume;
 use stowage_model::object::{Key, Projection};
 use stowage_runtime::cache::View;
+use stowage_runtime::engine::Error;
 
-use crate::controller::Binder;
+use crate::controller::Controller;
 use crate::decide::ClaimAction;
-use crate::decide::bind::{Bind, bind};
-use crate::error::Error;
+use crate::decide::binder::bind::{Bind, bind};
 use crate::snapshot::ClaimSnapshot;
 use crate::write;
 
-impl Binder {
-    /// Takes the steps that follow a reservation without going back to the engine for each. Only choosing competes with
+impl Controller {
+    /// Makes the writes that follow a reservation without going back to the engine for each. Only choosing competes with
     /// other claims: the rest is decided on the pair alone, which stays reserved meanwhile. The volume's phase is written
     /// beside the claim's two writes.
     pub(super) async fn finish_binding(&self, key: &Key, reserved: &Volume) -> Result<(), Error> {
-        let Some((s, step)) = self.next_of_pair(key, reserved) else { return Ok(()) };
+        let Some((s, bind)) = self.next_of_pair(key, reserved) else { return Ok(()) };
         let phase = async {
-            let phase = Bind { complete: None, status: None, ..step.clone() };
+            let phase = Bind { complete: None, status: None, ..bind.clone() };
             if phase.phase { self.send_for_pair(&s, phase).await } else { Ok(()) }
         };
         let claim = async {
-            if !step.is_of_claim() {
+            if !bind.is_of_claim() {
                 return Ok(());
             }
-            self.send_for_pair(&s, Bind { phase: false, ..step.clone() }).await?;
+            self.send_for_pair(&s, Bind { phase: false, ..bind.clone() }).await?;
             // Whoever finds more to do after that decides in turn with all others.
             match self.next_of_pair(key, reserved) {
-                Some((s, step)) if step.is_of_claim() => self.send_for_pair(&s, Bind { phase: false, ..step }).await,
+                Some((s, bind)) if bind.is_of_claim() => self.send_for_pair(&s, Bind { phase: false, ..bind }).await,
                 _ => Ok(()),
             }
         };
@@ -37,28 +37,28 @@ impl Binder {
     }
 
     fn next_of_pair(&self, key: &Key, reserved: &Volume) -> Option<(ClaimSnapshot, Bind)> {
-        let s = self.caches.pair(key, reserved, &self.rules)?;
+        let s = self.caches.pair(key, reserved, self.rules)?;
         let View::Known(volume) = &s.named else { return None };
         match bind(&s, volume, self.context.clock.now()).actions.into_iter().next() {
-            Some(ClaimAction::Bind(step)) => Some((s, *step)),
+            Some(ClaimAction::Bind(bind)) => Some((s, *bind)),
             _ => None,
         }
     }
 
-    async fn send_for_pair(&self, s: &ClaimSnapshot, step: Bind) -> Result<(), Error> {
+    async fn send_for_pair(&self, s: &ClaimSnapshot, bind: Bind) -> Result<(), Error> {
         let View::Known(volume) = &s.named else { return Ok(()) };
-        let (is_last, is_of_claim) = (step.status.is_some(), step.is_of_claim());
-        let action = ClaimAction::Bind(Box::new(step));
+        let (is_last, is_of_claim) = (bind.status.is_some(), bind.is_of_claim());
+        let action = ClaimAction::Bind(Box::new(bind));
         match self.send(write::of_claim(&action, &s.claim, Some(volume))).await {
-            Err(Error::Write(error)) if error.is_unanswered() && self.is_done(&s.claim, &action) => {}
-            Err(Error::Write(error)) => {
+            Err(error) if error.is_uncertain() && self.is_done(&s.claim, &action) => {}
+            Err(error) => {
                 // Where only the volume's phase is missing the claim has what it wants.
-                if is_of_claim && error.must_be_told() {
-                    self.cannot_bind(&s.claim, &volume.meta.name, &error);
+                if let Some(answer) = error.answer().filter(|answer| is_of_claim && answer.must_be_told()) {
+                    self.cannot_bind(&s.claim, &volume.meta.name, answer);
                 }
-                return Err(Error::Write(error));
+                return Err(error);
             }
-            result => result?,
+            Ok(()) => {}
         }
         if is_last {
             self.metrics.succeed(&s.claim.key().to_string(), self.context.clock.now());

@@ -16,7 +16,7 @@ mod set05_to_10;
 mod set13_14;
 mod world;
 
-/// One test per row: a world, the subjects that are synced, and everything that must happen. An empty list means nothing.
+/// One test per row: a world, the keys that are synced, and everything that must happen. An empty list means nothing.
 /// `then` says what remains to be written, where the row is about a part only and another life decides on everything.
 macro_rules! scenarios {
     ($($name:ident: $sync:ident $world:expr => $expected:expr $(, then $later:expr)?;)*) => {$(

@@ -26,11 +26,6 @@ impl Identity for Driver {
     }
 }
 
-fn context() -> Context {
-    let nowhere = kube::Client::try_from(kube::Config::new(http::Uri::from_static("http://127.0.0.1:1"))).unwrap();
-    Context::real(nowhere, Arc::new(UnixConnector), "test")
-}
-
 fn options(dir: &Path) -> Options {
     Options {
         csi_address: dir.join("csi.sock").to_str().unwrap().to_owned(),
@@ -44,15 +39,15 @@ fn options(dir: &Path) -> Options {
 
 /// Runs the registrar beside a driver and lets `kubelet` talk to the registration socket.
 async fn with_registrar<F: Future<Output = ()>>(
-    kubelet: impl FnOnce(Context, Options, Channel) -> F,
+    kubelet: impl FnOnce(Process, Options, Channel) -> F,
 ) -> Result<(), Stop> {
     let dir = tempfile::tempdir().unwrap();
     let driver = Socket::bind(dir.path().join("csi.sock"), SocketMode::default()).unwrap();
-    let (context, options) = (context(), options(dir.path()));
+    let (process, options) = (Process::real("test"), options(dir.path()));
     let socket = options.socket("driver.example");
-    let mut run = pin!(run(context.clone(), Arc::new(UnixServe), options.clone()));
+    let mut run = pin!(run(process.clone(), Arc::new(UnixConnector), Arc::new(UnixServe), options.clone()));
     let registration = async {
-        let channel = context.csi.connect(socket.to_str().unwrap()).unwrap();
+        let channel = UnixConnector.connect(socket.to_str().unwrap()).unwrap();
         // The channel says at once that nobody is there, so ask until somebody is.
         let mut client = RegistrationClient::new(channel.clone());
         let offered = async {
@@ -65,7 +60,7 @@ async fn with_registrar<F: Future<Output = ()>>(
             ended = &mut run => panic!("ended before it offered registration: {ended:?}"),
             () = offered => {}
         }
-        let (result, ()) = tokio::join!(run, kubelet(context.clone(), options.clone(), channel));
+        let (result, ()) = tokio::join!(run, kubelet(process.clone(), options.clone(), channel));
         result
     };
     let result = tokio::select! {
@@ -79,20 +74,20 @@ async fn with_registrar<F: Future<Output = ()>>(
 
 #[tokio::test]
 async fn the_kubelet_learns_the_driver_and_shutdown_takes_the_socket_away() {
-    let result = with_registrar(|context, options, channel| async move {
+    let result = with_registrar(|process, options, channel| async move {
         let mut client = RegistrationClient::new(channel);
         let info = client.get_info(InfoRequest {}).await.unwrap().into_inner();
         assert_eq!((info.r#type.as_str(), info.name.as_str()), ("CSIPlugin", "driver.example"));
         assert_eq!(info.endpoint, "/kubelet/csi.sock");
         assert_eq!(info.supported_versions, ["1.0.0"]);
-        assert!(context.readiness.check().is_err(), "ready before the kubelet has agreed");
+        assert!(process.readiness.check().is_err(), "ready before the kubelet has agreed");
 
         let status = RegistrationStatus { plugin_registered: true, error: String::new() };
         client.notify_registration_status(status).await.unwrap();
-        context.readiness.wait().await;
-        let check = options.health.check(Arc::clone(&context.csi), options.timeout);
+        process.readiness.wait().await;
+        let check = options.health.check(Arc::new(UnixConnector), options.timeout);
         assert_eq!(check().await, Ok(()));
-        context.shutdown.trigger();
+        process.shutdown.trigger();
     })
     .await;
     assert!(result.is_ok(), "{result:?}");
@@ -104,15 +99,15 @@ const KUBELET: &[u8] = include_bytes!("kubelet-1.37.bin");
 
 #[tokio::test]
 async fn the_bytes_of_a_real_kubelet_register_the_driver() {
-    let result = with_registrar(|context, options, _| async move {
+    let result = with_registrar(|process, options, _| async move {
         let mut kubelet = UnixStream::connect(options.socket("driver.example")).await.unwrap();
         kubelet.write_all(KUBELET).await.unwrap();
         let mut answers = Vec::new();
         kubelet.read_to_end(&mut answers).await.unwrap();
         let endpoint = b"/kubelet/csi.sock";
         assert!(answers.windows(endpoint.len()).any(|text| text == endpoint), "not told where the driver is");
-        context.readiness.wait().await;
-        context.shutdown.trigger();
+        process.readiness.wait().await;
+        process.shutdown.trigger();
     });
     let result = tokio::time::timeout(Duration::from_secs(60), result).await.expect("registered in time");
     assert!(result.is_ok(), "{result:?}");
@@ -131,7 +126,9 @@ async fn a_refusal_by_the_kubelet_ends_the_run_with_its_words() {
 #[tokio::test(start_paused = true)]
 async fn a_driver_that_never_comes_is_named_with_the_way_out() {
     let dir = tempfile::tempdir().unwrap();
-    let error = run(context(), Arc::new(UnixServe), options(dir.path())).await.unwrap_err().to_string();
+    let process = Process::real("test");
+    let ended = run(process, Arc::new(UnixConnector), Arc::new(UnixServe), options(dir.path())).await;
+    let error = ended.unwrap_err().to_string();
     assert!(error.contains("csi.sock") && error.contains("--csi-address"), "{error}");
 }
 

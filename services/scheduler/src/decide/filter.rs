@@ -6,12 +6,12 @@ use stowage_model::node::{Taint, TaintEffect};
 use stowage_model::{Pod, taints};
 
 use super::obstacle::Reason;
-use super::volumes::{self, Plan, Wanted};
+use super::volumes::{self, PodClaim, PodVolumes};
 use crate::snapshot::usage::future_volume;
 use crate::snapshot::{NodeState, PendingSnapshot, Volumes};
 
 /// What placing the pod here means, or every reason of the first filter that refuses.
-pub fn filter<'a>(s: &PendingSnapshot, wanted: &[Wanted<'a>], on: &NodeState) -> Result<Plan<'a>, Vec<Reason>> {
+pub fn filter<'a>(s: &PendingSnapshot, claims: &[PodClaim<'a>], on: &NodeState) -> Result<PodVolumes<'a>, Vec<Reason>> {
     let node = &on.node;
     accepts(&s.pod, on).map_err(|reason| vec![reason])?;
     if !s.once_pod_in_use.is_empty() {
@@ -20,15 +20,15 @@ pub fn filter<'a>(s: &PendingSnapshot, wanted: &[Wanted<'a>], on: &NodeState) ->
     if exceeds_limit(&s.volumes, on) {
         return Err(vec![Reason::VolumeLimit]);
     }
-    let plan = volumes::plan(wanted, node)?;
+    let found = volumes::find_volumes(claims, node)?;
     // Free volumes may be of another driver than the class makes; upstream finds that out when it is too late.
-    if !plan.bind.is_empty() && exceeds_limit(&with_chosen(&s.volumes, &plan), on) {
+    if !found.static_bindings.is_empty() && exceeds_limit(&with_chosen(&s.volumes, &found), on) {
         return Err(vec![Reason::VolumeLimit]);
     }
-    if !volumes::in_zone(wanted, node) {
+    if !volumes::in_zone(claims, node) {
         return Err(vec![Reason::Zone]);
     }
-    Ok(plan)
+    Ok(found)
 }
 
 fn accepts(pod: &Pod, on: &NodeState) -> Result<(), Reason> {
@@ -52,10 +52,10 @@ fn accepts(pod: &Pod, on: &NodeState) -> Result<(), Reason> {
     if selected && wanted { Ok(()) } else { Err(Reason::Affinity) }
 }
 
-/// The pod's volumes when those the plan takes are counted as what they are.
-fn with_chosen(volumes: &Volumes, plan: &Plan<'_>) -> Volumes {
+/// The pod's volumes when those it would take are counted as what they are.
+fn with_chosen(volumes: &Volumes, found: &PodVolumes<'_>) -> Volumes {
     let mut volumes = volumes.clone();
-    for (claim, volume) in &plan.bind {
+    for (claim, volume) in &found.static_bindings {
         let future = future_volume(&claim.meta.key());
         for of_driver in volumes.values_mut() {
             of_driver.remove(&future);

@@ -11,7 +11,7 @@ use stowage_runtime::cache::View;
 
 use super::filter::filter;
 use super::obstacle::Unschedulable;
-use super::volumes::{self, Hold, Plan, Wanted};
+use super::volumes::{self, Obstacle, PodClaim, PodVolumes};
 use super::{Decision, Leftover, PodAction, Reservation, Why};
 use crate::snapshot::{NodeState, PendingSnapshot, PlacedSnapshot, PodSnapshot};
 
@@ -57,24 +57,24 @@ fn is_asked_to_go_now(pod: &Pod) -> bool {
 }
 
 fn place(s: &PendingSnapshot, now: Timestamp) -> Decision<PodAction> {
-    let wanted = match volumes::classify(&s.pod, &s.claims) {
-        Ok(wanted) => wanted,
-        Err(Hold::Look(unseen)) => return Decision::act([PodAction::Look(unseen)], Why::Unknown),
-        Err(Hold::Fault(fault)) => return report(s, Unschedulable::Claims { nodes: s.nodes.len(), fault }, now),
+    let claims = match volumes::classify(&s.pod, &s.claims) {
+        Ok(claims) => claims,
+        Err(Obstacle::Look(unseen)) => return Decision::act([PodAction::Look(unseen)], Why::Unknown),
+        Err(Obstacle::Fault(fault)) => return report(s, Unschedulable::Claims { nodes: s.nodes.len(), fault }, now),
     };
     if s.nodes.is_empty() {
         return report(s, Unschedulable::NoNodes, now);
     }
     let mut reasons = BTreeMap::new();
-    let mut fitting: Vec<(&NodeState, Plan<'_>)> = Vec::new();
+    let mut fitting: Vec<(&NodeState, PodVolumes<'_>)> = Vec::new();
     for on in &s.nodes {
-        match filter(s, &wanted, on) {
-            Ok(plan) => fitting.push((on, plan)),
+        match filter(s, &claims, on) {
+            Ok(volumes) => fitting.push((on, volumes)),
             Err(refused) => refused.into_iter().for_each(|reason| *reasons.entry(reason).or_insert(0) += 1),
         }
     }
     match fitting.into_iter().min_by_key(|(on, _)| rank(s, on)) {
-        Some((on, plan)) => go(s, &wanted, on.node.meta.name.clone(), &plan, now),
+        Some((on, volumes)) => go(s, &claims, on.node.meta.name.clone(), &volumes, now),
         None => report(s, Unschedulable::Nodes { nodes: s.nodes.len(), reasons }, now),
     }
 }
@@ -88,32 +88,34 @@ fn rank<'a>(s: &PendingSnapshot, on: &'a NodeState) -> (u64, bool, usize, &'a st
 /// The next step towards the node: volumes first, then the pod itself.
 fn go(
     s: &PendingSnapshot,
-    wanted: &[Wanted<'_>],
+    claims: &[PodClaim<'_>],
     node: String,
-    plan: &Plan<'_>,
+    volumes: &PodVolumes<'_>,
     now: Timestamp,
 ) -> Decision<PodAction> {
-    let open = plan.bind.iter().filter(|(claim, volume)| !is_reserved(volume, claim));
-    let reserve: Vec<Reservation> = open
-        .map(|(claim, volume)| Reservation {
+    let open = volumes.static_bindings.iter().filter(|(claim, volume)| !is_reserved(volume, claim));
+    let reserve = open.map(|(claim, volume)| {
+        PodAction::Reserve(Reservation {
             claim: Target::exact(&claim.meta),
             volume: Target::exact(&volume.meta),
             marked: !volume.is_bound_to(claim),
         })
-        .collect();
-    let unasked = plan.provision.iter().filter(|claim| claim.selected_node() != Some(&node));
-    let select: Vec<Target> = unasked.map(|claim| Target::exact(&claim.meta)).collect();
+    });
+    let unasked = volumes.dynamic_provisions.iter().filter(|claim| claim.selected_node() != Some(&node));
+    let select: Vec<PodAction> =
+        unasked.map(|claim| PodAction::Select { claim: Target::exact(&claim.meta), node: node.clone() }).collect();
     if let Some(at) = s.failures.retry_at()
         && !select.is_empty()
         && now < at
     {
         return Decision::wait_until(at, Why::BackOff);
     }
-    if !reserve.is_empty() || !select.is_empty() {
-        let why = Why::Prepare { node: node.clone() };
-        return Decision::act([PodAction::Prepare { reserve, select, node }], why);
+    let writes: Vec<PodAction> = reserve.chain(select).collect();
+    if !writes.is_empty() {
+        return Decision::together(writes, Why::Prepare { node });
     }
-    if wanted.iter().any(|claim| matches!(claim, Wanted::Delayed { .. })) {
+    // A pod never leaves its node, so all of its volumes are sure to be within reach before it gets one.
+    if claims.iter().any(|claim| matches!(claim, PodClaim::Delayed { .. })) {
         return Decision::rest(Why::AwaitVolumes { node });
     }
     Decision::act([PodAction::Bind { node: node.clone() }], Why::Bind { node })

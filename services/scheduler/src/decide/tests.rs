@@ -6,29 +6,73 @@ mod filters;
 mod fixpoint;
 mod limits;
 mod nodes;
+mod quiet;
 
 use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
 use jiff::{SignedDuration, Timestamp};
 use serde_json::{Value, json};
 
+use stowage_csi::UnixConnector;
 use stowage_model::object::{Key, Projection};
+use stowage_runtime::Context;
+use stowage_runtime::backoff::Backoff;
 use stowage_runtime::cache::{Cache, View};
-use stowage_runtime::engine::Reserved;
+use stowage_runtime::clock::Clock;
+use stowage_runtime::engine::{Controller as _, Reserved, Setup};
+use stowage_runtime::queue::Queue;
+use stowage_runtime::tasks::Tasks;
 
-use super::{Decision, PodAction, Why, pod};
-use crate::ledger::{Ledger, Planned};
-use crate::snapshot::{Caches, PlacedSnapshot, PodSnapshot, is_ours};
+use super::{Action, Decision, PodAction, Why};
+use crate::controller::{Controller, Options};
+use crate::watches::{self, Caches};
 
 const NOW: Timestamp = Timestamp::UNIX_EPOCH;
 const DRIVER: &str = "shared.csi.stowage.dev";
 
-#[derive(Default)]
+/// A clock that stands where it was set.
+struct Fixed(Mutex<Timestamp>);
+
+impl Clock for Fixed {
+    fn now(&self) -> Timestamp {
+        *self.0.lock().unwrap()
+    }
+
+    fn boottime(&self) -> Duration {
+        self.now().duration_since(NOW).unsigned_abs()
+    }
+}
+
 struct World {
+    controller: Controller,
+    /// The controller's own.
     caches: Caches,
-    ledger: Ledger,
+    queue: Queue<watches::Key>,
+    clock: Arc<Fixed>,
     objects: BTreeMap<(&'static str, Key), Value>,
     revision: u64,
+}
+
+impl Default for World {
+    fn default() -> Self {
+        // The client wants one, but no request is ever sent.
+        let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
+        let entered = runtime.enter();
+        let service = tower::service_fn(|_: http::Request<kube::client::Body>| async {
+            Err::<http::Response<kube::client::Body>, std::io::Error>(std::io::Error::other("unused"))
+        });
+        let mut context = Context::real(kube::Client::new(service, "default"), Arc::new(UnixConnector), "test");
+        drop(entered);
+        let clock = Arc::new(Fixed(Mutex::new(NOW)));
+        context.clock = Arc::clone(&clock) as Arc<dyn Clock>;
+        let queue = Queue::new(Backoff::QUEUE);
+        let setup = Setup { queue: queue.clone(), ..Setup::new(context, Tasks::new().spawner()) };
+        let controller = Controller::new(&setup, Options::default());
+        let caches = controller.caches.clone();
+        Self { controller, caches, queue, clock, objects: BTreeMap::new(), revision: 0 }
+    }
 }
 
 impl World {
@@ -91,26 +135,15 @@ impl World {
     }
 
     fn decide_at(&self, name: &str, now: Timestamp) -> Decision<PodAction> {
-        let key = key(name);
-        let snapshot = match self.caches.pods.view(&key) {
-            View::Absent => PodSnapshot::Absent,
-            View::Unknown => PodSnapshot::Unknown(key.clone()),
-            View::Known(pod) if pod.is_scheduled() => PodSnapshot::Placed(PlacedSnapshot {
-                node: self.caches.nodes.view(&Key::cluster(pod.spec.node_name.clone())),
-                pod,
-                missing_since: NOW,
-                quarantine: SignedDuration::from_secs(40),
-            }),
-            View::Known(pod) if is_ours(&pod, "default-scheduler") => {
-                PodSnapshot::Pending(Box::new(self.caches.pending(pod, &self.ledger, &Reserved::default())))
-            }
-            View::Known(pod) => PodSnapshot::Other(pod),
-        };
-        let decision = pod::decide(&snapshot, now);
-        let uid = self.caches.pods.get(&key).map(|pod| pod.meta.uid.clone()).unwrap_or_default();
-        let node = decision.why.planned().map(|node| Planned { uid, node: node.to_owned() });
-        self.ledger.plan(&key, node);
-        decision
+        let key = watches::Key::Pod(key(name));
+        *self.clock.0.lock().unwrap() = now;
+        let snapshot = self.controller.gather(&key, &Reserved::default(), now);
+        let decision = Controller::decide(&snapshot, now);
+        self.controller.note(&key, &snapshot, &decision, now);
+        decision.map(|action| match action {
+            Action::Pod(action) => action,
+            Action::Node(action) => panic!("for a pod: {action:?}"),
+        })
     }
 
     /// Why the pod cannot be placed, as people read it.
@@ -125,35 +158,32 @@ impl World {
     fn write(&mut self, name: &str, action: PodAction) {
         let pod = key(name);
         match action {
-            PodAction::Prepare { reserve, select, node } => {
-                for pair in reserve {
-                    let reference = json!({
-                        "namespace": pair.claim.key.namespace, "name": pair.claim.key.name, "uid": pair.claim.uid,
-                    });
-                    self.change(
-                        |caches| &caches.volumes,
-                        &pair.volume.key,
-                        |volume| {
-                            volume["spec"]["claimRef"] = reference;
-                        },
-                    );
-                }
-                for claim in select {
-                    self.change(
-                        |caches| &caches.claims,
-                        &claim.key,
-                        |claim| {
-                            claim["metadata"]["annotations"]["volume.kubernetes.io/selected-node"] =
-                                node.as_str().into();
-                        },
-                    );
-                }
+            PodAction::Reserve(pair) => {
+                let reference = json!({
+                    "namespace": pair.claim.key.namespace, "name": pair.claim.key.name, "uid": pair.claim.uid,
+                });
+                self.change(
+                    |caches| &caches.volumes,
+                    &pair.volume.key,
+                    |volume| {
+                        volume["spec"]["claimRef"] = reference;
+                    },
+                );
+            }
+            PodAction::Select { claim, node } => {
+                self.change(
+                    |caches| &caches.claims,
+                    &claim.key,
+                    |claim| {
+                        claim["metadata"]["annotations"]["volume.kubernetes.io/selected-node"] = node.into();
+                    },
+                );
             }
             PodAction::Bind { node } => {
                 self.change(|caches| &caches.pods, &pod, |pod| pod["spec"]["nodeName"] = node.into());
             }
             PodAction::Report { message } => {
-                self.ledger.told.note(pod.clone(), (), message.clone(), true, NOW);
+                self.controller.told.note(pod.clone(), (), message.clone(), true, NOW);
                 let condition = json!({
                     "type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": message,
                 });

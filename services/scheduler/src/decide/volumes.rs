@@ -16,82 +16,82 @@ use crate::snapshot::ClaimState;
 
 /// A claim as the filters see it.
 #[derive(Debug, Clone, Copy)]
-pub enum Wanted<'a> {
+pub enum PodClaim<'a> {
     /// Bound; the volume may be missing all the same.
-    Bound { claim: &'a Claim, volume: Option<&'a Volume> },
+    Bound { volume: Option<&'a Volume> },
     /// Waiting for the pod to be placed.
     Delayed { claim: &'a Claim, class: &'a StorageClass, state: &'a ClaimState },
 }
 
 /// Why no node needs to be looked at.
 #[derive(Debug, Clone, PartialEq)]
-pub enum Hold {
+pub enum Obstacle {
     Look(Unseen),
     Fault(Fault),
 }
 
 /// Sorts the pod's claims; the first that keeps the pod off every node is told, unbound ones last.
-pub fn classify<'a>(pod: &Pod, states: &'a [ClaimState]) -> Result<Vec<Wanted<'a>>, Hold> {
-    let mut wanted = Vec::with_capacity(states.len());
+pub fn classify<'a>(pod: &Pod, states: &'a [ClaimState]) -> Result<Vec<PodClaim<'a>>, Obstacle> {
+    let mut claims = Vec::with_capacity(states.len());
     let mut unbound = false;
     for state in states {
         match one(pod, state) {
-            Ok(claim) => wanted.push(claim),
-            Err(Hold::Fault(Fault::UnboundImmediate)) => unbound = true,
-            Err(hold) => return Err(hold),
+            Ok(claim) => claims.push(claim),
+            Err(Obstacle::Fault(Fault::UnboundImmediate)) => unbound = true,
+            Err(obstacle) => return Err(obstacle),
         }
     }
-    if unbound { Err(Hold::Fault(Fault::UnboundImmediate)) } else { Ok(wanted) }
+    if unbound { Err(Obstacle::Fault(Fault::UnboundImmediate)) } else { Ok(claims) }
 }
 
-fn one<'a>(pod: &Pod, state: &'a ClaimState) -> Result<Wanted<'a>, Hold> {
+fn one<'a>(pod: &Pod, state: &'a ClaimState) -> Result<PodClaim<'a>, Obstacle> {
     let name = || state.key.name.clone();
     let claim = match &state.claim {
         View::Known(claim) => claim.as_ref(),
-        View::Unknown => return Err(Hold::Look(Unseen::Claim(state.key.clone()))),
-        View::Absent if state.ephemeral => return Err(Hold::Fault(Fault::NotYetMade { claim: name() })),
-        View::Absent => return Err(Hold::Fault(Fault::Missing { claim: name() })),
+        View::Unknown => return Err(Obstacle::Look(Unseen::Claim(state.key.clone()))),
+        View::Absent if state.ephemeral => return Err(Obstacle::Fault(Fault::NotYetMade { claim: name() })),
+        View::Absent => return Err(Obstacle::Fault(Fault::Missing { claim: name() })),
     };
     if claim.status.phase == ClaimPhase::Lost {
         let volume = claim.spec.volume_name.clone();
-        return Err(Hold::Fault(Fault::Lost { claim: name(), volume }));
+        return Err(Obstacle::Fault(Fault::Lost { claim: name(), volume }));
     }
     if claim.meta.is_deleting() {
-        return Err(Hold::Fault(Fault::Deleting { claim: name() }));
+        return Err(Obstacle::Fault(Fault::Deleting { claim: name() }));
     }
     if state.ephemeral && !claim.is_owned_by(pod) {
-        return Err(Hold::Fault(Fault::NotOwned { claim: name() }));
+        return Err(Obstacle::Fault(Fault::NotOwned { claim: name() }));
     }
     if claim.is_fully_bound() {
         return match &state.volume {
-            View::Known(volume) => Ok(Wanted::Bound { claim, volume: Some(volume) }),
-            View::Absent => Ok(Wanted::Bound { claim, volume: None }),
-            View::Unknown => Err(Hold::Look(Unseen::Volume(Key::cluster(claim.spec.volume_name.clone())))),
+            View::Known(volume) => Ok(PodClaim::Bound { volume: Some(volume) }),
+            View::Absent => Ok(PodClaim::Bound { volume: None }),
+            View::Unknown => Err(Obstacle::Look(Unseen::Volume(Key::cluster(claim.spec.volume_name.clone())))),
         };
     }
     let class = state.class.as_deref();
     match matching::delays_binding(claim, class) {
-        Err(error) => Err(Hold::Fault(Fault::Class { text: error.to_string() })),
+        Err(error) => Err(Obstacle::Fault(Fault::Class { text: error.to_string() })),
         Ok(true) if !claim.names_volume() => match class {
-            Some(class) => Ok(Wanted::Delayed { claim, class, state }),
-            None => Err(Hold::Fault(Fault::UnboundImmediate)),
+            Some(class) => Ok(PodClaim::Delayed { claim, class, state }),
+            None => Err(Obstacle::Fault(Fault::UnboundImmediate)),
         },
-        Ok(_) => Err(Hold::Fault(Fault::UnboundImmediate)),
+        Ok(_) => Err(Obstacle::Fault(Fault::UnboundImmediate)),
     }
 }
 
-/// What placing the pod on a node means for its unbound claims.
+/// What placing the pod on a node means for its unbound claims, in kube-scheduler's words.
 #[derive(Debug, Clone, Default)]
-pub struct Plan<'a> {
-    pub bind: Vec<(&'a Claim, &'a Volume)>,
-    pub provision: Vec<&'a Claim>,
+pub struct PodVolumes<'a> {
+    pub static_bindings: Vec<(&'a Claim, &'a Volume)>,
+    pub dynamic_provisions: Vec<&'a Claim>,
 }
 
 /// Whether the node can have all of the claims, and how.
-pub fn plan<'a>(wanted: &[Wanted<'a>], node: &Node) -> Result<Plan<'a>, Vec<Reason>> {
+pub fn find_volumes<'a>(claims: &[PodClaim<'a>], node: &Node) -> Result<PodVolumes<'a>, Vec<Reason>> {
     let mut reasons = BTreeSet::new();
-    for claim in wanted {
-        if let Wanted::Bound { volume, .. } = claim {
+    for claim in claims {
+        if let PodClaim::Bound { volume } = claim {
             let refused = match volume.map(|volume| topology::reaches(volume, node)) {
                 None => Some(Reason::VolumeMissing),
                 Some(Ok(true)) => None,
@@ -101,32 +101,32 @@ pub fn plan<'a>(wanted: &[Wanted<'a>], node: &Node) -> Result<Plan<'a>, Vec<Reas
             reasons.extend(refused);
         }
     }
-    let plan = match place_delayed(wanted, node) {
-        Ok(plan) => plan,
+    let volumes = match place_delayed(claims, node) {
+        Ok(volumes) => volumes,
         Err(reason) => {
             reasons.insert(reason);
-            Plan::default()
+            PodVolumes::default()
         }
     };
-    if reasons.is_empty() { Ok(plan) } else { Err(reasons.into_iter().collect()) }
+    if reasons.is_empty() { Ok(volumes) } else { Err(reasons.into_iter().collect()) }
 }
 
-fn place_delayed<'a>(wanted: &[Wanted<'a>], node: &Node) -> Result<Plan<'a>, Reason> {
-    let mut delayed: Vec<_> = wanted
+fn place_delayed<'a>(claims: &[PodClaim<'a>], node: &Node) -> Result<PodVolumes<'a>, Reason> {
+    let mut delayed: Vec<_> = claims
         .iter()
         .filter_map(|claim| match claim {
-            Wanted::Delayed { claim, class, state } => Some((*claim, *class, *state)),
-            Wanted::Bound { .. } => None,
+            PodClaim::Delayed { claim, class, state } => Some((*claim, *class, *state)),
+            PodClaim::Bound { .. } => None,
         })
         .collect();
     // Small claims choose first, so that a large volume is not wasted on one of them.
     delayed.sort_by_key(|(claim, _, state)| (claim.requested(), &state.key));
-    let mut plan = Plan::default();
+    let mut volumes = PodVolumes::default();
     let mut taken = BTreeSet::new();
     for (claim, class, state) in delayed {
         match claim.selected_node() {
             Some(selected) if selected != node.meta.name => return Err(Reason::BindConflict),
-            Some(_) => plan.provision.push(claim),
+            Some(_) => volumes.dynamic_provisions.push(claim),
             None => {
                 let free = state.candidates.iter().filter(|volume| !taken.contains(volume.meta.name.as_str()));
                 let found =
@@ -134,14 +134,14 @@ fn place_delayed<'a>(wanted: &[Wanted<'a>], node: &Node) -> Result<Plan<'a>, Rea
                 match found {
                     Some(volume) => {
                         taken.insert(volume.meta.name.as_str());
-                        plan.bind.push((claim, volume));
+                        volumes.static_bindings.push((claim, volume));
                         continue;
                     }
                     // A volume reserved for the claim elsewhere rules this node out; no second one may be made.
                     None if state.candidates.iter().any(|volume| is_out_of_reach(volume, claim, node)) => {
                         return Err(Reason::BindConflict);
                     }
-                    None => plan.provision.push(claim),
+                    None => volumes.dynamic_provisions.push(claim),
                 }
             }
         }
@@ -149,7 +149,7 @@ fn place_delayed<'a>(wanted: &[Wanted<'a>], node: &Node) -> Result<Plan<'a>, Rea
             return Err(Reason::BindConflict);
         }
     }
-    Ok(plan)
+    Ok(volumes)
 }
 
 fn is_out_of_reach(volume: &Volume, claim: &Claim, node: &Node) -> bool {
@@ -170,13 +170,13 @@ const ZONES: [(&str, &str); 4] = [
 ];
 
 /// Whether the node is in the zones and regions that the bound volumes' labels name.
-pub fn in_zone(wanted: &[Wanted<'_>], node: &Node) -> bool {
+pub fn in_zone(claims: &[PodClaim<'_>], node: &Node) -> bool {
     let of_node = |key: &str| node.meta.labels.get(key).map(String::as_str);
     if ZONES.iter().all(|(key, _)| of_node(key).is_none()) {
         return true;
     }
-    wanted.iter().all(|claim| {
-        let Wanted::Bound { volume: Some(volume), .. } = claim else { return true };
+    claims.iter().all(|claim| {
+        let PodClaim::Bound { volume: Some(volume) } = claim else { return true };
         ZONES.iter().all(|(key, alternative)| {
             let Some(zones) = volume.meta.labels.get(*key).and_then(|value| parse_zones(value)) else { return true };
             of_node(key).or_else(|| of_node(alternative)).is_some_and(|zone| zones.contains(zone))

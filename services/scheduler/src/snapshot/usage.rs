@@ -7,30 +7,31 @@ use stowage_model::object::{Key, Projection};
 use stowage_model::pod::PodVolumeSource;
 use stowage_model::{AccessMode, Node, Pod};
 
-use super::{BY_CLAIM, BY_NODE, Caches, ClaimState, NodeState, SELECTED, Volumes};
-use crate::ledger::Ledger;
+use super::{ClaimState, NodeState, Volumes};
+use crate::assumed::Assumed;
+use crate::watches::{BY_CLAIM, BY_NODE, Caches, SELECTED};
 
 /// A pod that was sent to a node but not seen there.
-pub(super) struct InFlight {
+pub(super) struct Coming {
     pod: Arc<Pod>,
     node: String,
 }
 
 impl Caches {
     /// Pods on their way, without this one and without those that arrived or are gone.
-    pub(super) fn in_flight(&self, ledger: &Ledger, but: &Key) -> Vec<InFlight> {
-        let others = ledger.all().into_iter().filter(|(key, _)| key != but);
+    pub(super) fn coming(&self, assumed: &Assumed, but: &Key) -> Vec<Coming> {
+        let others = assumed.all().into_iter().filter(|(key, _)| key != but);
         others
-            .filter_map(|(key, plan)| {
+            .filter_map(|(key, assumed)| {
                 let pod = self.pods.get(&key)?;
-                let waits = pod.meta.uid == plan.uid && is_using(&pod) && !pod.is_scheduled();
-                waits.then_some(InFlight { pod, node: plan.node })
+                let waits = pod.meta.uid == assumed.uid && is_using(&pod) && !pod.is_scheduled();
+                waits.then_some(Coming { pod, node: assumed.node })
             })
             .collect()
     }
 
     /// The pod's ReadWriteOncePod claims that another pod has or is about to have.
-    pub(super) fn once_pod_in_use(&self, pod: &Pod, in_flight: &[InFlight]) -> BTreeSet<Key> {
+    pub(super) fn once_pod_in_use(&self, pod: &Pod, others: &[Coming]) -> BTreeSet<Key> {
         let direct = pod.spec.volumes.iter().filter(|volume| matches!(volume.source, PodVolumeSource::Claim { .. }));
         let claims = direct.filter_map(|volume| pod.claim_of(volume));
         claims
@@ -42,15 +43,15 @@ impl Caches {
                 let users = self.pods.by_index(BY_CLAIM, &key.to_string());
                 let placed =
                     users.iter().any(|user| user.is_scheduled() && is_using(user) && user.meta.uid != pod.meta.uid);
-                placed || in_flight.iter().any(|other| other.pod.claims().any(|claim| claim == *key))
+                placed || others.iter().any(|other| other.pod.claims().any(|claim| claim == *key))
             })
             .collect()
     }
 
-    pub(super) fn node_state(&self, node: Arc<Node>, drivers: &BTreeSet<String>, in_flight: &[InFlight]) -> NodeState {
+    pub(super) fn node_state(&self, node: Arc<Node>, drivers: &BTreeSet<String>, others: &[Coming]) -> NodeState {
         let name = node.meta.name.as_str();
         let here: Vec<_> = self.pods.by_index(BY_NODE, name).into_iter().filter(|pod| is_using(pod)).collect();
-        let coming: Vec<_> = in_flight.iter().filter(|other| other.node == name).collect();
+        let coming: Vec<_> = others.iter().filter(|other| other.node == name).collect();
         let csi_node = self.csi_nodes.get(&Key::cluster(name));
         let mut present = Volumes::new();
         let mut expected = Volumes::new();

@@ -22,19 +22,19 @@ use crate::desired::{Use, VolumeId};
 use crate::registration::Version;
 use crate::world::DriverInfo;
 
-pub(super) fn now() -> Timestamp {
+pub(crate) fn now() -> Timestamp {
     Timestamp::from_second(1_700_000_000).unwrap()
 }
 
-pub(super) fn later(seconds: i64) -> Timestamp {
+pub(crate) fn later(seconds: i64) -> Timestamp {
     now() + SignedDuration::from_secs(seconds)
 }
 
-pub(super) fn volume() -> VolumeId {
+pub(crate) fn volume() -> VolumeId {
     VolumeId::new("driver", "handle")
 }
 
-pub(super) fn pod(uid: &str, rest: Value) -> Arc<Pod> {
+pub(crate) fn pod(uid: &str, rest: Value) -> Arc<Pod> {
     let mut object = json!({
         "metadata": { "name": uid, "namespace": "default", "uid": uid, "resourceVersion": "7" },
         "spec": { "nodeName": "node", "containers": [{ "name": "c", "volumeMounts": [{ "name": "data" }] }] },
@@ -51,7 +51,7 @@ fn json_patch_merge(into: &mut Value, from: &Value) {
     }
 }
 
-pub(super) fn usage() -> Use {
+pub(crate) fn usage() -> Use {
     Use {
         volume: volume(),
         spec_name: "pv".into(),
@@ -67,7 +67,7 @@ pub(super) fn usage() -> Use {
     }
 }
 
-pub(super) fn driver() -> DriverInfo {
+pub(crate) fn driver() -> DriverInfo {
     DriverInfo {
         name: "driver".into(),
         version: Version::parse("1.0.0").unwrap(),
@@ -78,11 +78,11 @@ pub(super) fn driver() -> DriverInfo {
     }
 }
 
-pub(super) fn running() -> Record {
+pub(crate) fn running() -> Record {
     Record { state: State::Running, since: now(), failures: 0, retry_at: now() }
 }
 
-pub(super) fn failed() -> Record {
+pub(crate) fn failed() -> Record {
     let failure = Failure { code: "Internal".into(), message: "no".into() };
     Record { state: State::Failed(failure), since: now(), failures: 1, retry_at: later(1) }
 }

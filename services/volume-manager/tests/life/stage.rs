@@ -73,6 +73,11 @@ impl Sockets {
         let event = if plugged { PluginEvent::Appeared } else { PluginEvent::Vanished };
         state.watchers.retain(|watcher| watcher.send(event(REGISTRATION.into())).is_ok());
     }
+
+    /// Ends what is told about them.
+    fn unwatch(&self) {
+        self.0.lock().unwrap().watchers.clear();
+    }
 }
 
 impl PluginSource for Sockets {
@@ -276,6 +281,17 @@ impl Stage {
         context.shutdown.trigger();
         let options = self.options(Occupancy::default());
         volume_manager::run(context, Arc::new(LinuxMounter), Arc::new(self.sockets.clone()), options).await
+    }
+
+    /// A service whose news of sockets end once it has registered the driver.
+    pub async fn run_until_sockets_are_unwatched(&self) -> Result<(), Stop> {
+        let options = self.options(Occupancy::default());
+        let run = volume_manager::run(self.context(), Arc::new(LinuxMounter), Arc::new(self.sockets.clone()), options);
+        let unwatched = async {
+            self.driver_is_registered().await;
+            self.sockets.unwatch();
+        };
+        tokio::join!(run, unwatched).0
     }
 
     /// Makes the metadata of every mount unreadable.

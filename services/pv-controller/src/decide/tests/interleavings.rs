@@ -8,7 +8,7 @@ use stowage_model::object::kinds;
 use super::fixtures::{Fixture, claim_named, class, volume};
 use super::invariants::{check, check_agreed, check_chosen, check_kept, check_single, held, references};
 use super::world::World;
-use crate::decide::Subject;
+use crate::watches::Key;
 
 /// Runs one order of steps, as `path` says at each fork, and adds the forks it meets. Nothing when it comes to a state
 /// that was seen: how it goes on from there was tried.
@@ -20,9 +20,8 @@ fn run(objects: &[Fixture], path: &mut Vec<(usize, usize)>, seen: &mut BTreeSet<
             return None;
         }
         assert!(depth < 40, "no fixpoint: {:#?}", world.log);
-        // Each step is one decision of one subject.
-        let ready: Vec<Subject> =
-            world.subjects().into_iter().filter(|subject| !world.decide(subject).0.is_empty()).collect();
+        // Each step is one decision of one key.
+        let ready: Vec<Key> = world.keys().into_iter().filter(|key| !world.decide(key).0.is_empty()).collect();
         if ready.is_empty() {
             break;
         }
@@ -38,12 +37,12 @@ fn run(objects: &[Fixture], path: &mut Vec<(usize, usize)>, seen: &mut BTreeSet<
 }
 
 /// Says whether there was anything to do.
-fn step(world: &mut World, subject: &Subject) -> bool {
-    if world.decide(subject).0.is_empty() {
+fn step(world: &mut World, key: &Key) -> bool {
+    if world.decide(key).0.is_empty() {
         return false;
     }
     let (before, chosen) = (held(world), names(world));
-    world.step(subject);
+    world.step(key);
     check(world);
     check_kept(&before, world);
     names(world).difference(&chosen).for_each(|(volume, _)| check_chosen(volume, world));
@@ -124,13 +123,13 @@ fn every_order_of_two_claims_and_two_volumes_ends_in_one_valid_matching() {
 }
 
 /// All orders of these.
-fn orders(subjects: &[Subject]) -> Vec<Vec<Subject>> {
-    if subjects.is_empty() {
+fn orders(keys: &[Key]) -> Vec<Vec<Key>> {
+    if keys.is_empty() {
         return vec![vec![]];
     }
     let mut all = Vec::new();
-    for (at, first) in subjects.iter().enumerate() {
-        let rest: Vec<Subject> = [&subjects[..at], &subjects[at + 1..]].concat();
+    for (at, first) in keys.iter().enumerate() {
+        let rest: Vec<Key> = [&keys[..at], &keys[at + 1..]].concat();
         all.extend(orders(&rest).into_iter().map(|order| [vec![first.clone()], order].concat()));
     }
     all
@@ -144,12 +143,12 @@ fn check_told(world: &World) {
 
 /// Every step of one controller is followed by a step of a rival that has the same store, and sees of one kind what the
 /// other did late, one version at a time, and of the others nothing but what its own looks and conflicts show.
-fn rival(objects: &[Fixture], order: &[Subject], others_step: &[Subject], seen_late: &'static str) -> World {
+fn rival(objects: &[Fixture], order: &[Key], others_step: &[Key], seen_late: &'static str) -> World {
     let mut world = World::new(objects.iter().cloned());
     let mut rival = World::new([]);
     let mut idle = 0;
-    for (subject, others) in order.iter().cycle().zip(others_step.iter().cycle()) {
-        let mut acted = step(&mut world, subject);
+    for (key, others) in order.iter().cycle().zip(others_step.iter().cycle()) {
+        let mut acted = step(&mut world, key);
         rival.lagging = true;
         world.copy_to(&mut rival);
         rival.deliver(kinds::STORAGE_CLASS.plural);
@@ -174,9 +173,9 @@ fn rival(objects: &[Fixture], order: &[Subject], others_step: &[Subject], seen_l
 #[test]
 fn what_changes_between_decision_and_write_is_a_conflict_and_never_a_second_binding() {
     for (objects, bound) in scenes() {
-        let subjects = World::new(objects.iter().cloned()).subjects();
-        for order in orders(&subjects) {
-            let backwards: Vec<Subject> = order.iter().rev().cloned().collect();
+        let keys = World::new(objects.iter().cloned()).keys();
+        for order in orders(&keys) {
+            let backwards: Vec<Key> = order.iter().rev().cloned().collect();
             for (others, seen_late) in [(&order, kinds::VOLUME.plural), (&backwards, kinds::CLAIM.plural)] {
                 check_end(&rival(&objects, &order, others, seen_late), bound);
             }

@@ -1,11 +1,11 @@
 //! What this service does besides: conditions, exact reasons, waking, and what upstream leaves undone.
 
-use jiff::SignedDuration;
+use jiff::{SignedDuration, Timestamp};
 use serde_json::{Value, json};
 
 use stowage_model::Volume;
 use stowage_model::matching::Place;
-use stowage_model::object::{Key, ObjectId, kinds};
+use stowage_model::object::{self, ObjectId, kinds};
 use stowage_runtime::engine::Reserved;
 use stowage_runtime::events::Note;
 use stowage_runtime::operation::{Record, State};
@@ -14,9 +14,10 @@ use super::expect::*;
 use super::fixtures::{Fixture, claim, claim_named, class, pod, volume};
 use super::scenarios;
 use super::world::{NOW, World};
-use crate::decide::{Action, ClaimAction, Subject, VolumeAction};
+use crate::decide::{Action, ClaimAction, Source, VolumeAction};
 use crate::matchmaker::{Outcome, Sight};
-use crate::snapshot::VolumeSnapshot;
+use crate::snapshot::{Known, Snapshot, VolumeSnapshot};
+use crate::watches::Key;
 
 fn told(objects: impl IntoIterator<Item = Fixture>) -> World {
     World::new(objects).rules(|rules| {
@@ -125,7 +126,7 @@ fn a_condition_of_earlier_goes_with_the_binding_where_nobody_wants_it_any_more()
     world.rules.unbound_condition = false;
     world.put(volume("v", "1Gi").available());
     world.settle();
-    let claim = world.get(kinds::CLAIM, &Key::namespaced("n", "c")).unwrap();
+    let claim = world.get(kinds::CLAIM, &object::Key::namespaced("n", "c")).unwrap();
     assert_eq!(claim["status"]["conditions"].as_array().unwrap().len(), 1, "{claim}");
     assert_eq!(claim["status"]["conditions"][0]["type"], "Unused");
 }
@@ -134,8 +135,8 @@ fn a_condition_of_earlier_goes_with_the_binding_where_nobody_wants_it_any_more()
 fn the_default_class_is_looked_for_only_where_it_can_matter() {
     let found = |claim: Fixture| {
         let world = World::new([claim, class("gold", "d").default_class(), class("silver", "d")]);
-        let snapshot = world.caches.claim(&Key::namespaced("n", "c"), &Reserved::default(), &world.rules);
-        snapshot.unwrap().default_class
+        let Snapshot::Claim(snapshot) = world.gather(&Key::Claim(object::Key::namespaced("n", "c"))) else { panic!() };
+        snapshot.default_class
     };
     assert_eq!(found(claim()).as_deref(), Some("gold"));
     for settled in [claim().class(""), claim().names("v"), claim().completed("v"), claim().deleting()] {
@@ -148,7 +149,7 @@ fn conditions_of_others_are_kept_word_for_word() {
     let resizing = json!({ "type": "Resizing", "status": "True", "lastProbeTime": NOW, "newer": { "x": 1 } });
     let mut world = told([claim().with("status.conditions", json!([resizing])), volume("v", "1Gi").available()]);
     world.settle();
-    let claim = world.get(kinds::CLAIM, &Key::namespaced("n", "c")).unwrap();
+    let claim = world.get(kinds::CLAIM, &object::Key::namespaced("n", "c")).unwrap();
     assert_eq!(claim["status"]["conditions"], json!([resizing, unused(true)]));
 }
 
@@ -161,19 +162,19 @@ fn a_claim_that_fits_nothing_says_why_in_numbers() {
     for n in 0..5 {
         world.put(volume(&format!("gold{n}"), "9Gi").available().class("gold"));
     }
-    let (actions, _) = world.decide(&Subject::Claim(Key::namespaced("n", "c")));
-    let [Action::Claim(ClaimAction::Tell(_, note))] = &actions[..] else { panic!("{actions:?}") };
+    let (actions, _) = world.decide(&Key::Claim(object::Key::namespaced("n", "c")));
+    let [Action::Claim(ClaimAction::Tell(_, note), _)] = &actions[..] else { panic!("{actions:?}") };
     assert!(note.message.contains("12 volumes: 7 too small, 5 other class"), "{}", note.message);
 }
 
 #[test]
 fn a_claim_waits_for_the_write_to_the_only_volume_that_fits_and_says_nothing() {
     let world = World::new([claim(), volume("v", "1Gi").available(), volume("small", "1Mi").available()]);
-    let key = Key::namespaced("n", "c");
-    let busy = |name: &str| ObjectId { kind: kinds::VOLUME, key: Key::cluster(name) };
+    let key = object::Key::namespaced("n", "c");
+    let busy = |name: &str| ObjectId { kind: kinds::VOLUME, key: object::Key::cluster(name) };
     let decide = |reserved: &Reserved| {
-        let snapshot = world.caches.claim(&key, reserved, &world.rules).unwrap();
-        crate::decide::claim::decide(&snapshot, world.now)
+        let snapshot = world.with_sources(reserved, |sources| sources.claim(&key, Known::default())).unwrap();
+        crate::decide::claim(&snapshot, world.now)
     };
     let waits = decide(&Reserved::of([busy("v")]));
     assert_eq!((waits.actions, waits.after), (vec![], Some(busy("v"))));
@@ -186,12 +187,12 @@ fn a_claim_waits_for_the_write_to_the_only_volume_that_fits_and_says_nothing() {
 fn a_volume_meant_for_the_claim_is_waited_for_although_another_is_free() {
     let meant = volume("meant", "5Gi").available().with("spec.claimRef", json!({ "namespace": "n", "name": "c" }));
     let world = World::new([claim(), meant, volume("free", "1Gi").available()]);
-    let key = Key::namespaced("n", "c");
+    let key = object::Key::namespaced("n", "c");
     let decide = |reserved: &Reserved| {
-        let snapshot = world.caches.claim(&key, reserved, &world.rules).unwrap();
-        crate::decide::claim::decide(&snapshot, world.now)
+        let snapshot = world.with_sources(reserved, |sources| sources.claim(&key, Known::default())).unwrap();
+        crate::decide::claim(&snapshot, world.now)
     };
-    let busy = ObjectId { kind: kinds::VOLUME, key: Key::cluster("meant") };
+    let busy = ObjectId { kind: kinds::VOLUME, key: object::Key::cluster("meant") };
     let waits = decide(&Reserved::of([busy.clone()]));
     assert_eq!((waits.actions, waits.after), (vec![], Some(busy.clone())));
     world.caches.volumes.mark_unknown(&busy.key);
@@ -213,24 +214,24 @@ fn what_an_earlier_claim_of_the_name_has_left_is_not_looked_at() {
         volume(&format!("left{n}"), "1Gi").phase("Released").with("spec.claimRef", held)
     };
     let world = World::new([claim(), volume("free", "1Gi").available()].into_iter().chain((0..5).map(left)));
-    let snapshot = world.caches.claim(&Key::namespaced("n", "c"), &Reserved::default(), &world.rules).unwrap();
+    let Snapshot::Claim(snapshot) = world.gather(&Key::Claim(object::Key::namespaced("n", "c"))) else { panic!() };
     assert_eq!(snapshot.candidates.iter().map(|volume| volume.meta.name.as_str()).collect::<Vec<_>>(), ["free"]);
 }
 
 #[test]
 fn what_a_claim_would_take_goes_to_the_next_if_the_claim_goes_first() {
     let world = World::new([claim_named("first", "f"), claim_named("second", "s")]);
-    let subjects = ["first", "second"].map(|name| Subject::Claim(Key::namespaced("n", name)));
-    subjects.iter().for_each(|subject| _ = world.decide(subject));
+    let keys = ["first", "second"].map(|name| Key::Claim(object::Key::namespaced("n", name)));
+    keys.iter().for_each(|key| _ = world.decide(key));
     let arrives = |version: &str, held: Option<&str>| {
         let mut tree = volume("v", "1Gi").available().with("metadata.resourceVersion", version);
         if let Some(name) = held {
             tree = tree.with("spec.claimRef", json!({ "namespace": "n", "name": name, "uid": name }));
         }
         world.caches.volumes.observe(tree.build::<Volume>());
-        world.caches.matchmaker.file(&world.caches.volumes, &Key::cluster("v")).map(|key| key.name)
+        world.caches.matchmaker.file(&world.caches.volumes, &object::Key::cluster("v")).map(|key| key.name)
     };
-    let first = Key::namespaced("n", "first");
+    let first = object::Key::namespaced("n", "first");
     assert_eq!(arrives("1000", None).as_deref(), Some("first"));
     let claim = world.caches.claims.get(&first).unwrap();
     let version = world.caches.matchmaker.choice(&claim, Place::Anywhere, false, |_| Sight::Free).version;
@@ -243,7 +244,7 @@ fn what_a_claim_would_take_goes_to_the_next_if_the_claim_goes_first() {
     let version = world.caches.matchmaker.choice(&claim, Place::Anywhere, false, |_| Sight::Free).version;
     assert_eq!(world.caches.matchmaker.decided(&claim, &Outcome::Waits, version), None);
     assert_eq!(arrives("1002", None).as_deref(), Some("first"));
-    assert_eq!(world.caches.matchmaker.forget(&Key::namespaced("n", "second")), None);
+    assert_eq!(world.caches.matchmaker.forget(&object::Key::namespaced("n", "second")), None);
 }
 
 #[test]
@@ -261,33 +262,33 @@ fn a_conflict_after_recycling_tells_nobody_again() {
     let recycled = recycled.with("spec.hostPath", json!({ "path": "/x" })).with("spec.csi", Value::Null);
     let world = World::new([recycled]);
     let operation = Record { state: State::Done(()), since: world.now, failures: 0, retry_at: world.now };
-    let snapshot = world.caches.volume(&Key::cluster("v"), &world.rules).unwrap();
-    let mut snapshot = VolumeSnapshot { operation: Some(operation), ..snapshot };
+    let Snapshot::Volume(snapshot) = world.gather(&Key::Volume(object::Key::cluster("v"))) else { panic!() };
+    let mut snapshot = VolumeSnapshot { operation: Some(operation), ..*snapshot };
     let note = Note::normal("VolumeRecycled", "volume v is erased and free again");
-    let decide = |snapshot: &VolumeSnapshot| crate::decide::volume::decide(snapshot, world.now).actions;
+    let decide = |snapshot: &VolumeSnapshot| crate::decide::volume(snapshot, world.now).actions;
     assert_eq!(decide(&snapshot), [VolumeAction::Tell(note.clone()), VolumeAction::Unbind]);
-    snapshot.told = Some(note);
+    snapshot.told = Known::of(Source::Binder, note, Timestamp::MAX);
     assert_eq!(decide(&snapshot), [VolumeAction::Unbind]);
 }
 
 #[test]
 fn what_is_offered_to_a_claim_that_is_decided_on_again_stays_on_offer() {
     let world = World::new([claim_named("first", "f"), claim_named("second", "s")]);
-    let subjects = ["first", "second"].map(|name| Subject::Claim(Key::namespaced("n", name)));
-    subjects.iter().for_each(|subject| _ = world.decide(subject));
+    let keys = ["first", "second"].map(|name| Key::Claim(object::Key::namespaced("n", name)));
+    keys.iter().for_each(|key| _ = world.decide(key));
     let free = |name: &str| {
         let tree = volume(name, "1Gi").available().with("metadata.resourceVersion", "1000");
         world.caches.volumes.observe(tree.build::<Volume>());
-        world.caches.matchmaker.file(&world.caches.volumes, &Key::cluster(name)).map(|key| key.name)
+        world.caches.matchmaker.file(&world.caches.volumes, &object::Key::cluster(name)).map(|key| key.name)
     };
-    let claim = world.caches.claims.get(&Key::namespaced("n", "first")).unwrap();
+    let claim = world.caches.claims.get(&object::Key::namespaced("n", "first")).unwrap();
     let version = world.caches.matchmaker.choice(&claim, Place::Anywhere, false, |_| Sight::Free).version;
     assert_eq!(free("v").as_deref(), Some("first"));
     // It was being decided on before the volume came.
     let again = world.caches.matchmaker.decided(&claim, &Outcome::Waits, version);
     assert_eq!(again.map(|key| key.name).as_deref(), Some("first"));
     assert_eq!(
-        world.caches.matchmaker.forget(&Key::namespaced("n", "first")).map(|key| key.name).as_deref(),
+        world.caches.matchmaker.forget(&object::Key::namespaced("n", "first")).map(|key| key.name).as_deref(),
         Some("second")
     );
 }
@@ -297,27 +298,27 @@ fn what_still_holds_is_told_again_before_the_api_server_forgets_it() {
     let mut world = World::new([claim()]);
     assert_eq!(world.settle(), [text("Normal FailedBinding pvc/c")]);
     assert_eq!(world.settle(), Vec::<String>::new());
-    let subject = Subject::Claim(Key::namespaced("n", "c"));
-    let again = world.thought(&subject).wake_at.expect("somebody has to look again");
+    let key = Key::Claim(object::Key::namespaced("n", "c"));
+    let again = world.decision(&key).wake_at.expect("somebody has to look again");
     assert!(again > world.now && again < world.now + SignedDuration::from_hours(1));
     world.now = again;
     assert_eq!(world.settle(), [text("Normal FailedBinding pvc/c")]);
     world.put(volume("v", "1Gi").available());
     world.settle();
-    assert_eq!(world.thought(&subject).wake_at, None, "a bound claim waits for nothing");
+    assert_eq!(world.decision(&key).wake_at, None, "a bound claim waits for nothing");
 }
 
 #[test]
 fn what_nobody_could_be_told_is_tried_again_soon() {
     let mut world = World::new([claim()]);
-    let subject = Subject::Claim(Key::namespaced("n", "c"));
-    let (actions, _) = world.decide(&subject);
-    let [Action::Claim(ClaimAction::Tell(source, note))] = &actions[..] else { panic!("{actions:?}") };
-    world.memory.note(subject.clone(), *source, note.clone(), false, world.now);
-    let again = world.thought(&subject).wake_at.unwrap();
+    let key = Key::Claim(object::Key::namespaced("n", "c"));
+    let (actions, _) = world.decide(&key);
+    let [Action::Claim(ClaimAction::Tell(source, note), _)] = &actions[..] else { panic!("{actions:?}") };
+    world.told.note(key.clone(), *source, note.clone(), false, world.now);
+    let again = world.decision(&key).wake_at.unwrap();
     assert!(again <= world.now + SignedDuration::from_mins(1));
     world.now = again;
-    assert_eq!(world.decide(&subject).0, actions);
+    assert_eq!(world.decide(&key).0, actions);
 }
 
 #[test]
@@ -344,19 +345,19 @@ fn a_volume_that_becomes_free_wakes_the_best_waiting_claim_and_then_the_next() {
     let small = claim_named("small", "s").size("1Gi");
     let world = World::new([big, small, claim_named("huge", "h").size("99Gi")]);
     for name in ["big", "small", "huge"] {
-        world.decide(&Subject::Claim(Key::namespaced("n", name)));
+        world.decide(&Key::Claim(object::Key::namespaced("n", name)));
     }
     let free = |name: &str| {
         let tree = volume(name, "10Gi").available().with("metadata.resourceVersion", "1000");
         world.caches.volumes.observe(tree.build::<Volume>());
-        world.caches.matchmaker.file(&world.caches.volumes, &Key::cluster(name)).map(|key| key.name)
+        world.caches.matchmaker.file(&world.caches.volumes, &object::Key::cluster(name)).map(|key| key.name)
     };
     assert_eq!(free("v").as_deref(), Some("big"), "the tightest fit");
     assert_eq!(free("w").as_deref(), Some("small"), "the best is woken already");
     assert_eq!(free("x"), None, "nobody else fits");
     // The claim that was woken for `v` goes; `v` is offered to nobody, for all others are awake.
-    assert_eq!(world.caches.matchmaker.forget(&Key::namespaced("n", "big")), None);
-    assert_eq!(world.caches.matchmaker.forget(&Key::namespaced("n", "small")), None);
+    assert_eq!(world.caches.matchmaker.forget(&object::Key::namespaced("n", "big")), None);
+    assert_eq!(world.caches.matchmaker.forget(&object::Key::namespaced("n", "small")), None);
 }
 
 #[test]

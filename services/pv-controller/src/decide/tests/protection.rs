@@ -2,13 +2,13 @@
 
 use serde_json::{Value, json};
 
-use stowage_model::object::{Key, kinds};
+use stowage_model::object::{self, kinds};
 
 use super::expect::*;
 use super::fixtures::{Fixture, attributes_class, claim, claim_named, pod, volume};
 use super::scenarios;
 use super::world::{NOW, REFUSED, World};
-use crate::decide::Subject;
+use crate::watches::Key;
 
 const CLAIM: &str = "kubernetes.io/pvc-protection";
 const VAC: &str = "kubernetes.io/vac-protection";
@@ -127,13 +127,13 @@ scenarios! {
     gate_one_of_two_pods_is_enough: settle {
         let mut world = gated([used(), pod("p"), pod("q")]);
         assert_eq!(world.settle(), first(false));
-        world.take(kinds::POD, &Key::namespaced("n", "q"));
+        world.take(kinds::POD, &object::Key::namespaced("n", "q"));
         world
     } => vec![];
     gate_the_last_pod_that_goes_leaves_it_unused: settle {
         let mut world = gated([used(), pod("p")]);
         assert_eq!(world.settle(), first(false));
-        world.take(kinds::POD, &Key::namespaced("n", "p"));
+        world.take(kinds::POD, &object::Key::namespaced("n", "p"));
         world
     } => turned(true);
     gate_a_used_claim_without_the_finalizer_gets_both: settle gated([bare().bound("1Gi"), pod("p")])
@@ -146,7 +146,7 @@ scenarios! {
     a_pod_that_goes_lets_a_deleted_claim_go: settle {
         let mut world = gated([used().deleting(), pod("p")]);
         assert_eq!(world.settle(), Vec::<String>::new());
-        world.take(kinds::POD, &Key::namespaced("n", "p"));
+        world.take(kinds::POD, &object::Key::namespaced("n", "p"));
         world
     } => released();
     a_pod_replaced_by_a_namesake_that_uses_another_claim_lets_it_go: settle {
@@ -244,9 +244,9 @@ scenarios! {
         let mut world = World::new([
             attributes_class("gold").deleting(), claim().attributes("gold"), volume("v", "1Gi").available().attributes("gold"),
         ]).only(|controllers| controllers.attributes_class_protection = true);
-        world.take(kinds::CLAIM, &Key::namespaced("n", "c"));
+        world.take(kinds::CLAIM, &object::Key::namespaced("n", "c"));
         assert_eq!(world.settle(), Vec::<String>::new(), "the volume names it");
-        world.take(kinds::VOLUME, &Key::cluster("v"));
+        world.take(kinds::VOLUME, &object::Key::cluster("v"));
         world
     } => vec![line("vac/gold", json!({ "metadata": { "finalizers": [] } }))];
 }
@@ -277,8 +277,8 @@ scenarios! {
     a_pod_that_is_gone_gets_none: settle {
         let mut world = ephemeral([pod("p").ephemeral()]);
         world.lagging = true;
-        world.take(kinds::POD, &Key::namespaced("n", "p"));
-        assert!(!world.decide(&Subject::Pod(Key::namespaced("n", "p"))).0.is_empty(), "the cache still has it");
+        world.take(kinds::POD, &object::Key::namespaced("n", "p"));
+        assert!(!world.decide(&Key::Pod(object::Key::namespaced("n", "p"))).0.is_empty(), "the cache still has it");
         world
     } => vec![];
     a_pod_that_is_being_deleted_gets_none: settle ephemeral([pod("p").ephemeral().deleting()]) => vec![];
@@ -340,10 +340,10 @@ scenarios! {
 #[test]
 fn gate_a_deleted_claim_goes_and_its_conditions_are_left() {
     let mut world = gated([used().deleting().finalizers(&[CLAIM, "other/finalizer"]).unused(false)]);
-    let before = world.get(kinds::CLAIM, &Key::namespaced("n", "c")).unwrap()["status"].clone();
+    let before = world.get(kinds::CLAIM, &object::Key::namespaced("n", "c")).unwrap()["status"].clone();
     let removed = line("pvc/c", json!({ "metadata": { "finalizers": ["other/finalizer"] } }));
     assert_eq!(world.rests_after(World::settle), [text("list pods n"), removed]);
-    assert_eq!(world.get(kinds::CLAIM, &Key::namespaced("n", "c")).unwrap()["status"], before);
+    assert_eq!(world.get(kinds::CLAIM, &object::Key::namespaced("n", "c")).unwrap()["status"], before);
 }
 
 #[test]

@@ -8,14 +8,14 @@ use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
 use serde_json::{Value, json};
 
-use stowage_model::object::{Key, ObjectId, kinds};
+use stowage_model::object::{self, ObjectId, kinds};
 use stowage_model::phase::{ClaimPhase, VolumePhase};
 use stowage_model::{Claim, Volume, annotations};
 
 use super::fixtures::{Fixture, claim_named, class, pod, volume};
 use super::invariants::{check_agreed, check_chosen, check_except, check_kept, check_reclaimed, held, references};
 use super::world::World;
-use crate::decide::Subject;
+use crate::watches::Key;
 
 /// By hand, late and from outside; outside is the default.
 const CLASSES: [&str; 4] = ["", "gold", "late", "outside"];
@@ -117,9 +117,9 @@ impl Play {
         }
     }
 
-    fn any_key(&mut self, letter: char, count: usize) -> Key {
+    fn any_key(&mut self, letter: char, count: usize) -> object::Key {
         let name = format!("{letter}{}", self.random.random_range(0..count));
-        if letter == 'v' { Key::cluster(name) } else { Key::namespaced("n", name) }
+        if letter == 'v' { object::Key::cluster(name) } else { object::Key::namespaced("n", name) }
     }
 
     /// A user, an administrator or a scheduler changes something that the caches then have an older version of.
@@ -175,9 +175,9 @@ impl Play {
     }
 
     /// One decision and what follows from it, and everything that must hold after it.
-    fn step(&mut self, subject: &Subject) -> bool {
+    fn step(&mut self, key: &Key) -> bool {
         self.look();
-        let acted = self.world.step(subject);
+        let acted = self.world.step(key);
         if acted {
             let (world, before) = (&self.world, &self.before);
             check_kept(&before.held, world);
@@ -226,10 +226,10 @@ impl Play {
                 self.world.busy = (0..self.random.random_range(0..4))
                     .map(|_| ObjectId { kind: kinds::VOLUME, key: self.any_key('v', 100) })
                     .collect();
-                let subjects = self.world.subjects();
-                if !subjects.is_empty() {
-                    let next = self.random.random_range(0..subjects.len());
-                    self.step(&subjects[next]);
+                let keys = self.world.keys();
+                if !keys.is_empty() {
+                    let next = self.random.random_range(0..keys.len());
+                    self.step(&keys[next]);
                 }
                 self.world.busy.clear();
             }
@@ -248,8 +248,8 @@ impl Play {
             assert!(pass < 50, "no fixpoint: {:#?}", self.world.log);
             self.world.log.clear();
             let mut acted = false;
-            for subject in self.world.subjects() {
-                acted |= self.step(&subject);
+            for key in self.world.keys() {
+                acted |= self.step(&key);
             }
             self.promise();
             if !acted && self.asked.is_empty() {
@@ -296,8 +296,9 @@ proptest! {
         (0..TURNS).for_each(|_| play.turn());
         prop_assert!(play.world.conflicts > 10, "{} conflicts", play.world.conflicts);
         play.finish();
-        for subject in play.world.subjects() {
-            prop_assert!(play.world.decide(&subject).0.is_empty(), "{subject:?} is not at rest");
+        for key in play.world.keys() {
+            prop_assert_eq!(play.world.gather(&key), play.world.gather(&key));
+            prop_assert!(play.world.decide(&key).0.is_empty(), "{key:?} is not at rest");
         }
         check_agreed(&play.world, &play.changed);
         check_maximal(&play.world);

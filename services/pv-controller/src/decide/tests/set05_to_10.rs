@@ -305,7 +305,7 @@ fn s9_01_deleting_that_failed_once_is_tried_again() {
 
 #[test]
 fn cache_an_older_version_never_replaces_a_newer_one() {
-    let caches = crate::snapshot::Caches::default();
+    let caches = crate::watches::Caches::default();
     let seen = |version: &str| {
         let tree = json!({ "metadata": { "name": "v", "uid": "v", "resourceVersion": version } });
         serde_json::from_value::<stowage_model::Volume>(tree).map(|volume| {

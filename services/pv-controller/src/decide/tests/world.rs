@@ -6,18 +6,19 @@ use jiff::Timestamp;
 use serde_json::Value;
 
 use stowage_model::Volume;
-use stowage_model::object::{Key, Kind, ObjectId, kinds};
+use stowage_model::object::{self, Kind, ObjectId, kinds};
 use stowage_runtime::api::Target;
 use stowage_runtime::engine::Reserved;
 use stowage_runtime::events::{Note, Severity};
 use stowage_runtime::operation::{Failure, Record, State};
 
-use crate::apply::claim_for;
+use crate::apply::ephemeral::claim_for;
 use crate::controllers::Controllers;
-use crate::decide::{Action, ClaimAction, Decision, PodAction, Source, Subject, VolumeAction, Why};
-use crate::mind::{Memory, Mind, Seen, Thought};
+use crate::decide::{self, Action, ClaimAction, Decision, PodAction, Source, VolumeAction, Why};
+use crate::note::note_outcome;
 use crate::options::{Options, Rules};
-use crate::snapshot::{Caches, Work};
+use crate::snapshot::{Snapshot, Sources, Told, Work};
+use crate::watches::{Caches, Key};
 use crate::write::{self, Write};
 
 use super::fixtures::Fixture;
@@ -57,10 +58,10 @@ enum Trouble {
 }
 
 pub struct World {
-    store: BTreeMap<(&'static str, Key), Value>,
+    store: BTreeMap<(&'static str, object::Key), Value>,
     pub revision: u64,
     pub caches: Caches,
-    pub memory: Memory,
+    pub told: Told,
     pub rules: Rules,
     records: BTreeMap<Work, Record<()>>,
     pub plugin: Plugin,
@@ -83,7 +84,7 @@ pub struct World {
 }
 
 /// How the log names an object: with its namespace unless that is the one of nearly all.
-fn called(key: &Key) -> String {
+fn called(key: &object::Key) -> String {
     if matches!(key.namespace.as_str(), "" | "n") { key.name.clone() } else { key.to_string() }
 }
 
@@ -95,7 +96,7 @@ impl World {
             store: BTreeMap::new(),
             revision: 0,
             caches: Caches::default(),
-            memory: Memory::default(),
+            told: Told::default(),
             rules,
             records: BTreeMap::new(),
             plugin: Plugin::Works,
@@ -183,36 +184,44 @@ impl World {
         format!("{text}{told:?}")
     }
 
-    pub fn subjects(&self) -> Vec<Subject> {
-        let claims = self.caches.claims.keys().into_iter().map(Subject::Claim);
-        let volumes = self.caches.volumes.keys().into_iter().map(Subject::Volume);
-        let pods = self.caches.pods.keys().into_iter().map(Subject::Pod);
-        let classes = self.caches.attributes_classes.keys().into_iter().map(Subject::AttributesClass);
+    pub fn keys(&self) -> Vec<Key> {
+        let claims = self.caches.claims.keys().into_iter().map(Key::Claim);
+        let volumes = self.caches.volumes.keys().into_iter().map(Key::Volume);
+        let pods = self.caches.pods.keys().into_iter().map(Key::Pod);
+        let classes = self.caches.attributes_classes.keys().into_iter().map(Key::AttributesClass);
         claims.chain(volumes).chain(pods).chain(classes).collect()
     }
 
-    fn think(&self, subject: &Subject) -> Thought {
-        let record = |work: &Work| self.records.get(work).cloned();
-        let reserved = Reserved::of(self.busy.iter().cloned());
-        let (caches, rules, memory) = (&self.caches, &self.rules, &self.memory);
-        Mind { caches, rules, memory, record, reserved: &reserved, now: self.now }.think(subject)
+    /// What would be decided on, with these objects busy.
+    pub fn with_sources<T>(&self, reserved: &Reserved, read: impl FnOnce(&Sources<'_>) -> T) -> T {
+        let (caches, told, rules) = (&self.caches, &self.told, self.rules);
+        let record = &|work: &Work| self.records.get(work).cloned();
+        read(&Sources { caches, rules, told, reserved, record, is_pod_lookup_pending: &|_| false })
     }
 
-    pub fn thought(&self, subject: &Subject) -> Decision<Action> {
-        self.think(subject).decision
+    pub fn gather(&self, key: &Key) -> Snapshot {
+        self.with_sources(&Reserved::of(self.busy.iter().cloned()), |sources| sources.gather(key))
     }
 
-    pub fn decide(&self, subject: &Subject) -> (Vec<Action>, Why) {
-        let decision = self.thought(subject);
+    /// Decides and remembers it, as the engine does.
+    pub fn decision(&self, key: &Key) -> Decision<Action> {
+        let snapshot = self.gather(key);
+        let decision = decide::decide(&snapshot, self.now);
+        note_outcome(&self.caches, &self.told, key, &snapshot, &decision);
+        decision
+    }
+
+    pub fn decide(&self, key: &Key) -> (Vec<Action>, Why) {
+        let decision = self.decision(key);
         (decision.actions, decision.why)
     }
 
-    /// Decides on the subjects that pass, in order and until nothing is left to do; says everything that was done.
-    pub fn settle_only(&mut self, passes: impl Fn(&Subject) -> bool) -> Vec<String> {
+    /// Decides on the keys that pass, in order and until nothing is left to do; says everything that was done.
+    pub fn settle_only(&mut self, passes: impl Fn(&Key) -> bool) -> Vec<String> {
         loop {
             let mut acted = false;
-            for subject in self.subjects().into_iter().filter(|subject| passes(subject)) {
-                acted |= self.step(&subject);
+            for key in self.keys().into_iter().filter(|key| passes(key)) {
+                acted |= self.step(&key);
                 assert!(self.log.len() < 60, "no fixpoint: {:#?}", self.log);
             }
             if !acted {
@@ -228,7 +237,7 @@ impl World {
     /// Another life of the service over the same objects: it has seen them all and remembers nothing.
     fn restarted(&self) -> Self {
         let mut anew = Self::new([]);
-        (anew.rules, anew.now, anew.plugin) = (self.rules.clone(), self.now, self.plugin);
+        (anew.rules, anew.now, anew.plugin) = (self.rules, self.now, self.plugin);
         anew.revision = self.revision;
         for ((plural, key), tree) in &self.store {
             anew.store.insert((plural, key.clone()), tree.clone());
@@ -253,75 +262,78 @@ impl World {
     }
 
     pub fn sync_claims(&mut self) -> Vec<String> {
-        self.settle_only(|subject| matches!(subject, Subject::Claim(_)))
+        self.settle_only(|key| matches!(key, Key::Claim(_)))
     }
 
     pub fn sync_volumes(&mut self) -> Vec<String> {
-        self.settle_only(|subject| matches!(subject, Subject::Volume(_)))
+        self.settle_only(|key| matches!(key, Key::Volume(_)))
     }
 
-    /// Decides on one subject once and acts; says whether there was anything to do.
-    pub fn step(&mut self, subject: &Subject) -> bool {
-        let Thought { decision, seen, .. } = self.think(subject);
+    /// Decides on one key once and acts; says whether there was anything to do.
+    pub fn step(&mut self, key: &Key) -> bool {
+        let decision = self.decision(key);
         let any = !decision.actions.is_empty();
         for action in decision.actions {
-            if self.apply(subject, action, seen).is_err() {
+            if self.apply(key, action).is_err() {
                 break;
             }
         }
         any
     }
 
-    fn apply(&mut self, subject: &Subject, action: Action, seen: Seen) -> Result<(), Trouble> {
-        match (subject, action) {
-            (Subject::Claim(key), Action::Claim(action)) => {
-                let claim = self.caches.claims.get(key).ok_or(Trouble::Stale)?;
+    fn apply(&mut self, key: &Key, action: Action) -> Result<(), Trouble> {
+        let object = key.object();
+        match action {
+            Action::Claim(action, seen) => {
+                let claim = self.caches.claims.get(object).ok_or(Trouble::Stale)?;
                 if let ClaimAction::Tell(source, note) = &action {
-                    self.tell(*source, subject, note);
+                    self.tell(*source, key, note);
                     return Ok(());
                 }
                 self.look_for_claim(&claim, &action, seen)?;
                 let volume = match &action {
-                    ClaimAction::Reserve { volume, .. } => self.caches.volumes.get(&Key::cluster(volume.clone())),
-                    ClaimAction::Bind(step) => self.caches.volumes.get(&Key::cluster(step.volume.clone())),
+                    ClaimAction::Reserve { volume, .. } => {
+                        self.caches.volumes.get(&object::Key::cluster(volume.clone()))
+                    }
+                    ClaimAction::Bind(bind) => self.caches.volumes.get(&object::Key::cluster(bind.volume.clone())),
                     _ => None,
                 };
                 let result = self.send(write::of_claim(&action, &claim, volume.as_deref()));
                 let asks = matches!(action, ClaimAction::Make { .. } | ClaimAction::AskProvisioner { .. });
                 if asks && result == Err(Trouble::Refused) {
-                    self.tell(Source::Binder, subject, &Note::warning("ProvisioningFailed", "the write was refused"));
+                    self.tell(Source::Binder, key, &Note::warning("ProvisioningFailed", "the write was refused"));
                 }
                 // The fresh read has shown it.
                 let is_made = matches!(action, ClaimAction::Make { .. }) && result == Err(Trouble::Unanswered);
                 if is_made { Ok(()) } else { result }
             }
-            (Subject::Volume(key), Action::Volume(action)) => {
-                let volume = self.caches.volumes.get(key).ok_or(Trouble::Stale)?;
+            Action::Volume(action, _) => {
+                let volume = self.caches.volumes.get(object).ok_or(Trouble::Stale)?;
                 self.look_for_volume(&volume, &action)?;
                 match &action {
-                    VolumeAction::Tell(note) => self.tell(Source::Binder, subject, note),
+                    VolumeAction::Tell(note) => self.tell(Source::Binder, key, note),
                     VolumeAction::TellClaim(note) => {
                         let held = volume.spec.claim_ref.as_ref().unwrap().key();
-                        self.told(Source::Binder, "pvc", &held, note);
+                        self.say(Source::Binder, "pvc", &held, note);
                     }
                     VolumeAction::Recycle | VolumeAction::DeleteData => self.reclaim(&volume, &action),
                     _ => {}
                 }
                 self.send(write::of_volume(&action, &volume))
             }
-            (Subject::Pod(key), Action::Pod(action)) => {
-                let pod = self.caches.pods.get(key).ok_or(Trouble::Stale)?;
+            Action::Pod(action) => {
+                let pod = self.caches.pods.get(object).ok_or(Trouble::Stale)?;
                 match action {
                     PodAction::Tell(note) => {
-                        self.tell(Source::Ephemeral, subject, &note);
+                        self.tell(Source::Ephemeral, key, &note);
                         Ok(())
                     }
                     PodAction::RemoveRecycler => {
                         self.send(vec![Write::Delete { kind: kinds::POD, target: Target::exact(&pod.meta) }])
                     }
                     PodAction::CreateClaim { volume, claim } => {
-                        let Some(raw) = self.get(kinds::POD, key).cloned() else {
-                            self.refresh(kinds::POD, key);
+                        let Some(raw) = self.get(kinds::POD, object).cloned() else {
+                            self.refresh(kinds::POD, object);
                             return Err(Trouble::Stale);
                         };
                         let body = claim_for(&raw, &pod, &volume, &claim).unwrap();
@@ -329,27 +341,26 @@ impl World {
                     }
                 }
             }
-            (Subject::AttributesClass(key), Action::AttributesClass(action)) => {
-                let class = self.caches.attributes_classes.get(key).ok_or(Trouble::Stale)?;
+            Action::AttributesClass(action, _) => {
+                let class = self.caches.attributes_classes.get(object).ok_or(Trouble::Stale)?;
                 self.send(vec![write::of_attributes_class(action, &class)])
             }
-            _ => unreachable!(),
         }
     }
 
-    /// Tells people about the subject, and notes what they were told.
-    fn tell(&mut self, source: Source, subject: &Subject, note: &Note) {
-        let (kind, key) = match subject {
-            Subject::Claim(key) => ("pvc", key),
-            Subject::Volume(key) => ("pv", key),
-            Subject::Pod(key) => ("pod", key),
-            Subject::AttributesClass(key) => ("vac", key),
+    /// Tells people about the key, and notes what they were told.
+    fn tell(&mut self, source: Source, key: &Key, note: &Note) {
+        let kind = match key {
+            Key::Claim(_) => "pvc",
+            Key::Volume(_) => "pv",
+            Key::Pod(_) => "pod",
+            Key::AttributesClass(_) => "vac",
         };
-        self.told(source, kind, key, note);
-        self.memory.note(subject.clone(), source, note.clone(), true, self.now);
+        self.say(source, kind, key.object(), note);
+        self.told.note(key.clone(), source, note.clone(), true, self.now);
     }
 
-    fn told(&mut self, source: Source, kind: &str, key: &Key, note: &Note) {
+    fn say(&mut self, source: Source, kind: &str, key: &object::Key, note: &Note) {
         let severity = if note.severity == Severity::Normal { "Normal" } else { "Warning" };
         self.log.push(format!("{severity} {} {kind}/{}", note.reason, called(key)));
         self.said.push(format!("{}: {}", source.component(), note.message));

@@ -132,9 +132,12 @@ fn s8_15_one_matched_and_one_provisioned_claim_are_written_in_one_step() {
         full
     });
     let decision = world.decide("p");
-    let [PodAction::Prepare { reserve, select, node }] = &decision.actions[..] else { panic!("{decision:?}") };
-    assert_eq!((reserve.len(), select.len(), node.as_str()), (1, 1, "b"));
-    assert!(reserve[0].marked, "the pair was our choice");
+    let [PodAction::Reserve(pair), PodAction::Select { node, .. }] = &decision.actions[..] else {
+        panic!("{decision:?}")
+    };
+    assert_eq!((decision.side_by_side, node.as_str()), (true, "b"));
+    assert_eq!(decision.why, Why::Prepare { node: "b".into() });
+    assert!(pair.marked, "the pair was our choice");
 }
 
 #[test]
@@ -188,8 +191,8 @@ fn s8_15_a_volume_reserved_by_name_gets_the_uid_and_keeps_its_users_mark() {
     reserved["spec"]["claimRef"] = json!({ "namespace": "default", "name": "c" });
     world.volume(reserved).claim(claim("c", "waits", "1Gi")).pod(pod("p", &["c"]));
     let decision = world.decide("p");
-    let [PodAction::Prepare { reserve, node, .. }] = &decision.actions[..] else { panic!("{decision:?}") };
-    assert_eq!((reserve[0].marked, node.as_str()), (false, "b"));
+    let [PodAction::Reserve(pair)] = &decision.actions[..] else { panic!("{decision:?}") };
+    assert_eq!((pair.marked, decision.why), (false, Why::Prepare { node: "b".into() }));
 }
 
 #[test]
@@ -219,7 +222,7 @@ fn s7_21_a_claim_given_back_goes_to_another_node_after_the_backoff() {
     world.claim(claim("c", "waits", "1Gi")).pod(pod("p", &["c"]));
     world.settle("p");
     world.claim(claim("c", "waits", "1Gi"));
-    world.ledger.failed(&key("c"), "a", NOW);
+    world.controller.failures.add(&key("c"), "a", NOW);
     let second = NOW + SignedDuration::from_secs(1);
     assert_eq!(world.decide("p"), Decision::wait_until(second, Why::BackOff));
     assert_eq!(world.decide_at("p", second).why, Why::Prepare { node: "b".into() });
@@ -230,7 +233,7 @@ fn s7_21_with_one_node_the_same_is_tried_again() {
     let mut world = World::default();
     world.node(node("a")).class(class("waits", "WaitForFirstConsumer", DRIVER));
     world.claim(claim("c", "waits", "1Gi")).pod(pod("p", &["c"]));
-    world.ledger.failed(&key("c"), "a", NOW);
+    world.controller.failures.add(&key("c"), "a", NOW);
     let decision = world.decide_at("p", NOW + SignedDuration::from_secs(1));
     assert_eq!(decision.why, Why::Prepare { node: "a".into() });
 }

@@ -28,6 +28,8 @@ fn out_of_service(ready: &str) -> Value {
 fn a_pod_of_a_missing_node_goes_after_the_quarantine() {
     let mut world = World::default();
     world.pod(placed(false));
+    // Missing since somebody looked.
+    assert_eq!(world.decide("p"), Decision::wait_until(after(40), Why::Quarantine));
     assert_eq!(world.decide_at("p", after(39)), Decision::wait_until(after(40), Why::Quarantine));
     assert_eq!(world.decide_at("p", after(40)).actions, [PodAction::Collect(Leftover::NodeGone("a".into()))]);
 }

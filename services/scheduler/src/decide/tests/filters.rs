@@ -94,7 +94,7 @@ fn the_node_with_fewest_live_pods_is_chosen_counting_those_on_their_way() {
     ended["spec"]["nodeName"] = "a".into();
     ended["status"]["phase"] = "Succeeded".into();
     world.pod(ended).pod(pod("p1", &[])).pod(pod("p2", &[])).pod(pod("p3", &[]));
-    let planned = |name: &str| world.decide(name).why.planned().map(str::to_owned);
+    let planned = |name: &str| world.decide(name).why.heading_for().map(str::to_owned);
     assert_eq!([planned("p1"), planned("p2"), planned("p3")].map(Option::unwrap), ["a", "b", "a"]);
 }
 

@@ -5,6 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use proptest::prelude::*;
 
 use super::*;
+use crate::apply::touches;
 
 #[derive(Debug, Clone)]
 struct Setup {
@@ -137,18 +138,12 @@ proptest! {
             }
             let mut touched = BTreeSet::new();
             for (name, actions) in decided {
-                for action in actions {
-                    // The engine lets only one of several actions on an object through.
-                    if let PodAction::Prepare { reserve, select, .. } = &action {
-                        let volumes = reserve.iter().map(|pair| pair.volume.key.clone());
-                        let claims = reserve.iter().map(|pair| &pair.claim).chain(select).map(|claim| claim.key.clone());
-                        let all: BTreeSet<Key> = volumes.chain(claims).collect();
-                        if !touched.is_disjoint(&all) {
-                            continue;
-                        }
-                        touched.extend(all);
-                    }
-                    world.write(name, action);
+                // The engine lets only one of several decisions on an object through.
+                let wider: Vec<Action> = actions.iter().cloned().map(Action::Pod).collect();
+                let all = BTreeSet::from_iter(touches(&wider));
+                if touched.is_disjoint(&all) {
+                    touched.extend(all);
+                    actions.into_iter().for_each(|action| world.write(name, action));
                 }
             }
             check_sound(&world);

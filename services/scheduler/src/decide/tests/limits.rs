@@ -1,6 +1,7 @@
 //! Scenarios of the reference, 8.16: volume limits and ReadWriteOncePod.
 
 use super::*;
+use crate::assumed::AssumedPod;
 
 const LIMIT: &str = "no node of 1 will do: 1 with as many volumes of the driver as it allows there";
 const ONCE: &str = "no node of 2 will do: 2 barred because another pod has a claim of mode ReadWriteOncePod";
@@ -98,7 +99,7 @@ fn two_pods_decided_before_either_is_seen_on_the_node_do_not_share_its_last_slot
     world.pod(pod("p1", &["c1"])).pod(pod("p2", &["c2"]));
     assert_eq!(world.decide("p1").why, Why::Bind { node: "a".into() });
     assert_eq!(world.message("p2"), LIMIT);
-    world.ledger.plan(&key("p1"), None);
+    world.controller.assumed.forget(&key("p1"));
     assert_eq!(world.decide("p2").why, Why::Bind { node: "a".into() });
 }
 
@@ -125,9 +126,9 @@ fn a_free_volume_counts_by_its_own_driver_not_by_its_class() {
 fn two_pods_with_one_volume_do_not_talk_each_other_past_the_limit() {
     let mut world = one_node(0);
     world.pod(pod("p1", &["c1"])).pod(pod("p2", &["c1"]));
-    let plan = |uid: &str| Some(Planned { uid: uid.into(), node: "a".into() });
-    world.ledger.plan(&key("p1"), plan("uid-p1"));
-    world.ledger.plan(&key("p2"), plan("uid-p2"));
+    let on_its_way = |uid: &str| AssumedPod { uid: uid.into(), node: "a".into() };
+    world.controller.assumed.assume(&key("p1"), on_its_way("uid-p1"));
+    world.controller.assumed.assume(&key("p2"), on_its_way("uid-p2"));
     assert_eq!(world.message("p1"), LIMIT);
     assert_eq!(world.message("p2"), LIMIT);
 }

@@ -5,9 +5,8 @@ use stowage_model::phase::ClaimPhase;
 use stowage_model::{Claim, Pod, Volume};
 
 use super::{Trouble, World};
-use crate::decide::volume::has_lost_its_claim;
-use crate::decide::{ClaimAction, VolumeAction, status};
-use crate::mind::Seen;
+use crate::decide::binder::volume::has_lost_its_claim;
+use crate::decide::{ClaimAction, Seen, VolumeAction, status};
 
 fn unless(stale: bool) -> Result<(), Trouble> {
     if stale { Err(Trouble::Stale) } else { Ok(()) }

@@ -1,0 +1,143 @@
+//! A complete controller: each volume carries a label with the namespace of its claim, so that
+//! `kubectl get pv -l example.dev/namespace=shop` shows what a team holds.
+//!
+//! In a service of its own each part below is a file: `args.rs`, `controller.rs`, `watches.rs`, `snapshot.rs`, `decide.rs` and
+//! `apply.rs`. `docs/new-service.md` walks through them; `tests/example.rs` runs it against the embedded API server.
+
+use std::sync::Arc;
+
+use clap::Parser;
+use jiff::Timestamp;
+use serde_json::json;
+
+use stowage_model::object::{self, Meta};
+use stowage_model::volume::Volume;
+use stowage_runtime::api::{Part, Patch, Target};
+use stowage_runtime::args::{AdminArgs, ClientArgs, LeaderElectArgs, LogArgs};
+use stowage_runtime::cache::{Cache, View};
+use stowage_runtime::engine::{self, Decision, Error, Reserved, Watches};
+use stowage_runtime::launch::Launch;
+use stowage_runtime::watch::Scope;
+use stowage_runtime::{Context, Stop, flags};
+
+const LABEL: &str = "example.dev/namespace";
+
+/// args.rs: flags, nothing else.
+#[derive(Debug, Parser)]
+#[command(name = "namespace-labels", version)]
+struct Args {
+    #[command(flatten)]
+    client: ClientArgs,
+    #[command(flatten)]
+    log: LogArgs,
+    #[command(flatten)]
+    admin: AdminArgs,
+    #[command(flatten)]
+    election: LeaderElectArgs,
+}
+
+impl Args {
+    async fn run(self) -> anyhow::Result<()> {
+        let launch = Launch { client: &self.client, burst: 30, log: &self.log, admin: Some(&self.admin) };
+        let election = self.election.options("namespace-labels")?;
+        launch.run(launch.context().await?, election, run).await
+    }
+}
+
+/// controller.rs: the state, and one line per room.
+struct Controller {
+    context: Context,
+    volumes: Cache<Volume>,
+}
+
+pub async fn run(context: Context) -> Result<(), Stop> {
+    engine::serve(context, 8, async |setup| {
+        Ok(Controller { context: setup.context.clone(), volumes: Cache::new() })
+    })
+    .await
+}
+
+impl engine::Controller for Controller {
+    /// The name of a volume.
+    type Key = String;
+    type Snapshot = View<Volume>;
+    type Action = Action;
+    type Why = Why;
+
+    const NAME: &'static str = "namespace-labels";
+
+    fn watches(&self, watches: &mut Watches<'_, Self>) {
+        watches.cache(&self.volumes, Scope::all(), |_, change| [change.key.name.clone()]);
+    }
+
+    fn gather(&self, name: &String, _reserved: &Reserved, _now: Timestamp) -> View<Volume> {
+        self.volumes.view(&object::Key::cluster(name.as_str()))
+    }
+
+    fn decide(volume: &View<Volume>, _now: Timestamp) -> Decision<Action, Why> {
+        decide(volume)
+    }
+
+    async fn apply(self: Arc<Self>, name: String, action: Action) -> Result<(), Error> {
+        self.carry_out(&name, action).await
+    }
+
+    fn keys(&self) -> Vec<String> {
+        self.volumes.keys().into_iter().map(|key| key.name).collect()
+    }
+}
+
+/// decide.rs: what must happen next, and why.
+#[derive(Debug, Clone, PartialEq)]
+enum Action {
+    /// A write got no answer: read the volume before anything else.
+    Read,
+    /// `None` takes the label off.
+    Label { volume: Meta, namespace: Option<String> },
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Why {
+    Gone,
+    Unknown,
+    Labelled,
+    Differs,
+}
+
+fn decide(volume: &View<Volume>) -> Decision<Action, Why> {
+    let volume = match volume {
+        View::Absent => return Decision::rest(Why::Gone),
+        View::Unknown => return Decision::act([Action::Read], Why::Unknown),
+        View::Known(volume) => volume,
+    };
+    let wanted = volume.spec.claim_ref.as_ref().map(|claim| claim.namespace.as_str());
+    if volume.meta.labels.get(LABEL).map(String::as_str) == wanted {
+        return Decision::rest(Why::Labelled);
+    }
+    Decision::act([Action::Label { volume: volume.meta.clone(), namespace: wanted.map(str::to_owned) }], Why::Differs)
+}
+
+/// apply.rs: one action through the ports.
+impl Controller {
+    async fn carry_out(&self, name: &str, action: Action) -> Result<(), Error> {
+        let api = &self.context.api;
+        match action {
+            Action::Read => {
+                let read = api.refresh(&self.volumes, &object::Key::cluster(name)).await;
+                read.map(drop).map_err(Error::read("the volume"))
+            }
+            Action::Label { volume, namespace } => {
+                let patch = Patch::Merge(json!({ "metadata": { "labels": { LABEL: namespace } } }));
+                // The label follows from claimRef, so it is written only onto the version whose claimRef was read.
+                let patched = api.patch(&self.volumes, &Target::exact(&volume), Part::Main, patch).await;
+                patched.map(drop).map_err(Error::write("label the volume"))
+            }
+        }
+    }
+}
+
+#[tokio::main]
+#[allow(dead_code, reason = "the test that includes this file has a main of its own")]
+async fn main() -> anyhow::Result<()> {
+    flags::parse::<Args>().run().await
+}

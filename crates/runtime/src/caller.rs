@@ -1,0 +1,127 @@
+//! Calls to a driver: lease, secrets, deadline, metric and what the answer means, the same for every call.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use tonic::{Code, Request, Response, Status};
+
+use stowage_csi::code::{self, Family, Outcome};
+use stowage_csi::{Channel, Deadline};
+use stowage_model::object::Key;
+use stowage_model::secret::Secret;
+
+use crate::context::Context;
+use crate::operation::{Ended, Failure};
+
+/// Code of a call that was never sent because its secret could not be read.
+pub const NO_SECRET: &str = "SecretUnavailable";
+
+/// Code of a call that was never sent because our lease may not hold any more.
+pub const NO_LEASE: &str = "LeaseExpired";
+
+/// What a secret holds, as a request carries it.
+pub type Secrets = BTreeMap<String, String>;
+
+/// One call of the CSI, and how its codes are read.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Rpc {
+    /// As in `/csi.v1.Controller/CreateVolume`.
+    pub path: &'static str,
+    /// Whose codes it shares.
+    pub family: Family,
+}
+
+impl Rpc {
+    /// The last part of the path, as in `CreateVolume`.
+    pub fn name(self) -> &'static str {
+        self.path.rsplit('/').next().unwrap_or(self.path)
+    }
+}
+
+/// A call that did not end well.
+#[derive(Debug, Clone)]
+pub enum Refused {
+    /// It was never sent, and why.
+    Unsent(Failure),
+    /// The driver, or the way to it, said this.
+    Answered {
+        /// What was said.
+        status: Status,
+        /// What that means for a call of its family.
+        outcome: Outcome,
+    },
+}
+
+impl Refused {
+    /// What to keep and to show of it.
+    pub fn failure(&self) -> Failure {
+        match self {
+            Self::Unsent(failure) => failure.clone(),
+            Self::Answered { status, .. } => {
+                Failure { code: code::name(status.code()).to_owned(), message: status.message().to_owned() }
+            }
+        }
+    }
+
+    /// How an operation ends by it.
+    pub fn ended<R>(&self) -> Ended<R> {
+        match self {
+            Self::Answered { outcome, .. } if outcome.may_be_running() => Ended::Uncertain(self.failure()),
+            _ => Ended::Failed(self.failure()),
+        }
+    }
+}
+
+/// A driver, and what every call to it needs. Cheap to clone, so that a call can outlive the action that starts it.
+#[derive(Clone)]
+pub struct Caller {
+    context: Context,
+    channel: Channel,
+    driver: Arc<str>,
+    timeout: Duration,
+}
+
+impl Caller {
+    /// Calls of the driver of this name over this channel.
+    pub fn new(context: Context, channel: Channel, driver: &str, timeout: Duration) -> Self {
+        Self { context, channel, driver: driver.into(), timeout }
+    }
+
+    /// The world outside.
+    pub fn context(&self) -> &Context {
+        &self.context
+    }
+
+    /// The values a secret holds now: read for each call, kept nowhere.
+    pub async fn secrets(&self, secret: Option<&Key>) -> Result<Secrets, Failure> {
+        let Some(key) = secret else { return Ok(Secrets::new()) };
+        let missing = |message: String| Failure { code: NO_SECRET.into(), message };
+        match self.context.api.get::<Secret>(key).await {
+            Ok(Some(found)) => Ok(found.data.to_text()),
+            Ok(None) => Err(missing(format!("secret {key} does not exist; create it"))),
+            Err(error) => Err(missing(format!("secret {key} cannot be read: {error}"))),
+        }
+    }
+
+    /// Makes the call, as in `caller.call(PUBLISH, request, async |channel, r| ControllerClient::new(channel).controller_publish_volume(r).await)`.
+    /// None is sent on an expired lease.
+    pub async fn call<Q, A>(
+        &self,
+        rpc: Rpc,
+        request: Q,
+        send: impl AsyncFnOnce(Channel, Request<Q>) -> Result<Response<A>, Status>,
+    ) -> Result<A, Refused> {
+        if !self.context.may_call_driver() {
+            let message = "our lease has not been renewed in time, and without it no call is made".to_owned();
+            return Err(Refused::Unsent(Failure { code: NO_LEASE.into(), message }));
+        }
+        let begin = self.context.clock.boottime();
+        let channel = self.channel.clone();
+        let answer = Deadline(self.timeout).call(request, |request| send(channel, request)).await;
+        let code = answer.as_ref().err().map_or(Code::Ok, Status::code);
+        let took = self.context.clock.boottime().saturating_sub(begin);
+        self.context.metrics.observe_csi(&self.driver, rpc.path, code::name(code), took);
+        answer.map_err(|status| Refused::Answered { outcome: code::outcome_of(rpc.family, &status), status })
+    }
+}

@@ -1,0 +1,130 @@
+//! What is watched, the ways from one object to another, and which change wakes which key.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use stowage_model::object;
+use stowage_model::volume::CsiSource;
+use stowage_model::{CsiNode, Volume, VolumeAttachment};
+use stowage_runtime::cache::{Cache, Change};
+use stowage_runtime::engine::Watches;
+use stowage_runtime::watch::Scope;
+
+use crate::controller::Controller;
+
+/// What is decided on together.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum Key {
+    /// Everything about one volume of the driver, by its handle.
+    Handle(String),
+    /// An attachment of ours by its name, whose volume cannot be found.
+    Attachment(String),
+}
+
+pub struct Caches {
+    /// The driver whose attachments are ours.
+    pub driver: String,
+    pub attachments: Cache<VolumeAttachment>,
+    pub volumes: Cache<Volume>,
+    pub csi_nodes: Cache<CsiNode>,
+}
+
+impl Caches {
+    pub fn new(driver: String) -> Self {
+        Self {
+            driver,
+            attachments: Cache::indexed(&[
+                ("volume", |attachment| attachment.volume_name().map(str::to_owned).into_iter().collect()),
+                ("inline", |attachment| inline(attachment).map(|csi| csi.volume_handle.clone()).into_iter().collect()),
+                ("node", |attachment| vec![attachment.spec.node_name.clone()]),
+            ]),
+            volumes: Cache::indexed(&[("handle", |volume| {
+                volume.spec.csi.as_ref().map(|csi| csi.volume_handle.clone()).into_iter().collect()
+            })]),
+            csi_nodes: Cache::new(),
+        }
+    }
+
+    pub fn declare(&self, watches: &mut Watches<'_, Controller>) {
+        watches.cache(&self.csi_nodes, Scope::all(), |controller, change| controller.caches.of_csi_node(change));
+        watches.cache(&self.volumes, Scope::all(), |controller, change| controller.caches.of_volume(change));
+        watches.cache(&self.attachments, Scope::all(), |controller, change| {
+            controller.forget_calls(change);
+            both(change).filter_map(|attachment| controller.caches.key_of(attachment)).collect::<BTreeSet<_>>()
+        });
+    }
+
+    fn of_volume(&self, change: &Change<'_, Volume>) -> BTreeSet<Key> {
+        let mut keys: BTreeSet<Key> = both(change).filter_map(|volume| self.key_of_volume(volume)).collect();
+        if change.before.is_none() || change.after.is_none() {
+            // Its attachments are decided on under another key from now on.
+            let attachments = self.attachments.by_index("volume", &change.key.name);
+            keys.extend(attachments.iter().filter_map(|attachment| self.key_of(attachment)));
+        }
+        keys
+    }
+
+    fn of_csi_node(&self, change: &Change<'_, CsiNode>) -> BTreeSet<Key> {
+        let id = |node: Option<&Arc<CsiNode>>| node.and_then(|node| node_id(node, &self.driver));
+        if id(change.before) == id(change.after) {
+            return BTreeSet::new();
+        }
+        let attachments = self.attachments.by_index("node", &change.key.name);
+        attachments.iter().filter_map(|attachment| self.key_of(attachment)).collect()
+    }
+
+    pub fn is_ours(&self, attachment: &VolumeAttachment) -> bool {
+        attachment.spec.attacher == self.driver
+    }
+
+    pub fn key_of_volume(&self, volume: &Volume) -> Option<Key> {
+        let csi = volume.spec.csi.as_ref().filter(|csi| csi.driver == self.driver)?;
+        Some(Key::Handle(csi.volume_handle.clone()))
+    }
+
+    /// Where an attachment is decided on. One of another attacher matters too if it holds a volume of our driver.
+    pub fn key_of(&self, attachment: &VolumeAttachment) -> Option<Key> {
+        let volume = attachment.volume_name().and_then(|name| self.volumes.get(&object::Key::cluster(name)));
+        let inline = inline(attachment).filter(|csi| csi.driver == self.driver);
+        let found = match (volume, inline) {
+            (Some(volume), _) => self.key_of_volume(&volume),
+            (None, Some(csi)) => Some(Key::Handle(csi.volume_handle.clone())),
+            (None, None) => None,
+        };
+        found.or_else(|| self.is_ours(attachment).then(|| Key::Attachment(attachment.meta.name.clone())))
+    }
+
+    /// The driver's id of a node, once the driver has registered there.
+    pub fn node_id(&self, node: &str) -> Option<String> {
+        node_id(&*self.csi_nodes.get(&object::Key::cluster(node))?, &self.driver)
+    }
+
+    pub fn keys(&self) -> Vec<Key> {
+        let mut keys: BTreeSet<Key> = BTreeSet::new();
+        keys.extend(self.attachments.list().iter().filter_map(|attachment| self.key_of(attachment)));
+        keys.extend(self.volumes.list().iter().filter_map(|volume| self.key_of_volume(volume)));
+        keys.into_iter().collect()
+    }
+}
+
+impl Controller {
+    /// Records of an attachment that is gone are of no use to anybody; of one that is called for right now the end is.
+    fn forget_calls(&self, change: &Change<'_, VolumeAttachment>) {
+        let Some(gone) = change.before.filter(|_| change.after.is_none()) else { return };
+        for operation in self.operations.keys().iter().filter(|operation| operation.attachment_uid == gone.meta.uid) {
+            self.operations.forget(operation);
+        }
+    }
+}
+
+fn both<'a, T>(change: &'a Change<'_, T>) -> impl Iterator<Item = &'a T> {
+    change.before.into_iter().chain(change.after).map(AsRef::as_ref)
+}
+
+fn node_id(node: &CsiNode, driver: &str) -> Option<String> {
+    node.driver(driver).map(|driver| driver.node_id.clone()).filter(|id| !id.is_empty())
+}
+
+fn inline(attachment: &VolumeAttachment) -> Option<&CsiSource> {
+    attachment.spec.source.inline_volume_spec.as_ref()?.csi.as_ref()
+}

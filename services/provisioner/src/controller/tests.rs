@@ -1,0 +1,194 @@
+use serde_json::{Value, json};
+use tonic::service::Routes;
+
+use stowage_csi::Channel;
+use stowage_csi::v1::controller_service_capability::rpc::Type as ControllerCapability;
+use stowage_runtime::engine::Controller as _;
+use stowage_runtime::events::Note;
+use stowage_runtime::operation::{Ended, Failure};
+use stowage_runtime::tasks::Tasks;
+
+use super::*;
+use crate::fixture::{DRIVER, claim_with, class_with, volume_with};
+use crate::request::{self, Problem};
+use crate::requirement::Cluster;
+
+/// A controller that nobody runs: its caches are filled by hand.
+struct Still {
+    controller: Controller,
+    tasks: Tasks,
+    now: Timestamp,
+}
+
+impl Still {
+    async fn new() -> Self {
+        // No request is ever sent.
+        let service = tower::service_fn(async |_: http::Request<kube::client::Body>| {
+            Err::<http::Response<kube::client::Body>, _>(std::io::Error::other("unused"))
+        });
+        let client = kube::Client::new(service, "default");
+        let context = Context::real(client, Arc::new(stowage_csi::UnixConnector), "test");
+        let tasks = Tasks::new();
+        let setup = Setup::new(context, tasks.spawner());
+        let driver = Driver {
+            channel: Channel::in_process(Routes::default()),
+            name: DRIVER.into(),
+            plugin: Default::default(),
+            controller: [ControllerCapability::CreateDeleteVolume, ControllerCapability::PublishUnpublishVolume].into(),
+        };
+        let options = Options { journal: false, ..Options::default() };
+        let controller = Controller::new(&setup, options, driver).await.unwrap();
+        controller.caches.classes.observe(class_with(|_| {}));
+        Self { controller, tasks, now: setup.context.clock.now() }
+    }
+
+    fn add_claim(&self, uid: &str, spoil: impl FnOnce(&mut Value)) {
+        self.controller.caches.claims.observe(claim(uid, spoil));
+    }
+
+    fn add_volume(&self, name: &str, phase: &str, spoil: impl FnOnce(&mut Value)) {
+        self.controller.caches.volumes.observe_shared(volume_with(|volume| {
+            volume["metadata"]["name"] = name.into();
+            volume["metadata"]["uid"] = format!("uid-of-{name}").into();
+            volume["status"]["phase"] = phase.into();
+            spoil(volume);
+        }));
+    }
+
+    async fn record(&self, uid: &str) {
+        let intent =
+            request::build(&claim(uid, |_| {}), &class_with(|_| {}), &self.controller.facts, &Cluster::default());
+        self.controller.journal().record(Arc::new(intent.unwrap())).await.unwrap();
+    }
+
+    fn bid(&self, uid: &str) {
+        self.controller.bids.postpone(uid, Backoff::QUEUE, self.now, &self.controller.context().random);
+    }
+
+    /// Lets calls end that can.
+    async fn settle(&mut self) {
+        let ended = tokio::time::timeout(Duration::from_secs(1), self.tasks.supervise()).await;
+        assert!(ended.is_err(), "{ended:?}");
+    }
+
+    /// As the resync's probe does.
+    fn look(&self, key: &Key) -> (Snapshot, Decision) {
+        let snapshot = self.controller.gather(key, &Reserved::default(), self.now);
+        let decision = Controller::decide(&snapshot, self.now);
+        (snapshot, decision)
+    }
+
+    /// As the loop does.
+    fn think(&self, key: &Key) {
+        let (snapshot, decision) = self.look(key);
+        self.controller.note(key, &snapshot, &decision, self.now);
+    }
+}
+
+fn claim(uid: &str, spoil: impl FnOnce(&mut Value)) -> stowage_model::claim::Claim {
+    claim_with(|claim| {
+        claim["metadata"]["name"] = uid.into();
+        claim["metadata"]["uid"] = uid.into();
+        spoil(claim);
+    })
+}
+
+fn failed<R>() -> Ended<R> {
+    Ended::Failed(Failure { code: "Internal".into(), message: "no".into() })
+}
+
+#[tokio::test(start_paused = true)]
+async fn looking_at_claims_and_volumes_in_every_state_changes_nothing() {
+    let mut still = Still::new().await;
+    still.add_claim("a-new", |_| {});
+    still.add_claim("b-called", |_| {});
+    still.add_claim("c-refused", |_| {});
+    still.add_claim("d-classless", |claim| claim["spec"]["storageClassName"] = "none".into());
+    still.add_claim("e-bound", |claim| claim["spec"]["volumeName"] = "pvc-e-bound".into());
+    for uid in ["b-called", "c-refused", "f-gone"] {
+        still.record(uid).await;
+    }
+    still.bid("e-bound");
+    still.add_volume("in-use", "Bound", |_| {});
+    still.add_volume("released", "Released", |_| {});
+    still.add_volume("deleted", "Released", |_| {});
+    still.add_volume("attached", "Released", |_| {});
+    still.add_volume("retained", "Released", |volume| {
+        volume["spec"]["persistentVolumeReclaimPolicy"] = "Retain".into();
+    });
+    let attachment = json!({
+        "metadata": { "name": "csi-1", "uid": "attachment-1", "resourceVersion": "5" },
+        "spec": { "attacher": DRIVER, "nodeName": "n1", "source": { "persistentVolumeName": "attached" } },
+    });
+    let controller = &still.controller;
+    controller.caches.attachments.observe(serde_json::from_value(attachment).unwrap());
+    controller.creations.start("b-called".into(), std::future::pending());
+    controller.creations.start("c-refused".into(), async { failed() });
+    controller.journal().call_sent("f-gone");
+    controller.deletions.start("deleted".into(), async { Ended::Done("uid-of-deleted".into()) });
+    still.settle().await;
+
+    engine::assert_quiet(&still.controller, still.now);
+    let whys: Vec<Why> = still.controller.keys().iter().map(|key| still.look(key).1.why).collect();
+    let expected = [
+        Why::Unrecorded,
+        Why::Calling,
+        Why::BacksOff,
+        Why::Problem(Problem::FindClass { class: "none".into() }),
+        Why::Bound,
+        Why::CallDue,
+        Why::Attached,
+        Why::Deleted,
+        Why::InUse,
+        Why::Released,
+        Why::FinalizerLeft,
+    ];
+    assert_eq!(whys, expected);
+    assert!(still.controller.bids.get("e-bound").is_some(), "a probe dropped the bid");
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_is_kept_for_something_that_is_gone_is_forgotten_by_the_decision_and_not_by_a_probe() {
+    let mut still = Still::new().await;
+    let (claim, volume) = (Key::Claim("gone".into()), Key::Volume("gone".into()));
+    let name = "gone".to_owned();
+    still.bid("gone");
+    let controller = &still.controller;
+    controller.creations.start(name.clone(), async { failed() });
+    controller.rooms.start(name.clone(), async { Ended::Done(true) });
+    controller.deletions.start(name.clone(), async { failed() });
+    for key in [&claim, &volume] {
+        controller.told.note(key.clone(), (), Note::normal("Provisioning", "soon"), true, still.now);
+    }
+    still.settle().await;
+
+    let kept = |still: &Still| {
+        let Controller { creations, rooms, deletions, bids, told, .. } = &still.controller;
+        let calls =
+            [creations.record(&name).is_some(), rooms.record(&name).is_some(), deletions.record(&name).is_some()];
+        (calls, bids.get(&name).is_some(), [&claim, &volume].map(|key| !told.known(key).is_empty()))
+    };
+    for key in [&claim, &volume] {
+        assert_eq!(still.look(key).1, Decision::rest(Why::Gone));
+    }
+    assert_eq!(kept(&still), ([true; 3], true, [true; 2]));
+    still.think(&claim);
+    assert_eq!(kept(&still), ([false, false, true], false, [false, true]));
+    still.think(&volume);
+    assert_eq!(kept(&still), ([false; 3], false, [false; 2]));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_bid_is_dropped_when_the_claim_has_a_node_or_needs_none_and_kept_while_it_waits() {
+    let still = Still::new().await;
+    still.add_claim("waits", |_| {});
+    still.add_claim("bound", |claim| claim["spec"]["volumeName"] = "pvc-bound".into());
+    still.add_claim("placed", |claim| {
+        claim["metadata"]["annotations"]["volume.kubernetes.io/selected-node"] = "n1".into();
+    });
+    for (uid, is_kept) in [("waits", true), ("bound", false), ("placed", false)] {
+        still.bid(uid);
+        still.think(&Key::Claim(uid.into()));
+        assert_eq!(still.controller.bids.get(uid).is_some(), is_kept, "{uid}");
+    }
+}

@@ -1,0 +1,245 @@
+//! What must happen next to a claim and its record.
+//!
+//! One key covers both, so a claim and its record never have two calls under way. A record lives until its answer has
+//! an owner: it is replayed with the very same request, then the volume gets its object, or is deleted again.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use jiff::Timestamp;
+
+use stowage_csi::code::{self, Family, Outcome};
+use stowage_model::claim::Claim;
+use stowage_model::class::StorageClass;
+use stowage_model::volume::Volume;
+use stowage_runtime::cache::View;
+use stowage_runtime::caller::{NO_LEASE, NO_SECRET};
+use stowage_runtime::events::Note;
+use stowage_runtime::operation::{Record, State};
+
+use super::{Action, Decision, Why, call, has_handle, is_our_volume, is_running, tell};
+use crate::intent::{Intent, Made};
+use crate::journal::Recorded;
+use crate::ownership::{self, Ownership};
+use crate::request::{self, Problem};
+use crate::snapshot::ClaimSnapshot;
+
+/// How long a request that the driver calls invalid waits before it is sent again unchanged.
+pub const INFEASIBLE_DELAY: Duration = Duration::from_secs(300);
+
+/// What must happen to this claim, or to the record it left, next.
+pub fn decide(s: &ClaimSnapshot, now: Timestamp) -> Decision {
+    let name = match (&s.recorded, &s.claim) {
+        (Some(recorded), _) => recorded.intent.volume.clone(),
+        (None, Some(claim)) => s.facts.volume_name(&claim.meta.uid),
+        (None, None) => return Decision::rest(Why::Gone),
+    };
+    if let View::Unknown = s.volume {
+        return Decision::act([Action::ReadVolume(name)], Why::UnknownVolume);
+    }
+    let running = is_running(s.creation.as_ref()) || is_running(s.cleanup.as_ref());
+    match &s.recorded {
+        _ if running => Decision::rest(Why::Calling),
+        None => begin(s, now),
+        Some(recorded) => settle(s, recorded, now),
+    }
+}
+
+/// Whether the claim still waits for a volume to be made.
+pub fn is_wanted(claim: &Claim) -> bool {
+    !claim.meta.is_deleting() && !claim.names_volume()
+}
+
+/// Whether the claim asks this driver for its volume.
+pub fn is_ours(claim: &Claim, driver: &str) -> bool {
+    claim.storage_provisioner() == Some(driver)
+}
+
+/// Nothing is recorded: does the claim need a volume?
+fn begin(s: &ClaimSnapshot, now: Timestamp) -> Decision {
+    let Some(claim) = &s.claim else { return Decision::rest(Why::Gone) };
+    if !is_ours(claim, &s.facts.driver) {
+        return Decision::rest(Why::NotOurs);
+    }
+    if claim.meta.is_deleting() {
+        return Decision::rest(Why::Deleting);
+    }
+    if claim.names_volume() {
+        return Decision::rest(Why::Bound);
+    }
+    if let View::Known(volume) = &s.volume {
+        return match is_made_for(volume, &claim.meta.uid, &s.facts.driver) {
+            true => Decision::rest(Why::VolumeExists),
+            false => refuse(s, claim, Problem::UseName { volume: volume.meta.name.clone() }, now),
+        };
+    }
+    match intent_now(s, claim, now) {
+        Ok(intent) => Decision::act([Action::Record(Arc::new(intent))], Why::Unrecorded),
+        Err(decision) => *decision,
+    }
+}
+
+/// The intent as claim and class stand now, or what to do instead.
+fn intent_now(s: &ClaimSnapshot, claim: &Arc<Claim>, now: Timestamp) -> Result<Intent, Box<Decision>> {
+    let Some(class) = &s.class else {
+        return Err(refuse(s, claim, Problem::FindClass { class: claim.class_name().to_owned() }, now).into());
+    };
+    if class.waits_for_consumer() && claim.selected_node().is_none() {
+        return Err(Decision::rest(Why::WaitsForConsumer).into());
+    }
+    if request::is_populated(claim) {
+        return Err(wait_for_populator(s, claim, class, now).into());
+    }
+    let ownership = ownership::of(claim, class, &s.facts);
+    if ownership == Ownership::Others {
+        return Err(Decision::rest(Why::OtherNode).into());
+    }
+    match request::build(claim, class, &s.facts, &s.cluster) {
+        Ok(intent) if ownership == Ownership::Open => Err(bid(s, claim, intent, now).into()),
+        Ok(intent) => Ok(intent),
+        // The scheduler chose from what it knew; the node or its driver has gone since.
+        Err(problem @ Problem::FindNode { .. }) if class.waits_for_consumer() => {
+            let mut decision = refuse(s, claim, problem, now);
+            decision.wake_at = None;
+            decision.actions.push(Action::Reschedule(Arc::clone(claim)));
+            Err(decision.into())
+        }
+        Err(problem) => Err(refuse(s, claim, problem, now).into()),
+    }
+}
+
+fn bid(s: &ClaimSnapshot, claim: &Arc<Claim>, intent: Intent, now: Timestamp) -> Decision {
+    match s.bid {
+        None => Decision::act([Action::Bid], Why::Bidding),
+        Some(bid) if bid.at > now => Decision::wait_until(bid.at, Why::Bidding),
+        Some(_) => match s.room.as_ref().map(|record| &record.state) {
+            None => Decision::act([Action::AskForRoom(Arc::new(intent))], Why::Bidding),
+            Some(State::Running) => Decision::rest(Why::Calling),
+            Some(State::Done(true)) => Decision::act([Action::Take(Arc::clone(claim))], Why::Bidding),
+            // Not here, or not now: another node may be faster.
+            Some(State::Done(false) | State::Failed(_) | State::Uncertain(_)) => {
+                Decision::act([Action::Bid], Why::NoRoom)
+            }
+        },
+    }
+}
+
+fn refuse(s: &ClaimSnapshot, claim: &Claim, problem: Problem, now: Timestamp) -> Decision {
+    let message = format!("cannot provision a volume for claim {}: {problem}", claim.meta.key());
+    tell(&s.told, Note::warning("ProvisioningFailed", message), now, Why::Problem(problem))
+}
+
+fn wait_for_populator(s: &ClaimSnapshot, claim: &Claim, class: &StorageClass, now: Timestamp) -> Decision {
+    let source = claim.data_source().map(|source| format!("{} {:?}", source.kind, source.name)).unwrap_or_default();
+    let message = format!("volume of class {:?} is left to an external populator of {source}", class.meta.name);
+    tell(&s.told, Note::normal("Provisioning", message), now, Why::WaitsForPopulator)
+}
+
+/// A record exists: bring it to its end.
+fn settle(s: &ClaimSnapshot, recorded: &Recorded, now: Timestamp) -> Decision {
+    let intent = &recorded.intent;
+    let made = s.creation.as_ref().and_then(|record| match &record.state {
+        State::Done(made) => Some(made),
+        _ => None,
+    });
+    let mut claim = s.claim.as_ref().filter(|claim| is_wanted(claim) && ownership::is_claimed(claim, &s.facts));
+    if let View::Known(volume) = &s.volume {
+        // Which claim the object names does not matter: a retained volume's is cleared or changed to use it again.
+        let owns = match made {
+            Some(made) => has_handle(volume, &made.handle, &s.facts.driver),
+            None => is_our_volume(volume, &s.facts.driver),
+        };
+        if owns {
+            return Decision::act([Action::Forget], Why::VolumeExists);
+        }
+        // The name is taken, so whatever was made under it cannot become this claim's.
+        claim = None;
+    }
+    match (made, claim) {
+        (Some(made), Some(_)) => {
+            Decision::act([Action::MakeVolume { intent: Arc::clone(intent), made: made.clone() }], Why::Made)
+        }
+        (Some(made), None) => clean_up(s, intent, made, now),
+        (None, Some(claim)) => create(s, recorded, claim, now),
+        (None, None) if !recorded.maybe_made => Decision::act([Action::Forget], Why::NothingMade),
+        // Only the same request sent again tells whether there is a volume, and which. A driver that will not say is
+        // asked rarely, but for ever.
+        (None, None) => {
+            let refused = s.creation.as_ref().is_some_and(|record| match &record.state {
+                State::Failed(failure) => failure.code != NO_SECRET && failure.code != NO_LEASE,
+                _ => false,
+            });
+            let delay = if refused { s.facts.options.retry_interval_max } else { Duration::ZERO };
+            call(s.creation.as_ref(), now, delay, || Action::Create { intent: Arc::clone(intent), wanted: false })
+        }
+    }
+}
+
+fn create(s: &ClaimSnapshot, recorded: &Recorded, claim: &Arc<Claim>, now: Timestamp) -> Decision {
+    let mut intent = Arc::clone(&recorded.intent);
+    if !recorded.maybe_made {
+        if is_out_of_room(s) && claim.selected_node().is_some() {
+            return Decision::act([Action::Reschedule(Arc::clone(claim))], Why::NoRoom);
+        }
+        // Certainly nothing was made, so the request may follow the class and the claim.
+        match intent_now(s, claim, now) {
+            Ok(current) if current != *intent => intent = Arc::new(current),
+            Ok(_) => {}
+            Err(decision) if matches!(decision.why, Why::OtherNode | Why::WaitsForConsumer | Why::Bidding) => {
+                return Decision::act([Action::Forget], Why::NothingMade);
+            }
+            Err(decision) => return *decision,
+        }
+        if intent != recorded.intent {
+            return Decision::act([Action::Record(intent)], Why::RequestChanged);
+        }
+    }
+    if !recorded.durable {
+        return Decision::act([Action::Record(intent)], Why::Unrecorded);
+    }
+    let delay = match s.creation.as_ref().and_then(outcome_of) {
+        Some(Outcome::Infeasible) => INFEASIBLE_DELAY,
+        _ => Duration::ZERO,
+    };
+    call(s.creation.as_ref(), now, delay, || Action::Create { intent, wanted: true })
+}
+
+/// What the driver's last word on CreateVolume means.
+fn outcome_of(record: &Record<Made>) -> Option<Outcome> {
+    match &record.state {
+        State::Failed(failure) => Some(code::outcome(Family::CreateVolume, code::from_name(&failure.code)?)),
+        _ => None,
+    }
+}
+
+/// Whether the driver had no room where the volume was to be, and another node could have.
+fn is_out_of_room(s: &ClaimSnapshot) -> bool {
+    let refused = s.creation.as_ref().and_then(outcome_of) == Some(Outcome::Reschedule);
+    let chosen = s.facts.node.is_some() || s.class.as_ref().is_some_and(|class| class.waits_for_consumer());
+    refused && chosen && s.facts.topology
+}
+
+fn clean_up(s: &ClaimSnapshot, intent: &Arc<Intent>, made: &Made, now: Timestamp) -> Decision {
+    if let Some(owner) = &s.owner {
+        return Decision::act([Action::Forget], Why::OwnedBy(owner.clone()));
+    }
+    let done =
+        s.cleanup.as_ref().is_some_and(|record| matches!(&record.state, State::Done(handle) if *handle == made.handle));
+    if done {
+        return Decision::act([Action::Forget], Why::CleanedUp);
+    }
+    let mut decision = call(s.cleanup.as_ref(), now, Duration::ZERO, || Action::CleanUp {
+        intent: Arc::clone(intent),
+        handle: made.handle.clone(),
+    });
+    if !decision.actions.is_empty() {
+        decision.why = Why::Unwanted;
+    }
+    decision
+}
+
+/// Whether the object is the one made for the claim by this driver.
+fn is_made_for(volume: &Volume, claim_uid: &str, driver: &str) -> bool {
+    volume.spec.claim_ref.as_ref().is_some_and(|claim| claim.uid == claim_uid)
+        && volume.spec.csi.as_ref().is_some_and(|csi| csi.driver == driver)
+}

@@ -1,0 +1,102 @@
+//! What is known about the driver and about ourselves from the start.
+
+use stowage_csi::v1::node_client::NodeClient;
+use stowage_csi::v1::{
+    NodeGetInfoRequest, controller_service_capability::rpc::Type as ControllerCapability,
+    plugin_capability::service::Type as PluginCapability,
+};
+use stowage_csi::{Channel, Deadline, identity};
+use stowage_model::topology::Segments;
+use stowage_runtime::driver::Driver;
+use stowage_runtime::{Context, Stop};
+
+use crate::options::Options;
+use crate::requirement;
+
+/// What decisions need to know about the driver and about ourselves.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Facts {
+    pub driver: String,
+    /// Written into every volume's attributes: which run of which provisioner made it.
+    pub identity: String,
+    /// The driver makes and deletes volumes at all.
+    pub creates: bool,
+    /// The driver tells one pod from one node (`SINGLE_NODE_MULTI_WRITER`).
+    pub finer_modes: bool,
+    /// Volumes are attached, so an attachment must be gone before its volume.
+    pub attaches: bool,
+    /// Volumes are not reachable from everywhere.
+    pub topology: bool,
+    /// This node, in node deployment.
+    pub node: Option<NodeFacts>,
+    pub options: Options,
+}
+
+/// Where a provisioner in node deployment runs.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct NodeFacts {
+    pub name: String,
+    /// The node's place, as its driver names it.
+    pub segments: Segments,
+}
+
+/// Where the driver says that this node is.
+async fn place(channel: &Channel, deadline: Deadline) -> Result<Segments, identity::Error> {
+    let mut client = NodeClient::new(channel.clone());
+    let info = deadline.call(NodeGetInfoRequest {}, |request| client.node_get_info(request)).await;
+    let info = info.map_err(|source| identity::Error::CallDriver { rpc: "NodeGetInfo", source })?;
+    Ok(info.accessible_topology.map(|place| place.segments).unwrap_or_default())
+}
+
+/// Labels, and names of which ours are the first part, are at most this long.
+const MAX_JOURNAL_NAME: usize = 50;
+
+impl Facts {
+    /// What the driver said when it was met, and in node deployment says about its node now.
+    pub async fn of(driver: &Driver, context: &Context, options: Options) -> Result<Self, Stop> {
+        let node = match &options.node_deployment {
+            Some(deployment) => {
+                let segments = place(&driver.channel, Deadline(options.timeout)).await.map_err(|error| {
+                    let reason = format!("the driver at {} does not say where it is: {error}", options.csi_address);
+                    Stop::Unable { reason: format!("{reason}; check that it serves the Node service") }
+                })?;
+                Some(NodeFacts { name: deployment.node.clone(), segments })
+            }
+            None => None,
+        };
+        let suffix = node.as_ref().map(|node| format!("-{}", node.name)).unwrap_or_default();
+        let stamp = context.clock.now().as_millisecond();
+        Ok(Self {
+            identity: format!("{stamp}-{}-{}{suffix}", context.random.number() % 10_000, driver.name),
+            creates: driver.controller.contains(&ControllerCapability::CreateDeleteVolume),
+            finer_modes: driver.controller.contains(&ControllerCapability::SingleNodeMultiWriter),
+            attaches: driver.controller.contains(&ControllerCapability::PublishUnpublishVolume),
+            topology: driver.plugin.contains(&PluginCapability::VolumeAccessibilityConstraints),
+            node,
+            options,
+            driver: driver.name.clone(),
+        })
+    }
+
+    /// The name of the journal: one per driver, and in node deployment one per node.
+    pub fn journal_name(&self) -> String {
+        let Some(node) = &self.node else { return self.driver.clone() };
+        let name = format!("{}-{}", self.driver, node.name);
+        match name.len() <= MAX_JOURNAL_NAME {
+            true => name,
+            false => {
+                let start: String = name.chars().take(MAX_JOURNAL_NAME - 9).collect();
+                format!("{}-{:08x}", start.trim_end_matches(['-', '.']), requirement::hash(&name))
+            }
+        }
+    }
+
+    /// Name of the volume made for the claim; deterministic, so that making it twice is noticed.
+    pub fn volume_name(&self, claim_uid: &str) -> String {
+        let uid = match self.options.volume_name_uuid_length {
+            None => claim_uid.to_owned(),
+            Some(length) => claim_uid.chars().filter(|c| *c != '-').take(length).collect(),
+        };
+        format!("{}-{uid}", self.options.volume_name_prefix)
+    }
+}

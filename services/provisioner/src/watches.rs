@@ -1,0 +1,159 @@
+//! What is cached, and which change wakes which keys.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::{Arc, Mutex, MutexGuard};
+
+use stowage_model::attachment::VolumeAttachment;
+use stowage_model::claim::Claim;
+use stowage_model::class::StorageClass;
+use stowage_model::csi_node::CsiNode;
+use stowage_model::node::Node;
+use stowage_model::object::Projection;
+use stowage_model::volume::Volume;
+use stowage_runtime::cache::{Cache, Change};
+use stowage_runtime::engine::Watches;
+use stowage_runtime::watch::Scope;
+
+use crate::controller::{Controller, Key};
+use crate::decide::{is_our_volume, is_ours, is_wanted};
+use crate::facts::Facts;
+
+/// The views of the API that decisions need.
+pub struct Caches {
+    pub claims: Cache<Claim>,
+    pub volumes: Cache<Volume>,
+    pub classes: Cache<StorageClass>,
+    /// Empty for drivers that do not attach.
+    pub attachments: Cache<VolumeAttachment>,
+    /// These two are empty unless places have to be chosen.
+    pub nodes: Cache<Node>,
+    pub csi_nodes: Cache<CsiNode>,
+}
+
+impl Caches {
+    pub fn new() -> Self {
+        Self {
+            claims: Cache::indexed(&[
+                ("uid", |claim| vec![claim.meta.uid.clone()]),
+                ("class", |claim| vec![claim.class_name().to_owned()]),
+            ]),
+            volumes: Cache::indexed(&[("handle", |volume| {
+                volume.spec.csi.iter().map(|csi| csi.volume_handle.clone()).collect()
+            })]),
+            classes: Cache::new(),
+            attachments: Cache::indexed(&[("volume", |attachment| {
+                attachment.spec.source.persistent_volume_name.iter().cloned().collect()
+            })]),
+            nodes: Cache::new(),
+            csi_nodes: Cache::new(),
+        }
+    }
+}
+
+/// The claims of this driver by the name their volume gets; flags may shorten it, so it does not tell the uid.
+#[derive(Clone, Default)]
+pub struct VolumeNames(Arc<Mutex<BTreeMap<String, BTreeSet<String>>>>);
+
+impl VolumeNames {
+    fn note(&self, facts: &Facts, change: &Change<'_, Claim>) {
+        let mut names = self.lock();
+        let replaced = |before: &&Arc<Claim>| change.after.is_none_or(|after| after.meta.uid != before.meta.uid);
+        if let Some(gone) = change.before.filter(replaced) {
+            let name = facts.volume_name(&gone.meta.uid);
+            if let Some(uids) = names.get_mut(&name) {
+                uids.remove(&gone.meta.uid);
+                if uids.is_empty() {
+                    names.remove(&name);
+                }
+            }
+        }
+        if let Some(claim) = change.after.filter(|claim| is_ours(claim, &facts.driver)) {
+            names.entry(facts.volume_name(&claim.meta.uid)).or_default().insert(claim.meta.uid.clone());
+        }
+    }
+
+    fn uids(&self, name: &str) -> BTreeSet<String> {
+        self.lock().get(name).cloned().unwrap_or_default()
+    }
+
+    fn lock(&self) -> MutexGuard<'_, BTreeMap<String, BTreeSet<String>>> {
+        self.0.lock().expect("no code panics while holding the names")
+    }
+}
+
+pub fn declare(controller: &Controller, watches: &mut Watches<'_, Controller>) {
+    let Controller { facts, caches, names, .. } = controller;
+    let (of, named) = (Arc::clone(facts), names.clone());
+    caches.claims.on_change(move |change| named.note(&of, change));
+
+    watches.cache(&caches.claims, Scope::all(), claim_changed);
+    watches.cache(&caches.volumes, Scope::all(), volume_changed);
+    watches.cache(&caches.classes, Scope::all(), |controller, change| {
+        keys_of_waiting(controller, controller.caches.claims.by_index("class", &change.key.name))
+    });
+    // In node deployment the only place is our own node's, which the driver told.
+    if facts.topology && facts.node.is_none() {
+        watches.cache(&caches.nodes, Scope::all(), |controller, change| {
+            // Heartbeats change everything but the labels.
+            let labels = |node: Option<&Arc<Node>>| node.map(|node| node.meta.labels.clone());
+            match labels(change.before) == labels(change.after) {
+                true => Vec::new(),
+                false => keys_of_waiting(controller, controller.caches.claims.list()),
+            }
+        });
+        watches.cache(&caches.csi_nodes, Scope::all(), |controller, _| {
+            keys_of_waiting(controller, controller.caches.claims.list())
+        });
+    }
+    if facts.attaches {
+        watches.cache(&caches.attachments, Scope::all(), |_, change| {
+            let gone = change.before.filter(|_| change.after.is_none());
+            let volume = gone.and_then(|attachment| attachment.spec.source.persistent_volume_name.clone());
+            volume.map(Key::Volume)
+        });
+    }
+}
+
+/// Everything there may be something to decide about.
+pub fn keys(controller: &Controller) -> Vec<Key> {
+    let Controller { facts, caches, .. } = controller;
+    let claims = caches.claims.list().into_iter().filter(|claim| is_ours(claim, &facts.driver));
+    let mut uids: BTreeSet<String> = claims.map(|claim| claim.meta.uid.clone()).collect();
+    uids.extend(controller.journal().uids());
+    let volumes = caches.volumes.list().into_iter().filter(|volume| is_our_volume(volume, &facts.driver));
+    let volumes = volumes.map(|volume| Key::Volume(volume.meta.name.clone()));
+    uids.into_iter().map(Key::Claim).chain(volumes).collect()
+}
+
+fn claim_changed(controller: &Controller, change: &Change<'_, Claim>) -> Vec<Key> {
+    let concerns_us = |claim: &&Claim| {
+        is_ours(claim, &controller.facts.driver) || controller.journal().get(&claim.meta.uid).is_some()
+    };
+    both(change).filter(concerns_us).map(|claim| Key::Claim(claim.meta.uid.clone())).collect()
+}
+
+fn volume_changed(controller: &Controller, change: &Change<'_, Volume>) -> Vec<Key> {
+    let name = &change.key.name;
+    let mut keys = Vec::new();
+    if both(change).any(|volume| is_our_volume(volume, &controller.facts.driver)) {
+        keys.push(Key::Volume(name.clone()));
+    }
+    // Only whether there is such an object concerns its claim.
+    if change.before.is_none() || change.after.is_none() {
+        let claims = both(change).filter_map(|volume| volume.spec.claim_ref.as_ref());
+        let mut uids: BTreeSet<String> = claims.map(|claim| claim.uid.clone()).collect();
+        uids.extend(controller.names.uids(name));
+        keys.extend(uids.into_iter().filter(|uid| !uid.is_empty()).map(Key::Claim));
+    }
+    keys
+}
+
+/// A class or a node that came or changed may be what claims wait for.
+fn keys_of_waiting(controller: &Controller, claims: Vec<Arc<Claim>>) -> Vec<Key> {
+    let waiting = claims.into_iter().filter(|claim| is_ours(claim, &controller.facts.driver) && is_wanted(claim));
+    waiting.map(|claim| Key::Claim(claim.meta.uid.clone())).collect()
+}
+
+fn both<'a, T: Projection>(change: &'a Change<'_, T>) -> impl Iterator<Item = &'a T> {
+    change.before.into_iter().chain(change.after).map(AsRef::as_ref)
+}
