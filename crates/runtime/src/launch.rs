@@ -116,7 +116,8 @@ where
         }
     }
     let leadership = context.leadership.clone();
-    match service(context).await {
+    // Boxed: the future of a whole service is deep, and this one is inside of several others.
+    match Box::pin(service(context)).await {
         // What is under way must end before another leader begins: the lease is left to run out.
         Err(undrained @ Stop::Undrained { .. }) => {
             tracing::warn!("{undrained}");

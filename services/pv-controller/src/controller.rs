@@ -93,7 +93,7 @@ impl Controller {
         };
         Self {
             metrics: Metrics::of(&context.metrics, options.controllers.binder.then_some(&caches)),
-            operations: setup.operations(RECLAIM, |work: &Work| Key::Volume(work.volume.clone())),
+            operations: setup.operations(RECLAIM, |work: &Work| [Key::Volume(work.volume.clone())]),
             pod_lookups: PodLookups::new(context.api.clone(), caches.pods.clone(), setup.spawner.clone(), wake),
             missing_classes: MissingClasses::default(),
             ephemeral_parallel: options.ephemeral_parallel,
