@@ -18,9 +18,10 @@ const WIDGETS: &str = "/apis/example.com/v1/namespaces/default/widgets";
 const MAX_MEMORY: u64 = 700;
 /// Bounds against work that is quadratic, which takes minutes; a machine that is busy with other tests takes its time.
 const WHOLE: Duration = Duration::from_secs(300);
-/// Shorter than this is no waiting, on any machine; longer is none if it is a small part of the attack's whole time, as
-/// work under the store's lock makes others wait for nearly all of it.
-const WAIT: Duration = Duration::from_millis(500);
+/// Nobody waits so long for work that is linear; longer is fine on a slow machine if it is a small part of the whole.
+const WAIT: Duration = Duration::from_secs(10);
+/// Shorter than this is no waiting, on any machine.
+const MOMENT: Duration = Duration::from_millis(250);
 
 /// What is measured, or takes much memory, is not done beside others of its kind.
 static ALONE: Mutex<()> = Mutex::const_new(());
@@ -242,7 +243,7 @@ async fn a_deletion_of_large_objects_that_is_only_tried_keeps_nobody_waiting() {
         nobody_waited(longest, whole);
         times.push(whole);
     }
-    assert!(times[0] < WAIT.max(times[1] / 2), "{times:?}");
+    assert!(times[0] < MOMENT.max(times[1] / 4), "{times:?}");
 }
 
 #[tokio::test]

@@ -196,10 +196,10 @@ mod tests {
 
     #[tokio::test]
     async fn the_oldest_stranger_makes_room_and_those_who_are_known_stay() {
-        let all = connections(8, 8);
+        let all = connections(10, 10);
         let known = all.admit(HERE).unwrap();
         known.is(&user("a")).unwrap();
-        let strangers: Vec<Visitor> = (0..4).map(|_| all.admit(HERE).unwrap()).collect();
+        let strangers: Vec<Visitor> = (0..5).map(|_| all.admit(HERE).unwrap()).collect();
         assert!(strangers[0].sent_away().now_or_never().is_none());
         let next = all.admit(HERE).unwrap();
         assert!(strangers[0].sent_away().now_or_never().is_some());
