@@ -22,7 +22,6 @@ use crate::kind::Kinds;
 use crate::review;
 use crate::serve::Visitor;
 use crate::server::Shared;
-use crate::share::Shares;
 use crate::status::Status;
 use crate::store::Store;
 use crate::wire;
@@ -41,10 +40,12 @@ mod query;
 mod resource;
 mod route;
 
+use answer::DryRun;
 use asked::Asked;
 use incoming::Allowance;
 pub use limits::Limits;
-pub(crate) use limits::{Places, later};
+use limits::{Asker, Pots};
+pub(crate) use limits::{Level, Places, later};
 pub(crate) use outgoing::{Hold, Meter, Unsent};
 use query::Parameters;
 use route::Route;
@@ -76,9 +77,10 @@ pub(crate) struct Gate {
     pub limits: Limits,
     pub places: Places,
     /// Bytes of request bodies.
-    pub bodies: Shares,
+    pub bodies: Pots,
     /// Bytes of answers.
-    pub unsent: Shares,
+    pub unsent: Pots,
+    pub watches: Pots,
 }
 
 impl Gate {
@@ -86,8 +88,9 @@ impl Gate {
         Self {
             limits,
             places: Places::new(&limits),
-            bodies: Shares::new(limits.body_bytes),
-            unsent: Shares::new(limits.unsent_bytes),
+            bodies: Pots::divided(limits.body_bytes),
+            unsent: Pots::divided(limits.unsent_bytes),
+            watches: Pots::each(limits.watches),
         }
     }
 }
@@ -158,17 +161,23 @@ impl Service {
             Caller::Remote(remote) => Some(remote.clone()),
             Caller::InProcess(_) => None,
         };
+        let asker = Asker::of(&caller, asked);
         if let Some(remote) = &remote {
             remote.visitor.is(&caller)?;
-            *meter = Meter::new(remote.unsent.clone(), caller.name.as_str().into());
+            *meter = Meter::new(remote.unsent.clone(), asker.clone());
         }
         let user = impersonate::effective(core, &parts.headers, caller.clone())?;
         core.authorize(&user, &asked.request())?;
-        let body = incoming::read(body, remote.as_deref().map(|remote| remote.allowance(&caller))).await?;
+        let body = incoming::read(body, remote.as_deref().map(|remote| remote.allowance(&asker))).await?;
         meter.check()?;
-        // Taken when nothing of the client's is waited for, held until the answer is there; a watch lasts, and takes none.
+        // Taken when nothing of the client's is waited for, held until the answer is there.
         let _place = match &remote {
-            Some(remote) if !asked.is_watch() => Some(remote.gate.places.take(&caller, asked, &core.metrics)?),
+            Some(remote) if !asked.is_watch() => Some(remote.gate.places.take(&asker, asked, &core.metrics)?),
+            _ => None,
+        };
+        // A watch lasts, and is counted with others of its kind.
+        let watch = match &remote {
+            Some(remote) if asked.is_watch() => Some(remote.gate.watches.take(&asker, 1).ok_or_else(later)?),
             _ => None,
         };
         let session = Session { closing: self.closing, meter: meter.clone() };
@@ -179,8 +188,13 @@ impl Service {
         }?;
         let gzip = compress::accepts_gzip(&parts.headers);
         let response = if gzip { compress::gzip(response).await } else { response };
+        let response = match watch {
+            Some(watch) => keeping(response, watch),
+            None => response,
+        };
         // What is done is told, room or not.
-        if asked.is_mutating() { Ok(meter.clone().always(response)) } else { meter.clone().answer(response) }
+        let done = asked.is_mutating() && response.extensions().get::<DryRun>().is_none();
+        if done { Ok(meter.clone().always(response)) } else { meter.clone().answer(response) }
     }
 
     fn identify(&self, parts: &Parts) -> Result<User, Status> {
@@ -195,12 +209,8 @@ impl Service {
 }
 
 impl Remote {
-    fn allowance(&self, user: &User) -> Allowance {
-        Allowance {
-            bytes: self.gate.bodies.clone(),
-            holder: user.name.as_str().into(),
-            timeout: self.gate.limits.request_timeout,
-        }
+    fn allowance(&self, asker: &Asker) -> Allowance {
+        Allowance { bytes: self.gate.bodies.clone(), asker: asker.clone(), timeout: self.gate.limits.request_timeout }
     }
 }
 
@@ -261,10 +271,14 @@ fn counted(response: Response<Body>, watches: &Gauge) -> Response<Body> {
         }
     }
     watches.inc();
-    let counted = Counted(watches.clone());
+    keeping(response, Counted(watches.clone()))
+}
+
+/// An answer that keeps something as long as its body is there.
+fn keeping(response: Response<Body>, kept: impl Send + 'static) -> Response<Body> {
     response.map(|body| {
         let through = move |frame| {
-            let _lives_with_the_body = &counted;
+            let _lives_with_the_body = &kept;
             frame
         };
         body.map_frame(through).boxed_unsync()

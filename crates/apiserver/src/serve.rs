@@ -37,8 +37,8 @@ const IDLE: Duration = Duration::from_secs(90);
 const PING: Duration = Duration::from_secs(30);
 /// Most bytes of one request's head (HTTP/1); tokens and selectors are far smaller.
 const MAX_HEAD: usize = 64 << 10;
-/// One connection may have this part of all unsent bytes.
-const UNSENT_PART: usize = 4;
+/// One connection may have this part of all unsent bytes at each level: a quarter of the level's.
+const UNSENT_PART: usize = 16;
 
 /// How often a quiet server looks for events whose time is over.
 const EXPIRY: Duration = Duration::from_secs(60);

@@ -25,6 +25,7 @@ struct Inner {
 
 #[derive(Debug, Default)]
 struct State {
+    /// What is not free; of what was forced, only as much as its holder would have got.
     held: usize,
     by_holder: BTreeMap<Arc<str>, usize>,
 }
@@ -60,37 +61,47 @@ impl Shares {
         if !fits || enough {
             return None;
         }
-        Some(self.hand_out(&mut state, holder, amount))
+        Some(self.hand_out(&mut state, holder, amount, amount, claim))
     }
 
     /// Takes `amount` that is there already, whatever the limit says.
-    pub fn force(&self, holder: &Arc<str>, amount: usize) -> Taken {
-        self.hand_out(&mut self.lock(), holder, amount)
+    ///
+    /// All of it counts against its holder, and against others only what the holder could have taken: nobody loses their
+    /// share because somebody else is given more than theirs.
+    pub fn force(&self, holder: &Arc<str>, amount: usize, claim: Claim) -> Taken {
+        let mut state = self.lock();
+        let free = self.inner.limit.saturating_sub(state.held);
+        let fair = match claim {
+            // So much that afterwards the holder has GREED times what is free.
+            Claim::Fair => free.saturating_mul(GREED).saturating_sub(state.of(holder)).div_ceil(GREED + 1),
+            Claim::All => free,
+        };
+        self.hand_out(&mut state, holder, amount, amount.min(fair), claim)
     }
 
     /// Resolves when `holder` may have more.
-    pub async fn room(&self, holder: &str) {
+    pub async fn room(&self, holder: &str, claim: Claim) {
         loop {
             let mut freed = std::pin::pin!(self.inner.freed.notified());
             // Registered before the look, so that nothing falls between the two.
             freed.as_mut().enable();
-            if self.has_room(holder) {
+            if self.has_room(holder, claim) {
                 return;
             }
             freed.await;
         }
     }
 
-    pub fn has_room(&self, holder: &str) -> bool {
+    pub fn has_room(&self, holder: &str, claim: Claim) -> bool {
         let state = self.lock();
         let free = self.inner.limit.saturating_sub(state.held);
-        free > 0 && state.of(holder) < free.saturating_mul(GREED)
+        free > 0 && (claim == Claim::All || state.of(holder) < free.saturating_mul(GREED))
     }
 
-    fn hand_out(&self, state: &mut State, holder: &Arc<str>, amount: usize) -> Taken {
-        state.held += amount;
+    fn hand_out(&self, state: &mut State, holder: &Arc<str>, amount: usize, counted: usize, claim: Claim) -> Taken {
+        state.held += counted;
         *state.by_holder.entry(holder.clone()).or_default() += amount;
-        Taken { shares: self.clone(), holder: holder.clone(), amount }
+        Taken { shares: self.clone(), holder: holder.clone(), amount, counted, claim }
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
@@ -104,13 +115,17 @@ pub(crate) struct Taken {
     shares: Shares,
     holder: Arc<str>,
     amount: usize,
+    /// The part of it that others cannot have.
+    counted: usize,
+    claim: Claim,
 }
 
 impl Taken {
     /// Takes so much more; false if there is not so much.
     pub fn grow(&mut self, amount: usize) -> bool {
-        let Some(mut more) = self.shares.take(&self.holder, amount, Claim::Fair) else { return false };
+        let Some(mut more) = self.shares.take(&self.holder, amount, self.claim) else { return false };
         self.amount += std::mem::take(&mut more.amount);
+        self.counted += std::mem::take(&mut more.counted);
         true
     }
 }
@@ -118,7 +133,7 @@ impl Taken {
 impl Drop for Taken {
     fn drop(&mut self) {
         let mut state = self.shares.lock();
-        state.held -= self.amount;
+        state.held -= self.counted;
         let left = state.of(&self.holder) - self.amount;
         if left == 0 {
             state.by_holder.remove(&self.holder);
@@ -198,11 +213,29 @@ mod tests {
         assert_eq!((state.held, state.by_holder.len()), (0, 0));
     }
 
+    #[test]
+    fn what_is_forced_on_one_or_on_many_is_not_taken_from_others() {
+        let shares = Shares::new(1000);
+        let mut forced = vec![shares.force(&name("a"), 5000, Claim::Fair)];
+        assert!(!shares.has_room("a", Claim::Fair));
+        assert!(shares.take(&name("b"), 200, Claim::Fair).is_some(), "a quarter is left");
+        for holder in ["c", "d"] {
+            forced.push(shares.force(&name(holder), 5000, Claim::Fair));
+            assert!(!shares.has_room(holder, Claim::Fair));
+        }
+        assert!(shares.has_room("b", Claim::Fair), "each leaves a quarter of what it finds");
+        forced.push(shares.force(&name("a"), 5000, Claim::Fair));
+        assert!(shares.has_room("b", Claim::Fair), "and who has had enough takes nothing more");
+        drop(forced);
+        let state = shares.inner.state.lock().unwrap();
+        assert_eq!((state.held, state.by_holder.len()), (0, 0));
+    }
+
     #[tokio::test]
     async fn who_waits_for_room_gets_it_when_others_give_back() {
         let shares = Shares::new(10);
-        let held = shares.force(&name("a"), 12);
-        let mut waiting = std::pin::pin!(shares.room("b"));
+        let held = shares.take(&name("a"), 10, Claim::All);
+        let mut waiting = std::pin::pin!(shares.room("b", Claim::Fair));
         assert!(waiting.as_mut().now_or_never().is_none());
         drop(held);
         waiting.await;

@@ -8,5 +8,5 @@
 mod raw;
 mod server;
 
-pub use raw::{Http2, Sending, Sent, Windows};
+pub use raw::{Http2, PATIENCE, Sending, Sent, Windows, code, full, maps, named, unfinished};
 pub use server::{Answer, Server};

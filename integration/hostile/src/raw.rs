@@ -3,19 +3,23 @@
 use std::io;
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::time::Duration;
 
 use bytes::Bytes;
+use futures::stream;
 use http::{Request, Response};
 use http_body_util::combinators::UnsyncBoxBody;
-use hyper::body::Incoming;
+use http_body_util::{BodyExt as _, Full, StreamBody};
+use hyper::body::{Frame, Incoming};
 use hyper::client::conn::http2;
 use hyper_util::rt::{TokioExecutor, TokioIo};
 use rustls::pki_types::CertificateDer;
 use rustls::pki_types::pem::PemObject as _;
 use rustls::{ClientConfig, RootCertStore};
-use serde_json::json;
+use serde_json::{Value, json};
 use tokio::net::TcpStream;
 use tokio::task::JoinHandle;
+use tokio::time::timeout;
 use tokio_rustls::TlsConnector;
 use tokio_rustls::client::TlsStream;
 
@@ -35,6 +39,36 @@ pub type Sending = UnsyncBoxBody<Bytes, io::Error>;
 /// A request that was sent and may not be answered yet; the answer is there when its head is.
 pub type Sent = JoinHandle<hyper::Result<Response<Incoming>>>;
 
+/// Nothing here takes so long, on any machine: a bound against hanging.
+pub const PATIENCE: Duration = Duration::from_secs(120);
+
+/// A body that is there as a whole; none for null.
+pub fn full(body: &Value) -> Sending {
+    let body = if body.is_null() { String::new() } else { body.to_string() };
+    Full::new(Bytes::from(body)).map_err(|never| match never {}).boxed_unsync()
+}
+
+/// A body that begins with so many bytes and never ends.
+pub fn unfinished(bytes: usize) -> Sending {
+    let begun = stream::iter([Ok::<_, io::Error>(Frame::data(Bytes::from(vec![b'{'; bytes])))]);
+    StreamBody::new(futures::StreamExt::chain(begun, stream::pending())).boxed_unsync()
+}
+
+/// The path of a namespace's config maps.
+pub fn maps(namespace: &str) -> String {
+    format!("/api/v1/namespaces/{namespace}/configmaps")
+}
+
+/// An object with nothing but a name.
+pub fn named(name: &str) -> Value {
+    json!({"metadata": {"name": name}})
+}
+
+/// The code of an answer, when its head is there; the rest is not read.
+pub async fn code(sent: Sent) -> u16 {
+    timeout(PATIENCE, sent).await.expect("an answer").unwrap().unwrap().status().as_u16()
+}
+
 /// One HTTP/2 connection of one user.
 pub struct Http2 {
     sender: http2::SendRequest<Sending>,
@@ -46,10 +80,19 @@ pub struct Http2 {
 impl Http2 {
     /// Sends a request on a stream of its own.
     pub fn send(&self, method: &str, path: &str, body: Sending) -> Sent {
+        self.send_as("application/json", method, path, body)
+    }
+
+    /// Sends a merge patch on a stream of its own.
+    pub fn merge(&self, path: &str, patch: &Value) -> Sent {
+        self.send_as("application/merge-patch+json", "PATCH", path, full(patch))
+    }
+
+    fn send_as(&self, content_type: &str, method: &str, path: &str, body: Sending) -> Sent {
         let request = Request::builder()
             .method(method)
             .uri(format!("https://localhost{path}"))
-            .header("content-type", "application/json")
+            .header("content-type", content_type)
             .header("authorization", format!("Bearer {}", self.token))
             .body(body)
             .unwrap();

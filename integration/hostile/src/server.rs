@@ -1,7 +1,7 @@
 //! An API server to attack: the real binary, with its data in a directory that outlives its restarts.
 
 use std::fs::File;
-use std::net::{SocketAddr, TcpListener};
+use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -58,16 +58,16 @@ impl Server {
     }
 
     async fn start_whole(home: tempfile::TempDir, more: &[&str], errors: Option<File>) -> Self {
-        let address = TcpListener::bind("127.0.0.1:0").and_then(|listener| listener.local_addr()).unwrap();
         let mut arguments = vec![
-            format!("--listen={address}"),
+            // The server itself takes a free port: one that was looked for before may be another's by then.
+            "--listen=127.0.0.1:0".to_owned(),
             format!("--data-dir={}", home.path().join("data").display()),
             format!("--kubeconfig-out={}", home.path().join("kubeconfig").display()),
             "--authorization-mode=RBAC".to_owned(),
         ];
         arguments.extend(more.iter().map(|&argument| argument.to_owned()));
         let process = Process::start_with("apiserver", "apiserver", &arguments, home.path(), errors).unwrap();
-        let client = connect(&home.path().join("kubeconfig")).await;
+        let (client, address) = connect(&home.path().join("kubeconfig")).await;
         let server = Self { client, address, process, arguments, home };
         server.answers().await;
         server
@@ -77,7 +77,10 @@ impl Server {
     pub async fn restart(&mut self) {
         self.process.signal(Signal::SIGTERM).unwrap();
         self.process.ended(PATIENCE).await.unwrap();
+        // It comes back at another port, and says so.
+        std::fs::remove_file(self.kubeconfig()).unwrap();
         self.process = Process::start("apiserver", "apiserver", &self.arguments, self.home.path()).unwrap();
+        (self.client, self.address) = connect(&self.kubeconfig()).await;
         self.answers().await;
     }
 
@@ -144,7 +147,7 @@ impl Server {
     }
 }
 
-async fn connect(kubeconfig: &Path) -> Client {
+async fn connect(kubeconfig: &Path) -> (Client, SocketAddr) {
     let deadline = Instant::now() + PATIENCE;
     let file = loop {
         match Kubeconfig::read_from(kubeconfig) {
@@ -156,5 +159,6 @@ async fn connect(kubeconfig: &Path) -> Client {
     let mut config = Config::from_custom_kubeconfig(file, &KubeConfigOptions::default()).await.unwrap();
     // What the server says is to be seen, not tried again.
     config.default_retry = false;
-    Client::try_from(config).unwrap()
+    let address = config.cluster_url.authority().unwrap().as_str().parse().unwrap();
+    (Client::try_from(config).unwrap(), address)
 }

@@ -29,12 +29,17 @@ pub struct LimitArgs {
     /// Most connections from one address.
     #[arg(long, default_value_t = Limits::default().connections_per_address)]
     pub max_connections_per_address: usize,
-    /// Most bytes of request bodies held at a time.
+    /// Most bytes of request bodies held at a time. Administrators, the system, leases and all others have a quarter
+    /// each.
     #[arg(long, default_value_t = Limits::default().body_bytes)]
     pub max_body_bytes: usize,
-    /// Most bytes of answers and events held that clients have not yet taken; one connection may have a quarter.
+    /// Most bytes of answers and events held that clients have not yet taken. Administrators, the system, leases and all
+    /// others have a quarter each, and one connection a quarter of that.
     #[arg(long, default_value_t = Limits::default().unsent_bytes)]
     pub max_unsent_bytes: usize,
+    /// Most watches at a time; more are answered with 429. Administrators, the system and all others have so many each.
+    #[arg(long, default_value_t = Limits::default().watches)]
+    pub max_watches: usize,
 }
 
 impl From<LimitArgs> for Limits {
@@ -48,6 +53,7 @@ impl From<LimitArgs> for Limits {
             connections_per_address: args.max_connections_per_address,
             body_bytes: args.max_body_bytes,
             unsent_bytes: args.max_unsent_bytes,
+            watches: args.max_watches,
             ..Self::default()
         }
     }

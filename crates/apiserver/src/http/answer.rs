@@ -33,15 +33,16 @@ pub(super) fn object(view: &View, object: &Object, now: Timestamp) -> Response<B
 /// The answer to a write of the object `name`, or of a collection, at `revision`.
 pub(super) fn written(
     kind: &Kind,
-    view: &View,
+    view: View,
     name: &str,
     answer: Answer,
     revision: u64,
     now: Timestamp,
+    meter: &Meter,
 ) -> Response<Body> {
     match answer {
         Answer::Created(made) => json_response(StatusCode::CREATED, view.object(&made, now)),
-        Answer::Object(found) => object(view, &found, now),
+        Answer::Object(found) => object(&view, &found, now),
         Answer::Deleted { uid } => json_response(
             StatusCode::OK,
             json!({
@@ -55,8 +56,9 @@ pub(super) fn written(
             json!({"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success", "code": 201}).to_string(),
         ),
         Answer::Collection(items) => {
-            let items = items.iter().map(|item| &**item);
-            json_response(StatusCode::OK, view.list(items, &list_metadata(revision, None), now))
+            // What is done is told, room or not.
+            let held = meter.hold_always(items.len() * size_of::<Arc<Object>>());
+            in_pieces(view, Page { revision, items, rest: None }, None, now, held)
         }
     }
 }
@@ -76,13 +78,17 @@ pub(super) fn list(
     now: Timestamp,
     meter: &Meter,
 ) -> Result<Response<Body>, Status> {
+    let held = meter.hold(page.items.len() * size_of::<Arc<Object>>())?;
+    Ok(in_pieces(view, page, next, now, held))
+}
+
+fn in_pieces(view: View, page: Page, next: Option<Next>, now: Timestamp, held: Option<Hold>) -> Response<Body> {
     let metadata = list_metadata(page.revision, next);
     let estimate: usize = page.items.iter().map(|item| item.json.len()).sum();
     if estimate < PIECE {
         let objects = page.items.iter().map(|item| &**item);
-        return Ok(json_response(StatusCode::OK, view.list(objects, &metadata, now)));
+        return json_response(StatusCode::OK, view.list(objects, &metadata, now));
     }
-    let held = meter.hold(page.items.len() * size_of::<Arc<Object>>())?;
     let out = view.head(&metadata).into_bytes();
     let items = Items { view, items: page.items.into_iter(), begun: false, ended: false, out, now, held };
     let mut response = json_response(StatusCode::OK, Bytes::new());
@@ -92,8 +98,12 @@ pub(super) fn list(
     }))
     .boxed_unsync();
     response.extensions_mut().insert(Estimate(estimate));
-    Ok(response)
+    response
 }
+
+/// Marks the answer to a write that was only tried: nothing was done that would have to be told.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct DryRun;
 
 /// About how large a body is that is made while it is sent.
 #[derive(Debug, Clone, Copy)]

@@ -1,15 +1,14 @@
 //! Bodies of requests: read whole, in time, and only as many bytes as there is room for.
 
-use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
 use http_body_util::BodyExt as _;
 
-use crate::share::{Claim, Shares, Taken};
+use crate::share::Taken;
 use crate::status::Status;
 
-use super::limits::later;
+use super::limits::{Asker, Pots, later};
 
 /// No object, and so no request, may be larger than this (as upstream's limit on requests).
 const MAX_BODY: usize = 3 << 20;
@@ -18,8 +17,8 @@ const MAX_UNREAD: usize = 64 << 20;
 
 /// What reading a stranger's body may cost.
 pub(super) struct Allowance {
-    pub bytes: Shares,
-    pub holder: Arc<str>,
+    pub bytes: Pots,
+    pub asker: Asker,
     pub timeout: Duration,
 }
 
@@ -39,10 +38,10 @@ where
     if body.is_end_stream() {
         return Ok(Read { bytes: Bytes::new(), _held: None });
     }
-    let Some(Allowance { bytes, holder, timeout }) = allowance else {
+    let Some(Allowance { bytes, asker, timeout }) = allowance else {
         return Ok(Read { bytes: collect(body, |_| true).await?, _held: None });
     };
-    let mut held = bytes.take(&holder, 0, Claim::Fair).ok_or_else(later)?;
+    let mut held = bytes.take(&asker, 0).ok_or_else(later)?;
     let read = tokio::time::timeout(timeout, collect(body, |more| held.grow(more))).await;
     let late = |_| Status::new(504, "Timeout", "the body of the request did not come in time");
     let bytes = read.map_err(late)??;
@@ -92,25 +91,30 @@ mod tests {
     use http_body::Frame;
     use http_body_util::{Full, StreamBody};
 
+    use super::super::limits::Level;
     use super::*;
 
-    fn allowance(bytes: &Shares, holder: &str) -> Option<Allowance> {
-        Some(Allowance { bytes: bytes.clone(), holder: holder.into(), timeout: Duration::from_secs(60) })
+    fn asker(name: &str) -> Asker {
+        Asker { level: Level::Workload, name: name.into() }
+    }
+
+    fn allowance(bytes: &Pots, name: &str) -> Option<Allowance> {
+        Some(Allowance { bytes: bytes.clone(), asker: asker(name), timeout: Duration::from_secs(60) })
     }
 
     #[tokio::test(start_paused = true)]
     async fn a_body_that_does_not_end_is_given_up_and_gives_its_room_back() {
-        let bytes = Shares::new(100);
+        let bytes = Pots::each(100);
         let begun = stream::iter([Ok::<_, Infallible>(Frame::data(Bytes::from_static(b"begun")))]);
         let body = StreamBody::new(futures::StreamExt::chain(begun, stream::pending()));
         let refused = read(body, allowance(&bytes, "a")).await.err().unwrap();
         assert_eq!((refused.code, refused.reason), (504, "Timeout"));
-        assert!(bytes.take(&"b".into(), 100, Claim::Fair).is_some());
+        assert!(bytes.take(&asker("b"), 100).is_some());
     }
 
     #[tokio::test]
     async fn bodies_that_are_held_leave_room_for_those_of_others() {
-        let bytes = Shares::new(100);
+        let bytes = Pots::each(100);
         let body = |size| Full::new(Bytes::from(vec![b'x'; size]));
         let held = read(body(40), allowance(&bytes, "a")).await.unwrap();
         let refused = read(body(5), allowance(&bytes, "a")).await.err().unwrap();

@@ -27,10 +27,12 @@ pub struct Limits {
     pub connections: usize,
     /// Connections from one address.
     pub connections_per_address: usize,
-    /// Bytes of request bodies in all.
+    /// Bytes of request bodies in all; each level has a quarter.
     pub body_bytes: usize,
-    /// Bytes of answers that are not yet sent, in all; one connection may have a quarter.
+    /// Bytes of answers that are not yet sent, in all; each level has a quarter, and one connection a quarter of that.
     pub unsent_bytes: usize,
+    /// Watches at each level.
+    pub watches: usize,
 }
 
 impl Default for Limits {
@@ -48,13 +50,15 @@ impl Default for Limits {
             connections_per_address: 3072,
             body_bytes: 256 << 20,
             unsent_bytes: 256 << 20,
+            // About 3 KB each.
+            watches: 16_384,
         }
     }
 }
 
-/// Who competes with whom: each level has places of its own.
+/// Who competes with whom: each level has its own of everything that is scarce.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Level {
+pub(crate) enum Level {
     /// Administrators, who must get in to mend things.
     Masters,
     /// Nodes, the components of the control plane and what runs in kube-system.
@@ -66,7 +70,17 @@ enum Level {
 }
 
 impl Level {
+    pub const COUNT: usize = 4;
+
     fn of(user: &User, asked: &Asked) -> Self {
+        match Self::of_user(user) {
+            Self::Workload if asked.is_about_one_lease() => Self::LeaderElection,
+            level => level,
+        }
+    }
+
+    /// The level of a user, whatever they ask for.
+    pub fn of_user(user: &User) -> Self {
         let account = user.name.strip_prefix("system:serviceaccount:");
         let system = match account {
             Some(account) => account.starts_with("kube-system:"),
@@ -76,18 +90,69 @@ impl Level {
             Self::Masters
         } else if system {
             Self::System
-        } else if asked.is_about_one_lease() {
-            Self::LeaderElection
         } else {
             Self::Workload
         }
+    }
+
+    /// Administrators are few and trusted; they often share one name.
+    pub fn claim(self) -> Claim {
+        if self == Self::Masters { Claim::All } else { Claim::Fair }
+    }
+}
+
+/// Who asks, as shares know them.
+#[derive(Debug, Clone)]
+pub(crate) struct Asker {
+    pub level: Level,
+    pub name: Arc<str>,
+}
+
+impl Asker {
+    pub(super) fn of(user: &User, asked: &Asked) -> Self {
+        Self { level: Level::of(user, asked), name: user.name.as_str().into() }
+    }
+}
+
+/// Something of which each level has as much, so that none waits for what another has; clones are the same.
+#[derive(Debug, Clone)]
+pub(crate) struct Pots {
+    levels: [Shares; Level::COUNT],
+}
+
+impl Pots {
+    /// So much for each level.
+    pub fn each(amount: usize) -> Self {
+        Self { levels: std::array::from_fn(|_| Shares::new(amount)) }
+    }
+
+    /// So much for all levels together.
+    pub fn divided(amount: usize) -> Self {
+        Self::each(amount.div_ceil(Level::COUNT))
+    }
+
+    pub fn of(&self, level: Level) -> &Shares {
+        &self.levels[level as usize]
+    }
+
+    pub fn take(&self, asker: &Asker, amount: usize) -> Option<Taken> {
+        self.of(asker.level).take(&asker.name, amount, asker.level.claim())
+    }
+
+    pub fn force(&self, asker: &Asker, amount: usize) -> Taken {
+        self.of(asker.level).force(&asker.name, amount, asker.level.claim())
+    }
+
+    pub fn has_room(&self, asker: &Asker) -> bool {
+        self.of(asker.level).has_room(&asker.name, asker.level.claim())
     }
 }
 
 /// The places that requests take: for each level some for reads and some for writes, shared fairly by its users.
 #[derive(Debug, Clone)]
 pub(crate) struct Places {
-    levels: [[Shares; 2]; 4],
+    reading: Pots,
+    mutating: Pots,
 }
 
 /// One taken place; free again when dropped.
@@ -104,19 +169,15 @@ impl Drop for Place {
 
 impl Places {
     pub fn new(limits: &Limits) -> Self {
-        let level = || [Shares::new(limits.reading), Shares::new(limits.mutating)];
-        Self { levels: [level(), level(), level(), level()] }
+        Self { reading: Pots::each(limits.reading), mutating: Pots::each(limits.mutating) }
     }
 
-    /// Takes a place for a request of `user`, or says when to come back.
-    pub(super) fn take(&self, user: &User, asked: &Asked, metrics: &Metrics) -> Result<Place, Status> {
-        let level = Level::of(user, asked);
-        let mutating = asked.is_mutating();
-        let labels = KindOfRequest { request_kind: if mutating { "mutating" } else { "readOnly" } };
-        // Administrators are few and trusted; they often share one name.
-        let claim = if level == Level::Masters { Claim::All } else { Claim::Fair };
-        let holder = Arc::from(user.name.as_str());
-        match self.levels[level as usize][usize::from(mutating)].take(&holder, 1, claim) {
+    /// Takes a place for a request, or says when to come back.
+    pub(super) fn take(&self, asker: &Asker, asked: &Asked, metrics: &Metrics) -> Result<Place, Status> {
+        let (pots, request_kind) =
+            if asked.is_mutating() { (&self.mutating, "mutating") } else { (&self.reading, "readOnly") };
+        let labels = KindOfRequest { request_kind };
+        match pots.take(asker, 1) {
             Some(taken) => {
                 let gauge = metrics.in_flight.get_or_create(&labels).clone();
                 gauge.inc();
@@ -181,7 +242,7 @@ mod tests {
         let places = Places::new(&Limits { reading: 8, mutating: 8, ..Limits::default() });
         let metrics = Metrics::default();
         let write = asked(Method::POST, MAPS);
-        let take = |user: &User, asked: &Asked| places.take(user, asked, &metrics);
+        let take = |user: &User, asked: &Asked| places.take(&Asker::of(user, asked), asked, &metrics);
         let tenant = account("tenant:editor");
         let flood: Vec<Place> = std::iter::from_fn(|| take(&tenant, &write).ok()).collect();
         assert_eq!(flood.len(), 6);
@@ -190,6 +251,11 @@ mod tests {
         assert!(take(&account("tenant:other"), &write).is_ok());
         assert!(take(&tenant, &asked(Method::GET, MAPS)).is_ok(), "reads have places of their own");
         assert!(take(&tenant, &asked(Method::PUT, LEASE)).is_ok(), "and so have leases");
+        let ten: Vec<Place> = (0..10)
+            .flat_map(|n| std::iter::repeat_with(move || account(&format!("tenant:{n}"))).take(8))
+            .filter_map(|user| take(&user, &write).ok())
+            .collect();
+        assert!(ten.len() <= 2, "{}", ten.len());
         assert!(take(&account("kube-system:controller"), &write).is_ok());
         assert!(take(&User::new("admin", ["system:masters"]), &write).is_ok());
     }

@@ -16,21 +16,21 @@ use http_body_util::{BodyExt as _, Full, StreamBody};
 use tokio::sync::Notify;
 use tokio::time::Instant;
 
-use crate::share::{Claim, Shares, Taken};
+use crate::share::Taken;
 use crate::status::Status;
 
 use super::Body;
-use super::limits::later;
+use super::limits::{Asker, Level, Pots, later};
 
 /// What one connection has not yet sent.
 #[derive(Debug)]
 pub(crate) struct Unsent {
-    /// Of all connections, by user.
-    shares: Shares,
-    /// Most bytes of this one.
+    /// Of all connections, by level and user.
+    pots: Pots,
+    /// Most bytes of this one, at each level.
     limit: usize,
     timeout: Duration,
-    bytes: AtomicUsize,
+    bytes: [AtomicUsize; Level::COUNT],
     waiting: Mutex<Waiting>,
     /// There is something to be sent, after there was nothing.
     begun: Notify,
@@ -45,12 +45,12 @@ struct Waiting {
 }
 
 impl Unsent {
-    pub fn new(shares: Shares, limit: usize, timeout: Duration) -> Self {
+    pub fn new(pots: Pots, limit: usize, timeout: Duration) -> Self {
         Self {
-            shares,
+            pots,
             limit,
             timeout,
-            bytes: AtomicUsize::new(0),
+            bytes: Default::default(),
             waiting: Mutex::default(),
             begun: Notify::new(),
             freed: Notify::new(),
@@ -76,32 +76,37 @@ impl Unsent {
         self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn has_room(&self) -> bool {
-        self.bytes.load(Ordering::Acquire) < self.limit
+    fn has_room(&self, level: Level) -> bool {
+        self.bytes[level as usize].load(Ordering::Acquire) < self.limit
     }
 
-    /// Resolves when this connection and `user` may have more to send.
-    async fn room(&self, user: &str) {
+    /// Resolves when this connection and `asker` may have more to send.
+    async fn room(&self, asker: &Asker) {
         loop {
-            self.shares.room(user).await;
+            self.pots.of(asker.level).room(&asker.name, asker.level.claim()).await;
             let mut freed = std::pin::pin!(self.freed.notified());
             // Registered before the look, so that nothing falls between the two.
             freed.as_mut().enable();
-            if self.has_room() {
+            if self.has_room(asker.level) {
                 return;
             }
             freed.await;
         }
     }
 
-    fn hold(self: &Arc<Self>, taken: Taken, amount: usize) -> Hold {
-        self.bytes.fetch_add(amount, Ordering::AcqRel);
+    fn hold(self: &Arc<Self>, taken: Taken, level: Level, amount: usize) -> Hold {
+        self.bytes[level as usize].fetch_add(amount, Ordering::AcqRel);
         let mut waiting = self.lock();
         let id = waiting.add(Instant::now() + self.timeout);
         if waiting.until.len() == 1 {
             self.begun.notify_one();
         }
-        Hold { unsent: self.clone(), _taken: taken, id, amount }
+        Hold { unsent: self.clone(), _taken: taken, level, id, amount }
+    }
+
+    /// Counts what is there already.
+    fn force(self: &Arc<Self>, asker: &Asker, amount: usize) -> Hold {
+        self.hold(self.pots.force(asker, amount), asker.level, amount)
     }
 }
 
@@ -119,6 +124,7 @@ impl Waiting {
 pub(crate) struct Hold {
     unsent: Arc<Unsent>,
     _taken: Taken,
+    level: Level,
     id: u64,
     amount: usize,
 }
@@ -134,7 +140,7 @@ impl Hold {
 
 impl Drop for Hold {
     fn drop(&mut self) {
-        self.unsent.bytes.fetch_sub(self.amount, Ordering::AcqRel);
+        self.unsent.bytes[self.level as usize].fetch_sub(self.amount, Ordering::AcqRel);
         self.unsent.lock().until.remove(&self.id);
         self.unsent.freed.notify_waiters();
     }
@@ -143,33 +149,38 @@ impl Drop for Hold {
 /// Counts what is held for one request; for the program around us nothing is.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Meter {
-    of: Option<(Arc<Unsent>, Arc<str>)>,
+    of: Option<(Arc<Unsent>, Asker)>,
 }
 
 impl Meter {
-    pub fn new(unsent: Arc<Unsent>, user: Arc<str>) -> Self {
-        Self { of: Some((unsent, user)) }
+    pub fn new(unsent: Arc<Unsent>, asker: Asker) -> Self {
+        Self { of: Some((unsent, asker)) }
     }
 
     /// Refuses those who have not taken what they asked for before: more would not be sent either.
     pub fn check(&self) -> Result<(), Status> {
         match &self.of {
-            Some((unsent, user)) if !unsent.has_room() || !unsent.shares.has_room(user) => Err(later()),
+            Some((unsent, asker)) if !unsent.has_room(asker.level) || !unsent.pots.has_room(asker) => Err(later()),
             _ => Ok(()),
         }
     }
 
     /// Counts `amount` bytes, if there is room for them.
     pub fn hold(&self, amount: usize) -> Result<Option<Hold>, Status> {
-        let Some((unsent, user)) = &self.of else { return Ok(None) };
+        let Some((unsent, asker)) = &self.of else { return Ok(None) };
         self.check()?;
-        let taken = unsent.shares.take(user, amount, Claim::Fair).ok_or_else(later)?;
-        Ok(Some(unsent.hold(taken, amount)))
+        let taken = unsent.pots.take(asker, amount).ok_or_else(later)?;
+        Ok(Some(unsent.hold(taken, asker.level, amount)))
+    }
+
+    /// Counts `amount` bytes, room or not.
+    pub fn hold_always(&self, amount: usize) -> Option<Hold> {
+        self.of.as_ref().map(|(unsent, asker)| unsent.force(asker, amount))
     }
 
     /// Counts an answer that is there as a whole; one that is made piece by piece is counted, and made, as there is room.
     pub fn answer(self, response: Response<Body>) -> Result<Response<Body>, Status> {
-        let Some((unsent, user)) = self.of.clone() else { return Ok(response) };
+        let Some((unsent, asker)) = self.of.clone() else { return Ok(response) };
         let (parts, body) = response.into_parts();
         let body = match body.size_hint().exact() {
             Some(0) => body,
@@ -177,20 +188,20 @@ impl Meter {
                 let hold = self.hold(usize::try_from(size).unwrap_or(usize::MAX))?;
                 Full::new(held(whole(body), hold)).boxed_unsync()
             }
-            None => pieces(body, unsent, user),
+            None => pieces(body, unsent, asker),
         };
         Ok(Response::from_parts(parts, body))
     }
 
     /// Counts an answer for which there is always room: a refusal, or what was done already.
     pub fn always(self, response: Response<Body>) -> Response<Body> {
-        let Some((unsent, user)) = self.of else { return response };
+        let Some((unsent, asker)) = self.of else { return response };
         response.map(|body| {
             if body.size_hint().exact().is_none() {
-                return pieces(body, unsent, user);
+                return pieces(body, unsent, asker);
             }
             let data = whole(body);
-            let hold = unsent.hold(unsent.shares.force(&user, data.len()), data.len());
+            let hold = unsent.force(&asker, data.len());
             Full::new(held(data, Some(hold))).boxed_unsync()
         })
     }
@@ -202,16 +213,15 @@ fn whole(body: Body) -> Bytes {
     collected.map_or_else(Bytes::new, |Ok(collected)| collected.to_bytes())
 }
 
-fn pieces(body: Body, unsent: Arc<Unsent>, user: Arc<str>) -> Body {
-    let pieces = stream::unfold((body, unsent, user), |(mut body, unsent, user)| async move {
-        unsent.room(&user).await;
+fn pieces(body: Body, unsent: Arc<Unsent>, asker: Asker) -> Body {
+    let pieces = stream::unfold((body, unsent, asker), |(mut body, unsent, asker)| async move {
+        unsent.room(&asker).await;
         let Ok(frame) = body.frame().await?;
         let frame = frame.map_data(|data| {
-            let amount = data.len();
-            let hold = unsent.hold(unsent.shares.force(&user, amount), amount);
+            let hold = unsent.force(&asker, data.len());
             held(data, Some(hold))
         });
-        Some((Ok(frame), (body, unsent, user)))
+        Some((Ok(frame), (body, unsent, asker)))
     });
     StreamBody::new(pieces).boxed_unsync()
 }
@@ -241,12 +251,12 @@ mod tests {
 
     const TIMEOUT: Duration = Duration::from_secs(60);
 
-    fn connection(all: &Shares, limit: usize) -> Arc<Unsent> {
+    fn connection(all: &Pots, limit: usize) -> Arc<Unsent> {
         Arc::new(Unsent::new(all.clone(), limit, TIMEOUT))
     }
 
     fn meter(unsent: &Arc<Unsent>, user: &str) -> Meter {
-        Meter::new(unsent.clone(), user.into())
+        Meter::new(unsent.clone(), Asker { level: Level::Workload, name: user.into() })
     }
 
     fn full(size: usize) -> Response<Body> {
@@ -255,7 +265,7 @@ mod tests {
 
     #[tokio::test]
     async fn an_answer_counts_until_its_last_byte_is_let_go() {
-        let all = Shares::new(1000);
+        let all = Pots::each(1000);
         let unsent = connection(&all, 100);
         let answer = meter(&unsent, "a").answer(full(100)).unwrap();
         assert_eq!(answer.body().size_hint().exact(), Some(100), "its size is still told");
@@ -270,7 +280,7 @@ mod tests {
 
     #[tokio::test]
     async fn one_user_with_many_connections_leaves_room_for_others() {
-        let all = Shares::new(1000);
+        let all = Pots::each(1000);
         let connections: Vec<Arc<Unsent>> = (0..20).map(|_| connection(&all, 100)).collect();
         let answers: Vec<_> = connections.iter().map(|unsent| meter(unsent, "a").answer(full(100))).collect();
         assert!(answers.iter().any(Result::is_err));
@@ -278,8 +288,24 @@ mod tests {
     }
 
     #[tokio::test]
+    async fn what_was_done_is_told_whatever_its_size_and_others_do_not_pay_for_it() {
+        let all = Pots::each(1000);
+        let told = meter(&connection(&all, 100), "a").always(full(5000));
+        assert_eq!(meter(&connection(&all, 100), "a").check().unwrap_err().code, 429);
+        assert!(meter(&connection(&all, 100), "b").answer(full(100)).is_ok());
+        let unsent = connection(&all, 100);
+        drop(told);
+        let told = meter(&unsent, "a").always(full(5000));
+        for level in [Level::Masters, Level::System, Level::LeaderElection] {
+            let other = Meter::new(unsent.clone(), Asker { level, name: "a".into() });
+            assert!(other.answer(full(500)).is_ok(), "{level:?}, over the same connection");
+        }
+        drop(told);
+    }
+
+    #[tokio::test]
     async fn pieces_are_made_as_there_is_room() {
-        let all = Shares::new(1000);
+        let all = Pots::each(1000);
         let unsent = connection(&all, 100);
         let endless = stream::repeat_with(|| Ok::<_, Infallible>(Frame::data(Bytes::from(vec![b'x'; 60]))));
         let response = Response::new(StreamBody::new(endless).boxed_unsync());
@@ -293,7 +319,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn a_reader_that_does_not_read_is_noticed_and_one_that_reads_is_not() {
-        let all = Shares::new(1000);
+        let all = Pots::each(1000);
         let unsent = connection(&all, 1000);
         let mut stalled = Box::pin(unsent.stalled());
         for _ in 0..10 {

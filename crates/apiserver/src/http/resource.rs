@@ -9,15 +9,18 @@ use serde_json::{Value, json};
 use tokio::sync::SemaphorePermit;
 
 use crate::auth::User;
+use crate::kind::Kind;
 use crate::object::text;
 use crate::patch::Patch;
 use crate::rbac::Request;
+use crate::selector::Selector;
 use crate::server::Shared;
 use crate::status::Status;
-use crate::store::{Action, DeleteOptions, Propagation, Store, Subresource, Write};
+use crate::store::{Action, DeleteOptions, Propagation, Query, Store, Subresource, Write};
 use crate::view::{Form, View};
 use crate::wire::{self, Content};
 
+use super::answer::DryRun;
 use super::list::{list, selector, watch};
 use super::query::Parameters;
 use super::route::Target;
@@ -36,6 +39,8 @@ struct Manner {
     dry_run: bool,
     fields: FieldValidation,
     form: Form,
+    /// What is to be said about the request itself.
+    warnings: Vec<String>,
 }
 
 pub(super) async fn answer(
@@ -59,7 +64,7 @@ pub(super) async fn answer(
         Method::GET if collection => return list(shared, &target, &parameters, form, &session),
         Method::GET => return get(shared, &target, form),
         Method::DELETE if target.subresource != Subresource::Main => return Err(not_allowed()),
-        Method::DELETE => return delete(shared, target, user, parts, &body, &parameters).await,
+        Method::DELETE => return delete(shared, target, user, parts, &body, &parameters, &session).await,
         Method::POST if collection == (target.subresource == Subresource::Main) => {
             if target.kind.namespaced && target.namespace.is_empty() {
                 return Err(not_allowed());
@@ -92,8 +97,8 @@ pub(super) async fn answer(
     if fields == FieldValidation::Strict && !duplicates.is_empty() {
         return Err(Status::strict_decoding(target.kind, &duplicates));
     }
-    let manner = Manner { dry_run: parameters.dry_run()?, fields, form };
-    write(shared, target, user, action, manner, duplicates, turn).await
+    let manner = Manner { dry_run: parameters.dry_run()?, fields, form, warnings: duplicates };
+    write(shared, target, user, action, manner, turn, &session).await
 }
 
 fn get(shared: &Arc<Shared>, target: &Target, form: Form) -> Result<Response<Body>, Status> {
@@ -111,6 +116,7 @@ async fn delete(
     parts: &Parts,
     body: &[u8],
     parameters: &Parameters,
+    session: &Session,
 ) -> Result<Response<Body>, Status> {
     let collection = target.name.is_empty();
     if collection && target.kind.namespaced && target.namespace.is_empty() {
@@ -126,13 +132,35 @@ async fn delete(
         }
     };
     let delete = delete_options(&options, parameters)?;
+    if collection && dry_run && delete.uid.is_none() && delete.resource_version.is_none() {
+        return try_to_delete(shared, &target, selector(&target, parameters)?, session);
+    }
     let action = if collection {
         Action::DeleteCollection(delete, selector(&target, parameters)?)
     } else {
         Action::Delete(delete)
     };
-    let manner = Manner { dry_run, fields: FieldValidation::Ignore, form: Form::Objects };
-    write(shared, target, user, action, manner, Vec::new(), None).await
+    let manner = Manner { dry_run, fields: FieldValidation::Ignore, form: Form::Objects, warnings: Vec::new() };
+    write(shared, target, user, action, manner, None, session).await
+}
+
+/// What a collection's deletion would touch: found beside the store, as a list is.
+fn try_to_delete(
+    shared: &Arc<Shared>,
+    target: &Target,
+    selector: Selector,
+    session: &Session,
+) -> Result<Response<Body>, Status> {
+    if *target.kind == *Kind::named("Namespace") {
+        return Err(Status::method_not_allowed("namespaces are deleted one by one, by name"));
+    }
+    let query = Query { namespace: target.namespace.clone(), selector, ..Query::default() };
+    let (candidates, view) = shared
+        .core
+        .read(|store| Ok((store.candidates(target.kind, &query)?, View::new(store, target.kind, Form::Objects))))?;
+    let mut response = answers::list(view, candidates.page(&query), None, shared.core.now(), &session.meter)?;
+    response.extensions_mut().insert(DryRun);
+    Ok(response)
 }
 
 async fn write(
@@ -141,8 +169,8 @@ async fn write(
     user: &User,
     action: Action,
     manner: Manner,
-    mut warnings: Vec<String>,
     turn: Option<SemaphorePermit<'_>>,
+    session: &Session,
 ) -> Result<Response<Body>, Status> {
     let Target { kind, namespace, name, subresource } = target;
     let creation = Request::Resource {
@@ -173,10 +201,14 @@ async fn write(
         _ => status,
     })?;
     let (revision, view) = shared.core.read(|store| (Store::published(store), View::new(store, kind, manner.form)));
-    let mut response = answers::written(kind, &view, &name, answer, revision, shared.core.now());
+    let mut response = answers::written(kind, view, &name, answer, revision, shared.core.now(), &session.meter);
     if manner.fields != FieldValidation::Ignore {
+        let mut warnings = manner.warnings;
         warnings.extend(unknown);
         answers::warn(&mut response, &warnings);
+    }
+    if manner.dry_run {
+        response.extensions_mut().insert(DryRun);
     }
     Ok(response)
 }

@@ -7,8 +7,8 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use tokio::sync::Notify;
 
 use crate::auth::User;
-use crate::http::{Limits, later};
-use crate::share::{Claim, Shares, Taken};
+use crate::http::{Level, Limits, later};
+use crate::share::{Shares, Taken};
 use crate::status::Status;
 
 /// All connections; clones are the same.
@@ -22,8 +22,38 @@ struct Inner {
     per_address: usize,
     /// Most that have not said who they are; the others have the rest, so that neither keeps the other out.
     strangers: usize,
-    known: Shares,
+    known: Known,
     state: Mutex<State>,
+}
+
+/// Connections of those who said who they are: administrators and the system have some that nobody else gets.
+#[derive(Debug)]
+struct Known {
+    masters: Shares,
+    system: Shares,
+    all: Shares,
+}
+
+/// Administrators and the system have so large a part of the known connections each for themselves.
+const RESERVE: usize = 8;
+
+impl Known {
+    fn new(count: usize) -> Self {
+        let reserve = (count / RESERVE).max(1);
+        let all = Shares::new(count.saturating_sub(2 * reserve).max(1));
+        Self { masters: Shares::new(reserve), system: Shares::new(reserve), all }
+    }
+
+    fn take(&self, user: &User) -> Option<Taken> {
+        let level = Level::of_user(user);
+        let holder = Arc::from(user.name.as_str());
+        let reserve = match level {
+            Level::Masters => self.masters.take(&holder, 1, level.claim()),
+            Level::System => self.system.take(&holder, 1, level.claim()),
+            Level::LeaderElection | Level::Workload => None,
+        };
+        reserve.or_else(|| self.all.take(&holder, 1, level.claim()))
+    }
 }
 
 #[derive(Debug, Default)]
@@ -43,7 +73,7 @@ struct Stranger {
 impl Connections {
     pub fn new(limits: &Limits) -> Self {
         let strangers = (limits.connections / 2).max(1);
-        let known = Shares::new(limits.connections.saturating_sub(strangers).max(1));
+        let known = Known::new(limits.connections.saturating_sub(strangers));
         let per_address = limits.connections_per_address;
         Self { inner: Arc::new(Inner { per_address, strangers, known, state: Mutex::default() }) }
     }
@@ -117,10 +147,8 @@ impl Visitor {
         if self.is_known() {
             return Ok(());
         }
-        let claim = if user.is_master() { Claim::All } else { Claim::Fair };
-        let holder = Arc::from(user.name.as_str());
         let inner = &self.connections.inner;
-        let taken = inner.known.take(&holder, 1, claim).ok_or_else(later)?;
+        let taken = inner.known.take(user).ok_or_else(later)?;
         let mut state = inner.lock();
         // Who was told to leave meanwhile leaves, and of two requests at the same time one is enough.
         if state.strangers.remove(&self.id).is_some() {
@@ -168,10 +196,10 @@ mod tests {
 
     #[tokio::test]
     async fn the_oldest_stranger_makes_room_and_those_who_are_known_stay() {
-        let all = connections(8, 8);
+        let all = connections(10, 10);
         let known = all.admit(HERE).unwrap();
         known.is(&user("a")).unwrap();
-        let strangers: Vec<Visitor> = (0..4).map(|_| all.admit(HERE).unwrap()).collect();
+        let strangers: Vec<Visitor> = (0..5).map(|_| all.admit(HERE).unwrap()).collect();
         assert!(strangers[0].sent_away().now_or_never().is_none());
         let next = all.admit(HERE).unwrap();
         assert!(strangers[0].sent_away().now_or_never().is_some());
@@ -207,15 +235,22 @@ mod tests {
 
     #[test]
     fn one_user_with_many_connections_leaves_some_for_others() {
-        let all = connections(16, 16);
+        let all = connections(64, 64);
         let connect = |name: &str| {
             let visitor = all.admit(HERE).unwrap();
             visitor.is(&user(name)).map(|()| visitor)
         };
         let flood: Vec<Visitor> = std::iter::from_fn(|| connect("a").ok()).collect();
-        assert_eq!(flood.len(), 6);
+        assert_eq!(flood.len(), 18);
         assert!(connect("b").is_ok());
-        let master = all.admit(HERE).unwrap();
-        assert!(master.is(&User::new("admin", ["system:masters"])).is_ok());
+        let more: Vec<Visitor> = (0..10)
+            .flat_map(|n| std::iter::from_fn(move || Some(n)).take(32))
+            .filter_map(|n| connect(&n.to_string()).ok())
+            .collect();
+        assert!(connect("another").is_err(), "{}", more.len());
+        for user in [User::new("admin", ["system:masters"]), user("system:node:n1")] {
+            let kept: Vec<Visitor> = (0..3).map(|_| all.admit(HERE).unwrap()).collect();
+            kept.iter().for_each(|visitor| visitor.is(&user).unwrap());
+        }
     }
 }

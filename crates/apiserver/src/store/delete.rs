@@ -30,8 +30,7 @@ impl Store {
         let Some(current) = self.newest(kind, &write.namespace, name).cloned() else {
             return self.delete_unreadable(write, kind);
         };
-        let tree = current.tree();
-        check_preconditions(kind, name, options, &tree, current.revision)?;
+        check_preconditions(kind, name, options, &current)?;
         if *kind == *Kind::named("Namespace") && UNDELETABLE.contains(&name) {
             return Err(Status::forbidden(kind, name, "this namespace may not be deleted"));
         }
@@ -45,9 +44,10 @@ impl Store {
             return Ok(applied);
         }
         let key = Key::new(&write.namespace, name);
+        let uid = text(&current.tree(), "/metadata/uid").to_owned();
         match self.delete_object(kind, key, current, options, &mut applied.events, now) {
             Outcome::Gone(_) if !kind.returns_deleted => {
-                applied.answer = Answer::Deleted { uid: text(&tree, "/metadata/uid").to_owned() };
+                applied.answer = Answer::Deleted { uid };
             }
             Outcome::Gone(object) | Outcome::Waiting(object) | Outcome::Unchanged(object) => {
                 applied.revision = object.revision;
@@ -99,7 +99,7 @@ impl Store {
         let mut revision = self.published;
         // All or nothing: a refused write changes nothing.
         for (key, object) in &selected {
-            check_preconditions(kind, &key.name, options, &object.tree(), object.revision)?;
+            check_preconditions(kind, &key.name, options, object)?;
         }
         for (key, object) in selected {
             if write.dry_run {
@@ -220,17 +220,16 @@ fn grace_period(kind: &Kind, tree: &Value, options: &DeleteOptions) -> i64 {
     }
 }
 
-fn check_preconditions(
-    kind: &Kind,
-    name: &str,
-    options: &DeleteOptions,
-    tree: &Value,
-    revision: u64,
-) -> Result<(), Status> {
-    let found = text(tree, "/metadata/uid");
-    if let Some(asked) = options.uid.as_deref().filter(|asked| *asked != found) {
-        let why = format!("Precondition failed: UID in precondition: {asked}, UID in object meta: {found}");
-        return Err(Status::conflict(kind, name, why));
+fn check_preconditions(kind: &Kind, name: &str, options: &DeleteOptions, object: &Object) -> Result<(), Status> {
+    let revision = object.revision;
+    // Reading a large object takes long, and others wait meanwhile.
+    if let Some(asked) = &options.uid {
+        let tree = object.tree();
+        let found = text(&tree, "/metadata/uid");
+        if asked != found {
+            let why = format!("Precondition failed: UID in precondition: {asked}, UID in object meta: {found}");
+            return Err(Status::conflict(kind, name, why));
+        }
     }
     if let Some(asked) = options.resource_version.as_deref().filter(|asked| asked.parse() != Ok(revision)) {
         let why = format!(
