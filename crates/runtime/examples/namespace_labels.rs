@@ -51,10 +51,8 @@ struct Controller {
 }
 
 pub async fn run(context: Context) -> Result<(), Stop> {
-    engine::serve(context, 8, async |setup| {
-        Ok(Controller { context: setup.context.clone(), volumes: Cache::new() })
-    })
-    .await
+    engine::serve(context, 8, async |setup| Ok(Controller { context: setup.context.clone(), volumes: Cache::new() }))
+        .await
 }
 
 impl engine::Controller for Controller {

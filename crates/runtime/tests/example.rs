@@ -29,7 +29,8 @@ async fn a_volume_is_labelled_with_the_namespace_of_its_claim_and_loses_the_labe
             },
         });
         api.create_raw(kinds::VOLUME, body).await.unwrap();
-        let label = async || api.get_raw(&id).await.unwrap().unwrap()["metadata"]["labels"]["example.dev/namespace"].take();
+        let label =
+            async || api.get_raw(&id).await.unwrap().unwrap()["metadata"]["labels"]["example.dev/namespace"].take();
         while label().await != "shop" {
             tokio::task::yield_now().await;
         }

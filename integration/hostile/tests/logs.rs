@@ -70,10 +70,8 @@ async fn services_that_cannot_log_work_and_count_what_was_lost() {
     let home = tempfile::tempdir().unwrap();
     for binary in ["pv-controller", "scheduler", "attach-detach-controller"] {
         let port = TcpListener::bind("127.0.0.1:0").and_then(|listener| listener.local_addr()).unwrap().port();
-        let arguments = [
-            format!("--kubeconfig={}", server.kubeconfig().display()),
-            format!("--http-endpoint=127.0.0.1:{port}"),
-        ];
+        let arguments =
+            [format!("--kubeconfig={}", server.kubeconfig().display()), format!("--http-endpoint=127.0.0.1:{port}")];
         let mut process = start(binary, &arguments, home.path());
         // It has something to say when it begins to lead.
         let deadline = Instant::now() + PATIENCE;

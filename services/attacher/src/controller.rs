@@ -68,7 +68,8 @@ impl Controller {
         Self {
             facts: Arc::new(Facts::of(driver, options)),
             caches: Caches::new(driver.name.clone()),
-            operations: setup.operations(options.retry, |operation: &Operation| [Key::Handle(operation.handle.clone())]),
+            operations: setup
+                .operations(options.retry, |operation: &Operation| [Key::Handle(operation.handle.clone())]),
             caller: driver.caller(setup.context.clone(), options.timeout),
         }
     }

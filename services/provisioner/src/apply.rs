@@ -263,7 +263,9 @@ impl Controller {
     async fn wanted_claim(&self, intent: &Intent) -> Result<Option<Arc<Claim>>, Error> {
         let fresh = self.api().refresh(&self.caches.claims, &intent.claim.key()).await;
         let fresh = fresh.map_err(Error::read("the claim"))?;
-        Ok(fresh.filter(|claim| claim.meta.uid == intent.claim.uid && is_wanted(claim) && ownership::is_claimed(claim, &self.facts)))
+        Ok(fresh.filter(|claim| {
+            claim.meta.uid == intent.claim.uid && is_wanted(claim) && ownership::is_claimed(claim, &self.facts)
+        }))
     }
 
     fn check_lease(&self) -> Result<(), Error> {
