@@ -10,7 +10,7 @@ use clap::Parser;
 use jiff::Timestamp;
 use serde_json::json;
 
-use stowage_model::object::{self, Meta};
+use stowage_model::object;
 use stowage_model::volume::Volume;
 use stowage_runtime::api::{Part, Patch, Target};
 use stowage_runtime::args::{AdminArgs, ClientArgs, LeaderElectArgs, LogArgs};
@@ -91,7 +91,7 @@ enum Action {
     /// A write got no answer: read the volume before anything else.
     Read,
     /// `None` takes the label off.
-    Label { volume: Meta, namespace: Option<String> },
+    Label { volume: Target, namespace: Option<String> },
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -112,7 +112,9 @@ fn decide(volume: &View<Volume>) -> Decision<Action, Why> {
     if volume.meta.labels.get(LABEL).map(String::as_str) == wanted {
         return Decision::rest(Why::Labelled);
     }
-    Decision::act([Action::Label { volume: volume.meta.clone(), namespace: wanted.map(str::to_owned) }], Why::Differs)
+    // The label follows from claimRef, so it is written only onto the version whose claimRef was read.
+    let label = Action::Label { volume: Target::exact(&volume.meta), namespace: wanted.map(str::to_owned) };
+    Decision::act([label], Why::Differs)
 }
 
 /// apply.rs: one action through the ports.
@@ -126,8 +128,7 @@ impl Controller {
             }
             Action::Label { volume, namespace } => {
                 let patch = Patch::Merge(json!({ "metadata": { "labels": { LABEL: namespace } } }));
-                // The label follows from claimRef, so it is written only onto the version whose claimRef was read.
-                let patched = api.patch(&self.volumes, &Target::exact(&volume), Part::Main, patch).await;
+                let patched = api.patch(&self.volumes, &volume, Part::Main, patch).await;
                 patched.map(drop).map_err(Error::write("label the volume"))
             }
         }
