@@ -58,7 +58,7 @@ fn unreachable_server() -> Context {
 
 /// A controller whose caches wake its keys, behind a server.
 fn controller_of(context: Context) -> Arc<Controller> {
-    let setup = Setup { context, spawner: Tasks::new().spawner(), queue: Queue::new(Backoff::QUEUE) };
+    let setup = Setup::new(context, Tasks::new().spawner());
     let options = Options { parallel: 1, ..Options::default() };
     let controller = Arc::new(Controller::new(&setup, &options, Arc::new(LocalDisk::default())));
     engine::subscribe(&setup, &controller);
