@@ -20,6 +20,9 @@ pub const NO_SECRET: &str = "SecretUnavailable";
 /// Code of a call that was never sent because our lease may not hold any more.
 pub const NO_LEASE: &str = "LeaseExpired";
 
+/// Code of a call that was never sent because the service stops.
+pub const STOPPING: &str = "Stopping";
+
 /// What a secret holds, as a request carries it.
 pub type Secrets = BTreeMap<String, String>;
 
@@ -105,16 +108,22 @@ impl Caller {
     }
 
     /// Makes the call, as in `caller.call(PUBLISH, request, async |channel, r| ControllerClient::new(channel).controller_publish_volume(r).await)`.
-    /// None is sent on an expired lease.
+    /// None is sent on an expired lease, nor once the service stops.
     pub async fn call<Q, A>(
         &self,
         rpc: Rpc,
         request: Q,
         send: impl AsyncFnOnce(Channel, Request<Q>) -> Result<Response<A>, Status>,
     ) -> Result<A, Refused> {
+        let unsent = |code: &str, message: &str| {
+            Err(Refused::Unsent(Failure { code: code.to_owned(), message: message.to_owned() }))
+        };
         if !self.context.may_call_driver() {
-            let message = "our lease has not been renewed in time, and without it no call is made".to_owned();
-            return Err(Refused::Unsent(Failure { code: NO_LEASE.into(), message }));
+            return unsent(NO_LEASE, "our lease has not been renewed in time, and without it no call is made");
+        }
+        // Calls that wait for their turn must not keep a stop waiting for ever.
+        if self.context.shutdown.is_triggered() {
+            return unsent(STOPPING, "the service stops, and no call is begun any more");
         }
         let begin = self.context.clock.boottime();
         let channel = self.channel.clone();

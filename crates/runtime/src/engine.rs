@@ -139,6 +139,9 @@ pub trait Controller: Sized + Send + Sync + 'static {
     /// Carries out one action.
     fn apply(self: Arc<Self>, key: Self::Key, action: Self::Action) -> impl Future<Output = Result<(), Error>> + Send;
 
+    /// Called when a round has ended in which something failed, with all that did.
+    fn failed(&self, _key: &Self::Key, _errors: &[Error]) {}
+
     /// The objects these actions write besides what the key itself serialises.
     fn touches(&self, _key: &Self::Key, _actions: &[Self::Action]) -> Vec<ObjectId> {
         Vec::new()
@@ -176,7 +179,8 @@ pub trait Controller: Sized + Send + Sync + 'static {
 struct Round<K> {
     key: K,
     touched: Vec<ObjectId>,
-    result: Result<(), Error>,
+    /// Of actions side by side there may be several.
+    failed: Vec<Error>,
 }
 
 /// Runs a controller until shutdown, then waits for the actions under way, but not for ever.
@@ -202,7 +206,11 @@ pub async fn run<C: Controller>(
             biased;
             () = &mut stopping => break,
             Some(round) = rounds.next() => {
-                let Round { key, touched, result }: Round<C::Key> = round;
+                let Round { key, touched, failed }: Round<C::Key> = round;
+                if !failed.is_empty() {
+                    controller.failed(&key, &failed);
+                }
+                let result = failed.into_iter().rev().max_by_key(Error::weight).map_or(Ok(()), Err);
                 touched.iter().for_each(|id| reserved.remove(id));
                 // Before those that waited for its objects: what is begun is finished first.
                 settle(&queue, &mut stale, key, result)?;
@@ -247,8 +255,8 @@ pub async fn run<C: Controller>(
                 touched.iter().for_each(|id| reserved.insert(id.clone()));
                 let controller = Arc::clone(&controller);
                 rounds.push(async move {
-                    let result = carry_out(controller, &key, decision.actions, decision.side_by_side).await;
-                    Round { key, touched, result }
+                    let failed = carry_out(controller, &key, decision.actions, decision.side_by_side).await;
+                    Round { key, touched, failed }
                 });
             }
             () = &mut resync => {
@@ -282,21 +290,24 @@ fn until(now: Timestamp, at: Timestamp) -> Duration {
     at.duration_since(now).max(jiff::SignedDuration::ZERO).unsigned_abs().max(Duration::from_millis(1))
 }
 
+/// Carries out the actions of one decision; says what failed.
 async fn carry_out<C: Controller>(
     controller: Arc<C>,
     key: &C::Key,
     actions: Vec<C::Action>,
     side_by_side: bool,
-) -> Result<(), Error> {
+) -> Vec<Error> {
     if side_by_side {
         // All answers are waited for: a write that is dropped is a write unknown.
         let apply = |action| Arc::clone(&controller).apply(key.clone(), action);
-        return join_all(actions.into_iter().map(apply)).await.into_iter().collect();
+        return join_all(actions.into_iter().map(apply)).await.into_iter().filter_map(Result::err).collect();
     }
     for action in actions {
-        Arc::clone(&controller).apply(key.clone(), action).await?;
+        if let Err(error) = Arc::clone(&controller).apply(key.clone(), action).await {
+            return vec![error];
+        }
     }
-    Ok(())
+    Vec::new()
 }
 
 fn settle<K: Ord + Hash + Clone + Debug>(

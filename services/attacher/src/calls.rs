@@ -85,7 +85,9 @@ pub async fn call(caller: Caller, request: Request, secret: Option<SecretRef>) -
     let secret = secret.map(|SecretRef { namespace, name }| Key::namespaced(namespace, name));
     let secrets = match caller.secrets(secret.as_ref()).await {
         Ok(secrets) => secrets,
-        Err(failure) => return Ended::Failed(failure),
+        Err(Failure { code, message }) => {
+            return Ended::Failed(Failure { code, message: format!("controllerPublishSecretRef: {message}") });
+        }
     };
     let (rpc, answer) = match request {
         Request::Publish(request) => {

@@ -175,8 +175,7 @@ impl engine::Controller for Controller {
         watches::keys(self)
     }
 
-    /// Removals ride on the next write, and there will be none. Calls under way are not waited for: their records stay
-    /// and are replayed.
+    /// Removals ride on the next write, and there will be none.
     async fn end(&self) {
         let left = match tokio::time::timeout(FLUSH, self.journal().flush()).await {
             Ok(Ok(())) => return,

@@ -13,7 +13,7 @@ use stowage_model::phase::{ClaimPhase, ReclaimPolicy};
 use stowage_model::{Claim, Volume, migration};
 use stowage_runtime::api::{Api, Deletion, Target};
 use stowage_runtime::engine::Error;
-use stowage_runtime::operation::Ended;
+use stowage_runtime::operation::{Ended, Failure};
 
 use crate::controller::Controller;
 use crate::decide::status::Unbound;
@@ -157,7 +157,12 @@ impl Controller {
         let deletes = work.policy == ReclaimPolicy::Delete;
         let (clock, metrics) = (self.context.clock.clone(), self.metrics.clone());
         let turns = self.reclaimer.turns.of(volume, self.reclaimer.recycling.eraser);
-        let reclaim = self.reclaimer.clone().reclaim(work.clone());
+        let (reclaimer, context, subject) = (self.reclaimer.clone(), self.context.clone(), work.clone());
+        // A recycler pod may take hours, and goes on without us: a stop does not wait for it.
+        let reclaim = async move {
+            let stopped = || Failure { code: "Stopping".into(), message: "the service stops".into() };
+            context.unless_shutdown(reclaimer.reclaim(subject)).await.unwrap_or_else(|| Ended::Uncertain(stopped()))
+        };
         self.operations.start(work.clone(), async move {
             // Never closed.
             let _turn = match &turns {

@@ -53,13 +53,11 @@ impl Controller {
             PodAction::Look(Unseen::Pod(key)) => self.look(pods, &key).await,
             PodAction::Look(Unseen::Claim(key)) => self.look(&self.caches.claims, &key).await,
             PodAction::Look(Unseen::Volume(key)) => self.look(&self.caches.volumes, &key).await,
-            PodAction::Reserve(pair) => self.reserve(&pair).await.inspect_err(|error| self.give_up(key, error)),
-            PodAction::Select { claim, node } => {
-                self.select(&claim, &node).await.inspect_err(|error| self.give_up(key, error))
-            }
+            PodAction::Reserve(pair) => self.reserve(&pair).await,
+            PodAction::Select { claim, node } => self.select(&claim, &node).await,
             PodAction::Bind { node } => {
                 let pod = known()?;
-                self.bind(&pod, &node).await.inspect_err(|error| self.give_up(key, error))
+                self.bind(&pod, &node).await
             }
             PodAction::Report { message } => {
                 let pod = known()?;

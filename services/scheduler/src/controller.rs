@@ -108,10 +108,9 @@ impl Controller {
         }
     }
 
-    /// A write failed: until it is decided again the pod holds nothing, unless the write may have been done. What the writes
-    /// beside it take is seen in the caches as soon as they are answered.
-    pub(crate) fn give_up(&self, key: &object::Key, error: &Error) {
-        if !error.is_uncertain() && self.assumed.forget(key) {
+    /// Writes failed: until it is decided again the pod holds nothing, unless one of them may have been done.
+    fn give_up(&self, key: &object::Key, errors: &[Error]) {
+        if !errors.iter().any(Error::is_uncertain) && self.assumed.forget(key) {
             self.wake_competing();
         }
     }
@@ -153,6 +152,12 @@ impl engine::Controller for Controller {
 
     fn touches(&self, _key: &Key, actions: &[Action]) -> Vec<ObjectId> {
         touches(actions)
+    }
+
+    fn failed(&self, key: &Key, errors: &[Error]) {
+        if let Key::Pod(key) = key {
+            self.give_up(key, errors);
+        }
     }
 
     fn keys(&self) -> Vec<Key> {

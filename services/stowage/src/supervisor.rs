@@ -33,6 +33,9 @@ impl Supervisor {
                 let started = tokio::time::Instant::now();
                 let ended = contain(Box::pin(service())).await;
                 if shutdown.is_triggered() {
+                    if let Err(reason) = ended {
+                        tracing::warn!(service = name, reason, "service did not stop cleanly");
+                    }
                     return name;
                 }
                 failures = if started.elapsed() > STABLE { 1 } else { failures + 1 };

@@ -83,6 +83,16 @@ impl Error {
         }
     }
 
+    /// Of several that failed the heaviest says what happens next.
+    pub(super) fn weight(&self) -> u8 {
+        match self.retry() {
+            Retry::Wait => 0,
+            Retry::Now => 1,
+            Retry::Later => 2,
+            Retry::Stop => 3,
+        }
+    }
+
     /// What the API server, or the way to it, said.
     pub fn answer(&self) -> Option<&api::Error> {
         match self {

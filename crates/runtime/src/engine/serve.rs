@@ -76,11 +76,15 @@ pub async fn serve<C: Controller>(
         let controller = controller?;
         controller.begin();
         begun.ready();
-        run(&context, Arc::clone(&controller), setup.queue.clone(), parallel).await?;
-        controller.end().await;
+        let written = match run(&context, Arc::clone(&controller), setup.queue.clone(), parallel).await {
+            drained @ (Ok(()) | Err(Stop::Undrained { .. })) => drained,
+            failed => return failed,
+        };
         // Before the lease is given to somebody who would call the driver for the same volume. What is not waited for is
         // replayed by its record.
-        let idle = tokio::time::timeout(DRAIN, setup.running.none()).await;
+        let idle = tokio::time::timeout(DRAIN, setup.running.none());
+        let (idle, ()) = tokio::join!(idle, controller.end());
+        written?;
         idle.map_err(|_| Stop::Undrained { what: "driver calls" })
     };
     context.supervise(tasks, work).await

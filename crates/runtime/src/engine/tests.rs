@@ -400,3 +400,48 @@ async fn a_stop_while_a_driver_is_called_waits_for_it_and_says_that_it_did_not_e
     assert!(matches!(result, Err(Stop::Undrained { .. })), "the lease must not be given back");
     assert_eq!(begin.elapsed(), Duration::from_secs(1) + DRAIN);
 }
+
+/// Does several things side by side, which fail each in its own way.
+#[derive(Default)]
+struct Troubled {
+    /// How each round ended.
+    failed: Mutex<Vec<usize>>,
+}
+
+impl Controller for Troubled {
+    type Key = &'static str;
+    type Snapshot = ();
+    type Action = Option<Error>;
+    type Why = ();
+
+    const NAME: &'static str = "troubled";
+
+    fn watches(&self, _watches: &mut Watches<'_, Self>) {}
+
+    fn gather(&self, _key: &&'static str, _reserved: &Reserved, _now: Timestamp) {}
+
+    fn decide((): &(), _now: Timestamp) -> Decision<Option<Error>, ()> {
+        Decision::together([Some(Error::Begun("a look")), None, Some(Error::Stale("it")), Some(Error::Deposed)], ())
+    }
+
+    async fn apply(self: Arc<Self>, _key: &'static str, error: Option<Error>) -> Result<(), Error> {
+        error.map_or(Ok(()), Err)
+    }
+
+    fn failed(&self, _key: &&'static str, errors: &[Error]) {
+        self.failed.lock().unwrap().push(errors.len());
+    }
+
+    fn keys(&self) -> Vec<&'static str> {
+        vec![]
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn of_several_that_fail_side_by_side_the_gravest_counts_and_all_are_told() {
+    let (context, troubled, queue) = (Context::deaf(), Arc::new(Troubled::default()), Queue::new(Backoff::QUEUE));
+    queue.add("a");
+    let result = run(&context, Arc::clone(&troubled), queue, 8).await;
+    assert!(matches!(result, Err(Stop::Unable { .. })), "who is deposed stops: {result:?}");
+    assert_eq!(*troubled.failed.lock().unwrap(), [3]);
+}
