@@ -50,6 +50,28 @@ pub const MODIFY_SECRET_NAME: &str = "volume.kubernetes.io/controller-modify-sec
 pub const MODIFY_SECRET_NAMESPACE: &str = "volume.kubernetes.io/controller-modify-secret-namespace";
 /// On a VolumeAttachment: the driver's id of the node; set and read by the attacher.
 pub const ATTACHMENT_NODE_ID: &str = "csi.alpha.kubernetes.io/node-id";
+/// On a VolumeSnapshotClass: it is the default of its driver if the value is exactly `true`.
+pub const DEFAULT_SNAPSHOT_CLASS: &str = "snapshot.storage.kubernetes.io/is-default-class";
+/// On a VolumeGroupSnapshotClass: it is the default of its driver if the value is exactly `true`.
+pub const DEFAULT_GROUP_SNAPSHOT_CLASS: &str = "groupsnapshot.storage.kubernetes.io/is-default-class";
+/// On a VolumeSnapshotContent: CreateSnapshot may be under way, so that deletion waits; set by the snapshotter.
+pub const SNAPSHOT_BEING_CREATED: &str = "snapshot.storage.kubernetes.io/volumesnapshot-being-created";
+/// On a VolumeSnapshotContent: its VolumeSnapshot is going, the snapshotter may delete; set by the snapshot-controller.
+pub const SNAPSHOT_BEING_DELETED: &str = "snapshot.storage.kubernetes.io/volumesnapshot-being-deleted";
+/// On a VolumeSnapshotContent: name of the secret its driver calls need; set by the snapshot-controller.
+pub const SNAPSHOT_SECRET_NAME: &str = "snapshot.storage.kubernetes.io/deletion-secret-name";
+/// On a VolumeSnapshotContent: namespace of the secret its driver calls need; set by the snapshot-controller.
+pub const SNAPSHOT_SECRET_NAMESPACE: &str = "snapshot.storage.kubernetes.io/deletion-secret-namespace";
+/// On a VolumeSnapshotContent that is a group's member: the driver's id of the group; set by the snapshot-controller.
+pub const SNAPSHOT_GROUP_HANDLE: &str = "groupsnapshot.storage.k8s.io/volumeGroupSnapshotHandle";
+/// As [`SNAPSHOT_BEING_CREATED`], for a group.
+pub const GROUP_SNAPSHOT_BEING_CREATED: &str = "groupsnapshot.storage.kubernetes.io/volumegroupsnapshot-being-created";
+/// As [`SNAPSHOT_BEING_DELETED`], for a group.
+pub const GROUP_SNAPSHOT_BEING_DELETED: &str = "groupsnapshot.storage.kubernetes.io/volumegroupsnapshot-being-deleted";
+/// As [`SNAPSHOT_SECRET_NAME`], for a group.
+pub const GROUP_SNAPSHOT_SECRET_NAME: &str = "groupsnapshot.storage.kubernetes.io/deletion-secret-name";
+/// As [`SNAPSHOT_SECRET_NAMESPACE`], for a group.
+pub const GROUP_SNAPSHOT_SECRET_NAMESPACE: &str = "groupsnapshot.storage.kubernetes.io/deletion-secret-namespace";
 /// On a VolumeSnapshotContent: the volume mode may differ from the source's; set by an administrator.
 pub const ALLOW_VOLUME_MODE_CHANGE: &str = "snapshot.storage.kubernetes.io/allow-volume-mode-change";
 

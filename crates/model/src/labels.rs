@@ -14,3 +14,5 @@ pub const BETA_REGION: &str = "failure-domain.beta.kubernetes.io/region";
 pub const CAPACITY_DRIVER: &str = "csi.storage.k8s.io/drivername";
 /// On a CSIStorageCapacity: the provisioner instance that owns it.
 pub const CAPACITY_MANAGER: &str = "csi.storage.k8s.io/managed-by";
+/// On a VolumeSnapshotContent of a driver whose nodes make their snapshots: the node; set by the snapshot-controller.
+pub const SNAPSHOT_MANAGED_BY: &str = "snapshot.storage.kubernetes.io/managed-by";

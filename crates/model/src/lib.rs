@@ -35,6 +35,8 @@ pub mod selector;
 pub mod taints;
 pub mod topology;
 pub mod volume;
+pub mod volume_group_snapshot;
+pub mod volume_snapshot;
 
 pub use crate::access_mode::{AccessMode, AccessModes};
 pub use crate::annotation_map::Annotations;
@@ -53,3 +55,5 @@ pub use crate::pod::Pod;
 pub use crate::quantity::Quantity;
 pub use crate::secret::Secret;
 pub use crate::volume::Volume;
+pub use crate::volume_group_snapshot::{VolumeGroupSnapshot, VolumeGroupSnapshotClass, VolumeGroupSnapshotContent};
+pub use crate::volume_snapshot::{VolumeSnapshot, VolumeSnapshotClass, VolumeSnapshotContent};

@@ -86,6 +86,22 @@ pub fn provisioned_volume(prefix: &str, claim_uid: &str) -> String {
     format!("{prefix}-{claim_uid}")
 }
 
+/// The content of a snapshot that is made of a claim; deterministic, so that making it twice is noticed.
+pub fn snapshot_content(snapshot_uid: &str) -> String {
+    format!("snapcontent-{snapshot_uid}")
+}
+
+/// The content of a group snapshot that is made of claims.
+pub fn group_snapshot_content(group_uid: &str) -> String {
+    format!("groupsnapcontent-{group_uid}")
+}
+
+/// The VolumeSnapshot and the VolumeSnapshotContent of one member of a group snapshot.
+pub fn group_member(group_uid: &str, volume_handle: &str) -> (String, String) {
+    let hash = sha256_hex(&[group_uid, volume_handle]);
+    (format!("snapshot-{hash}"), format!("snapcontent-{hash}"))
+}
+
 /// The claim of a pod's generic ephemeral volume.
 pub fn ephemeral_claim(pod: &str, volume: &str) -> String {
     format!("{pod}-{volume}")

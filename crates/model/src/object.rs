@@ -100,6 +100,14 @@ kinds! {
     VOLUME_ATTACHMENT = "storage.k8s.io", "v1", "VolumeAttachment", "volumeattachments", false;
     CSI_DRIVER = "storage.k8s.io", "v1", "CSIDriver", "csidrivers", false;
     CSI_NODE = "storage.k8s.io", "v1", "CSINode", "csinodes", false;
+    VOLUME_SNAPSHOT = "snapshot.storage.k8s.io", "v1", "VolumeSnapshot", "volumesnapshots", true;
+    VOLUME_SNAPSHOT_CONTENT = "snapshot.storage.k8s.io", "v1", "VolumeSnapshotContent", "volumesnapshotcontents", false;
+    VOLUME_SNAPSHOT_CLASS = "snapshot.storage.k8s.io", "v1", "VolumeSnapshotClass", "volumesnapshotclasses", false;
+    VOLUME_GROUP_SNAPSHOT = "groupsnapshot.storage.k8s.io", "v1", "VolumeGroupSnapshot", "volumegroupsnapshots", true;
+    VOLUME_GROUP_SNAPSHOT_CONTENT =
+        "groupsnapshot.storage.k8s.io", "v1", "VolumeGroupSnapshotContent", "volumegroupsnapshotcontents", false;
+    VOLUME_GROUP_SNAPSHOT_CLASS =
+        "groupsnapshot.storage.k8s.io", "v1", "VolumeGroupSnapshotClass", "volumegroupsnapshotclasses", false;
     LEASE = "coordination.k8s.io", "v1", "Lease", "leases", true;
 }
 

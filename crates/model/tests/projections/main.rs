@@ -10,7 +10,10 @@ use stowage_model::phase::{BindingMode, ClaimPhase, ReclaimPolicy, VolumeMode, V
 use stowage_model::pod::{ContainerState, PodVolumeSource};
 use stowage_model::*;
 
-use crate::samples::{attachment, claim, class, csi_driver, csi_node, lease, node, pod, secret, volume};
+use crate::samples::{
+    attachment, claim, class, csi_driver, csi_node, lease, node, pod, secret, snapshot_class, volume,
+    volume_group_snapshot, volume_group_snapshot_content, volume_snapshot, volume_snapshot_content,
+};
 
 fn read<T: Projection>(json: Value) -> T {
     serde_json::from_value(json).unwrap()
@@ -74,6 +77,12 @@ fn every_field_of_every_kind_may_be_null_or_missing() {
     null_and_missing_read_the_same::<CsiNode>(csi_node());
     null_and_missing_read_the_same::<CsiDriver>(csi_driver());
     null_and_missing_read_the_same::<Lease>(lease());
+    null_and_missing_read_the_same::<VolumeSnapshot>(volume_snapshot());
+    null_and_missing_read_the_same::<VolumeSnapshotContent>(volume_snapshot_content());
+    null_and_missing_read_the_same::<VolumeSnapshotClass>(snapshot_class());
+    null_and_missing_read_the_same::<VolumeGroupSnapshot>(volume_group_snapshot());
+    null_and_missing_read_the_same::<VolumeGroupSnapshotContent>(volume_group_snapshot_content());
+    null_and_missing_read_the_same::<VolumeGroupSnapshotClass>(snapshot_class());
 }
 
 #[test]
@@ -293,4 +302,30 @@ fn a_lease_is_read_with_its_micro_times() {
 fn a_secret_is_read() {
     let secret: Secret = read(secret());
     assert_eq!(secret.data.get("password"), Some(b"hunter2".as_slice()));
+}
+
+#[test]
+fn a_snapshot_and_its_content_name_each_other() {
+    let snapshot: VolumeSnapshot = read(volume_snapshot());
+    let content: VolumeSnapshotContent = read(volume_snapshot_content());
+    assert_eq!(snapshot.bound_content(), Some(content.meta.name.as_str()));
+    assert!(content.spec.volume_snapshot_ref.names(&snapshot.meta));
+    assert_eq!((snapshot.is_ready(), content.is_ready(), content.snapshot_handle()), (true, true, Some("h")));
+    let mut other = snapshot.meta.clone();
+    other.uid = "of another life".to_owned();
+    assert!(!content.spec.volume_snapshot_ref.names(&other));
+    let class: VolumeSnapshotClass = read(snapshot_class());
+    assert!(class.is_default());
+}
+
+#[test]
+fn a_group_snapshot_knows_its_content_and_its_members() {
+    let group: VolumeGroupSnapshot = read(volume_group_snapshot());
+    let content: VolumeGroupSnapshotContent = read(volume_group_snapshot_content());
+    assert_eq!(group.bound_content(), Some(content.meta.name.as_str()));
+    assert!(content.spec.volume_group_snapshot_ref.names(&group.meta));
+    let status = content.status.as_ref().unwrap();
+    assert_eq!((content.group_handle(), status.volume_snapshot_info_list[0].restore_size), (Some("gh"), Some(1024)));
+    let class: VolumeGroupSnapshotClass = read(snapshot_class());
+    assert!(class.is_default());
 }

@@ -213,3 +213,99 @@ pub fn secret() -> Value {
     json!({"apiVersion": "v1", "kind": "Secret", "metadata": metadata(Some("ns"), "s"), "type": "Opaque",
            "data": {"password": "aHVudGVyMg=="}})
 }
+
+pub fn volume_snapshot() -> Value {
+    json!({
+        "metadata": {"name": "s", "namespace": "shop", "uid": "u", "resourceVersion": "7"},
+        "spec": {
+            "source": {"persistentVolumeClaimName": "data", "volumeSnapshotContentName": "c"},
+            "volumeSnapshotClassName": "fast",
+        },
+        "status": {
+            "boundVolumeSnapshotContentName": "snapcontent-u",
+            "creationTime": "2026-01-02T03:04:05Z",
+            "readyToUse": true,
+            "restoreSize": "1Gi",
+            "error": {"time": "2026-01-02T03:04:05Z", "message": "no"},
+            "volumeGroupSnapshotName": "g",
+        },
+    })
+}
+
+pub fn volume_snapshot_content() -> Value {
+    json!({
+        "metadata": {"name": "snapcontent-u", "uid": "c", "resourceVersion": "8"},
+        "spec": {
+            "volumeSnapshotRef": {"namespace": "shop", "name": "s", "uid": "u"},
+            "deletionPolicy": "Delete",
+            "driver": "d",
+            "volumeSnapshotClassName": "fast",
+            "source": {"volumeHandle": "v", "snapshotHandle": "h"},
+            "sourceVolumeMode": "Filesystem",
+        },
+        "status": {
+            "snapshotHandle": "h",
+            "creationTime": 1_700_000_000_000_000_000_i64,
+            "restoreSize": 1024,
+            "readyToUse": true,
+            "error": {"time": "2026-01-02T03:04:05Z", "message": "no"},
+            "volumeGroupSnapshotHandle": "gh",
+        },
+    })
+}
+
+pub fn volume_group_snapshot() -> Value {
+    json!({
+        "metadata": {"name": "g", "namespace": "shop", "uid": "gu", "resourceVersion": "9"},
+        "spec": {
+            "source": {"selector": {"matchLabels": {"app": "db"}}, "volumeGroupSnapshotContentName": "gc"},
+            "volumeGroupSnapshotClassName": "fast",
+        },
+        "status": {
+            "boundVolumeGroupSnapshotContentName": "groupsnapcontent-gu",
+            "creationTime": "2026-01-02T03:04:05Z",
+            "readyToUse": true,
+            "error": {"time": "2026-01-02T03:04:05Z", "message": "no"},
+        },
+    })
+}
+
+pub fn volume_group_snapshot_content() -> Value {
+    json!({
+        "metadata": {"name": "groupsnapcontent-gu", "uid": "gc", "resourceVersion": "10"},
+        "spec": {
+            "volumeGroupSnapshotRef": {"namespace": "shop", "name": "g", "uid": "gu"},
+            "deletionPolicy": "Delete",
+            "driver": "d",
+            "volumeGroupSnapshotClassName": "fast",
+            "source": {
+                "volumeHandles": ["v"],
+                "groupSnapshotHandles": {"volumeGroupSnapshotHandle": "gh", "volumeSnapshotHandles": ["h"]},
+            },
+        },
+        "status": {
+            "volumeGroupSnapshotHandle": "gh",
+            "creationTime": "2026-01-02T03:04:05Z",
+            "readyToUse": true,
+            "error": {"time": "2026-01-02T03:04:05Z", "message": "no"},
+            "volumeSnapshotInfoList": [{
+                "volumeHandle": "v", "snapshotHandle": "h", "creationTime": 5, "readyToUse": true, "restoreSize": 1024,
+            }],
+        },
+    })
+}
+
+pub fn snapshot_class() -> Value {
+    json!({
+        "metadata": {
+            "name": "fast",
+            "annotations": {
+                "snapshot.storage.kubernetes.io/is-default-class": "true",
+                "groupsnapshot.storage.kubernetes.io/is-default-class": "true",
+            },
+        },
+        "driver": "d",
+        "parameters": {"a": "b"},
+        "deletionPolicy": "Delete",
+    })
+}
