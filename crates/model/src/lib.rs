@@ -33,6 +33,7 @@ pub mod quantity;
 pub mod secret;
 pub mod selector;
 pub mod taints;
+pub mod template;
 pub mod topology;
 pub mod volume;
 pub mod volume_group_snapshot;

@@ -51,7 +51,7 @@ const SMALL: Image = Image::Scratch { most: Some(15.0) };
 const OWN: &str = "";
 
 /// All of them, in the order of their names.
-pub const SERVICES: [Service; 11] = [
+pub const SERVICES: [Service; 12] = [
     Service { name: "apiserver", place: Place::Server, image: SMALL, lease: None },
     Service {
         name: "attach-detach-controller",
@@ -80,6 +80,12 @@ pub const SERVICES: [Service; 11] = [
         place: Place::Cluster,
         image: SMALL,
         lease: Some((OWN, "snapshot-controller-leader")),
+    },
+    Service {
+        name: "snapshotter",
+        place: Place::Sidecar,
+        image: SMALL,
+        lease: Some((OWN, "external-snapshotter-leader-{driver}")),
     },
     Service { name: "stowage", place: Place::Command, image: Image::Scratch { most: None }, lease: None },
     Service { name: "volume-manager", place: Place::Node, image: Image::Debian, lease: None },
