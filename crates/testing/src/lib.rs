@@ -10,6 +10,7 @@ mod admin;
 mod changes;
 mod client;
 mod clock;
+pub mod crds;
 pub mod driver;
 mod fault;
 mod gate;
