@@ -24,6 +24,7 @@ mod request;
 mod requirement;
 mod secrets;
 mod snapshot;
+mod source;
 mod volume;
 mod watches;
 

@@ -3,6 +3,7 @@
 mod after_a_restart;
 mod claim;
 mod rest;
+mod source;
 mod volume;
 
 use std::sync::Arc;
@@ -51,6 +52,8 @@ fn fresh(facts: &Facts) -> ClaimSnapshot {
         cleanup: None,
         owner: None,
         cluster: Cluster::default(),
+        source: None,
+        is_unprotected: false,
         bid: None,
         room: None,
         told: Known::default(),

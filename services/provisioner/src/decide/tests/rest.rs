@@ -1,9 +1,19 @@
 //! Repeated deciding comes to rest, without a leak.
 
 use proptest::prelude::*;
+use serde_json::json;
+
+use stowage_model::finalizers::SNAPSHOT_SOURCE_OF_PROVISIONER;
 
 use super::*;
 use crate::fixture::{facts, made, volume_with};
+use crate::snapshot::SourceSnapshot;
+use crate::source::tests::{content_with, found_snapshot, looked, restoring, snapshot_with};
+use crate::source::{Found, Look, Origin, Restorable};
+
+fn content() -> Option<Record<Look>> {
+    looked(State::Done(content_with(|_| {})))
+}
 
 /// What the driver answers to one call.
 #[derive(Debug, Clone, Copy)]
@@ -27,10 +37,32 @@ struct World {
     cleanup: Option<Record<String>>,
     told: Known,
     in_driver: bool,
+    /// Whether the snapshot that the claim names carries our finalizer.
+    held: bool,
     clock: i64,
 }
 
 impl World {
+    fn source(&self) -> Restorable {
+        let finalizers: &[&str] = if self.held { &[SNAPSHOT_SOURCE_OF_PROVISIONER] } else { &[] };
+        snapshot_with(|snapshot| snapshot["metadata"]["finalizers"] = json!(finalizers))
+    }
+
+    fn uses_source(&self) -> bool {
+        self.recorded.as_ref().is_some_and(|recorded| recorded.intent.request.source.is_some())
+    }
+
+    /// What the key of the source is decided to need.
+    fn look_at_source(&mut self, facts: &Facts) {
+        let Found { origin, object, .. } = found_snapshot(self.source(), content());
+        let (facts, is_used) = (Arc::new(facts.clone()), self.uses_source());
+        let s = SourceSnapshot { facts, origin, object, is_used, others_wait: false, is_awaited: false };
+        for action in super::super::decide(&Snapshot::Source(Box::new(s)), later(self.clock)).actions {
+            assert!(matches!(action, Action::Unprotect { .. }), "{action:?}");
+            self.held = false;
+        }
+    }
+
     fn snapshot(&self, facts: &Facts) -> ClaimSnapshot {
         ClaimSnapshot {
             facts: Arc::new(facts.clone()),
@@ -42,6 +74,12 @@ impl World {
             cleanup: self.cleanup.clone(),
             owner: None,
             cluster: Cluster::default(),
+            source: self
+                .claim
+                .as_ref()
+                .and_then(|claim| Origin::of(claim))
+                .map(|_| found_snapshot(self.source(), content())),
+            is_unprotected: !self.held && self.uses_source(),
             bid: None,
             room: None,
             told: self.told.clone(),
@@ -56,6 +94,8 @@ impl World {
             Action::Create { .. } => {
                 let recorded = self.recorded.as_mut().expect("no call before its record");
                 assert!(recorded.durable, "no call before its record is durable");
+                let is_filled = recorded.intent.request.source.is_some();
+                assert!(self.held || !is_filled, "no call before its source is held");
                 // What `calls` concludes from the answer; what the driver has is not changed by a refusal.
                 recorded.maybe_made = match answer {
                     Answer::Done | Answer::Uncertain => true,
@@ -73,6 +113,7 @@ impl World {
                     Answer::Uncertain => State::Uncertain(failure("DeadlineExceeded")),
                 });
             }
+            Action::Protect(_) => self.held = true,
             Action::MakeVolume { .. } => {
                 assert!(!self.volume, "one claim never has two volumes");
                 self.volume = true;
@@ -116,10 +157,12 @@ proptest! {
             ], 0..6),
         crashes in proptest::collection::btree_set(0..16_usize, 0..4),
         deleted_at in proptest::option::of(0..12_usize),
+        filled in any::<bool>(),
     ) {
         let facts = facts();
         let mut answers = answers.into_iter();
-        let mut world = World { claim: Some(Arc::new(claim_with(|_| {}))), ..World::default() };
+        let claim = claim_with(|claim| if filled { claim["spec"]["dataSource"] = restoring() });
+        let mut world = World { claim: Some(Arc::new(claim)), ..World::default() };
         let mut resting = false;
         for round in 0..64 {
             if deleted_at == Some(round) {
@@ -139,9 +182,11 @@ proptest! {
                 };
                 world.carry_out(action, answer);
             }
+            world.look_at_source(&facts);
         }
         prop_assert!(resting, "no fixpoint: {:?}", world);
         prop_assert!(world.recorded.is_none());
+        prop_assert!(!world.held, "nothing is made from the source, and it is still held");
         prop_assert_eq!(world.in_driver, world.volume, "a volume without an owner, or an object without a volume");
         prop_assert!(world.volume || deleted_at.is_some());
     }
