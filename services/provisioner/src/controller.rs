@@ -190,10 +190,8 @@ impl engine::Controller for Controller {
             }
             (Key::Claim(uid), Snapshot::Claim(s)) if s.is_race_over() => self.drop_bid(uid),
             (Key::Volume(name), _) if is_gone => self.deletions.forget(name),
-            (Key::Source(origin), Snapshot::Source(s)) if is_gone || decision.why == Why::Unprotected => {
-                if !s.is_awaited && !s.is_used {
-                    self.looks.forget(&origin.key);
-                }
+            (Key::Source(origin), Snapshot::Source(s)) if s.is_done_with(&decision.why) => {
+                self.looks.forget(&origin.key);
             }
             _ => {}
         }

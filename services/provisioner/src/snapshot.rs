@@ -13,7 +13,7 @@ use stowage_runtime::operation::{Record, State};
 use stowage_runtime::told::Known;
 
 use crate::controller::{Controller, Key};
-use crate::decide::{has_handle, is_wanted};
+use crate::decide::{Why, has_handle, is_wanted};
 use crate::facts::Facts;
 use crate::intent::Made;
 use crate::journal::{Recorded, Trace};
@@ -93,6 +93,13 @@ pub struct SourceSnapshot {
     pub others_wait: bool,
     /// Whether a claim of ours that waits names it.
     pub is_awaited: bool,
+}
+
+impl SourceSnapshot {
+    /// Whether what was seen of it need not be remembered.
+    pub fn is_done_with(&self, why: &Why) -> bool {
+        matches!(why, Why::Gone | Why::Unprotected) && !self.is_awaited && !self.is_used
+    }
 }
 
 pub fn gather(controller: &Controller, key: &Key) -> Snapshot {

@@ -27,7 +27,8 @@ pub use restorable::Restorable;
 #[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Origin {
     pub kind: SourceKind,
-    pub key: ObjectKey,
+    /// Apart, because every problem with a source carries it.
+    pub key: Box<ObjectKey>,
 }
 
 impl Origin {
@@ -41,15 +42,15 @@ impl Origin {
         };
         let namespace = namespace.as_ref().filter(|namespace| !namespace.is_empty());
         let key = ObjectKey::namespaced(namespace.unwrap_or(&claim.meta.namespace), name);
-        Some(Self { kind, key })
+        Some(Self { kind, key: key.into() })
     }
 
     pub fn claim(key: &ObjectKey) -> Self {
-        Self { kind: SourceKind::Claim, key: key.clone() }
+        Self { kind: SourceKind::Claim, key: key.clone().into() }
     }
 
     pub fn snapshot(key: &ObjectKey) -> Self {
-        Self { kind: SourceKind::Snapshot, key: key.clone() }
+        Self { kind: SourceKind::Snapshot, key: key.clone().into() }
     }
 
     pub fn object_kind(&self) -> Kind {
@@ -60,7 +61,7 @@ impl Origin {
     }
 
     pub fn id(&self) -> ObjectId {
-        ObjectId { kind: self.object_kind(), key: self.key.clone() }
+        ObjectId { kind: self.object_kind(), key: (*self.key).clone() }
     }
 }
 
@@ -78,7 +79,7 @@ impl fmt::Debug for Origin {
 
 impl Source {
     pub fn origin(&self) -> Origin {
-        Origin { kind: self.kind, key: ObjectKey::namespaced(&self.namespace, &self.name) }
+        Origin { kind: self.kind, key: ObjectKey::namespaced(&self.namespace, &self.name).into() }
     }
 }
 
@@ -213,7 +214,7 @@ impl Asked<'_> {
     }
 
     fn source(&self, uid: &str, handle: &str) -> Source {
-        let ObjectKey { namespace, name } = self.origin.key.clone();
+        let ObjectKey { namespace, name } = (*self.origin.key).clone();
         Source { kind: self.origin.kind, namespace, name, uid: uid.to_owned(), handle: handle.to_owned() }
     }
 }

@@ -41,7 +41,7 @@ impl Controller {
 
     /// By update and not by patch: the original's role allows no more.
     async fn edit_finalizers(&self, origin: &Origin, uid: &str, edit: Edit) -> Result<(), api::Error> {
-        let target = Target { key: origin.key.clone(), uid: uid.to_owned(), revision: None };
+        let target = Target { key: (*origin.key).clone(), uid: uid.to_owned(), revision: None };
         let finalizer = finalizer(origin.kind);
         match origin.kind {
             SourceKind::Claim => replace(self.api(), &self.caches.claims, &target, finalizer, edit).await,
@@ -50,7 +50,7 @@ impl Controller {
     }
 
     pub fn look(&self, origin: &Origin) -> Result<(), Error> {
-        let (api, snapshots, key) = (self.api().clone(), self.caches.snapshots.clone(), origin.key.clone());
+        let (api, snapshots, key) = (self.api().clone(), self.caches.snapshots.clone(), (*origin.key).clone());
         let look = async move {
             match look(&api, &snapshots, &key).await {
                 Ok(look) => Ended::Done(look),
@@ -60,7 +60,7 @@ impl Controller {
                 }
             }
         };
-        self.looks.start(origin.key.clone(), look);
+        self.looks.start((*origin.key).clone(), look);
         Ok(())
     }
 }

@@ -307,7 +307,7 @@ fn a_source_in_another_namespace_needs_the_gate_and_a_grant() {
         claim["spec"]["dataSourceRef"]["namespace"] = "prod".into();
     });
     let origin = Origin::of(&claim).unwrap();
-    assert_eq!(origin.key, ObjectKey::namespaced("prod", "nightly"));
+    assert_eq!(*origin.key, ObjectKey::namespaced("prod", "nightly"));
     let found = |permitted| {
         let snapshot = snapshot_with(|s| s["metadata"]["namespace"] = "prod".into());
         let content = content_with(|c| c["spec"]["volumeSnapshotRef"]["namespace"] = "prod".into());
