@@ -115,11 +115,9 @@ impl Schema {
 
     /// What is said of the field at a path such as `.spec.driver`.
     pub fn says_of(&self, path: &str) -> Option<&str> {
-        let (first, rest) = path.trim_start_matches('.').split_once('.').unwrap_or((path.trim_start_matches('.'), ""));
-        let mut schema = self.0.get("properties")?.get(first)?;
-        for name in rest.split('.').filter(|name| !name.is_empty()) {
-            schema = schema.get("properties")?.get(name)?;
-        }
+        let mut names = path.split('.').filter(|name| !name.is_empty());
+        let first = self.0.get("properties")?.get(names.next()?)?;
+        let schema = names.try_fold(first, |schema, name| schema.get("properties")?.get(name))?;
         schema.get("description")?.as_str()
     }
 }

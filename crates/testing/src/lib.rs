@@ -25,7 +25,7 @@ pub mod world;
 pub use admin::Admin;
 pub use changes::Changes;
 pub use clock::VirtualClock;
-pub use driver::{Driver, Step};
+pub use driver::{Abilities, Driver, Step};
 pub use fault::{Fault, Mode};
 pub use gate::Gate;
 pub use invariants::{Observed, Violation};
