@@ -27,10 +27,13 @@ pub struct World {
     pub driver: Driver,
     writes: Arc<Mutex<BTreeMap<String, usize>>>,
     /// Parts of paths that only administrators may write to, or read.
-    forbidden: Arc<Mutex<Vec<(Option<Method>, &'static str)>>>,
+    forbidden: Arc<Mutex<Vec<Forbidden>>>,
     race: Arc<watch::Sender<Race>>,
     begin: Instant,
 }
+
+/// A method, or all, and a part of a path.
+type Forbidden = (Option<Method>, &'static str);
 
 /// Reads and updates of claims while two provisioners race for one.
 #[derive(Default)]
@@ -120,7 +123,7 @@ impl World {
         let service = tower::service_fn(move |request: Request<kube::client::Body>| {
             let race = Arc::clone(&race);
             let (inner, path) = (inner.clone(), request.uri().path().to_owned());
-            let is_meant = |(method, part): &(Option<Method>, &str)| {
+            let is_meant = |(method, part): &Forbidden| {
                 path.contains(part) && method.as_ref().is_none_or(|method| method == request.method())
             };
             let forbidden = forbid.lock().unwrap().iter().any(is_meant);
