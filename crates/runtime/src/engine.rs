@@ -6,6 +6,7 @@
 
 mod busy;
 mod error;
+mod objects;
 mod quiet;
 mod serve;
 mod watches;
@@ -29,6 +30,7 @@ use crate::queue::Queue;
 
 pub use busy::Reserved;
 pub use error::{Error, Retry};
+pub use objects::Objects;
 pub use quiet::assert_quiet;
 pub use serve::{Setup, serve};
 pub use watches::{Watches, subscribe};
