@@ -179,7 +179,8 @@ fn start_of(service: &str, world: &World, options: Options) -> Start {
             attach_detach_controller::run(life.context.clone(), options).boxed()
         }),
         "attacher" => Arc::new(|life| {
-            let options = attacher::Options { csi_address: DRIVER_SOCKET.into(), ..attacher::Options::default() };
+            let mut options = attacher::Options::default();
+            options.driver.csi_address = DRIVER_SOCKET.into();
             attacher::run(life.context.clone(), options).boxed()
         }),
         "registrar" => Arc::new(move |life| {

@@ -251,7 +251,8 @@ impl Stack {
             move || provisioner::run(context.clone(), options.clone())
         });
         self.workers.keep("attacher", self.working.clone(), {
-            let options = attacher::Options { csi_address: address, ..Default::default() };
+            let mut options = attacher::Options::default();
+            options.driver.csi_address = address;
             move || attacher::run(context.clone(), options.clone())
         });
     }
