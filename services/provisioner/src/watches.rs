@@ -8,7 +8,6 @@ use stowage_model::claim::Claim;
 use stowage_model::class::StorageClass;
 use stowage_model::csi_node::CsiNode;
 use stowage_model::node::Node;
-use stowage_model::object::Projection;
 use stowage_model::volume::Volume;
 use stowage_runtime::cache::{Cache, Change};
 use stowage_runtime::engine::Watches;
@@ -129,18 +128,18 @@ fn claim_changed(controller: &Controller, change: &Change<'_, Claim>) -> Vec<Key
     let concerns_us = |claim: &&Claim| {
         is_ours(claim, &controller.facts.driver) || controller.journal().get(&claim.meta.uid).is_some()
     };
-    both(change).filter(concerns_us).map(|claim| Key::Claim(claim.meta.uid.clone())).collect()
+    change.both().filter(concerns_us).map(|claim| Key::Claim(claim.meta.uid.clone())).collect()
 }
 
 fn volume_changed(controller: &Controller, change: &Change<'_, Volume>) -> Vec<Key> {
     let name = &change.key.name;
     let mut keys = Vec::new();
-    if both(change).any(|volume| is_our_volume(volume, &controller.facts.driver)) {
+    if change.both().any(|volume| is_our_volume(volume, &controller.facts.driver)) {
         keys.push(Key::Volume(name.clone()));
     }
     // Only whether there is such an object concerns its claim.
     if change.before.is_none() || change.after.is_none() {
-        let claims = both(change).filter_map(|volume| volume.spec.claim_ref.as_ref());
+        let claims = change.both().filter_map(|volume| volume.spec.claim_ref.as_ref());
         let mut uids: BTreeSet<String> = claims.map(|claim| claim.uid.clone()).collect();
         uids.extend(controller.names.uids(name));
         keys.extend(uids.into_iter().filter(|uid| !uid.is_empty()).map(Key::Claim));
@@ -152,8 +151,4 @@ fn volume_changed(controller: &Controller, change: &Change<'_, Volume>) -> Vec<K
 fn keys_of_waiting(controller: &Controller, claims: Vec<Arc<Claim>>) -> Vec<Key> {
     let waiting = claims.into_iter().filter(|claim| is_ours(claim, &controller.facts.driver) && is_wanted(claim));
     waiting.map(|claim| Key::Claim(claim.meta.uid.clone())).collect()
-}
-
-fn both<'a, T: Projection>(change: &'a Change<'_, T>) -> impl Iterator<Item = &'a T> {
-    change.before.into_iter().chain(change.after).map(AsRef::as_ref)
 }

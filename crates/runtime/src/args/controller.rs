@@ -24,8 +24,13 @@ pub struct ControllerArgs {
 }
 
 impl ControllerArgs {
+    /// What a process is launched with; `burst` is the original's default of `--kube-api-burst`.
+    pub fn launch(&self, burst: u32) -> Launch<'_> {
+        Launch { client: &self.client, burst, log: &self.log, admin: Some(&self.admin) }
+    }
+
     /// Runs the service as a process of its own, leading by the Lease of this name; says first which flags have no
-    /// effect. `burst` is the original's default of `--kube-api-burst`.
+    /// effect.
     pub async fn run<F>(
         &self,
         burst: u32,
@@ -36,7 +41,7 @@ impl ControllerArgs {
     where
         F: Future<Output = Result<(), Stop>>,
     {
-        let launch = Launch { client: &self.client, burst, log: &self.log, admin: Some(&self.admin) };
+        let launch = self.launch(burst);
         let election = self.election.options(lease)?;
         let context = launch.context().await?;
         // Before that nothing is logged.
