@@ -373,6 +373,6 @@ mod tests {
     #[test]
     fn every_service_of_the_table_is_a_process_of_the_stack() {
         let started: BTreeSet<&str> = Service::all().into_iter().map(Service::binary).collect();
-        assert_eq!(started.into_iter().collect::<Vec<_>>(), names(|service| service.is_process()));
+        assert_eq!(started.into_iter().collect::<Vec<_>>(), names(|service| service.is_assembled()));
     }
 }

@@ -11,7 +11,7 @@ use stowage_model::csi_node::CsiNode;
 use stowage_model::node::Node;
 use stowage_model::object::Key;
 use stowage_runtime::Stop;
-use stowage_services::{Place, names};
+use stowage_services::{Place, assembled};
 use stowage_testing::invariants::KUBELET_ROOT;
 use stowage_testing::world::DRIVER;
 use stowage_testing::{Hang, Life, Listening, World};
@@ -30,8 +30,7 @@ const RESTART_DELAY: Duration = Duration::from_secs(1);
 /// The services of the table that have a place in the world, in the order in which they are started: the cluster's, the
 /// driver's, then the node's.
 pub fn services() -> Vec<&'static str> {
-    let places = [Place::Cluster, Place::Sidecar, Place::NodeSidecar, Place::Node];
-    places.into_iter().flat_map(|place| names(|service| service.place == place)).collect()
+    assembled(&[Place::Cluster, Place::Sidecar, Place::NodeSidecar, Place::Node])
 }
 
 /// How the pipeline differs from the ordinary one.

@@ -9,7 +9,7 @@ use stowage_model::class::StorageClass;
 use stowage_model::csi_node::CsiNode;
 use stowage_model::finalizers::{CLONING_PROTECTION, SNAPSHOT_SOURCE_OF_PROVISIONER};
 use stowage_model::node::Node;
-use stowage_model::object::{Key as ObjectKey, Projection};
+use stowage_model::object::Key as ObjectKey;
 use stowage_model::reference_grant::ReferenceGrant;
 use stowage_model::volume::Volume;
 use stowage_runtime::cache::{Cache, Change};

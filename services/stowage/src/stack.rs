@@ -20,7 +20,7 @@ use stowage_runtime::api::{self, Api, Deletion, Target};
 use stowage_runtime::cache::Cache;
 use stowage_runtime::shutdown::Shutdown;
 use stowage_runtime::{Context, Stop};
-use stowage_services::{Place, names};
+use stowage_services::{Place, assembled};
 
 use self::starts::OnNode;
 use crate::calls::{Calls, Timing};
@@ -231,7 +231,7 @@ impl Stack {
     }
 
     fn start_controllers(&mut self, endpoint: &Endpoint) -> anyhow::Result<()> {
-        for service in names(|service| matches!(service.place, Place::Cluster | Place::Sidecar)) {
+        for service in assembled(&[Place::Cluster, Place::Sidecar]) {
             // Stopped before all others: nothing may be placed on a node that is being emptied.
             let is_first = service == "scheduler";
             let shutdown = if is_first { self.scheduling.clone() } else { self.working.clone() };
@@ -257,7 +257,7 @@ impl Stack {
         let options = volume_manager::Options { node_name: node.to_owned(), root, ..Default::default() };
         self.nodes.push((node.to_owned(), options.occupancy.clone()));
         let on_node = OnNode { volume_manager: options, registry, endpoint };
-        for service in names(|service| matches!(service.place, Place::NodeSidecar | Place::Node)) {
+        for service in assembled(&[Place::NodeSidecar, Place::Node]) {
             let start = starts::of_node(service, self.service(&self.working), on_node.clone());
             let start = start.with_context(|| format!("nothing in this stack starts {service} on a node"))?;
             self.workers.keep(service, self.working.clone(), start);

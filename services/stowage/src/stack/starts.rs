@@ -78,19 +78,19 @@ pub(super) fn of_node(service: &str, context: Context, node: OnNode) -> Option<S
 
 #[cfg(test)]
 mod tests {
-    use stowage_services::{Place, names};
+    use stowage_services::{Place, assembled, names};
 
     use super::*;
 
     #[tokio::test]
     async fn every_service_of_the_table_has_its_start_in_a_stack() {
         let context = Context::deaf();
-        for service in names(|service| matches!(service.place, Place::Cluster | Place::Sidecar)) {
+        for service in assembled(&[Place::Cluster, Place::Sidecar]) {
             assert!(of_controller(service, context.clone(), String::new()).is_some(), "{service}");
         }
         let endpoint = Endpoint::at("/tmp/csi.sock").unwrap();
         let node = OnNode { volume_manager: volume_manager::Options::default(), registry: "/tmp".into(), endpoint };
-        for service in names(|service| matches!(service.place, Place::NodeSidecar | Place::Node)) {
+        for service in assembled(&[Place::NodeSidecar, Place::Node]) {
             assert!(of_node(service, context.clone(), node.clone()).is_some(), "{service}");
         }
         let others = names(|service| matches!(service.place, Place::Server | Place::Driver | Place::Command));
