@@ -34,6 +34,7 @@ pub mod reference_grant;
 pub mod secret;
 pub mod selector;
 pub mod taints;
+pub mod template;
 pub mod topology;
 pub mod volume;
 pub mod volume_group_snapshot;
