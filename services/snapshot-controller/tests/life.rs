@@ -5,6 +5,7 @@
 
 mod life {
     pub mod crashes;
+    pub mod group;
     pub mod single;
     pub mod stage;
     pub mod stuck;

@@ -99,12 +99,14 @@ impl Gatherer<'_> {
     }
 }
 
-/// The content that a VolumeSnapshot is bound to, asks for, or gets; empty for a member of a group that is not bound yet.
+/// The content that a VolumeSnapshot is bound to, asks for, or gets. A member of a group and its content share a hash.
 fn content_name(snapshot: &VolumeSnapshot) -> String {
     let asked = snapshot.spec.source.volume_snapshot_content_name.as_deref();
     match snapshot.bound_content().or(asked) {
         Some(name) => name.to_owned(),
-        None if watches::group_owner(snapshot).is_some() => String::new(),
+        None if watches::group_owner(snapshot).is_some() => {
+            names::member_content(&snapshot.meta.name).unwrap_or_default()
+        }
         None => names::snapshot_content(&snapshot.meta.uid),
     }
 }
