@@ -153,7 +153,7 @@ impl engine::Controller for Controller {
     }
 
     fn is_work(action: &Action) -> bool {
-        !matches!(action, Action::LookAtVolume { .. } | Action::Tell { .. })
+        !matches!(action, Action::Tell { .. })
     }
 
     fn keys(&self) -> Vec<Key> {

@@ -12,6 +12,7 @@ use stowage_runtime::api::Target;
 use super::super::creation::{check, reference};
 use super::super::{Action, Decision, GroupAction, Problem, Why, add_finalizers};
 use super::{act, status};
+use crate::projections::SourceClaim;
 use crate::secrets;
 use crate::snapshot::Group;
 
@@ -38,10 +39,8 @@ pub fn decide(group: &Group, now: Timestamp) -> Decision {
 pub fn unread(group: &Group) -> Vec<Action> {
     let candidates = group.claims.iter().flatten();
     let unread = candidates.filter(|candidate| candidate.claim.is_bound() && candidate.volume.is_none());
-    let look = |claim: &crate::projections::SourceClaim| Action::LookAtVolume {
-        name: claim.spec.volume_name.clone(),
-        claim: claim.meta.key(),
-    };
+    let look =
+        |claim: &SourceClaim| Action::LookAtVolume { name: claim.spec.volume_name.clone(), claim: claim.meta.key() };
     unread.map(|candidate| look(&candidate.claim)).collect()
 }
 
