@@ -126,6 +126,13 @@ pub fn group_member(group_uid: &str, volume_handle: &str) -> (String, String) {
     (format!("snapshot-{hash}"), format!("snapcontent-{hash}"))
 }
 
+/// The VolumeSnapshotContent of a group's member with this name, if it has the form that [`group_member`] gives.
+pub fn member_content(snapshot: &str) -> Option<String> {
+    let hash = snapshot.strip_prefix("snapshot-")?;
+    let is_hash = hash.len() == 64 && hash.bytes().all(|byte| byte.is_ascii_hexdigit());
+    is_hash.then(|| format!("snapcontent-{hash}"))
+}
+
 /// The claim of a pod's generic ephemeral volume.
 pub fn ephemeral_claim(pod: &str, volume: &str) -> String {
     format!("{pod}-{volume}")
@@ -240,6 +247,13 @@ mod tests {
     fn dots_become_dashes_and_a_last_dash_gets_an_x() {
         assert_eq!(sanitised("shared.csi.stowage.dev"), "shared-csi-stowage-dev");
         assert_eq!(sanitised("driver."), "driver-X");
+    }
+
+    #[test]
+    fn a_members_content_has_the_hash_of_its_snapshot() {
+        let (snapshot, content) = group_member("uid", "vol1");
+        assert_eq!(member_content(&snapshot), Some(content));
+        assert_eq!((member_content("snapshot-1"), member_content("nightly")), (None, None));
     }
 
     #[test]

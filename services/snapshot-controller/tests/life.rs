@@ -5,6 +5,8 @@
 
 mod life {
     pub mod crashes;
+    pub mod group;
+    pub mod rights;
     pub mod single;
     pub mod stage;
     pub mod stuck;

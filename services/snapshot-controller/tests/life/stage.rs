@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 
 use snapshot_controller::Options;
 use stowage_model::object::{Key, Kind, kinds};
-use stowage_model::{VolumeSnapshot, VolumeSnapshotContent, annotations, finalizers};
+use stowage_model::{VolumeGroupSnapshotContent, VolumeSnapshot, VolumeSnapshotContent, annotations, finalizers};
 use stowage_testing::{World, crds};
 
 pub const DRIVER: &str = "driver.test";
@@ -151,6 +151,10 @@ impl Stage {
                     continue;
                 }
                 let is_bound = !content.spec.volume_snapshot_ref.uid.is_empty();
+                // A member's snapshot was made with its group.
+                if content.meta.annotation(annotations::SNAPSHOT_GROUP_HANDLE).is_some() {
+                    continue;
+                }
                 if content.status.is_some() || !is_bound || mood == Snapshotter::Silent {
                     continue;
                 }
@@ -169,7 +173,38 @@ impl Stage {
                 let body = json!({ "status": status });
                 admin.patch(kinds::VOLUME_SNAPSHOT_CONTENT, &key, "/status", &body).await.unwrap();
             }
+            self.answer_groups(mood).await;
             self.world.changes().beyond(seen).await;
+        }
+    }
+
+    async fn answer_groups(&self, mood: Snapshotter) {
+        let admin = self.world.admin();
+        for content in admin.list::<VolumeGroupSnapshotContent>() {
+            let key = Key::cluster(content.meta.name.as_str());
+            if content.meta.is_deleting() {
+                if content.meta.annotation(annotations::GROUP_SNAPSHOT_BEING_DELETED).is_some() {
+                    let rest = json!({ "metadata": { "finalizers": null } });
+                    admin.patch(kinds::VOLUME_GROUP_SNAPSHOT_CONTENT, &key, "", &rest).await.unwrap();
+                }
+                continue;
+            }
+            if content.status.is_some() || mood != Snapshotter::Ready {
+                continue;
+            }
+            let info = |handle: &String| {
+                json!({
+                    "volumeHandle": handle, "snapshotHandle": format!("of-{handle}"), "readyToUse": true,
+                    "creationTime": 1_700_000_000_000_000_000_i64, "restoreSize": 4096,
+                })
+            };
+            let infos: Vec<Value> = content.spec.source.volume_handles.iter().map(info).collect();
+            let status = json!({
+                "volumeGroupSnapshotHandle": "group-1", "readyToUse": true,
+                "creationTime": "2026-01-01T00:00:00Z", "volumeSnapshotInfoList": infos,
+            });
+            let body = json!({ "status": status });
+            admin.patch(kinds::VOLUME_GROUP_SNAPSHOT_CONTENT, &key, "/status", &body).await.unwrap();
         }
     }
 
