@@ -52,6 +52,11 @@ impl CsiNode {
         self.spec.drivers.iter().find(|driver| driver.name == name)
     }
 
+    /// The driver's id of the node, once the driver has registered there.
+    pub fn node_id(&self, driver: &str) -> Option<&str> {
+        self.driver(driver).map(|driver| driver.node_id.as_str()).filter(|id| !id.is_empty())
+    }
+
     /// The most volumes of the driver the node can take, if there is a limit.
     pub fn limit(&self, driver: &str) -> Option<u32> {
         let count = self.driver(driver)?.allocatable.as_ref()?.count?;

@@ -11,6 +11,7 @@ use stowage_model::csi_node::CsiNode;
 use stowage_model::node::Node;
 use stowage_model::object::Key;
 use stowage_runtime::Stop;
+use stowage_services::{Place, names};
 use stowage_testing::invariants::KUBELET_ROOT;
 use stowage_testing::world::DRIVER;
 use stowage_testing::{Hang, Life, Listening, World};
@@ -26,16 +27,12 @@ pub const DRIVER_SOCKET: &str = "/run/stowage-simulation/csi.sock";
 /// Between the end of a service that gave up by itself and its next start.
 const RESTART_DELAY: Duration = Duration::from_secs(1);
 
-/// The services, in the order in which they are started.
-pub const SERVICES: [&str; 7] = [
-    "pv-controller",
-    "scheduler",
-    "provisioner",
-    "attach-detach-controller",
-    "attacher",
-    "registrar",
-    "volume-manager",
-];
+/// The services of the table that have a place in the world, in the order in which they are started: the cluster's, the
+/// driver's, then the node's.
+pub fn services() -> Vec<&'static str> {
+    let places = [Place::Cluster, Place::Sidecar, Place::NodeSidecar, Place::Node];
+    places.into_iter().flat_map(|place| names(|service| service.place == place)).collect()
+}
 
 /// How the pipeline differs from the ordinary one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -76,11 +73,12 @@ impl Pipeline {
     pub fn start(world: &World, options: Options) -> Self {
         let driver = options.driver.then(|| listen(world));
         let ends = Arc::default();
-        let supervisors = SERVICES.map(|service| {
-            let start = start_of(service, world, options);
+        let supervisors = services().into_iter().map(|service| {
+            let start = start_of(service, world, options).expect("a new service gets its start below");
             tokio::spawn(supervise(world.clone(), service, start, options.downtime, Arc::clone(&ends)))
         });
-        Self { world: world.clone(), supervisors: supervisors.into(), ends, driver }
+        let supervisors = supervisors.collect();
+        Self { world: world.clone(), supervisors, ends, driver }
     }
 
     /// Starts a driver that was not there.
@@ -158,10 +156,11 @@ async fn supervise(
     }
 }
 
-fn start_of(service: &str, world: &World, options: Options) -> Start {
+/// The start of a service of the table; a service that is missing here fails every life.
+fn start_of(service: &str, world: &World, options: Options) -> Option<Start> {
     let sockets = world.sockets().clone();
     let registry = format!("{KUBELET_ROOT}/plugins_registry");
-    match service {
+    Some(match service {
         "pv-controller" => {
             Arc::new(|life| pv_controller::run(life.context.clone(), pv_controller::Options::default()).boxed())
         }
@@ -179,7 +178,8 @@ fn start_of(service: &str, world: &World, options: Options) -> Start {
             attach_detach_controller::run(life.context.clone(), options).boxed()
         }),
         "attacher" => Arc::new(|life| {
-            let options = attacher::Options { csi_address: DRIVER_SOCKET.into(), ..attacher::Options::default() };
+            let mut options = attacher::Options::default();
+            options.driver.csi_address = DRIVER_SOCKET.into();
             attacher::run(life.context.clone(), options).boxed()
         }),
         "registrar" => Arc::new(move |life| {
@@ -193,7 +193,7 @@ fn start_of(service: &str, world: &World, options: Options) -> Start {
             let (process, csi) = (life.context.process.clone(), Arc::clone(&life.context.csi));
             registrar::run(process, csi, serve, options).boxed()
         }),
-        _ => Arc::new(move |life| {
+        "volume-manager" => Arc::new(move |life| {
             let options = volume_manager::Options {
                 node_name: NODE.into(),
                 root: KUBELET_ROOT.into(),
@@ -202,5 +202,6 @@ fn start_of(service: &str, world: &World, options: Options) -> Start {
             let plugins = Arc::new(SimulatedRegistry { sockets: sockets.clone(), dir: registry.clone() });
             volume_manager::run(life.context.clone(), life.mounter(NODE), plugins, options).boxed()
         }),
-    }
+        _ => return None,
+    })
 }
