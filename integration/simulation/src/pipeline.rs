@@ -37,6 +37,9 @@ pub const SERVICES: [&str; 7] = [
     "volume-manager",
 ];
 
+/// The services that snapshots are about, without those of nodes: a snapshot is made of a volume, mounted or not.
+pub const SNAPSHOTS: [&str; 4] = ["pv-controller", "provisioner", "snapshot-controller", "snapshotter"];
+
 /// How the pipeline differs from the ordinary one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Options {
@@ -46,11 +49,13 @@ pub struct Options {
     pub driver: bool,
     /// Between the moment a service is stopped and its next start; with any at all, everybody else is done before.
     pub downtime: Duration,
+    /// Who runs.
+    pub services: &'static [&'static str],
 }
 
 impl Default for Options {
     fn default() -> Self {
-        Self { journal: true, driver: true, downtime: Duration::ZERO }
+        Self { journal: true, driver: true, downtime: Duration::ZERO, services: &SERVICES }
     }
 }
 
@@ -72,15 +77,15 @@ impl Drop for Pipeline {
 }
 
 impl Pipeline {
-    /// Starts the driver and all services.
+    /// Starts the driver and the services.
     pub fn start(world: &World, options: Options) -> Self {
         let driver = options.driver.then(|| listen(world));
         let ends = Arc::default();
-        let supervisors = SERVICES.map(|service| {
+        let supervisors = options.services.iter().map(|service| {
             let start = start_of(service, world, options);
             tokio::spawn(supervise(world.clone(), service, start, options.downtime, Arc::clone(&ends)))
         });
-        Self { world: world.clone(), supervisors: supervisors.into(), ends, driver }
+        Self { world: world.clone(), supervisors: supervisors.collect(), ends, driver }
     }
 
     /// Starts a driver that was not there.
@@ -181,6 +186,13 @@ fn start_of(service: &str, world: &World, options: Options) -> Start {
         "attacher" => Arc::new(|life| {
             let options = attacher::Options { csi_address: DRIVER_SOCKET.into(), ..attacher::Options::default() };
             attacher::run(life.context.clone(), options).boxed()
+        }),
+        "snapshot-controller" => Arc::new(|life| {
+            snapshot_controller::run(life.context.clone(), snapshot_controller::Options::default()).boxed()
+        }),
+        "snapshotter" => Arc::new(|life| {
+            let options = snapshotter::Options { csi_address: DRIVER_SOCKET.into(), ..snapshotter::Options::default() };
+            snapshotter::run(life.context.clone(), options).boxed()
         }),
         "registrar" => Arc::new(move |life| {
             let options = registrar::Options {
