@@ -33,6 +33,14 @@ pub fn services() -> Vec<&'static str> {
     assembled(&[Place::Cluster, Place::Sidecar, Place::NodeSidecar, Place::Node])
 }
 
+/// The services that snapshots are about, without those of nodes: a snapshot is made of a volume, mounted or not.
+pub const SNAPSHOTS: [&str; 4] = ["pv-controller", "provisioner", "snapshot-controller", "snapshotter"];
+
+/// The table's, but for those that would only wait for the definitions of their kinds.
+fn without_snapshots() -> Vec<&'static str> {
+    services().into_iter().filter(|service| !service.starts_with("snapshot")).collect()
+}
+
 /// How the pipeline differs from the ordinary one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Options {
@@ -42,11 +50,13 @@ pub struct Options {
     pub driver: bool,
     /// Between the moment a service is stopped and its next start; with any at all, everybody else is done before.
     pub downtime: Duration,
+    /// Who runs; none means everybody whose kinds are served in an ordinary world.
+    pub services: Option<&'static [&'static str]>,
 }
 
 impl Default for Options {
     fn default() -> Self {
-        Self { journal: true, driver: true, downtime: Duration::ZERO }
+        Self { journal: true, driver: true, downtime: Duration::ZERO, services: None }
     }
 }
 
@@ -68,11 +78,12 @@ impl Drop for Pipeline {
 }
 
 impl Pipeline {
-    /// Starts the driver and all services.
+    /// Starts the driver and the services.
     pub fn start(world: &World, options: Options) -> Self {
         let driver = options.driver.then(|| listen(world));
         let ends = Arc::default();
-        let supervisors = services().into_iter().map(|service| {
+        let services = options.services.map_or_else(without_snapshots, <[_]>::to_vec);
+        let supervisors = services.into_iter().map(|service| {
             let start = start_of(service, world, options).expect("a new service gets its start below");
             tokio::spawn(supervise(world.clone(), service, start, options.downtime, Arc::clone(&ends)))
         });
@@ -180,6 +191,13 @@ fn start_of(service: &str, world: &World, options: Options) -> Option<Start> {
             let mut options = attacher::Options::default();
             options.driver.csi_address = DRIVER_SOCKET.into();
             attacher::run(life.context.clone(), options).boxed()
+        }),
+        "snapshot-controller" => Arc::new(|life| {
+            snapshot_controller::run(life.context.clone(), snapshot_controller::Options::default()).boxed()
+        }),
+        "snapshotter" => Arc::new(|life| {
+            let options = snapshotter::Options { csi_address: DRIVER_SOCKET.into(), ..snapshotter::Options::default() };
+            snapshotter::run(life.context.clone(), options).boxed()
         }),
         "registrar" => Arc::new(move |life| {
             let options = registrar::Options {
