@@ -1,5 +1,6 @@
 //! `cargo xtask test`: sets up what is missing, runs the whole suite, and names what could not run.
 
+mod crds;
 mod images;
 mod mirror;
 mod tools;
@@ -23,9 +24,10 @@ fn main() -> ExitCode {
         "ci" => ci(),
         "setup" => set_up(),
         "lint" => lint(),
+        "crds" => crds::write(),
         "images" => images::Options::read(std::env::args().skip(2)).and_then(|options| images::build(&options)),
         other => {
-            eprintln!("xtask: unknown task {other:?}; the tasks are: test, setup, lint, images, ci");
+            eprintln!("xtask: unknown task {other:?}; the tasks are: test, setup, lint, crds, images, ci");
             return ExitCode::FAILURE;
         }
     };

@@ -108,6 +108,7 @@ kinds! {
         "groupsnapshot.storage.k8s.io", "v1", "VolumeGroupSnapshotContent", "volumegroupsnapshotcontents", false;
     VOLUME_GROUP_SNAPSHOT_CLASS =
         "groupsnapshot.storage.k8s.io", "v1", "VolumeGroupSnapshotClass", "volumegroupsnapshotclasses", false;
+    REFERENCE_GRANT = "gateway.networking.k8s.io", "v1beta1", "ReferenceGrant", "referencegrants", true;
     LEASE = "coordination.k8s.io", "v1", "Lease", "leases", true;
 }
 

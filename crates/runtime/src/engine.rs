@@ -30,7 +30,7 @@ use crate::queue::Queue;
 pub use busy::Reserved;
 pub use error::{Error, Retry};
 pub use quiet::assert_quiet;
-pub use serve::{Setup, serve};
+pub use serve::{Setup, serve, serve_with};
 pub use watches::{Watches, subscribe};
 
 use busy::Parked;

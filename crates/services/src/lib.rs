@@ -47,11 +47,11 @@ pub struct Service {
 }
 
 const SMALL: Image = Image::Scratch { most: Some(15.0) };
-/// A sidecar's Lease is in its own namespace.
+/// A Lease in the service's own namespace, as sidecars have it.
 const OWN: &str = "";
 
 /// All of them, in the order of their names.
-pub const SERVICES: [Service; 10] = [
+pub const SERVICES: [Service; 12] = [
     Service { name: "apiserver", place: Place::Server, image: SMALL, lease: None },
     Service {
         name: "attach-detach-controller",
@@ -75,6 +75,18 @@ pub const SERVICES: [Service; 10] = [
     },
     Service { name: "registrar", place: Place::NodeSidecar, image: SMALL, lease: None },
     Service { name: "scheduler", place: Place::Cluster, image: SMALL, lease: Some(("kube-system", "kube-scheduler")) },
+    Service {
+        name: "snapshot-controller",
+        place: Place::Cluster,
+        image: SMALL,
+        lease: Some((OWN, "snapshot-controller-leader")),
+    },
+    Service {
+        name: "snapshotter",
+        place: Place::Sidecar,
+        image: SMALL,
+        lease: Some((OWN, "external-snapshotter-leader-{driver}")),
+    },
     Service { name: "stowage", place: Place::Command, image: Image::Scratch { most: None }, lease: None },
     Service { name: "volume-manager", place: Place::Node, image: Image::Debian, lease: None },
 ];

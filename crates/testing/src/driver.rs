@@ -3,10 +3,13 @@
 //! It watches its callers: publishing without staging, unstaging what is published, detaching what is staged and the like
 //! are refused as a real driver would, and noted as violations of the design's invariants.
 
+mod abilities;
 mod controller;
+mod group;
 mod identity;
 mod node;
 mod script;
+mod snapshots;
 mod state;
 
 use std::future::{Future, pending};
@@ -16,14 +19,18 @@ use tonic::service::Routes;
 use tonic::{Response, Status};
 
 use stowage_csi::v1::controller_server::ControllerServer;
+use stowage_csi::v1::group_controller_server::GroupControllerServer;
 use stowage_csi::v1::identity_server::IdentityServer;
 use stowage_csi::v1::node_server::NodeServer;
+use stowage_runtime::clock::Clock;
 
 use crate::changes::Changes;
+use crate::clock::VirtualClock;
 use crate::mounter::MemoryMounter;
 
+pub use abilities::Abilities;
 pub use script::Step;
-pub use state::{Made, State};
+pub use state::{Cut, Grouped, Made, Source, State};
 
 use script::Script;
 
@@ -38,6 +45,7 @@ struct Shared {
     name: String,
     inner: Mutex<Inner>,
     changes: Changes,
+    clock: VirtualClock,
 }
 
 #[derive(Default)]
@@ -47,9 +55,9 @@ struct Inner {
 }
 
 impl Driver {
-    /// A driver that has no volumes and does everything right.
+    /// A driver that has no volumes and does everything right; it knows nothing of snapshots and clones.
     pub fn new(name: impl Into<String>, changes: Changes) -> Self {
-        Self(Arc::new(Shared { name: name.into(), inner: Mutex::default(), changes }))
+        Self(Arc::new(Shared { name: name.into(), inner: Mutex::default(), changes, clock: VirtualClock::start() }))
     }
 
     /// The name it tells.
@@ -62,17 +70,82 @@ impl Driver {
         self.lock().script.add(rpc, steps);
     }
 
+    /// What it can do from now on; who asked before knows only what it could do then.
+    pub fn enable(&self, abilities: Abilities) {
+        self.lock().state.abilities = abilities;
+    }
+
+    /// Of every snapshot that is cut from now on, so many answers say that it is not ready.
+    pub fn ready_after(&self, looks: u32) {
+        self.lock().state.ready_after = looks;
+    }
+
+    /// Writes to a volume, as a pod does that has it; what a snapshot holds is told by it.
+    pub fn write(&self, volume: &str, content: u64) {
+        self.change(|state| state.write(volume, content));
+    }
+
+    /// Cuts a snapshot of a volume as an administrator does who goes round Kubernetes; no object need own it.
+    pub fn cut(&self, volume: &str) -> Result<String, Status> {
+        let id = self.change(|state| {
+            state.next_moment();
+            state.cut(volume, "by hand", None)
+        })?;
+        self.adopt(&id);
+        Ok(id)
+    }
+
+    /// The same of several volumes at once; the id of the group.
+    pub fn cut_group(&self, volumes: &[String]) -> Result<String, Status> {
+        let id = self.change(|state| state.cut_group(volumes, "by hand"))?;
+        self.adopt(&id);
+        Ok(id)
+    }
+
+    /// Takes over a snapshot or a group, so that no object need own it any more.
+    pub fn adopt(&self, id: &str) {
+        self.change(|state| {
+            let State { snapshots, groups, .. } = state;
+            if let Some(group) = groups.get_mut(id) {
+                group.by_hand = true;
+            }
+            for (name, cut) in snapshots {
+                cut.by_hand |= name == id || cut.group.as_deref() == Some(id);
+            }
+        });
+    }
+
+    /// Removes a snapshot or a group that the test made or took over.
+    pub fn discard(&self, id: &str) {
+        self.change(|state| {
+            state.groups.remove(id);
+            state.snapshots.retain(|name, cut| name != id && cut.group.as_deref() != Some(id));
+        });
+    }
+
+    /// A change that no call asks for.
+    fn change<T>(&self, act: impl FnOnce(&mut State) -> T) -> T {
+        let result = {
+            let state = &mut self.lock().state;
+            state.now = self.0.clock.now();
+            act(state)
+        };
+        self.0.changes.announce();
+        result
+    }
+
     /// A copy of what the driver has, and of what it found wrong.
     pub fn snapshot(&self) -> State {
         self.lock().state.clone()
     }
 
-    /// The services of the driver's process on a node: Identity, Controller and Node.
+    /// The services of the driver's process on a node: Identity, Controller, GroupController and Node.
     pub fn routes(&self, node_id: &str, node: MemoryMounter) -> Routes {
         self.lock().state.nodes.insert(node_id.to_owned());
         let service = || Service { driver: self.clone(), node_id: node_id.to_owned(), node: node.clone() };
         Routes::new(IdentityServer::new(service()))
             .add_service(ControllerServer::new(service()))
+            .add_service(GroupControllerServer::new(service()))
             .add_service(NodeServer::new(service()))
     }
 
@@ -91,6 +164,7 @@ impl Driver {
         let act = async {
             let result = {
                 let mut inner = self.lock();
+                inner.state.now = self.0.clock.now();
                 let result = act(&mut inner.state);
                 let code = result.as_ref().map_or_else(|status| format!("{:?}", status.code()), |_| "Ok".to_owned());
                 inner.state.calls.push(format!("{rpc} {about} {code}"));

@@ -5,16 +5,17 @@ use std::collections::BTreeMap;
 use tonic::{Request, Response, Status, async_trait};
 
 use stowage_csi::v1::controller_server::Controller;
-use stowage_csi::v1::controller_service_capability::{self as capability, rpc};
+use stowage_csi::v1::controller_service_capability as capability;
 use stowage_csi::v1::volume_capability::access_mode::Mode;
 use stowage_csi::v1::{
     ControllerGetCapabilitiesRequest, ControllerGetCapabilitiesResponse, ControllerPublishVolumeRequest,
     ControllerPublishVolumeResponse, ControllerServiceCapability, ControllerUnpublishVolumeRequest,
-    ControllerUnpublishVolumeResponse, CreateVolumeRequest, CreateVolumeResponse, DeleteVolumeRequest,
-    DeleteVolumeResponse, Volume, VolumeCapability,
+    ControllerUnpublishVolumeResponse, CreateSnapshotRequest, CreateSnapshotResponse, CreateVolumeRequest,
+    CreateVolumeResponse, DeleteSnapshotRequest, DeleteSnapshotResponse, DeleteVolumeRequest, DeleteVolumeResponse,
+    ListSnapshotsRequest, ListSnapshotsResponse, Volume, VolumeCapability,
 };
 
-use super::{LARGEST, Made, Service, State};
+use super::{LARGEST, Made, Service, State, snapshots};
 
 /// What a volume has that is made without a wish for a size.
 const DEFAULT_BYTES: i64 = 1 << 20;
@@ -63,15 +64,41 @@ impl Controller for Service {
         &self,
         _: Request<ControllerGetCapabilitiesRequest>,
     ) -> Result<Response<ControllerGetCapabilitiesResponse>, Status> {
-        let types = [rpc::Type::CreateDeleteVolume, rpc::Type::PublishUnpublishVolume];
-        let capabilities = types.map(|kind| ControllerServiceCapability {
+        let capability = |kind: capability::rpc::Type| ControllerServiceCapability {
             r#type: Some(capability::Type::Rpc(capability::Rpc { r#type: kind.into() })),
-        });
+        };
         self.driver
-            .answer("ControllerGetCapabilities", "", |_| {
-                Ok(ControllerGetCapabilitiesResponse { capabilities: capabilities.into() })
+            .answer("ControllerGetCapabilities", "", |state| {
+                let capabilities = state.abilities.types().into_iter().map(capability).collect();
+                Ok(ControllerGetCapabilitiesResponse { capabilities })
             })
             .await
+    }
+
+    async fn create_snapshot(
+        &self,
+        request: Request<CreateSnapshotRequest>,
+    ) -> Result<Response<CreateSnapshotResponse>, Status> {
+        let request = request.into_inner();
+        let about = request.name.clone();
+        self.driver.answer("CreateSnapshot", &about, |state| snapshots::create(state, request)).await
+    }
+
+    async fn delete_snapshot(
+        &self,
+        request: Request<DeleteSnapshotRequest>,
+    ) -> Result<Response<DeleteSnapshotResponse>, Status> {
+        let id = request.into_inner().snapshot_id;
+        self.driver.answer("DeleteSnapshot", &id, |state| snapshots::delete(state, &id)).await
+    }
+
+    async fn list_snapshots(
+        &self,
+        request: Request<ListSnapshotsRequest>,
+    ) -> Result<Response<ListSnapshotsResponse>, Status> {
+        let request = request.into_inner();
+        let about = request.snapshot_id.clone();
+        self.driver.answer("ListSnapshots", &about, |state| snapshots::list(state, &request)).await
     }
 }
 
@@ -87,27 +114,45 @@ fn create(state: &mut State, request: CreateVolumeRequest) -> Result<CreateVolum
             "parameter {key:?} with value {value:?} is unknown; the class may only set {PARAMETER:?}"
         )));
     }
+    let source = snapshots::source(state, request.volume_content_source)?;
+    let known = state.by_name(&request.name).map(|(id, made)| (id.clone(), made.clone()));
+    // What was made already needs its source no more.
+    let (least, content) = match (&known, &source) {
+        (Some((_, made)), _) => (made.bytes, 0),
+        (None, Some(source)) => state.contents_of(source)?,
+        (None, None) => (DEFAULT_BYTES, 0),
+    };
     let range = request.capacity_range.unwrap_or_default();
-    let bytes = if range.required_bytes == 0 { DEFAULT_BYTES } else { range.required_bytes };
+    let bytes = if range.required_bytes == 0 { least } else { range.required_bytes };
     if bytes > LARGEST {
         return Err(Status::out_of_range(format!(
             "capacity_range.required_bytes is {bytes}, but a volume can have at most {LARGEST}; ask for less"
         )));
     }
+    if known.is_none() && source.is_some() && bytes < least {
+        return Err(Status::out_of_range(format!(
+            "capacity_range.required_bytes is {bytes}, but its source has {least}; ask for at least as much"
+        )));
+    }
     let single_node = !request.volume_capabilities.iter().any(many_nodes);
-    let id = match state.by_name(&request.name) {
-        Some((_, made)) if made.bytes != bytes || made.single_node != single_node => {
+    let wish = Made { name: request.name.clone(), bytes, single_node, content: 0, source: source.clone() };
+    let id = match known {
+        Some((_, made)) if wish != (Made { content: 0, ..made.clone() }) => {
             return Err(Status::already_exists(format!("volume {} exists and is different", request.name)));
         }
-        Some((id, _)) => id.clone(),
+        Some((id, _)) => id,
         None => {
             state.made += 1;
             let id = format!("vol-{}", state.made);
-            state.volumes.insert(id.clone(), Made { name: request.name, bytes, single_node });
+            state.volumes.insert(id.clone(), wish);
+            if content > 0 {
+                state.write(&id, content);
+            }
             id
         }
     };
-    let volume = Volume { capacity_bytes: bytes, volume_id: id, ..Volume::default() };
+    let volume =
+        Volume { capacity_bytes: bytes, volume_id: id, content_source: source.map(Into::into), ..Volume::default() };
     Ok(CreateVolumeResponse { volume: Some(volume) })
 }
 

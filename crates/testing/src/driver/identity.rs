@@ -29,11 +29,15 @@ impl Identity for Service {
         &self,
         _: Request<GetPluginCapabilitiesRequest>,
     ) -> Result<Response<GetPluginCapabilitiesResponse>, Status> {
-        let service = plugin_capability::Service { r#type: service::Type::ControllerService.into() };
-        let capability = PluginCapability { r#type: Some(plugin_capability::Type::Service(service)) };
+        let capability = |kind: service::Type| {
+            let service = plugin_capability::Service { r#type: kind.into() };
+            PluginCapability { r#type: Some(plugin_capability::Type::Service(service)) }
+        };
         self.driver
-            .answer("GetPluginCapabilities", "", |_| {
-                Ok(GetPluginCapabilitiesResponse { capabilities: vec![capability] })
+            .answer("GetPluginCapabilities", "", |state| {
+                let group = state.abilities.group_snapshots.then_some(service::Type::GroupControllerService);
+                let kinds = [service::Type::ControllerService].into_iter().chain(group);
+                Ok(GetPluginCapabilitiesResponse { capabilities: kinds.map(capability).collect() })
             })
             .await
     }

@@ -40,7 +40,9 @@ fn volume(name: &str, claim_uid: &str, handle: &str, policy: &str, phase: &str) 
 fn mounted() -> Observed {
     let key = (NODE.to_owned(), "vol-1".to_owned());
     let mut driver = State::default();
-    driver.volumes.insert("vol-1".into(), Made { name: "pvc-1".into(), bytes: 1, single_node: true });
+    driver
+        .volumes
+        .insert("vol-1".into(), Made { name: "pvc-1".into(), bytes: 1, single_node: true, ..Made::default() });
     driver.attached.insert("vol-1".into(), BTreeSet::from([NODE.to_owned()]));
     driver.staged.insert(key.clone(), "/stage".into());
     driver.published.insert(key, BTreeSet::from(["/pod".to_owned()]));
@@ -94,7 +96,9 @@ fn b1_finds_a_volume_of_two_claims_and_a_claim_of_two_volumes() {
 #[test]
 fn p1_finds_a_volume_nobody_owns_unless_it_is_intended() {
     let orphan = |o: &mut Observed| {
-        o.driver.volumes.insert("vol-2".into(), Made { name: "pvc-2".into(), bytes: 1, single_node: true });
+        o.driver
+            .volumes
+            .insert("vol-2".into(), Made { name: "pvc-2".into(), bytes: 1, single_node: true, ..Made::default() });
     };
     finds("P1: the driver has volume vol-2 (pvc-2), which belongs to nobody", orphan);
     let mut observed = mounted();
@@ -107,7 +111,9 @@ fn p1_finds_a_volume_nobody_owns_unless_it_is_intended() {
 #[test]
 fn p2_finds_two_volumes_of_one_claim() {
     finds("P2: claim default/a has the volumes {\"vol-1\", \"vol-2\"}", |o| {
-        o.driver.volumes.insert("vol-2".into(), Made { name: "pvc-1".into(), bytes: 1, single_node: true });
+        o.driver
+            .volumes
+            .insert("vol-2".into(), Made { name: "pvc-1".into(), bytes: 1, single_node: true, ..Made::default() });
     });
 }
 

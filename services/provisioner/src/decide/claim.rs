@@ -23,6 +23,7 @@ use crate::journal::Recorded;
 use crate::ownership::{self, Ownership};
 use crate::request::{self, Problem};
 use crate::snapshot::ClaimSnapshot;
+use crate::source::{self, Missing};
 
 /// How long a request that the driver calls invalid waits before it is sent again unchanged.
 pub const INFEASIBLE_DELAY: Duration = Duration::from_secs(300);
@@ -94,18 +95,60 @@ fn intent_now(s: &ClaimSnapshot, claim: &Arc<Claim>, now: Timestamp) -> Result<I
     if ownership == Ownership::Others {
         return Err(Decision::rest(Why::OtherNode).into());
     }
-    match request::build(claim, class, &s.facts, &s.cluster) {
+    let built = request::build(claim, class, &s.facts, &s.cluster);
+    let built = match built {
+        Ok(intent) => Ok(fill(s, claim, ownership, intent, now)?),
+        problem => problem,
+    };
+    match built {
         Ok(intent) if ownership == Ownership::Open => Err(bid(s, claim, intent, now).into()),
         Ok(intent) => Ok(intent),
         // The scheduler chose from what it knew; the node or its driver has gone since.
         Err(problem @ Problem::FindNode { .. }) if class.waits_for_consumer() => {
-            let mut decision = refuse(s, claim, problem, now);
-            decision.wake_at = None;
-            decision.actions.push(Action::Reschedule(Arc::clone(claim)));
-            Err(decision.into())
+            Err(give_back(refuse(s, claim, problem, now), claim).into())
         }
         Err(problem) => Err(refuse(s, claim, problem, now).into()),
     }
+}
+
+/// The intent with the source that the claim names, or what to do instead.
+fn fill(
+    s: &ClaimSnapshot,
+    claim: &Arc<Claim>,
+    ownership: Ownership,
+    intent: Intent,
+    now: Timestamp,
+) -> Result<Intent, Box<Decision>> {
+    let begun = s.recorded.as_ref().and_then(|recorded| recorded.intent.request.source.as_ref());
+    let refuse = |source| refuse(s, claim, Problem::Fill { source }, now);
+    let missing = match source::find(claim, &s.facts, s.source.as_ref(), begun, now) {
+        Ok(None) => return Ok(intent),
+        Ok(Some(source)) => return Ok(intent.filled_from(source)),
+        Err(missing) => missing,
+    };
+    Err(Box::new(match missing {
+        Missing::Problem(problem) => refuse(problem),
+        Missing::Until(problem, at) => {
+            let mut decision = refuse(problem);
+            decision.wake_at = Some(decision.wake_at.map_or(at, |again_at| again_at.min(at)));
+            decision
+        }
+        // The provisioner of the node that has the data takes it.
+        Missing::Elsewhere(_) if ownership == Ownership::Open => Decision::rest(Why::OtherNode),
+        Missing::Elsewhere(problem) => give_back(refuse(problem), claim),
+        Missing::Look => match &s.source {
+            Some(found) => Decision::act([Action::Look(found.origin.clone())], Why::Looking),
+            None => Decision::rest(Why::Looking),
+        },
+        Missing::Looking => Decision::rest(Why::Looking),
+    }))
+}
+
+/// The same, and whoever chooses nodes chooses again.
+fn give_back(mut decision: Decision, claim: &Arc<Claim>) -> Decision {
+    decision.wake_at = None;
+    decision.actions.push(Action::Reschedule(Arc::clone(claim)));
+    decision
 }
 
 fn bid(s: &ClaimSnapshot, claim: &Arc<Claim>, intent: Intent, now: Timestamp) -> Decision {
@@ -165,6 +208,9 @@ fn settle(s: &ClaimSnapshot, recorded: &Recorded, now: Timestamp) -> Decision {
         // Only the same request sent again tells whether there is a volume, and which. A driver that will not say is
         // asked rarely, but for ever.
         (None, None) => {
+            if let Some(decision) = protect(s, intent) {
+                return decision;
+            }
             let refused = s.creation.as_ref().is_some_and(|record| match &record.state {
                 State::Failed(failure) => failure.code != NO_SECRET && failure.code != NO_LEASE,
                 _ => false,
@@ -188,6 +234,10 @@ fn create(s: &ClaimSnapshot, recorded: &Recorded, claim: &Arc<Claim>, now: Times
             Err(decision) if matches!(decision.why, Why::OtherNode | Why::WaitsForConsumer | Why::Bidding) => {
                 return Decision::act([Action::Forget], Why::NothingMade);
             }
+            // A record would hold the source, and nothing comes of it as things stand.
+            Err(decision) if intent.request.source.is_some() && is_refused(&decision) => {
+                return Decision::act([Action::Forget], Why::NothingMade);
+            }
             Err(decision) => return *decision,
         }
         if intent != recorded.intent {
@@ -197,11 +247,26 @@ fn create(s: &ClaimSnapshot, recorded: &Recorded, claim: &Arc<Claim>, now: Times
     if !recorded.durable {
         return Decision::act([Action::Record(intent)], Why::Unrecorded);
     }
+    if let Some(decision) = protect(s, &intent) {
+        return decision;
+    }
     let delay = match s.creation.as_ref().and_then(outcome_of) {
         Some(Outcome::Infeasible) => INFEASIBLE_DELAY,
         _ => Duration::ZERO,
     };
     call(s.creation.as_ref(), now, delay, || Action::Create { intent, wanted: true })
+}
+
+/// A call from a source that may go would fail for good, and leave open what an earlier one made.
+fn protect(s: &ClaimSnapshot, intent: &Intent) -> Option<Decision> {
+    let source = intent.request.source.as_ref().filter(|_| s.is_unprotected)?;
+    Some(Decision::act([Action::Protect(source.clone())], Why::Unprotected))
+}
+
+/// Whether all that is left to do is to say what is wrong.
+fn is_refused(decision: &Decision) -> bool {
+    let only_says = decision.actions.iter().all(|action| matches!(action, Action::Tell(_)));
+    only_says && matches!(decision.why, Why::Problem(_))
 }
 
 /// What the driver's last word on CreateVolume means.
