@@ -127,7 +127,7 @@ impl Checker {
             return Ok(of);
         }
         match NAMES.iter().any(|(known, _)| *known == name) {
-            true => Ok(Type::Type),
+            true => Ok(Type::Meta),
             false => Err(Mistake::new(at, format!("undeclared reference to '{name}' (in container '')"))),
         }
     }

@@ -129,7 +129,7 @@ impl Gives {
             Self::Bytes => Type::Bytes,
             Self::Timestamp => Type::Timestamp,
             Self::Duration => Type::Duration,
-            Self::Type => Type::Type,
+            Self::Type => Type::Meta,
             Self::Texts => Type::list(Type::Text),
             Self::Query => Type::Map(Type::list(Type::Text).into()),
             Self::Opaque(name) => Type::Opaque(name),

@@ -19,7 +19,8 @@ pub(crate) enum Type {
     Bytes,
     Timestamp,
     Duration,
-    Type,
+    /// The type of another value.
+    Meta,
     List(Arc<ListType>),
     /// Of texts, or of what a literal has as keys, to this.
     Map(Arc<Type>),
@@ -214,7 +215,7 @@ impl fmt::Display for Type {
             Self::Bytes => f.write_str("bytes"),
             Self::Timestamp => f.write_str("timestamp"),
             Self::Duration => f.write_str("duration"),
-            Self::Type => f.write_str("type"),
+            Self::Meta => f.write_str("type"),
             Self::List(list) => write!(f, "list({})", list.element),
             Self::Map(inner) => write!(f, "map(string, {inner})"),
             Self::Object(_) => f.write_str("object"),

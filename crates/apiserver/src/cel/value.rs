@@ -73,10 +73,14 @@ impl<'a> Value<'a> {
                 (None, Some(uint)) => Self::Uint(uint),
                 (None, None) => Self::Double(number.as_f64().unwrap_or_default()),
             },
-            (Json::String(text), Type::Timestamp) => time::timestamp(text).map_or(Self::given(text), Self::Timestamp),
-            (Json::String(text), Type::Duration) => time::duration(text).map_or(Self::given(text), Self::Duration),
+            (Json::String(text), Type::Timestamp) => {
+                time::timestamp(text).map_or_else(|| Self::given(text), Self::Timestamp)
+            }
+            (Json::String(text), Type::Duration) => {
+                time::duration(text).map_or_else(|| Self::given(text), Self::Duration)
+            }
             (Json::String(text), Type::Bytes) => {
-                STANDARD.decode(text).map_or(Self::given(text), |bytes| Self::Bytes(bytes.into()))
+                STANDARD.decode(text).map_or_else(|_| Self::given(text), |bytes| Self::Bytes(bytes.into()))
             }
             (Json::String(text), _) => Self::given(text),
             (Json::Array(elements), Type::List(of)) => Self::List(List::Given(elements, of)),
