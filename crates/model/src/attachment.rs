@@ -67,6 +67,10 @@ impl Projection for VolumeAttachment {
     fn meta(&self) -> &Meta {
         &self.meta
     }
+
+    fn read(json: &[u8]) -> Result<Self, serde_json::Error> {
+        serde_json::from_slice(json)
+    }
 }
 
 impl VolumeAttachment {

@@ -254,6 +254,12 @@ pub trait Projection: DeserializeOwned + Clone + fmt::Debug + PartialEq + Send +
     /// The object's metadata.
     fn meta(&self) -> &Meta;
 
+    /// The object as a server sends it. Kinds write these lines out, so that what reads them is compiled here, and not
+    /// again in each service.
+    fn read(json: &[u8]) -> Result<Self, serde_json::Error> {
+        serde_json::from_slice(json)
+    }
+
     /// Namespace and name.
     fn key(&self) -> Key {
         self.meta().key()

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use futures::future::BoxFuture;
 use jiff::Timestamp;
 
 use stowage_runtime::caller::Caller;
@@ -42,8 +43,10 @@ pub async fn run(context: Context, options: Options) -> Result<(), Stop> {
 }
 
 /// The same with a driver that was met already.
-pub(crate) async fn run_with(context: Context, driver: Driver, options: Options) -> Result<(), Stop> {
-    engine::serve(context, options.driver.workers, async |setup| Ok(Controller::new(setup, &driver, &options))).await
+///
+/// Boxed, so that it is compiled with this crate and not once more with the binary.
+pub(crate) fn run_with(context: Context, driver: Driver, options: Options) -> BoxFuture<'static, Result<(), Stop>> {
+    Box::pin(engine::serve(context, options.driver.workers, async move |setup| Ok(Controller::new(setup, &driver, &options))))
 }
 
 impl Controller {

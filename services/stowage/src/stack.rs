@@ -183,7 +183,7 @@ impl Stack {
         self.drivers.keep("node-plugin", self.driving.clone(), move || {
             let (options, shutdown) = (options.clone(), shutdown.clone());
             async move {
-                let stopped = async move { shutdown.requested().await };
+                let stopped = Box::pin(async move { shutdown.requested().await });
                 let served = node_plugin::run(options, Arc::new(LinuxMounter), stopped).await;
                 served.map_err(|error| Stop::Unable { reason: error.to_string() })
             }
