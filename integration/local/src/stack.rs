@@ -363,3 +363,16 @@ fn is_ready(node: &Value) -> Option<()> {
 fn has_driver(node: &Value) -> Option<()> {
     (!node["spec"]["drivers"].as_array()?.is_empty()).then_some(())
 }
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use super::*;
+
+    #[test]
+    fn every_service_of_the_table_is_a_process_of_the_stack() {
+        let started: BTreeSet<&str> = Service::all().into_iter().map(Service::binary).collect();
+        assert_eq!(started.into_iter().collect::<Vec<_>>(), names(|service| service.is_assembled()));
+    }
+}

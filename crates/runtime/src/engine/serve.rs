@@ -27,7 +27,12 @@ pub struct Setup<K> {
 impl<K: Ord + Hash + Clone + Debug + Send + Sync + 'static> Setup<K> {
     /// An empty queue in this world.
     pub fn new(context: Context, spawner: Spawner) -> Self {
-        Self { context, spawner, queue: Queue::new(Backoff::QUEUE), running: Running::default() }
+        Self::with_backoff(context, spawner, Backoff::QUEUE)
+    }
+
+    /// The same, with another wait between failed actions.
+    pub fn with_backoff(context: Context, spawner: Spawner, backoff: Backoff) -> Self {
+        Self { context, spawner, queue: Queue::new(backoff), running: Running::default() }
     }
 
     /// Operations of one sort; the end of one wakes these keys.
@@ -60,8 +65,18 @@ pub async fn serve<C: Controller>(
     parallel: usize,
     make: impl AsyncFnOnce(&Setup<C::Key>) -> Result<C, Stop>,
 ) -> Result<(), Stop> {
+    serve_with(context, parallel, Backoff::QUEUE, make).await
+}
+
+/// The same, with another wait between failed actions of a key.
+pub async fn serve_with<C: Controller>(
+    context: Context,
+    parallel: usize,
+    backoff: Backoff,
+    make: impl AsyncFnOnce(&Setup<C::Key>) -> Result<C, Stop>,
+) -> Result<(), Stop> {
     let tasks = Tasks::new();
-    let setup = Setup::new(context.clone(), tasks.spawner());
+    let setup = Setup::with_backoff(context.clone(), tasks.spawner(), backoff);
     let begun = context.readiness.handle(C::NAME);
     let work = async {
         let prepared = async {

@@ -1,0 +1,110 @@
+//! Reads what is known of one VolumeSnapshot.
+
+use std::sync::Arc;
+
+use stowage_model::object;
+use stowage_model::{Volume, VolumeSnapshot, VolumeSnapshotClass, VolumeSnapshotContent, names};
+use stowage_runtime::cache::View;
+
+use super::{Gatherer, Membership, Single};
+use crate::watches::{self, Key};
+
+impl Gatherer<'_> {
+    pub(super) fn snapshots_of(&self, claim: &object::Key) -> Vec<Option<Single>> {
+        let single = |snapshot: &Arc<VolumeSnapshot>| match self.caches.snapshots.view(&snapshot.meta.key()) {
+            View::Known(snapshot) => Some(self.single(snapshot)),
+            View::Absent | View::Unknown => None,
+        };
+        self.caches.snapshots_of(claim).iter().map(single).collect()
+    }
+
+    pub(super) fn single(&self, snapshot: Arc<VolumeSnapshot>) -> Single {
+        let (meta, spec) = (&snapshot.meta, &snapshot.spec);
+        let content_name = content_name(&snapshot);
+        let content = self.content(&content_name);
+        let class_name = spec.volume_snapshot_class_name.as_deref().unwrap_or_default();
+        let claim = match watches::open_source(&snapshot) {
+            Some(claim) => self.caches.claims.view(&claim),
+            None => View::Absent,
+        };
+        let volume = match (&claim, &content) {
+            (View::Known(claim), View::Absent) => self.memory.look(&claim.spec.volume_name, self.now),
+            _ => None,
+        };
+        let found = volume.as_ref().and_then(|look| look.volume.as_deref());
+        let needs_default = class_name.is_empty() && found.is_some();
+        let deleting = meta.is_deleting();
+        Single {
+            class: if class_name.is_empty() {
+                None
+            } else {
+                self.caches.classes.get(&object::Key::cluster(class_name))
+            },
+            defaults: if needs_default { self.default_classes() } else { Vec::new() },
+            node: found.filter(|_| self.policy.distributed).and_then(|volume| self.node_of(volume)),
+            restoring: if deleting { self.restoring(&meta.key()) } else { Vec::new() },
+            group: self.membership(&snapshot, &content),
+            told: self.memory.told.known(&Key::Snapshot(meta.key())),
+            policy: self.policy,
+            content_name,
+            content,
+            claim,
+            volume,
+            snapshot,
+        }
+    }
+
+    fn content(&self, name: &str) -> View<VolumeSnapshotContent> {
+        if name.is_empty() { View::Absent } else { self.caches.contents.view(&object::Key::cluster(name)) }
+    }
+
+    fn default_classes(&self) -> Vec<Arc<VolumeSnapshotClass>> {
+        self.caches.classes.list().into_iter().filter(|class| class.is_default()).collect()
+    }
+
+    /// The first node, by name, that the volume's affinity allows; none where every node is as good.
+    fn node_of(&self, volume: &Volume) -> Option<String> {
+        let required = volume.spec.node_affinity.as_ref()?.required.as_ref()?;
+        let nodes = self.caches.nodes.list();
+        let node =
+            nodes.iter().find(|node| required.matches(&node.meta.name, &node.meta.labels).unwrap_or_default())?;
+        Some(node.meta.name.clone())
+    }
+
+    pub(super) fn restoring(&self, snapshot: &object::Key) -> Vec<object::Key> {
+        let claims = self.caches.claims.by_index("restores", &snapshot.to_string());
+        claims.iter().map(|claim| claim.meta.key()).collect()
+    }
+
+    fn membership(&self, snapshot: &VolumeSnapshot, content: &View<VolumeSnapshotContent>) -> Membership {
+        if !self.policy.groups {
+            return Membership::default();
+        }
+        let of = watches::group_of(snapshot);
+        let group = of.as_ref().and_then(|group| self.caches.groups.get(group));
+        let handle = match content {
+            View::Known(content) => watches::group_handle(content),
+            View::Absent | View::Unknown => None,
+        };
+        let contents = handle.map(|handle| self.caches.group_contents.by_index("handle", &handle)).unwrap_or_default();
+        let mut groups = contents.iter().map(|content| &content.spec.volume_group_snapshot_ref);
+        let by_handle = groups.find(|group| group.namespace == snapshot.meta.namespace);
+        Membership {
+            uid: group.map(|group| group.meta.uid.clone()),
+            by_handle: by_handle.map(|group| group.name.clone()),
+            of,
+        }
+    }
+}
+
+/// The content that a VolumeSnapshot is bound to, asks for, or gets. A member of a group and its content share a hash.
+fn content_name(snapshot: &VolumeSnapshot) -> String {
+    let asked = snapshot.spec.source.volume_snapshot_content_name.as_deref();
+    match snapshot.bound_content().or(asked) {
+        Some(name) => name.to_owned(),
+        None if watches::group_owner(snapshot).is_some() => {
+            names::member_content(&snapshot.meta.name).unwrap_or_default()
+        }
+        None => names::snapshot_content(&snapshot.meta.uid),
+    }
+}
