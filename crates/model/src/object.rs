@@ -109,6 +109,8 @@ kinds! {
     VOLUME_GROUP_SNAPSHOT_CLASS =
         "groupsnapshot.storage.k8s.io", "v1", "VolumeGroupSnapshotClass", "volumegroupsnapshotclasses", false;
     REFERENCE_GRANT = "gateway.networking.k8s.io", "v1beta1", "ReferenceGrant", "referencegrants", true;
+    DEFINITION =
+        "apiextensions.k8s.io", "v1", "CustomResourceDefinition", "customresourcedefinitions", false;
     LEASE = "coordination.k8s.io", "v1", "Lease", "leases", true;
 }
 

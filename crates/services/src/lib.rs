@@ -91,15 +91,7 @@ pub const SERVICES: [Service; 12] = [
     Service { name: "volume-manager", place: Place::Node, image: Image::Debian, lease: None },
 ];
 
-/// What no stack of this repository starts yet: who adds the starts takes the name off, and the tests say what is missing.
-const NOT_ASSEMBLED: [&str; 2] = ["snapshot-controller", "snapshotter"];
-
 impl Service {
-    /// Whether `stowage up`, the simulation and the local suite start it.
-    pub fn is_assembled(&self) -> bool {
-        self.is_process() && !NOT_ASSEMBLED.contains(&self.name)
-    }
-
     /// Whether it speaks to the Kubernetes API.
     pub fn is_client(&self) -> bool {
         matches!(self.place, Place::Cluster | Place::Sidecar | Place::Node)
@@ -123,7 +115,7 @@ pub fn names(holds: impl Fn(&Service) -> bool) -> Vec<&'static str> {
 
 /// The names of those that stacks start in these places, place by place.
 pub fn assembled(places: &[Place]) -> Vec<&'static str> {
-    places.iter().flat_map(|place| names(|service| service.place == *place && service.is_assembled())).collect()
+    places.iter().flat_map(|place| names(|service| service.place == *place)).collect()
 }
 
 /// The service of this name.

@@ -46,7 +46,9 @@ pub async fn run(context: Context, options: Options) -> Result<(), Stop> {
 ///
 /// Boxed, so that it is compiled with this crate and not once more with the binary.
 pub(crate) fn run_with(context: Context, driver: Driver, options: Options) -> BoxFuture<'static, Result<(), Stop>> {
-    Box::pin(engine::serve(context, options.driver.workers, async move |setup| Ok(Controller::new(setup, &driver, &options))))
+    Box::pin(engine::serve(context, options.driver.workers, async move |setup| {
+        Ok(Controller::new(setup, &driver, &options))
+    }))
 }
 
 impl Controller {

@@ -153,7 +153,8 @@ fn claim_changed(controller: &Controller, change: &Change<'_, Claim>) -> Vec<Key
     let concerns_us = |claim: &&Claim| {
         is_ours(claim, &controller.facts.driver) || controller.journal().get(&claim.meta.uid).is_some()
     };
-    let mut keys: Vec<Key> = change.both().filter(concerns_us).map(|claim| Key::Claim(claim.meta.uid.clone())).collect();
+    let mut keys: Vec<Key> =
+        change.both().filter(concerns_us).map(|claim| Key::Claim(claim.meta.uid.clone())).collect();
     if change.both().any(|claim| claim.meta.has_finalizer(CLONING_PROTECTION)) {
         keys.push(Key::Source(Origin::claim(change.key)));
     }

@@ -12,9 +12,10 @@ use tokio::task::JoinHandle;
 
 use stowage_csi::server::SocketMode;
 use stowage_csi::v1::controller_service_capability::rpc::Type as ControllerRpc;
+use stowage_csi::v1::group_controller_service_capability::rpc::Type as GroupRpc;
 use stowage_csi::{Connector, Deadline, Endpoint, UnixConnector, identity};
-use stowage_model::Node;
 use stowage_model::object::{Key, kinds};
+use stowage_model::{Node, annotations};
 use stowage_mount::LinuxMounter;
 use stowage_runtime::api::{self, Api, Deletion, Target};
 use stowage_runtime::cache::Cache;
@@ -68,6 +69,8 @@ pub struct Stack {
     pub kubeconfig: PathBuf,
     /// The driver's name.
     pub driver: String,
+    /// Whether it makes snapshots.
+    snapshots: bool,
     root: Root,
     nodes: Vec<(String, volume_manager::Occupancy)>,
     context: Context,
@@ -119,6 +122,7 @@ impl Stack {
             address,
             kubeconfig,
             driver: String::new(),
+            snapshots: false,
             root,
             nodes: Vec::new(),
             context,
@@ -202,7 +206,27 @@ impl Stack {
         let capabilities = identity::controller_capabilities(&channel, deadline).await.with_context(no_driver)?;
         let attach = capabilities.contains(&ControllerRpc::PublishUnpublishVolume);
         self.create(kinds::CSI_DRIVER, objects::csi_driver(&self.driver, attach)).await?;
-        self.create(kinds::STORAGE_CLASS, objects::class(CLASS, &self.driver, true, "Immediate")).await
+        self.create(kinds::STORAGE_CLASS, objects::class(CLASS, &self.driver, true, "Immediate")).await?;
+        self.snapshots = capabilities.contains(&ControllerRpc::CreateDeleteSnapshot);
+        let groups = identity::group_controller_capabilities(&channel, deadline).await;
+        let groups = groups.is_ok_and(|groups| groups.contains(&GroupRpc::CreateDeleteGetVolumeGroupSnapshot));
+        self.introduce_snapshots(groups).await
+    }
+
+    /// The kinds of snapshots, which anyone may use with another driver too, and the classes of ours.
+    async fn introduce_snapshots(&self, groups: bool) -> anyhow::Result<()> {
+        for definition in stowage_crds::definitions() {
+            self.create(kinds::DEFINITION, definition.object()).await?;
+        }
+        if self.snapshots {
+            let class = objects::snapshot_class(CLASS, &self.driver, annotations::DEFAULT_SNAPSHOT_CLASS);
+            self.create(kinds::VOLUME_SNAPSHOT_CLASS, class).await?;
+        }
+        if groups {
+            let class = objects::snapshot_class(CLASS, &self.driver, annotations::DEFAULT_GROUP_SNAPSHOT_CLASS);
+            self.create(kinds::VOLUME_GROUP_SNAPSHOT_CLASS, class).await?;
+        }
+        Ok(())
     }
 
     async fn create(&self, kind: stowage_model::Kind, body: serde_json::Value) -> anyhow::Result<()> {
@@ -232,6 +256,10 @@ impl Stack {
 
     fn start_controllers(&mut self, endpoint: &Endpoint) -> anyhow::Result<()> {
         for service in assembled(&[Place::Cluster, Place::Sidecar]) {
+            if service == "snapshotter" && !self.snapshots {
+                tracing::info!(driver = %self.driver, "the driver makes no snapshots: {service} is not started");
+                continue;
+            }
             // Stopped before all others: nothing may be placed on a node that is being emptied.
             let is_first = service == "scheduler";
             let shutdown = if is_first { self.scheduling.clone() } else { self.working.clone() };

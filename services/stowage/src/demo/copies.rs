@@ -18,12 +18,7 @@ const RESTORED: (&str, &str) = ("restored", "96Mi");
 const CLONED: (&str, &str) = ("cloned", "64Mi");
 
 /// Takes a snapshot of the claim, which nobody has mounted: so it works on pools that cannot share blocks, too.
-pub async fn snapshot(
-    stack: &Stack,
-    observer: &Observer,
-    show: &Show,
-    timeline: &mut Timeline,
-) -> anyhow::Result<()> {
+pub async fn snapshot(stack: &Stack, observer: &Observer, show: &Show, timeline: &mut Timeline) -> anyhow::Result<()> {
     show.wait("waiting for the snapshot");
     let wanted = objects::snapshot(SNAPSHOT, stack::CLASS, CLAIM);
     stack.api.create_raw(kinds::VOLUME_SNAPSHOT, wanted).await.context("create the snapshot")?;

@@ -36,6 +36,14 @@ pub(super) fn of_controller(service: &str, context: Context, csi_address: String
             let options = pv_controller::Options { recycling, ..Default::default() };
             Box::new(move || pv_controller::run(context.clone(), options.clone()))
         }
+        "snapshot-controller" => {
+            let options = snapshot_controller::Options::default();
+            Box::new(move || snapshot_controller::run(context.clone(), options.clone()))
+        }
+        "snapshotter" => {
+            let options = snapshotter::Options { csi_address, ..Default::default() };
+            Box::new(move || snapshotter::run(context.clone(), options.clone()))
+        }
         "scheduler" => Box::new(move || scheduler::run(context.clone(), scheduler::Options::default())),
         _ => return None,
     })
