@@ -143,9 +143,9 @@ pub fn keys(controller: &Controller) -> Vec<Key> {
     let volumes = caches.volumes.list().into_iter().filter(|volume| is_our_volume(volume, &facts.driver));
     let volumes = volumes.map(|volume| Key::Volume(volume.meta.name.clone()));
     let cloned = caches.claims.list().into_iter().filter(|claim| claim.meta.has_finalizer(CLONING_PROTECTION));
-    let cloned = cloned.map(|claim| Origin::claim(&claim.key()));
+    let cloned = cloned.map(|claim| Origin::claim(&claim.meta.key()));
     let restored = caches.snapshots.list().into_iter().filter(|snapshot| is_held(snapshot));
-    let restored = restored.map(|snapshot| Origin::snapshot(&snapshot.key()));
+    let restored = restored.map(|snapshot| Origin::snapshot(&snapshot.meta.key()));
     uids.into_iter().map(Key::Claim).chain(volumes).chain(cloned.chain(restored).map(Key::Source)).collect()
 }
 
