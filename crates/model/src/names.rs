@@ -21,13 +21,13 @@ pub struct UniqueVolumeName(String);
 
 impl UniqueVolumeName {
     /// The name of a persistent CSI volume.
-    pub fn csi(driver: &str, volume_handle: &str) -> Self {
-        Self(csi_volume(driver, volume_handle))
+    pub fn csi(driver: &str, handle: &VolumeHandle) -> Self {
+        Self(csi_volume(driver, handle.as_str()))
     }
 
     /// Driver and handle, if it is the name of a persistent CSI volume.
-    pub fn driver_and_handle(&self) -> Option<(&str, &str)> {
-        parse_csi_volume(&self.0)
+    pub fn driver_and_handle(&self) -> Option<(&str, VolumeHandle)> {
+        parse_csi_volume(&self.0).map(|(driver, handle)| (driver, handle.into()))
     }
 
     /// As it is in a node's status.
@@ -43,6 +43,30 @@ impl<T: Into<String>> From<T> for UniqueVolumeName {
 }
 
 impl Display for UniqueVolumeName {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+/// What a driver calls a volume: its id in every call, opaque to everybody else.
+#[derive(Debug, Clone, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
+#[serde(transparent)]
+pub struct VolumeHandle(String);
+
+impl VolumeHandle {
+    /// As the driver gave it.
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+}
+
+impl<T: Into<String>> From<T> for VolumeHandle {
+    fn from(handle: T) -> Self {
+        Self(handle.into())
+    }
+}
+
+impl Display for VolumeHandle {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.0)
     }
@@ -214,8 +238,9 @@ mod tests {
         assert_eq!(parse_csi_volume(&name), Some(("shared.csi.stowage.dev", "pool/a^b")));
         assert_eq!(parse_csi_volume("kubernetes.io/nfs/server"), None);
         assert_eq!(parse_csi_volume("kubernetes.io/csi/uid-volume"), None);
-        let typed = UniqueVolumeName::csi("shared.csi.stowage.dev", "pool/a^b");
-        assert_eq!((typed.to_string(), typed.driver_and_handle()), (name.clone(), parse_csi_volume(&name)));
+        let typed = UniqueVolumeName::csi("shared.csi.stowage.dev", &"pool/a^b".into());
+        assert_eq!(typed.as_str(), name);
+        assert_eq!(typed.driver_and_handle(), Some(("shared.csi.stowage.dev", "pool/a^b".into())));
     }
 
     #[test]

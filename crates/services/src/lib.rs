@@ -51,7 +51,7 @@ const SMALL: Image = Image::Scratch { most: Some(15.0) };
 const OWN: &str = "";
 
 /// All of them, in the order of their names.
-pub const SERVICES: [Service; 11] = [
+pub const SERVICES: [Service; 12] = [
     Service { name: "apiserver", place: Place::Server, image: SMALL, lease: None },
     Service {
         name: "attach-detach-controller",
@@ -81,6 +81,12 @@ pub const SERVICES: [Service; 11] = [
         image: SMALL,
         lease: Some((OWN, "snapshot-controller-leader")),
     },
+    Service {
+        name: "snapshotter",
+        place: Place::Sidecar,
+        image: SMALL,
+        lease: Some((OWN, "external-snapshotter-leader-{driver}")),
+    },
     Service { name: "stowage", place: Place::Command, image: Image::Scratch { most: None }, lease: None },
     Service { name: "volume-manager", place: Place::Node, image: Image::Debian, lease: None },
 ];
@@ -105,6 +111,11 @@ impl Service {
 /// The names of those for which something holds.
 pub fn names(holds: impl Fn(&Service) -> bool) -> Vec<&'static str> {
     SERVICES.iter().filter(|service| holds(service)).map(|service| service.name).collect()
+}
+
+/// The names of those that stacks start in these places, place by place.
+pub fn assembled(places: &[Place]) -> Vec<&'static str> {
+    places.iter().flat_map(|place| names(|service| service.place == *place)).collect()
 }
 
 /// The service of this name.

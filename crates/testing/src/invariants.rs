@@ -3,6 +3,8 @@
 //! [`Observed::violations`] must be empty at every moment, [`Observed::violations_at_rest`] when nothing is going on, and
 //! [`Observed::leftovers`] when everything was deleted: that is L1's second half. Each violation names its objects.
 
+mod snapshots;
+
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::path::Path;
@@ -15,6 +17,8 @@ use stowage_model::object::Projection;
 use stowage_model::phase::{ReclaimPolicy, VolumePhase};
 use stowage_model::pod::Pod;
 use stowage_model::volume::Volume;
+use stowage_model::volume_group_snapshot::{VolumeGroupSnapshot, VolumeGroupSnapshotContent};
+use stowage_model::volume_snapshot::{VolumeSnapshot, VolumeSnapshotContent};
 
 use crate::driver::State;
 use crate::mounter::Tree;
@@ -35,6 +39,14 @@ pub struct Observed {
     pub nodes: Vec<Node>,
     /// All attachments.
     pub attachments: Vec<VolumeAttachment>,
+    /// All snapshots.
+    pub snapshots: Vec<VolumeSnapshot>,
+    /// All contents of snapshots.
+    pub contents: Vec<VolumeSnapshotContent>,
+    /// All group snapshots.
+    pub group_snapshots: Vec<VolumeGroupSnapshot>,
+    /// All contents of group snapshots.
+    pub group_contents: Vec<VolumeGroupSnapshotContent>,
     /// The text of every Lease: the provisioner's intents are among them.
     pub intents: Vec<String>,
     /// The driver's name.
@@ -65,7 +77,7 @@ fn violation(id: &'static str, text: String) -> Violation {
 }
 
 impl Observed {
-    /// What must hold at every moment: B1, P1, P2, P3, A1, A2, M1, M2.
+    /// What must hold at every moment: B1, P1, P2, P3, A1, A2, M1, M2, S1.
     pub fn violations(&self) -> Vec<Violation> {
         let mut found = self.broken_bindings();
         found.extend(self.ownerless(true));
@@ -73,13 +85,15 @@ impl Observed {
         found.extend(self.lost_data());
         found.extend(self.wrong_places());
         found.extend(self.unreported());
+        found.extend(self.broken_snapshots());
         found
     }
 
-    /// What must hold besides when nothing is going on: both halves agree, and only volumes own volumes.
+    /// What must hold besides when nothing is going on: both halves agree, and only objects own what the driver has.
     pub fn violations_at_rest(&self) -> Vec<Violation> {
         let mut found = self.violations();
         found.extend(self.ownerless(false));
+        found.extend(self.broken_snapshots_at_rest());
         for claim in self.claims.iter().filter(|claim| claim.is_fully_bound()) {
             if !self.volumes.iter().any(|volume| volume.is_bound_to(claim)) {
                 let (key, name) = (claim.key(), &claim.spec.volume_name);
@@ -185,7 +199,7 @@ impl Observed {
             }
         }
         for text in &self.driver.violations {
-            let id = ["A1", "A2", "M1"].into_iter().find(|id| text.starts_with(id)).unwrap_or("A2");
+            let id = ["A1", "A2", "M1", "S1"].into_iter().find(|id| text.starts_with(id)).unwrap_or("A2");
             let text = text.split_once(": ").map_or(text.as_str(), |(_, text)| text);
             found.push(violation(id, format!("the driver was {text}")));
         }
@@ -212,6 +226,7 @@ impl Observed {
         left.extend(self.claims.iter().map(|claim| format!("claim {}", claim.key())));
         left.extend(self.volumes.iter().map(|volume| format!("volume {}", volume.meta.name)));
         left.extend(self.attachments.iter().map(|attachment| format!("attachment {}", attachment.meta.name)));
+        left.extend(self.left_snapshots());
         left.extend(self.driver.volumes.keys().map(|id| format!("volume {id} in the driver")));
         left.extend(self.driver.attached.keys().map(|id| format!("publication of {id} by the controller")));
         left.extend(self.driver.staged.keys().map(|(node, id)| format!("stage of {id} on {node}")));

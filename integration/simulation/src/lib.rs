@@ -1,13 +1,15 @@
 //! The whole pipeline in the in-memory world: lives of claims, crashes at every point, bad input.
 //!
 //! `life` plays the life of a claim; `sweep` plays it again and again, each time with another service stopped at another
-//! point. A failing case prints the command that replays it.
+//! point. `snapshot_life` and `snapshot_sweep` do the same for snapshots. A failing case prints the command that replays it.
 #![forbid(unsafe_code)]
 
 pub mod life;
 pub mod manifests;
 pub mod pipeline;
 mod plugins;
+pub mod snapshot_life;
+pub mod snapshot_sweep;
 pub mod sweep;
 
 use std::future::Future;

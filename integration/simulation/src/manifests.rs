@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use stowage_model::object::Key;
+use stowage_model::object::{Key, Kind};
 use stowage_testing::world::DRIVER;
 
 /// The namespace of claims and pods.
@@ -57,6 +57,47 @@ pub fn claim(name: &str, size: &str) -> Value {
     })
 }
 
+/// A claim whose volume is made from another claim's, or from a snapshot.
+pub fn claim_from(name: &str, kind: Kind, source: &str) -> Value {
+    let mut claim = claim(name, "1Gi");
+    claim["spec"]["dataSource"] = json!({ "kind": kind.kind, "name": source });
+    if !kind.group.is_empty() {
+        claim["spec"]["dataSource"]["apiGroup"] = kind.group.into();
+    }
+    claim
+}
+
+/// The class of every snapshot.
+pub fn snapshot_class(policy: &str) -> Value {
+    json!({ "metadata": { "name": CLASS }, "driver": DRIVER, "deletionPolicy": policy })
+}
+
+/// A snapshot of a claim.
+pub fn snapshot(name: &str, claim: &str) -> Value {
+    json!({
+        "metadata": { "name": name, "namespace": NAMESPACE },
+        "spec": { "volumeSnapshotClassName": CLASS, "source": { "persistentVolumeClaimName": claim } },
+    })
+}
+
+/// A snapshot that the driver has already, and the content that stands for it.
+pub fn known_snapshot(name: &str, handle: &str) -> (Value, Value) {
+    let snapshot = json!({
+        "metadata": { "name": name, "namespace": NAMESPACE },
+        "spec": { "source": { "volumeSnapshotContentName": name } },
+    });
+    let content = json!({
+        "metadata": { "name": name },
+        "spec": {
+            "driver": DRIVER,
+            "deletionPolicy": "Delete",
+            "source": { "snapshotHandle": handle },
+            "volumeSnapshotRef": { "namespace": NAMESPACE, "name": name },
+        },
+    });
+    (snapshot, content)
+}
+
 /// A pod that mounts a claim.
 pub fn pod(name: &str, claim: &str) -> Value {
     json!({
@@ -72,7 +113,7 @@ pub fn pod(name: &str, claim: &str) -> Value {
     })
 }
 
-/// The key of a claim or pod.
+/// The key of a claim, pod or snapshot.
 pub fn key(name: &str) -> Key {
     Key::namespaced(NAMESPACE, name)
 }

@@ -19,7 +19,7 @@ use crate::pipeline::Options;
 pub const CASE: &str = "STOWAGE_CASE";
 
 /// How long a service stays down that comes back late: everybody else has done all they can by then.
-const DOWNTIME: Duration = Duration::from_secs(1);
+pub(crate) const DOWNTIME: Duration = Duration::from_secs(1);
 
 /// Real time without any case ending after which the ones that run will not end: a case takes about a second, on a busy
 /// machine many.
@@ -145,7 +145,7 @@ impl Recording {
         };
         let report = block_on(async { play(&World::new(script.seed), &script).await });
         let mut wrong = report.wrong;
-        if let Err(missed) = self.compare(&case.fault, &report.trace) {
+        if let Err(missed) = compare(self.points(), &case.fault, &report.trace) {
             wrong.push(missed);
         }
         // A sidecar whose driver does not answer while it starts gives up, as the originals do, and is started again.
@@ -155,63 +155,72 @@ impl Recording {
         if wrong.is_empty() { Ok(report.took) } else { Err(wrong.join("\n")) }
     }
 
-    /// The trace up to the fault must be the recorded one, else another point than meant was hit, or none.
-    fn compare(&self, fault: &Fault, trace: &[Point]) -> Result<(), String> {
-        let at = |points: &[Point]| {
-            points.iter().position(|point| point.service == fault.service && point.number == fault.number)
-        };
-        let (Some(recorded), Some(played)) = (at(self.points()), at(trace)) else {
-            return Err(format!("the point of {fault} was missed"));
-        };
-        let (recorded, played) = (&self.points()[..=recorded], &trace[..=played]);
-        match recorded.iter().zip(played).position(|(a, b)| a != b) {
-            None if recorded.len() == played.len() => Ok(()),
-            None => Err(format!("the point of {fault} came after {} points, not {}", played.len(), recorded.len())),
-            Some(index) => {
-                Err(format!("point {index} was\n  {}\nbut was recorded as\n  {}", played[index], recorded[index]))
-            }
-        }
-    }
-
-    /// Plays all cases on all cores; a case that goes round in circles without virtual time passing is a failure too.
+    /// Plays all cases on all cores.
     pub fn sweep(self: &Arc<Self>, cases: &[Case]) -> Vec<Result<Duration, String>> {
-        let next = Arc::new(AtomicUsize::new(0));
-        let (sender, receiver) = mpsc::channel();
-        for _ in 0..thread::available_parallelism().map_or(2, usize::from) {
-            let (recording, cases, next, sender) =
-                (Arc::clone(self), cases.to_vec(), Arc::clone(&next), sender.clone());
-            // Not joined: nobody can stop a thread that goes round in circles.
-            thread::spawn(move || recording.work(&cases, &next, &sender));
-        }
-        drop(sender);
-        let mut results = BTreeMap::new();
-        while let Ok((index, result)) = receiver.recv_timeout(CIRCLING) {
-            results.insert(index, result);
-        }
-        let circling = || Err(format!("still running after {CIRCLING:?}: somebody goes round in circles"));
-        let begun = next.load(Ordering::Relaxed).min(cases.len());
-        (0..cases.len())
-            .map(|index| match results.remove(&index) {
-                Some(result) => result,
-                None if index < begun => circling(),
-                None => Err("not played, because another case never ended".to_owned()),
-            })
-            .collect()
+        let recording = Arc::clone(self);
+        play_all(cases, move |case| recording.run(case))
     }
+}
 
-    fn work(&self, cases: &[Case], next: &AtomicUsize, sender: &mpsc::Sender<(usize, Result<Duration, String>)>) {
-        loop {
-            let index = next.fetch_add(1, Ordering::Relaxed);
-            let Some(case) = cases.get(index) else { return };
-            let begin = Instant::now();
-            let result = self.run(case);
-            let (took, wrong) = (begin.elapsed(), result.as_ref().err().and_then(|wrong| wrong.lines().next()));
-            tracing::info!(%case, ?took, wrong, "played");
-            if sender.send((index, result)).is_err() {
-                return;
-            }
+/// The trace up to the fault must be the recorded one, else another point than meant was hit, or none.
+pub(crate) fn compare(recorded: &[Point], fault: &Fault, trace: &[Point]) -> Result<(), String> {
+    let at = |points: &[Point]| {
+        points.iter().position(|point| point.service == fault.service && point.number == fault.number)
+    };
+    let (Some(end), Some(played)) = (at(recorded), at(trace)) else {
+        return Err(format!("the point of {fault} was missed"));
+    };
+    let (recorded, played) = (&recorded[..=end], &trace[..=played]);
+    match recorded.iter().zip(played).position(|(a, b)| a != b) {
+        None if recorded.len() == played.len() => Ok(()),
+        None => Err(format!("the point of {fault} came after {} points, not {}", played.len(), recorded.len())),
+        Some(index) => {
+            Err(format!("point {index} was\n  {}\nbut was recorded as\n  {}", played[index], recorded[index]))
         }
     }
+}
+
+/// Plays cases on all cores; one that goes round in circles without virtual time passing is a failure too.
+pub(crate) fn play_all<C>(
+    cases: &[C],
+    run: impl Fn(&C) -> Result<Duration, String> + Send + Sync + 'static,
+) -> Vec<Result<Duration, String>>
+where
+    C: Clone + fmt::Display + Send + 'static,
+{
+    let (next, run) = (Arc::new(AtomicUsize::new(0)), Arc::new(run));
+    let (sender, receiver) = mpsc::channel();
+    for _ in 0..thread::available_parallelism().map_or(2, usize::from) {
+        let (cases, next, run, sender) = (cases.to_vec(), Arc::clone(&next), Arc::clone(&run), sender.clone());
+        // Not joined: nobody can stop a thread that goes round in circles.
+        thread::spawn(move || {
+            loop {
+                let index = next.fetch_add(1, Ordering::Relaxed);
+                let Some(case) = cases.get(index) else { return };
+                let begin = Instant::now();
+                let result = run(case);
+                let (took, wrong) = (begin.elapsed(), result.as_ref().err().and_then(|wrong| wrong.lines().next()));
+                tracing::info!(%case, ?took, wrong, "played");
+                if sender.send((index, result)).is_err() {
+                    return;
+                }
+            }
+        });
+    }
+    drop(sender);
+    let mut results = BTreeMap::new();
+    while let Ok((index, result)) = receiver.recv_timeout(CIRCLING) {
+        results.insert(index, result);
+    }
+    let circling = || Err(format!("still running after {CIRCLING:?}: somebody goes round in circles"));
+    let begun = next.load(Ordering::Relaxed).min(cases.len());
+    (0..cases.len())
+        .map(|index| match results.remove(&index) {
+            Some(result) => result,
+            None if index < begun => circling(),
+            None => Err("not played, because another case never ended".to_owned()),
+        })
+        .collect()
 }
 
 #[cfg(test)]

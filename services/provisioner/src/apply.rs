@@ -1,5 +1,7 @@
 //! Carries out one action. Whatever cannot be undone is preceded by one fresh read of what justifies it.
 
+mod sources;
+
 use std::sync::Arc;
 
 use serde_json::Value;
@@ -28,6 +30,9 @@ impl Controller {
             Action::Create { intent, wanted } => self.create(intent, wanted).await,
             Action::MakeVolume { intent, made } => self.make_volume(&intent, &made).await,
             Action::CleanUp { intent, handle } => self.clean_up(&intent, handle).await,
+            Action::Protect(source) => self.protect(&source).await,
+            Action::Unprotect { origin, uid } => self.unprotect(&origin, &uid).await,
+            Action::Look(origin) => self.look(&origin),
             Action::Forget => self.forget(key),
             Action::ReadVolume(name) => self.read_volume(&name).await.map(drop),
             Action::Delete { volume, handle, secret } => self.delete(&volume, handle, secret).await,
@@ -57,6 +62,8 @@ impl Controller {
         let about: Option<ObjectRef> = match &key {
             Key::Claim(uid) => self.caches.claims.by_index("uid", uid).first().map(|claim| claim.reference()),
             Key::Volume(name) => self.caches.volumes.get(&ObjectKey::cluster(name)).map(|volume| volume.reference()),
+            // Whatever is wrong with a source concerns the claims that name it.
+            Key::Source(_) => None,
         };
         let taken = about.is_some_and(|about| self.calls.recorder.record(&about, note.clone()));
         self.told.note(key, (), note, taken, self.context().clock.now());

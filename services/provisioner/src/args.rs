@@ -76,6 +76,15 @@ pub struct Args {
     /// With --node-deployment: wait that is never exceeded
     #[arg(long, value_name = "DURATION", default_value = "60s")]
     node_deployment_max_delay: GoDuration,
+    /// Refuse to restore a snapshot of a file system as a device or the other way round, unless its content allows it
+    #[arg(long, value_name = "BOOL", action = ArgAction::Set, default_value_t = true)]
+    prevent_volume_mode_conversion: bool,
+    /// 0 leaves snapshots alone that an earlier provisioner held and never freed; otherwise they are freed when seen
+    #[arg(long, value_name = "DURATION", default_value = "5m")]
+    snapshot_orphan_sweep_interval: GoDuration,
+    /// Without effect: claims that were cloned are freed by the workers that make volumes
+    #[arg(long, value_name = "COUNT", default_value_t = 1)]
+    cloning_protection_threads: u32,
     /// Name of this node, for --node-deployment
     #[arg(long, value_name = "NAME", env = "NODE_NAME", default_value = "", hide = true)]
     node_name: String,
@@ -92,10 +101,6 @@ pub struct Args {
 #[command(next_help_heading = "Not supported yet")]
 struct Later {
     #[arg(long, default_value_t = 1)]
-    cloning_protection_threads: u32,
-    #[arg(long, default_value = "5m")]
-    snapshot_orphan_sweep_interval: GoDuration,
-    #[arg(long, default_value_t = 1)]
     capacity_threads: u32,
     #[arg(long)]
     enable_pprof: bool,
@@ -111,16 +116,12 @@ struct Later {
     capacity_poll_interval: GoDuration,
     #[arg(long, default_value_t = 1, allow_negative_numbers = true)]
     capacity_ownerref_level: i32,
-    #[arg(long, action = ArgAction::Set, default_value_t = true)]
-    prevent_volume_mode_conversion: bool,
 }
 
 impl Default for Later {
     fn default() -> Self {
         let minutes = |minutes: u64| GoDuration(Duration::from_secs(60 * minutes));
         Self {
-            cloning_protection_threads: 1,
-            snapshot_orphan_sweep_interval: minutes(5),
             capacity_threads: 1,
             enable_pprof: false,
             kube_api_capacity_qps: 1.0,
@@ -129,7 +130,6 @@ impl Default for Later {
             capacity_for_immediate_binding: false,
             capacity_poll_interval: minutes(1),
             capacity_ownerref_level: 1,
-            prevent_volume_mode_conversion: true,
         }
     }
 }
@@ -144,8 +144,6 @@ impl Later {
             };
         }
         let flags = differing! {
-            cloning_protection_threads = "--cloning-protection-threads",
-            snapshot_orphan_sweep_interval = "--snapshot-orphan-sweep-interval",
             capacity_threads = "--capacity-threads",
             enable_pprof = "--enable-pprof",
             kube_api_capacity_qps = "--kube-api-capacity-qps",
@@ -154,7 +152,6 @@ impl Later {
             capacity_for_immediate_binding = "--capacity-for-immediate-binding",
             capacity_poll_interval = "--capacity-poll-interval",
             capacity_ownerref_level = "--capacity-ownerref-level",
-            prevent_volume_mode_conversion = "--prevent-volume-mode-conversion",
         };
         flags.into_iter().filter(|(differs, _)| *differs).map(|(_, flag)| flag).collect()
     }
@@ -169,6 +166,9 @@ impl Args {
         let candidate = always.options("unnamed", &self.features)?.context("the election is switched on just above")?;
         let options = self.options(candidate.namespace)?;
         let mut context = launch.context().await?;
+        for ignored in self.ignored() {
+            tracing::warn!("{ignored}");
+        }
         context.identity = candidate.identity;
         // The original's lock has the driver's name and nothing else.
         let election = |driver: &str| self.election.options(&driver.replace('/', "-"), &self.features);
@@ -178,16 +178,31 @@ impl Args {
             .await
     }
 
+    /// What was asked for in vain, one sentence each.
+    fn ignored(&self) -> Vec<String> {
+        let interval = self.snapshot_orphan_sweep_interval.0;
+        let usual = [Duration::ZERO, Duration::from_secs(300)];
+        let flags = [
+            (
+                "--cloning-protection-threads",
+                self.cloning_protection_threads != 1,
+                "claims that were cloned are freed by the workers that make volumes",
+            ),
+            (
+                "--snapshot-orphan-sweep-interval",
+                !usual.contains(&interval),
+                "snapshots are freed when they are seen; only 0 switches that off",
+            ),
+        ];
+        let flags = flags.into_iter().filter(|(_, set, _)| *set);
+        flags.map(|(flag, _, why)| format!("{flag} has no effect: {why}")).collect()
+    }
+
     /// What the flags say, for [`crate::run`].
     fn options(&self, namespace: String) -> anyhow::Result<Options> {
         let refused = self.later.refused();
         if !refused.is_empty() {
             bail!("{} not supported by this provisioner yet; leave it out", refused.join(", "));
-        }
-        if self.features.enabled("CrossNamespaceVolumeDataSource", false) {
-            bail!(
-                "--feature-gates CrossNamespaceVolumeDataSource is not supported by this provisioner yet; leave it out"
-            );
         }
         if !self.features.enabled("Topology", true) {
             bail!("--feature-gates Topology=false is not supported: a volume always keeps the places its driver names");
@@ -223,6 +238,9 @@ impl Args {
             controller_publish_readonly: self.controller_publish_readonly,
             strict_topology: self.strict_topology,
             immediate_topology: self.immediate_topology,
+            prevent_volume_mode_conversion: self.prevent_volume_mode_conversion,
+            cross_namespace: self.features.enabled("CrossNamespaceVolumeDataSource", false),
+            sweep_snapshots: self.snapshot_orphan_sweep_interval.0 > Duration::ZERO,
             node_deployment,
             journal: self.intent_journal,
         })
@@ -292,6 +310,25 @@ mod tests {
         let deployment = options.node_deployment.unwrap();
         assert_eq!((deployment.node.as_str(), deployment.base_delay.as_secs()), ("n1", 5));
         assert!(deployment.immediate_binding && options.strict_topology && options.immediate_topology);
+    }
+
+    #[test]
+    fn the_flags_about_sources_are_obeyed_or_named_as_having_no_effect() {
+        let options = parsed(&[
+            "--prevent-volume-mode-conversion=false",
+            "--snapshot-orphan-sweep-interval=0",
+            "--feature-gates=CrossNamespaceVolumeDataSource=true",
+        ])
+        .unwrap();
+        assert!(!options.prevent_volume_mode_conversion && !options.sweep_snapshots && options.cross_namespace);
+        let ignored = |words: &[&str]| {
+            let words = std::iter::once("provisioner").chain(words.iter().copied());
+            try_parse_from::<Args>(words.map(Into::into)).unwrap().ignored()
+        };
+        assert_eq!(ignored(&["--snapshot-orphan-sweep-interval=0"]), Vec::<String>::new());
+        let both = ignored(&["--cloning-protection-threads=4", "--snapshot-orphan-sweep-interval=1m"]);
+        assert!(both[0].starts_with("--cloning-protection-threads has no effect"), "{both:?}");
+        assert!(both[1].starts_with("--snapshot-orphan-sweep-interval has no effect"), "{both:?}");
     }
 
     #[test]

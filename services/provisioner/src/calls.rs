@@ -8,7 +8,9 @@ use tonic::Code;
 use stowage_csi::channel::Unreachable;
 use stowage_csi::code::Family;
 use stowage_csi::v1::controller_client::ControllerClient;
-use stowage_csi::v1::{CreateVolumeResponse, DeleteVolumeRequest, GetCapacityRequest, GetCapacityResponse, Topology};
+use stowage_csi::v1::{
+    CreateVolumeResponse, DeleteVolumeRequest, GetCapacityRequest, GetCapacityResponse, Topology, Volume,
+};
 use stowage_model::object::ObjectRef;
 use stowage_model::topology::Segments;
 use stowage_runtime::caller::{Caller, NO_SECRET, Refused, Rpc, Secrets};
@@ -137,9 +139,7 @@ impl Calls {
             return Ended::Uncertain(broken("the driver answered without a volume id".into()));
         }
         let (asked, got) = (intent.request.bytes, volume.capacity_bytes);
-        if got != 0 && got < asked {
-            let message =
-                format!("the driver made volume {:?} of {got} bytes where {asked} were asked", volume.volume_id);
+        if let Some(message) = misfit(intent, &volume) {
             return match self.delete_volume(&volume.volume_id, secrets).await {
                 Ended::Done(()) => {
                     self.journal.certainly_not_made(&intent.claim.uid);
@@ -225,6 +225,11 @@ impl Calls {
             "ResourceExhausted" => {
                 format!("free space in the driver's pool, or ask for less than {} bytes", intent.request.bytes)
             }
+            "NotFound" if intent.request.source.is_some() => {
+                let source =
+                    intent.request.source.as_ref().map(|source| format!("{:?} of {}", source.handle, source.origin()));
+                format!("the driver has lost {}; claim from another source", source.unwrap_or_default())
+            }
             "AlreadyExists" => format!("remove the other volume named {} from the driver", intent.volume),
             "Unavailable" => format!("check that the driver runs and listens at {}", self.facts.options.csi_address),
             "DeadlineExceeded" => "the same request is sent again; raise --timeout if the driver needs longer".into(),
@@ -233,6 +238,17 @@ impl Calls {
             _ => "it is tried again; see the driver's log".into(),
         }
     }
+}
+
+/// What is wrong with the volume that the driver made.
+fn misfit(intent: &Intent, volume: &Volume) -> Option<String> {
+    let (asked, got, id) = (intent.request.bytes, volume.capacity_bytes, &volume.volume_id);
+    if got != 0 && got < asked {
+        return Some(format!("the driver made volume {id:?} of {got} bytes where {asked} were asked"));
+    }
+    // A driver that knows no sources ignores the field, and its volume is empty.
+    let source = intent.request.source.as_ref().filter(|_| volume.content_source.is_none())?;
+    Some(format!("the driver made volume {id:?} without a content source where {} was asked", source.origin()))
 }
 
 /// Codes that judge the request itself or the room for it: a driver that had made the volume would have found it first.

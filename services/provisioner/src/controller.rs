@@ -1,10 +1,13 @@
 //! The provisioner as a controller: its state, its life, and where each room is.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
+use futures::future::BoxFuture;
 use jiff::Timestamp;
 
+use stowage_model::object::{Key as ObjectKey, ObjectId};
 use stowage_runtime::backoff::Backoff;
 use stowage_runtime::driver::Driver;
 use stowage_runtime::engine::{self, Error, Reserved, Setup, Watches};
@@ -21,6 +24,7 @@ use crate::metrics::Metrics;
 use crate::options::Options;
 use crate::ownership::Bids;
 use crate::snapshot::{self, Snapshot};
+use crate::source::{Look, Origin};
 use crate::watches::{self, Caches, VolumeNames};
 
 /// Who stops us does not wait for long, and the lease is still to be given back.
@@ -33,6 +37,8 @@ pub enum Key {
     Claim(String),
     /// A PersistentVolume, by name.
     Volume(String),
+    /// What volumes are made from.
+    Source(Origin),
 }
 
 pub struct Controller {
@@ -48,8 +54,12 @@ pub struct Controller {
     pub cleanups: Operations<String, String>,
     /// DeleteVolume of released volumes, by name; the result is the object's uid.
     pub deletions: Operations<String, String>,
+    /// Live looks at VolumeSnapshots and their contents, by the snapshot's key.
+    pub looks: Operations<ObjectKey, Look>,
     pub told: Told<Key>,
     pub bids: Bids,
+    /// Whether the role does not let snapshots be held.
+    protecting_forbidden: AtomicBool,
 }
 
 /// Provisions until asked to stop.
@@ -58,16 +68,17 @@ pub async fn run(context: Context, options: Options) -> Result<(), Stop> {
 }
 
 /// The same; a driver that was met already is not met again.
-pub async fn serve(context: Context, options: Options, driver: Option<Driver>) -> Result<(), Stop> {
+///
+/// Boxed, so that it is compiled with this crate and not once more with the binary.
+pub fn serve(context: Context, options: Options, driver: Option<Driver>) -> BoxFuture<'static, Result<(), Stop>> {
     let parallel = options.worker_threads;
-    engine::serve(context, parallel, async move |setup| {
+    Box::pin(engine::serve(context, parallel, async move |setup| {
         let driver = match driver {
             Some(driver) => driver,
             None => Driver::meet(&setup.context, &options.csi_address, options.timeout).await?,
         };
         Controller::new(setup, options, driver).await
-    })
-    .await
+    }))
 }
 
 impl Controller {
@@ -87,8 +98,11 @@ impl Controller {
         let calls = Calls::new(driver.caller(context.clone(), timeout), Arc::clone(&facts), journal, recorder, metrics);
         let retry = Backoff { base: facts.options.retry_interval_start, max: facts.options.retry_interval_max };
         let of_claim = |uid: &String| [Key::Claim(uid.clone())];
+        let caches = Caches::new();
+        let claims = caches.claims.clone();
         Ok(Self {
-            caches: Caches::new(),
+            looks: setup.operations(retry, move |key: &ObjectKey| watches::looked(&claims, key)),
+            caches,
             names: VolumeNames::default(),
             creations: setup.operations(retry, of_claim),
             rooms: setup.operations(retry, of_claim),
@@ -96,6 +110,7 @@ impl Controller {
             deletions: setup.operations(retry, |name: &String| [Key::Volume(name.clone())]),
             told: Told::default(),
             bids: Bids::default(),
+            protecting_forbidden: AtomicBool::new(false),
             calls,
             facts,
         })
@@ -109,6 +124,15 @@ impl Controller {
         &self.calls.journal
     }
 
+    pub fn is_protecting_forbidden(&self) -> bool {
+        self.protecting_forbidden.load(Ordering::Relaxed)
+    }
+
+    /// Says whether that was known.
+    pub fn forbid_protecting(&self) -> bool {
+        self.protecting_forbidden.swap(true, Ordering::Relaxed)
+    }
+
     fn drop_bid(&self, uid: &String) {
         self.bids.drop(uid);
         self.rooms.forget(uid);
@@ -119,7 +143,12 @@ async fn open_journal(setup: &Setup<Key>, facts: &Facts) -> Result<Journal, jour
     let (context, queue) = (&setup.context, setup.queue.clone());
     let on_change = move |change: Change<'_>| match change {
         Change::Adopted { uid } => queue.add(Key::Claim(uid.to_owned())),
-        Change::Left { intent } => queue.add(Key::Volume(intent.volume.clone())),
+        Change::Left { intent } => {
+            queue.add(Key::Volume(intent.volume.clone()));
+            if let Some(source) = &intent.request.source {
+                queue.add(Key::Source(source.origin()));
+            }
+        }
     };
     if !facts.options.journal {
         return Ok(Journal::in_memory(on_change));
@@ -163,12 +192,33 @@ impl engine::Controller for Controller {
             }
             (Key::Claim(uid), Snapshot::Claim(s)) if s.is_race_over() => self.drop_bid(uid),
             (Key::Volume(name), _) if is_gone => self.deletions.forget(name),
+            (Key::Source(origin), Snapshot::Source(s)) if s.is_done_with(&decision.why) => {
+                self.looks.forget(&origin.key);
+            }
             _ => {}
         }
     }
 
     async fn apply(self: Arc<Self>, key: Key, action: Action) -> Result<(), Error> {
         self.carry_out(key, action).await
+    }
+
+    /// Holding a source, calling for a volume from it and letting it go are never under way together.
+    fn touches(&self, _key: &Key, actions: &[Action]) -> Vec<ObjectId> {
+        let source = |action: &Action| match action {
+            Action::Create { intent, .. } => intent.request.source.as_ref().map(|source| source.origin().id()),
+            Action::Protect(source) => Some(source.origin().id()),
+            Action::Unprotect { origin, .. } => Some(origin.id()),
+            _ => None,
+        };
+        actions.iter().filter_map(source).collect()
+    }
+
+    fn subject(key: &Key) -> Option<ObjectId> {
+        match key {
+            Key::Source(origin) => Some(origin.id()),
+            Key::Claim(_) | Key::Volume(_) => None,
+        }
     }
 
     fn keys(&self) -> Vec<Key> {

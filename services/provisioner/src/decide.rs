@@ -1,6 +1,7 @@
 //! What must happen next, and why.
 
 mod claim;
+mod source;
 mod volume;
 
 use std::sync::Arc;
@@ -15,11 +16,13 @@ use stowage_runtime::events::Note;
 use stowage_runtime::operation::{Record, State};
 use stowage_runtime::told::Known;
 
-use crate::intent::{Intent, Made, SecretRef};
+use crate::intent::{Intent, Made, SecretRef, Source};
 use crate::request::Problem;
 use crate::snapshot::Snapshot;
+use crate::source::Origin;
 
 pub use claim::{is_ours, is_wanted};
+pub use source::finalizer;
 pub use volume::is_ours as is_our_volume;
 
 /// One write or the start of one driver call.
@@ -44,6 +47,15 @@ pub enum Action {
         intent: Arc<Intent>,
         handle: String,
     },
+    /// Hold the source, so that it stays while a volume is made from it.
+    Protect(Source),
+    /// No volume is being made from the source with this uid any more.
+    Unprotect {
+        origin: Origin,
+        uid: String,
+    },
+    /// Start a live look at a VolumeSnapshot and its content.
+    Look(Origin),
     /// The record has done its work.
     Forget,
     /// A write got no answer: read the volume.
@@ -101,6 +113,12 @@ pub enum Why {
     /// Somebody else fills volumes from such a source.
     WaitsForPopulator,
     Problem(Problem),
+    /// A live look at the source comes first.
+    Looking,
+    /// The source is not held yet.
+    Unprotected,
+    /// The source is held and need not be any more.
+    Unused,
     /// The intent is not durable yet.
     Unrecorded,
     /// The class or the claim changed since a call that certainly made nothing.
@@ -133,6 +151,7 @@ pub fn decide(s: &Snapshot, now: Timestamp) -> Decision {
     match s {
         Snapshot::Claim(s) => claim::decide(s, now),
         Snapshot::Volume(s) => volume::decide(s, now),
+        Snapshot::Source(s) => source::decide(s, now),
     }
 }
 

@@ -25,6 +25,10 @@ pub struct Facts {
     pub finer_modes: bool,
     /// Volumes are attached, so an attachment must be gone before its volume.
     pub attaches: bool,
+    /// The driver makes volumes from snapshots.
+    pub snapshots: bool,
+    /// The driver makes volumes from volumes.
+    pub clones: bool,
     /// Volumes are not reachable from everywhere.
     pub topology: bool,
     /// This node, in node deployment.
@@ -71,6 +75,8 @@ impl Facts {
             creates: driver.controller.contains(&ControllerCapability::CreateDeleteVolume),
             finer_modes: driver.controller.contains(&ControllerCapability::SingleNodeMultiWriter),
             attaches: driver.controller.contains(&ControllerCapability::PublishUnpublishVolume),
+            snapshots: driver.controller.contains(&ControllerCapability::CreateDeleteSnapshot),
+            clones: driver.controller.contains(&ControllerCapability::CloneVolume),
             topology: driver.plugin.contains(&PluginCapability::VolumeAccessibilityConstraints),
             node,
             options,

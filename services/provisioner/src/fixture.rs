@@ -26,6 +26,8 @@ pub fn facts() -> Facts {
         creates: true,
         finer_modes: false,
         attaches: true,
+        snapshots: true,
+        clones: true,
         topology: false,
         node: None,
         options: Options::default(),
@@ -100,7 +102,7 @@ pub fn volume_with(spoil: impl FnOnce(&mut Value)) -> Arc<Volume> {
     Arc::new(read(volume_json(), spoil))
 }
 
-fn read<T: serde::de::DeserializeOwned>(mut object: Value, spoil: impl FnOnce(&mut Value)) -> T {
+pub fn read<T: serde::de::DeserializeOwned>(mut object: Value, spoil: impl FnOnce(&mut Value)) -> T {
     spoil(&mut object);
     serde_json::from_value(object).unwrap()
 }

@@ -8,15 +8,16 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 
 use stowage_csi::v1::{
-    CapacityRange, CreateVolumeRequest, Topology, TopologyRequirement, VolumeCapability,
+    CapacityRange, CreateVolumeRequest, Topology, TopologyRequirement, VolumeCapability, VolumeContentSource,
     volume_capability::{AccessMode, AccessType, BlockVolume, MountVolume},
+    volume_content_source::{self, SnapshotSource, VolumeSource},
 };
 use stowage_model::object::{Key, ObjectRef, kinds};
 use stowage_model::topology::Segments;
 
 /// Raised whenever a field is added that changes the request: an older binary must then leave the record alone.
-/// 1: no place is asked for. 2: the request names places.
-const VERSION: u32 = 2;
+/// 1: no place is asked for. 2: the request names places. 3: the request names a source.
+const VERSION: u32 = 3;
 
 /// The intent to make one volume for one claim.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -56,6 +57,28 @@ pub struct Request {
     /// Where the volume may be made; `None` leaves it to the driver.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub places: Option<Requirement>,
+    /// What the volume is filled from; `None` for an empty one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub source: Option<Source>,
+}
+
+/// What a volume is filled from. The object may be gone when the record is replayed; the driver's id is what counts.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Source {
+    pub kind: SourceKind,
+    pub namespace: String,
+    pub name: String,
+    pub uid: String,
+    /// The driver's id of the snapshot, or of the volume of the claim.
+    pub handle: String,
+}
+
+/// The kinds of objects that volumes can be filled from.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub enum SourceKind {
+    Snapshot,
+    Claim,
 }
 
 /// The places a volume may be reachable from.
@@ -125,8 +148,17 @@ pub enum Error {
 
 impl Intent {
     pub fn new(claim: ClaimId, volume: String, request: Request, secrets: SecretRefs, class: ClassPart) -> Self {
-        let version = if request.places.is_some() { VERSION } else { 1 };
+        let version = match (&request.source, &request.places) {
+            (Some(_), _) => VERSION,
+            (None, Some(_)) => 2,
+            (None, None) => 1,
+        };
         Self { version, claim, volume, request, secrets, class }
+    }
+
+    /// The same, but filled.
+    pub fn filled_from(self, source: Source) -> Self {
+        Self { version: VERSION, request: Request { source: Some(source), ..self.request }, ..self }
     }
 
     /// The record as it is stored: compact JSON.
@@ -167,7 +199,7 @@ impl Intent {
             volume_capabilities: self.request.modes.iter().map(capability).collect(),
             parameters: self.request.parameters.clone(),
             secrets,
-            volume_content_source: None,
+            volume_content_source: self.request.source.as_ref().map(content_source),
             accessibility_requirements: self.request.places.as_ref().map(|places| TopologyRequirement {
                 requisite: topologies(&places.requisite),
                 preferred: topologies(&places.preferred),
@@ -175,6 +207,15 @@ impl Intent {
             mutable_parameters: BTreeMap::new(),
         }
     }
+}
+
+fn content_source(source: &Source) -> VolumeContentSource {
+    let id = source.handle.clone();
+    let r#type = match source.kind {
+        SourceKind::Snapshot => volume_content_source::Type::Snapshot(SnapshotSource { snapshot_id: id }),
+        SourceKind::Claim => volume_content_source::Type::Volume(VolumeSource { volume_id: id }),
+    };
+    VolumeContentSource { r#type: Some(r#type) }
 }
 
 fn topologies(places: &[Segments]) -> Vec<Topology> {

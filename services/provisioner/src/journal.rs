@@ -203,6 +203,11 @@ impl Journal {
         state.book.uids().into_iter().filter(live).collect()
     }
 
+    /// Whether a volume is being made from the object with this uid, as far as this journal knows.
+    pub fn uses(&self, source: &str) -> bool {
+        self.lock().book.live().any(|entry| entry.intent.request.source.as_ref().is_some_and(|used| used.uid == source))
+    }
+
     /// A call is about to be sent: from now on the volume may exist. Returns whether it might have before.
     pub fn call_sent(&self, uid: &str) -> bool {
         self.lock().book.set_maybe_made(uid, true)

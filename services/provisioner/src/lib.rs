@@ -1,8 +1,9 @@
 //! The provisioner: stands in for external-provisioner, one per driver.
 //!
-//! Watches claims, PersistentVolumes, StorageClasses, VolumeAttachments where the driver attaches, and Nodes and CSINodes
-//! where its volumes have places. Writes PersistentVolumes, their finalizer, the selected node of claims, events, and
-//! the Leases of its intent journal. Calls CreateVolume for claims
+//! Watches claims, PersistentVolumes, StorageClasses, VolumeAttachments where the driver attaches, Nodes and CSINodes
+//! where its volumes have places, VolumeSnapshots where it restores them, and ReferenceGrants where sources may be in
+//! other namespaces. Writes PersistentVolumes, their finalizer, the selected node of claims, the finalizers that hold
+//! claims and snapshots while volumes are made from them, events, and the Leases of its intent journal. Calls CreateVolume for claims
 //! that ask for this driver and DeleteVolume for released volumes. No CreateVolume starts before its record is
 //! durable, so that a crash at any point, the claim deleted meanwhile, leaks nothing and doubles nothing.
 #![forbid(unsafe_code)]
@@ -24,6 +25,7 @@ mod request;
 mod requirement;
 mod secrets;
 mod snapshot;
+mod source;
 mod volume;
 mod watches;
 

@@ -31,6 +31,12 @@ pub struct Options {
     pub strict_topology: bool,
     /// Whether the driver is told all places of the cluster for claims that bind at once.
     pub immediate_topology: bool,
+    /// Whether a snapshot keeps its volume mode unless its content allows another.
+    pub prevent_volume_mode_conversion: bool,
+    /// Whether sources in other namespaces may be used, where a ReferenceGrant permits it.
+    pub cross_namespace: bool,
+    /// Whether snapshots are freed that somebody who is gone had held.
+    pub sweep_snapshots: bool,
     /// Set if every node runs a provisioner for its own volumes.
     pub node_deployment: Option<NodeDeployment>,
     /// Whether intents are made durable before CreateVolume; without it a crash can leak a volume.
@@ -73,6 +79,9 @@ impl Default for Options {
             controller_publish_readonly: false,
             strict_topology: false,
             immediate_topology: true,
+            prevent_volume_mode_conversion: true,
+            cross_namespace: false,
+            sweep_snapshots: true,
             node_deployment: None,
             journal: true,
         }

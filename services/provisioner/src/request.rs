@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use stowage_model::access_mode;
-use stowage_model::claim::{Claim, DataSource};
+use stowage_model::claim::Claim;
 use stowage_model::class::StorageClass;
 use stowage_model::phase::VolumeMode;
 use stowage_model::quantity::{self, Quantity};
@@ -13,6 +13,7 @@ use crate::facts::Facts;
 use crate::intent::{ClaimId, ClassPart, Intent, Mount, Request};
 use crate::requirement::{self, Cluster};
 use crate::secrets;
+use crate::source::{self, Origin};
 
 const FS_TYPE: &str = "csi.storage.k8s.io/fstype";
 const DEPRECATED_FS_TYPE: &str = "fstype";
@@ -33,11 +34,8 @@ pub enum Problem {
     FindCapability { driver: String },
     #[error("spec.selector cannot be met by a new volume; remove it, or name an existing volume in spec.volumeName")]
     MeetSelector,
-    #[error(
-        "spec.dataSource {kind} {name:?} is not supported by this provisioner yet; \
-         claim an empty volume and copy the data into it"
-    )]
-    FillFromSource { kind: String, name: String },
+    #[error("{source}")]
+    Fill { source: source::Problem },
     #[error(
         "the selected node {node:?} is not known, or driver {driver:?} is not registered there; \
          start the driver on it, or let another node be chosen"
@@ -88,9 +86,6 @@ pub fn build(claim: &Claim, class: &StorageClass, facts: &Facts, cluster: &Clust
     if facts.options.volume_name_prefix.is_empty() {
         return Err(Problem::NameVolume);
     }
-    if let Some(DataSource { kind, name, .. }) = claim.data_source() {
-        return Err(Problem::FillFromSource { kind: kind.clone(), name: name.clone() });
-    }
     if !claim.attributes_class().is_empty() {
         return Err(Problem::ApplyAttributesClass { name: claim.attributes_class().to_owned() });
     }
@@ -113,6 +108,8 @@ pub fn build(claim: &Claim, class: &StorageClass, facts: &Facts, cluster: &Clust
         mount,
         parameters: parameters(claim, class, facts, &volume)?,
         places: requirement::of(claim, class, facts, cluster)?,
+        // Only whoever decides knows what may be used: see `Intent::filled_from`.
+        source: None,
     };
     let id =
         ClaimId { namespace: claim.meta.namespace.clone(), name: claim.meta.name.clone(), uid: claim.meta.uid.clone() };
@@ -126,11 +123,7 @@ pub fn build(claim: &Claim, class: &StorageClass, facts: &Facts, cluster: &Clust
 
 /// Whether somebody other than a CSI driver fills the volume: a populator makes its own.
 pub fn is_populated(claim: &Claim) -> bool {
-    claim.data_source().is_some_and(|source| match source.api_group.as_deref().unwrap_or_default() {
-        "" => source.kind != "PersistentVolumeClaim",
-        "snapshot.storage.k8s.io" => source.kind != "VolumeSnapshot",
-        _ => true,
-    })
+    claim.data_source().is_some() && Origin::of(claim).is_none()
 }
 
 fn size(claim: &Claim) -> Result<i64, Problem> {

@@ -4,11 +4,13 @@ use std::collections::BTreeMap;
 
 use stowage_model::Annotations;
 use stowage_model::claim::Claim;
+use stowage_model::object::Key;
+use stowage_model::template::{self, Tokens};
 
 use crate::intent::{SecretRef, SecretRefs};
 
 /// Class parameters that start so are for the provisioner, not for the driver.
-pub const PREFIX: &str = "csi.storage.k8s.io/";
+pub const PREFIX: &str = template::RESERVED_PREFIX;
 
 /// Keys for the default secret of every use; the more specific ones win.
 const DEFAULT: (&str, &str) = ("csi.storage.k8s.io/secret-name", "csi.storage.k8s.io/secret-namespace");
@@ -63,12 +65,8 @@ const USES: [&Use; 7] = [
 pub enum Error {
     #[error("parameters {current:?} and {deprecated:?} say the same thing; keep the first")]
     ChooseKey { current: &'static str, deprecated: &'static str },
-    #[error("parameter {present:?} needs {missing:?} beside it, and neither may be empty")]
-    FindHalf { present: &'static str, missing: &'static str },
-    #[error("parameter {key:?} has the value {value:?} with the unknown token {token:?}; use {allowed}")]
-    Expand { key: &'static str, value: String, token: String, allowed: &'static str },
-    #[error("parameter {key:?} gives {value:?}, which is no {what}")]
-    CheckName { key: &'static str, value: String, what: &'static str },
+    #[error(transparent)]
+    Template(#[from] template::Error),
 }
 
 /// What the templates may speak of.
@@ -127,66 +125,25 @@ fn reference(
         _ if named(DEFAULT) => DEFAULT,
         _ => return Ok(None),
     };
-    let value = |key: &str| parameters.get(key).filter(|value| !value.is_empty());
-    match (value(keys.0), value(keys.1)) {
-        (Some(name), Some(namespace)) => Ok(Some(SecretRef {
-            name: expand_name(keys.0, name, subject)?,
-            namespace: expand_namespace(keys.1, namespace, subject)?,
-        })),
-        (Some(_), None) => Err(Error::FindHalf { present: keys.0, missing: keys.1 }),
-        (None, _) => Err(Error::FindHalf { present: keys.1, missing: keys.0 }),
-    }
-}
-
-fn expand_name(key: &'static str, template: &str, subject: Subject<'_>) -> Result<String, Error> {
-    const ALLOWED: &str = "${pv.name}, ${pvc.name}, ${pvc.namespace} or ${pvc.annotations['KEY']}";
-    let value = expand(key, template, ALLOWED, |token| match token {
-        "pv.name" => Some(subject.volume.to_owned()),
-        "pvc.name" => Some(subject.claim.to_owned()),
-        "pvc.namespace" => Some(subject.namespace.to_owned()),
-        _ => {
-            let annotation = token.strip_prefix("pvc.annotations['")?.strip_suffix("']")?;
-            subject.annotations.get(annotation).map(str::to_owned)
-        }
-    })?;
-    let valid = value.len() <= 253 && value.split('.').all(is_label);
-    if valid { Ok(value) } else { Err(Error::CheckName { key, value, what: "name of a secret" }) }
-}
-
-fn expand_namespace(key: &'static str, template: &str, subject: Subject<'_>) -> Result<String, Error> {
-    let value = expand(key, template, "${pv.name} or ${pvc.namespace}", |token| match token {
+    let of_namespace = |token: &str| match token {
         "pv.name" => Some(subject.volume.to_owned()),
         "pvc.namespace" => Some(subject.namespace.to_owned()),
         _ => None,
-    })?;
-    if is_label(&value) { Ok(value) } else { Err(Error::CheckName { key, value, what: "name of a namespace" }) }
-}
-
-/// Replaces `${token}`; a dollar sign that starts no known token can be part of no name, so it is an error.
-fn expand(
-    key: &'static str,
-    template: &str,
-    allowed: &'static str,
-    value_of: impl Fn(&str) -> Option<String>,
-) -> Result<String, Error> {
-    let mut expanded = String::new();
-    let mut rest = template;
-    while let Some((before, after)) = rest.split_once('$') {
-        expanded.push_str(before);
-        let token = after.strip_prefix('{').and_then(|body| body.split_once('}'));
-        let (token, next) = token.unwrap_or((after, ""));
-        let unknown = || Error::Expand { key, value: template.into(), token: format!("${{{token}}}"), allowed };
-        expanded.push_str(&value_of(token).ok_or_else(unknown)?);
-        rest = next;
-    }
-    expanded.push_str(rest);
-    Ok(expanded)
-}
-
-/// A DNS-1123 label.
-fn is_label(text: &str) -> bool {
-    let inner = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'-';
-    (1..=63).contains(&text.len()) && text.bytes().all(inner) && !text.starts_with('-') && !text.ends_with('-')
+    };
+    let of_name = |token: &str| match token {
+        "pvc.name" => Some(subject.claim.to_owned()),
+        _ => of_namespace(token).or_else(|| {
+            let annotation = token.strip_prefix("pvc.annotations['")?.strip_suffix("']")?;
+            subject.annotations.get(annotation).map(str::to_owned)
+        }),
+    };
+    let names = Tokens {
+        value_of: &of_name,
+        allowed: "${pv.name}, ${pvc.name}, ${pvc.namespace} or ${pvc.annotations['KEY']}",
+    };
+    let namespaces = Tokens { value_of: &of_namespace, allowed: "${pv.name} or ${pvc.namespace}" };
+    let found = template::secret(parameters, keys, &names, &namespaces)?;
+    Ok(found.map(|Key { namespace, name }| SecretRef { namespace, name }))
 }
 
 #[cfg(test)]
@@ -241,17 +198,32 @@ mod tests {
     #[test]
     fn half_a_reference_is_an_error() {
         for half in [&[(NAME, "a")][..], &[(NAMESPACE, "a")], &[(NAME, ""), (NAMESPACE, "a")]] {
-            assert!(matches!(resolved(half), Err(Error::FindHalf { .. })), "{half:?}");
+            assert!(matches!(resolved(half), Err(Error::Template(template::Error::FindHalf { .. }))), "{half:?}");
         }
     }
 
     #[test]
     fn unknown_tokens_and_impossible_names_are_errors() {
         for name in ["${pvc.uid}", "$pvc", "a$", "${pvc.name", "${pvc.annotations['none']}"] {
-            assert!(matches!(resolved(&[(NAME, name), (NAMESPACE, "a")]), Err(Error::Expand { .. })), "{name}");
+            assert!(
+                matches!(
+                    resolved(&[(NAME, name), (NAMESPACE, "a")]),
+                    Err(Error::Template(template::Error::Expand { .. }))
+                ),
+                "{name}"
+            );
         }
-        assert!(matches!(resolved(&[(NAME, "a"), (NAMESPACE, "${pvc.name}")]), Err(Error::Expand { .. })));
-        assert!(matches!(resolved(&[(NAME, "A"), (NAMESPACE, "a")]), Err(Error::CheckName { .. })));
-        assert!(matches!(resolved(&[(NAME, "a"), (NAMESPACE, "a.b")]), Err(Error::CheckName { .. })));
+        assert!(matches!(
+            resolved(&[(NAME, "a"), (NAMESPACE, "${pvc.name}")]),
+            Err(Error::Template(template::Error::Expand { .. }))
+        ));
+        assert!(matches!(
+            resolved(&[(NAME, "A"), (NAMESPACE, "a")]),
+            Err(Error::Template(template::Error::CheckName { .. }))
+        ));
+        assert!(matches!(
+            resolved(&[(NAME, "a"), (NAMESPACE, "a.b")]),
+            Err(Error::Template(template::Error::CheckName { .. }))
+        ));
     }
 }

@@ -1,5 +1,7 @@
 //! What one decision needs, gathered from the caches, the journal and the operations.
 
+mod source;
+
 use std::sync::Arc;
 
 use stowage_model::claim::Claim;
@@ -11,17 +13,19 @@ use stowage_runtime::operation::{Record, State};
 use stowage_runtime::told::Known;
 
 use crate::controller::{Controller, Key};
-use crate::decide::{has_handle, is_wanted};
+use crate::decide::{Why, has_handle, is_wanted};
 use crate::facts::Facts;
 use crate::intent::Made;
 use crate::journal::{Recorded, Trace};
 use crate::ownership::Bid;
 use crate::requirement::Cluster;
+use crate::source::{Found, Object, Origin};
 
 #[derive(Debug, Clone, PartialEq)]
 pub enum Snapshot {
     Claim(Box<ClaimSnapshot>),
     Volume(VolumeSnapshot),
+    Source(Box<SourceSnapshot>),
 }
 
 /// A claim, its record, and what came of the calls for it.
@@ -42,6 +46,10 @@ pub struct ClaimSnapshot {
     pub owner: Option<String>,
     /// Where volumes can be; empty where no place has to be chosen any more.
     pub cluster: Cluster,
+    /// What the claim names to be filled from; `None` also where that does not matter any more.
+    pub source: Option<Found>,
+    /// Whether the source that the record names is there, and not held yet.
+    pub is_unprotected: bool,
     /// Our attempt to become the owner of the claim, in node deployment.
     pub bid: Option<Bid>,
     /// GetCapacity for that attempt: whether the volume has room here.
@@ -73,11 +81,33 @@ pub struct VolumeSnapshot {
     pub told: Known,
 }
 
+/// An object that volumes are made from.
+#[derive(Debug, Clone, PartialEq)]
+pub struct SourceSnapshot {
+    pub facts: Arc<Facts>,
+    pub origin: Origin,
+    pub object: Object,
+    /// Whether a record names it.
+    pub is_used: bool,
+    /// Whether a claim that waits for another provisioner names it: that one may be making its volume.
+    pub others_wait: bool,
+    /// Whether a claim of ours that waits names it.
+    pub is_awaited: bool,
+}
+
+impl SourceSnapshot {
+    /// Whether what was seen of it need not be remembered.
+    pub fn is_done_with(&self, why: &Why) -> bool {
+        matches!(why, Why::Gone | Why::Unprotected) && !self.is_awaited && !self.is_used
+    }
+}
+
 pub fn gather(controller: &Controller, key: &Key) -> Snapshot {
     let told = controller.told.known(key);
     match key {
         Key::Claim(uid) => Snapshot::Claim(Box::new(gather_claim(controller, uid, told))),
         Key::Volume(name) => Snapshot::Volume(gather_volume(controller, name, told)),
+        Key::Source(origin) => Snapshot::Source(Box::new(source::gather(controller, origin))),
     }
 }
 
@@ -91,6 +121,9 @@ fn gather_claim(controller: &Controller, uid: &String, told: Known) -> ClaimSnap
         true => Cluster::default(),
         false => Cluster { nodes: caches.nodes.list(), drivers: caches.csi_nodes.list() },
     };
+    let is_filled = claim.as_ref().filter(|claim| !has_places && is_wanted(claim));
+    let source = is_filled.and_then(|claim| source::find(controller, claim));
+    let is_unprotected = recorded.as_ref().is_some_and(|recorded| source::is_unprotected(controller, &recorded.intent));
     let class_name = claim.as_ref().map(|claim| claim.class_name().to_owned()).unwrap_or_default();
     let name = recorded.as_ref().map_or_else(|| facts.volume_name(uid), |recorded| recorded.intent.volume.clone());
     let creation = controller.creations.record(uid);
@@ -108,6 +141,8 @@ fn gather_claim(controller: &Controller, uid: &String, told: Known) -> ClaimSnap
         cleanup: controller.cleanups.record(uid),
         owner,
         cluster,
+        source,
+        is_unprotected,
         bid: controller.bids.get(uid),
         room: controller.rooms.record(uid),
         told,

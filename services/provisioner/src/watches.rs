@@ -7,8 +7,10 @@ use stowage_model::attachment::VolumeAttachment;
 use stowage_model::claim::Claim;
 use stowage_model::class::StorageClass;
 use stowage_model::csi_node::CsiNode;
+use stowage_model::finalizers::{CLONING_PROTECTION, SNAPSHOT_SOURCE_OF_PROVISIONER};
 use stowage_model::node::Node;
-use stowage_model::object::Projection;
+use stowage_model::object::Key as ObjectKey;
+use stowage_model::reference_grant::ReferenceGrant;
 use stowage_model::volume::Volume;
 use stowage_runtime::cache::{Cache, Change};
 use stowage_runtime::engine::Watches;
@@ -17,6 +19,7 @@ use stowage_runtime::watch::Scope;
 use crate::controller::{Controller, Key};
 use crate::decide::{is_our_volume, is_ours, is_wanted};
 use crate::facts::Facts;
+use crate::source::{Origin, Restorable};
 
 /// The views of the API that decisions need.
 pub struct Caches {
@@ -28,6 +31,10 @@ pub struct Caches {
     /// These two are empty unless places have to be chosen.
     pub nodes: Cache<Node>,
     pub csi_nodes: Cache<CsiNode>,
+    /// Empty unless the driver makes volumes from snapshots.
+    pub snapshots: Cache<Restorable>,
+    /// Empty unless sources may be in other namespaces.
+    pub grants: Cache<ReferenceGrant>,
 }
 
 impl Caches {
@@ -36,6 +43,7 @@ impl Caches {
             claims: Cache::indexed(&[
                 ("uid", |claim| vec![claim.meta.uid.clone()]),
                 ("class", |claim| vec![claim.class_name().to_owned()]),
+                ("source", |claim| Origin::of(claim).iter().map(Origin::to_string).collect()),
             ]),
             volumes: Cache::indexed(&[("handle", |volume| {
                 volume.spec.csi.iter().map(|csi| csi.volume_handle.clone()).collect()
@@ -46,6 +54,8 @@ impl Caches {
             })]),
             nodes: Cache::new(),
             csi_nodes: Cache::new(),
+            snapshots: Cache::new(),
+            grants: Cache::new(),
         }
     }
 }
@@ -105,6 +115,16 @@ pub fn declare(controller: &Controller, watches: &mut Watches<'_, Controller>) {
             keys_of_waiting(controller, controller.caches.claims.list())
         });
     }
+    if facts.snapshots {
+        watches.optional(&caches.snapshots, Scope::all(), snapshot_changed);
+    }
+    if facts.options.cross_namespace {
+        watches.optional(&caches.grants, Scope::all(), |controller, change| {
+            let namespace = &change.key.namespace;
+            let names = |claim: &Arc<Claim>| Origin::of(claim).is_some_and(|origin| origin.key.namespace == *namespace);
+            keys_of_waiting(controller, controller.caches.claims.list().into_iter().filter(names).collect())
+        });
+    }
     if facts.attaches {
         watches.cache(&caches.attachments, Scope::all(), |_, change| {
             let gone = change.before.filter(|_| change.after.is_none());
@@ -122,25 +142,67 @@ pub fn keys(controller: &Controller) -> Vec<Key> {
     uids.extend(controller.journal().uids());
     let volumes = caches.volumes.list().into_iter().filter(|volume| is_our_volume(volume, &facts.driver));
     let volumes = volumes.map(|volume| Key::Volume(volume.meta.name.clone()));
-    uids.into_iter().map(Key::Claim).chain(volumes).collect()
+    let cloned = caches.claims.list().into_iter().filter(|claim| claim.meta.has_finalizer(CLONING_PROTECTION));
+    let cloned = cloned.map(|claim| Origin::claim(&claim.key()));
+    let restored = caches.snapshots.list().into_iter().filter(|snapshot| is_held(snapshot));
+    let restored = restored.map(|snapshot| Origin::snapshot(&snapshot.key()));
+    uids.into_iter().map(Key::Claim).chain(volumes).chain(cloned.chain(restored).map(Key::Source)).collect()
 }
 
 fn claim_changed(controller: &Controller, change: &Change<'_, Claim>) -> Vec<Key> {
     let concerns_us = |claim: &&Claim| {
         is_ours(claim, &controller.facts.driver) || controller.journal().get(&claim.meta.uid).is_some()
     };
-    both(change).filter(concerns_us).map(|claim| Key::Claim(claim.meta.uid.clone())).collect()
+    let mut keys: Vec<Key> =
+        change.both().filter(concerns_us).map(|claim| Key::Claim(claim.meta.uid.clone())).collect();
+    if change.both().any(|claim| claim.meta.has_finalizer(CLONING_PROTECTION)) {
+        keys.push(Key::Source(Origin::claim(change.key)));
+    }
+    // Whoever waited for its source may be what the source is held for.
+    keys.extend(change.both().filter_map(Origin::of).map(Key::Source).next());
+    keys.extend(keys_of_filled(controller, &Origin::claim(change.key)));
+    keys
+}
+
+fn snapshot_changed(controller: &Controller, change: &Change<'_, Restorable>) -> Vec<Key> {
+    let origin = Origin::snapshot(change.key);
+    let mut keys = keys_of_filled(controller, &origin);
+    if change.both().any(is_held) || controller.looks.record(change.key).is_some() {
+        keys.push(Key::Source(origin));
+    }
+    keys
+}
+
+fn is_held(snapshot: &Restorable) -> bool {
+    snapshot.meta.has_finalizer(SNAPSHOT_SOURCE_OF_PROVISIONER)
+}
+
+/// Whom the end of a live look at a snapshot wakes.
+pub fn looked(claims: &Cache<Claim>, key: &ObjectKey) -> Vec<Key> {
+    let origin = Origin::snapshot(key);
+    let claims = claims.by_index("source", &origin.to_string()).into_iter().filter(|claim| is_wanted(claim));
+    claims.map(|claim| Key::Claim(claim.meta.uid.clone())).chain([Key::Source(origin.clone())]).collect()
+}
+
+/// The claims that wait to be filled from the object.
+fn keys_of_filled(controller: &Controller, origin: &Origin) -> Vec<Key> {
+    keys_of_waiting(controller, controller.caches.claims.by_index("source", &origin.to_string()))
 }
 
 fn volume_changed(controller: &Controller, change: &Change<'_, Volume>) -> Vec<Key> {
     let name = &change.key.name;
     let mut keys = Vec::new();
-    if both(change).any(|volume| is_our_volume(volume, &controller.facts.driver)) {
+    if change.both().any(|volume| is_our_volume(volume, &controller.facts.driver)) {
         keys.push(Key::Volume(name.clone()));
+    }
+    // Clones of it wait for it to be bound.
+    if let Some(claim) = change.after.and_then(|volume| volume.spec.claim_ref.as_ref()) {
+        let key = ObjectKey::namespaced(&claim.namespace, &claim.name);
+        keys.extend(keys_of_filled(controller, &Origin::claim(&key)));
     }
     // Only whether there is such an object concerns its claim.
     if change.before.is_none() || change.after.is_none() {
-        let claims = both(change).filter_map(|volume| volume.spec.claim_ref.as_ref());
+        let claims = change.both().filter_map(|volume| volume.spec.claim_ref.as_ref());
         let mut uids: BTreeSet<String> = claims.map(|claim| claim.uid.clone()).collect();
         uids.extend(controller.names.uids(name));
         keys.extend(uids.into_iter().filter(|uid| !uid.is_empty()).map(Key::Claim));
@@ -152,8 +214,4 @@ fn volume_changed(controller: &Controller, change: &Change<'_, Volume>) -> Vec<K
 fn keys_of_waiting(controller: &Controller, claims: Vec<Arc<Claim>>) -> Vec<Key> {
     let waiting = claims.into_iter().filter(|claim| is_ours(claim, &controller.facts.driver) && is_wanted(claim));
     waiting.map(|claim| Key::Claim(claim.meta.uid.clone())).collect()
-}
-
-fn both<'a, T: Projection>(change: &'a Change<'_, T>) -> impl Iterator<Item = &'a T> {
-    change.before.into_iter().chain(change.after).map(AsRef::as_ref)
 }

@@ -11,7 +11,7 @@ use stowage_model::pod::{ContainerState, PodVolumeSource};
 use stowage_model::*;
 
 use crate::samples::{
-    attachment, claim, class, csi_driver, csi_node, lease, node, pod, secret, snapshot_class, volume,
+    attachment, claim, class, csi_driver, csi_node, lease, node, pod, reference_grant, secret, snapshot_class, volume,
     volume_group_snapshot, volume_group_snapshot_content, volume_snapshot, volume_snapshot_content,
 };
 
@@ -80,6 +80,7 @@ fn every_field_of_every_kind_may_be_null_or_missing() {
     null_and_missing_read_the_same::<VolumeSnapshot>(volume_snapshot());
     null_and_missing_read_the_same::<VolumeSnapshotContent>(volume_snapshot_content());
     null_and_missing_read_the_same::<VolumeSnapshotClass>(snapshot_class());
+    null_and_missing_read_the_same::<ReferenceGrant>(reference_grant());
     null_and_missing_read_the_same::<VolumeGroupSnapshot>(volume_group_snapshot());
     null_and_missing_read_the_same::<VolumeGroupSnapshotContent>(volume_group_snapshot_content());
     null_and_missing_read_the_same::<VolumeGroupSnapshotClass>(snapshot_class());
@@ -145,7 +146,7 @@ fn a_volume_is_read() {
     assert_eq!(volume.spec.reclaim_policy, ReclaimPolicy::Delete);
     assert_eq!(volume.status.phase, VolumePhase::Bound);
     let csi = volume.spec.csi.as_ref().unwrap();
-    assert_eq!(csi.unique_name(), "kubernetes.io/csi/shared.csi.stowage.dev^h1");
+    assert_eq!(csi.unique_name().as_str(), "kubernetes.io/csi/shared.csi.stowage.dev^h1");
     assert_eq!(csi.node_expand_secret_ref.as_ref().unwrap().name, "s");
     assert_eq!(volume.spec.other_source, None);
     assert!(volume.is_bound_to(&read(claim())));

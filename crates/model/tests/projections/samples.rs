@@ -309,3 +309,13 @@ pub fn snapshot_class() -> Value {
         "deletionPolicy": "Delete",
     })
 }
+
+pub fn reference_grant() -> Value {
+    json!({
+        "metadata": {"name": "g", "namespace": "prod", "uid": "rg", "resourceVersion": "11"},
+        "spec": {
+            "from": [{"group": "", "kind": "PersistentVolumeClaim", "namespace": "dev"}],
+            "to": [{"group": "snapshot.storage.k8s.io", "kind": "VolumeSnapshot", "name": "s"}],
+        },
+    })
+}

@@ -102,7 +102,8 @@ pub struct State {
     pub(super) moment: u64,
     /// When the call that is served arrived.
     pub(super) now: Timestamp,
-    pub(super) abilities: Abilities,
+    /// What it can do.
+    pub abilities: Abilities,
     /// How many answers say of a new snapshot that it is not ready.
     pub(super) ready_after: u32,
 }

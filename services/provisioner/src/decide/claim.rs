@@ -3,6 +3,8 @@
 //! One key covers both, so a claim and its record never have two calls under way. A record lives until its answer has
 //! an owner: it is replayed with the very same request, then the volume gets its object, or is deleted again.
 
+mod source;
+
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -94,18 +96,27 @@ fn intent_now(s: &ClaimSnapshot, claim: &Arc<Claim>, now: Timestamp) -> Result<I
     if ownership == Ownership::Others {
         return Err(Decision::rest(Why::OtherNode).into());
     }
-    match request::build(claim, class, &s.facts, &s.cluster) {
+    let built = request::build(claim, class, &s.facts, &s.cluster);
+    let built = match built {
+        Ok(intent) => Ok(source::fill(s, claim, ownership, intent, now)?),
+        problem => problem,
+    };
+    match built {
         Ok(intent) if ownership == Ownership::Open => Err(bid(s, claim, intent, now).into()),
         Ok(intent) => Ok(intent),
         // The scheduler chose from what it knew; the node or its driver has gone since.
         Err(problem @ Problem::FindNode { .. }) if class.waits_for_consumer() => {
-            let mut decision = refuse(s, claim, problem, now);
-            decision.wake_at = None;
-            decision.actions.push(Action::Reschedule(Arc::clone(claim)));
-            Err(decision.into())
+            Err(give_back(refuse(s, claim, problem, now), claim).into())
         }
         Err(problem) => Err(refuse(s, claim, problem, now).into()),
     }
+}
+
+/// The same, and whoever chooses nodes chooses again.
+fn give_back(mut decision: Decision, claim: &Arc<Claim>) -> Decision {
+    decision.wake_at = None;
+    decision.actions.push(Action::Reschedule(Arc::clone(claim)));
+    decision
 }
 
 fn bid(s: &ClaimSnapshot, claim: &Arc<Claim>, intent: Intent, now: Timestamp) -> Decision {
@@ -165,6 +176,9 @@ fn settle(s: &ClaimSnapshot, recorded: &Recorded, now: Timestamp) -> Decision {
         // Only the same request sent again tells whether there is a volume, and which. A driver that will not say is
         // asked rarely, but for ever.
         (None, None) => {
+            if let Some(decision) = source::protect(s, intent) {
+                return decision;
+            }
             let refused = s.creation.as_ref().is_some_and(|record| match &record.state {
                 State::Failed(failure) => failure.code != NO_SECRET && failure.code != NO_LEASE,
                 _ => false,
@@ -188,6 +202,10 @@ fn create(s: &ClaimSnapshot, recorded: &Recorded, claim: &Arc<Claim>, now: Times
             Err(decision) if matches!(decision.why, Why::OtherNode | Why::WaitsForConsumer | Why::Bidding) => {
                 return Decision::act([Action::Forget], Why::NothingMade);
             }
+            // A record would hold the source, and nothing comes of it as things stand.
+            Err(decision) if intent.request.source.is_some() && source::is_refused(&decision) => {
+                return Decision::act([Action::Forget], Why::NothingMade);
+            }
             Err(decision) => return *decision,
         }
         if intent != recorded.intent {
@@ -196,6 +214,9 @@ fn create(s: &ClaimSnapshot, recorded: &Recorded, claim: &Arc<Claim>, now: Times
     }
     if !recorded.durable {
         return Decision::act([Action::Record(intent)], Why::Unrecorded);
+    }
+    if let Some(decision) = source::protect(s, &intent) {
+        return decision;
     }
     let delay = match s.creation.as_ref().and_then(outcome_of) {
         Some(Outcome::Infeasible) => INFEASIBLE_DELAY,

@@ -28,16 +28,25 @@ fn places() -> impl Strategy<Value = Vec<Segments>> {
 }
 
 prop_compose! {
+    fn source()(is_claim in any::<bool>(), texts in (text(), text(), text(), text())) -> Source {
+        let (namespace, name, uid, handle) = texts;
+        let kind = if is_claim { SourceKind::Claim } else { SourceKind::Snapshot };
+        Source { kind, namespace, name, uid, handle }
+    }
+}
+
+prop_compose! {
     fn request()(
         bytes in 0..i64::MAX,
         modes in proptest::collection::vec(1..8_i32, 0..4),
         mount in proptest::option::of((text(), proptest::collection::vec(text(), 0..3))),
         parameters in proptest::collection::btree_map(text(), text(), 0..4),
         places in proptest::option::of((places(), places())),
+        source in proptest::option::of(source()),
     ) -> Request {
         let mount = mount.map(|(fs_type, flags)| Mount { fs_type, flags });
         let places = places.map(|(requisite, preferred)| Requirement { requisite, preferred });
-        Request { bytes, modes, mount, parameters, places }
+        Request { bytes, modes, mount, parameters, places, source }
     }
 }
 
@@ -76,8 +85,8 @@ proptest! {
 
 #[test]
 fn a_record_of_a_newer_version_is_refused_with_the_way_out() {
-    let error = Intent::decode(r#"{"v":3,"whatever":true}"#).unwrap_err();
-    assert_eq!(error.to_string(), "the record has version 3, this provisioner knows 2; run the newer one to settle it");
+    let error = Intent::decode(r#"{"v":4,"whatever":true}"#).unwrap_err();
+    assert_eq!(error.to_string(), "the record has version 4, this provisioner knows 3; run the newer one to settle it");
 }
 
 #[test]

@@ -96,6 +96,11 @@ impl Book {
         self.by_volume.get(volume).into_iter().flatten().filter_map(|uid| self.entries.get(uid))
     }
 
+    /// The records that are at work.
+    pub fn live(&self) -> impl Iterator<Item = &Entry> {
+        self.entries.values().filter(|entry| entry.stage != Stage::Leaving)
+    }
+
     pub fn uids(&self) -> Vec<String> {
         self.entries.keys().cloned().collect()
     }

@@ -1,0 +1,346 @@
+//! The lives of a snapshot: made, used, deleted in every order, gone.
+
+use std::collections::BTreeSet;
+use std::sync::{Arc, Mutex};
+
+use futures::FutureExt;
+
+use stowage_model::claim::Claim;
+use stowage_model::object::{Key, kinds};
+use stowage_model::volume_snapshot::{VolumeSnapshot, VolumeSnapshotContent};
+use stowage_testing::driver::Source;
+use stowage_testing::{Abilities, Fault, Hang, Point, Violation, World, crds};
+
+use crate::life::LIMIT;
+use crate::manifests::{self, Binding, key};
+use crate::pipeline::{self, Pipeline};
+
+/// The claim of which snapshots are made, and its copy.
+const CLAIM: &str = "data";
+const COPY: &str = "copy";
+const SNAPSHOT: &str = "monday";
+
+/// The driver's id of the claim's volume, which is made first.
+const VOLUME: &str = "vol-1";
+
+/// Which life is played.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Kind {
+    /// Made, ready, deleted.
+    Plain,
+    /// The driver says several times that it is not ready.
+    Slow,
+    /// Deleted as soon as it is asked for.
+    Hasty,
+    /// The claim is deleted as soon as its snapshot is asked for; the snapshot outlives it.
+    ClaimFirst,
+    /// The content is deleted before the snapshot.
+    ContentFirst,
+    /// The class is deleted before the snapshot.
+    ClassFirst,
+    /// The class says Retain: the driver keeps the snapshot.
+    Retained,
+    /// The driver had it before Kubernetes knew.
+    PreProvisioned,
+    /// A claim is made from it.
+    Restored,
+    /// A claim is made from the claim.
+    Cloned,
+}
+
+impl Kind {
+    /// All of them.
+    pub const ALL: [Self; 10] = [
+        Self::Plain,
+        Self::Slow,
+        Self::Hasty,
+        Self::ClaimFirst,
+        Self::ContentFirst,
+        Self::ClassFirst,
+        Self::Retained,
+        Self::PreProvisioned,
+        Self::Restored,
+        Self::Cloned,
+    ];
+
+    fn makes_copy(self) -> bool {
+        matches!(self, Self::Restored | Self::Cloned)
+    }
+}
+
+/// How a life is played.
+#[derive(Debug, Clone)]
+pub struct Script {
+    pub seed: u64,
+    pub kind: Kind,
+    pub options: pipeline::Options,
+    pub fault: Option<Fault>,
+    /// Whether the snapshot, or the claim that is cloned, is deleted at the fault.
+    pub delete: bool,
+    /// Whether the invariants are checked after every change, not only at rest.
+    pub watch: bool,
+}
+
+impl Script {
+    /// A life without faults.
+    pub fn plain(seed: u64, kind: Kind) -> Self {
+        let options = pipeline::Options { services: Some(&pipeline::SNAPSHOTS), ..pipeline::Options::default() };
+        Self { seed, kind, options, fault: None, delete: false, watch: true }
+    }
+}
+
+/// How a life went.
+#[derive(Debug, Default)]
+pub struct Report {
+    /// Everything the services did.
+    pub trace: Vec<Point>,
+    /// How many points there were when the snapshot, or the clone, was asked for.
+    pub asked_for: usize,
+    /// How many points there were when the deletion began.
+    pub deleted: usize,
+    /// Virtual time from the beginning to the end.
+    pub took: std::time::Duration,
+    /// Services that gave up by themselves, and why.
+    pub ends: Vec<String>,
+    /// What was found wrong.
+    pub wrong: Vec<String>,
+}
+
+/// Plays a life and checks the invariants; a hang ends it early and is among what is wrong.
+pub async fn play(world: &World, script: &Script) -> Report {
+    let mut stage = Stage { world, script, report: Report::default() };
+    let broken: Arc<Mutex<BTreeSet<Violation>>> = Arc::default();
+    let watcher = tokio::spawn(watch(world.clone(), Arc::clone(&broken), script.watch));
+    let played = stage.play().await;
+    watcher.abort();
+    let broken = broken.lock().expect("nobody panics while holding the set").clone();
+    stage.report.wrong.extend(broken.iter().map(ToString::to_string));
+    if let Err(hang) = played {
+        let found = world.observe().violations_at_rest();
+        stage.report.wrong.extend(found.iter().map(ToString::to_string));
+        stage.report.wrong.insert(0, hang.to_string());
+    }
+    stage.report.trace = world.trace().points();
+    stage.report
+}
+
+/// Wakes up after every change in any case, so that a life takes the same course whether it is watched or not.
+async fn watch(world: World, broken: Arc<Mutex<BTreeSet<Violation>>>, look: bool) {
+    loop {
+        let seen = world.changes().count();
+        if look {
+            let violations = world.observe().violations();
+            broken.lock().expect("nobody panics while holding the set").extend(violations);
+        }
+        world.changes().beyond(seen).await;
+    }
+}
+
+struct Stage<'a> {
+    world: &'a World,
+    script: &'a Script,
+    report: Report,
+}
+
+impl Stage<'_> {
+    async fn play(&mut self) -> Result<(), Hang> {
+        let (world, kind) = (self.world, self.script.kind);
+        self.set().await;
+        let pipeline = Pipeline::start(world, self.script.options);
+        world.until("the claim Bound", LIMIT, || is_bound(world, CLAIM)).await?;
+        world.driver().write(VOLUME, 1);
+        self.make().await;
+        if !matches!(kind, Kind::Hasty | Kind::Cloned) {
+            world.until("the snapshot ready", LIMIT, || self.gave_up() || is_ready(world)).await?;
+            self.rest("everything at rest with the snapshot ready").await?;
+        }
+        if kind == Kind::ClaimFirst {
+            world
+                .until("the end of the claim", LIMIT, || !world.driver().snapshot().volumes.contains_key(VOLUME))
+                .await?;
+            self.rest("everything at rest without the claim").await?;
+        }
+        world.driver().write(VOLUME, 2);
+        if kind.makes_copy() {
+            self.copy().await?;
+        }
+        self.report.deleted = world.trace().len();
+        self.delete().await?;
+        world.until("the end of everything", LIMIT, || is_all_gone(world)).await?;
+        self.report.took = world.elapsed();
+
+        // Whoever is still down or late now comes back and must find nothing to do.
+        tokio::time::sleep(self.script.options.downtime).await;
+        world.settle().await;
+        let observed = world.observe();
+        let found = observed.violations_at_rest().into_iter().chain(observed.leftovers());
+        self.report.wrong.extend(found.map(|violation| violation.to_string()));
+        self.report.ends = pipeline.ends();
+        for (service, numbers) in world.numbers() {
+            if numbers.missed_wakeups > 0 {
+                self.report.wrong.push(format!("{service}: {} wake-ups were missed", numbers.missed_wakeups));
+            }
+        }
+        Ok(())
+    }
+
+    /// What is there before any service is.
+    async fn set(&self) {
+        let (admin, driver, kind) = (self.world.admin(), self.world.driver(), self.script.kind);
+        let made = "the manifests of a life are valid";
+        crds::install(admin).await.expect(made);
+        driver.enable(Abilities::ALL);
+        driver.ready_after(if kind == Kind::Slow { 2 } else { 0 });
+        admin.create(kinds::CSI_DRIVER, manifests::csi_driver()).await.expect(made);
+        admin.create(kinds::STORAGE_CLASS, manifests::class(Binding::Immediate)).await.expect(made);
+        let policy = if kind == Kind::Retained { "Retain" } else { "Delete" };
+        admin.create(kinds::VOLUME_SNAPSHOT_CLASS, manifests::snapshot_class(policy)).await.expect(made);
+        admin.create(kinds::CLAIM, manifests::claim(CLAIM, "1Gi")).await.expect(made);
+        let Some(fault) = self.script.fault.clone() else { return };
+        let (world, delete) = (self.world.clone(), self.script.delete);
+        let doomed = if kind == Kind::Cloned { (kinds::CLAIM, CLAIM) } else { (kinds::VOLUME_SNAPSHOT, SNAPSHOT) };
+        let at_fault = move || {
+            let world = world.clone();
+            async move {
+                // Whatever is cut anew after this is of another moment.
+                world.driver().write(VOLUME, 9);
+                if delete {
+                    world.admin().delete(doomed.0, &key(doomed.1)).await.expect("what a user made can be deleted");
+                }
+            }
+            .boxed()
+        };
+        self.world.arm(fault, Some(Arc::new(at_fault)));
+    }
+
+    /// Asks for what this life is about.
+    async fn make(&mut self) {
+        let (admin, kind) = (self.world.admin(), self.script.kind);
+        let made = "the manifests of a life are valid";
+        self.report.asked_for = self.world.trace().len();
+        match kind {
+            Kind::Cloned => {}
+            Kind::PreProvisioned => {
+                let handle = self.world.driver().cut(VOLUME).expect("the volume is there");
+                let (snapshot, content) = manifests::known_snapshot(SNAPSHOT, &handle);
+                admin.create(kinds::VOLUME_SNAPSHOT_CONTENT, content).await.expect(made);
+                admin.create(kinds::VOLUME_SNAPSHOT, snapshot).await.expect(made);
+            }
+            _ => {
+                admin.create(kinds::VOLUME_SNAPSHOT, manifests::snapshot(SNAPSHOT, CLAIM)).await.expect(made);
+            }
+        }
+        if kind == Kind::ClaimFirst {
+            // Only what is being cut holds the claim: before that there is nothing to protect.
+            let begun = || self.gave_up() || !admin.list_raw(kinds::VOLUME_SNAPSHOT_CONTENT).is_empty();
+            let _ = self.world.until("the content", LIMIT, begun).await;
+            admin.delete(kinds::CLAIM, &key(CLAIM)).await.expect("a claim can be deleted");
+        }
+    }
+
+    /// Makes a claim from the snapshot or from the claim.
+    async fn copy(&mut self) -> Result<(), Hang> {
+        let (world, kind) = (self.world, self.script.kind);
+        let (of, name) = if kind == Kind::Cloned { (kinds::CLAIM, CLAIM) } else { (kinds::VOLUME_SNAPSHOT, SNAPSHOT) };
+        let copy = manifests::claim_from(COPY, of, name);
+        world.admin().create(kinds::CLAIM, copy).await.expect("the manifests of a life are valid");
+        world.until("the copy Bound", LIMIT, || self.gave_up() || is_bound(world, COPY)).await?;
+        if self.gave_up() {
+            return Ok(());
+        }
+        self.rest("everything at rest with the copy").await?;
+        let state = world.driver().snapshot();
+        let copies: Vec<_> = state.volumes.values().filter(|made| made.source.is_some()).collect();
+        let right = |source: &Source| match source {
+            Source::Snapshot(id) => state.snapshots.get(id).map(|cut| cut.content),
+            Source::Volume(_) => Some(2),
+        };
+        let [copy] = copies[..] else {
+            self.report.wrong.push(format!("S1: one volume was to be made from another, but there are {copies:?}"));
+            return Ok(());
+        };
+        let expected = copy.source.as_ref().and_then(right);
+        // Whether a clone is made before or after what is written at the fault is nobody's promise.
+        if Some(copy.content) != expected && !(kind == Kind::Cloned && copy.content == 9) {
+            self.report.wrong.push(format!("S1: the copy holds {}, not {expected:?}", copy.content));
+        }
+        Ok(())
+    }
+
+    async fn delete(&mut self) -> Result<(), Hang> {
+        let (world, admin, kind) = (self.world, self.world.admin(), self.script.kind);
+        let deletable = "what a user made can be deleted";
+        if kind == Kind::ContentFirst {
+            for content in admin.list::<VolumeSnapshotContent>() {
+                admin.delete(kinds::VOLUME_SNAPSHOT_CONTENT, &content.meta.key()).await.expect(deletable);
+            }
+            world.settle().await;
+        }
+        if kind == Kind::ClassFirst {
+            admin.delete(kinds::VOLUME_SNAPSHOT_CLASS, &Key::cluster(manifests::CLASS)).await.expect(deletable);
+            world.settle().await;
+        }
+        admin.delete(kinds::VOLUME_SNAPSHOT, &key(SNAPSHOT)).await.expect(deletable);
+        if kind == Kind::Retained {
+            self.give_back().await?;
+        }
+        for claim in [CLAIM, COPY] {
+            admin.delete(kinds::CLAIM, &key(claim)).await.expect(deletable);
+        }
+        Ok(())
+    }
+
+    /// What was retained stays until an administrator deletes it by hand.
+    async fn give_back(&mut self) -> Result<(), Hang> {
+        let (world, admin) = (self.world, self.world.admin());
+        world.until("the end of the snapshot", LIMIT, || !admin.exists(kinds::VOLUME_SNAPSHOT, &key(SNAPSHOT))).await?;
+        self.rest("everything at rest with what is retained").await?;
+        let retained: Vec<String> = world.driver().snapshot().snapshots.into_keys().collect();
+        let contents = admin.list::<VolumeSnapshotContent>();
+        if contents.is_empty() && !self.gave_up() {
+            self.report.wrong.push("P3: the content of a retained snapshot went with it".into());
+        }
+        retained.iter().for_each(|id| world.driver().adopt(id));
+        for content in contents {
+            let key = content.meta.key();
+            admin.delete(kinds::VOLUME_SNAPSHOT_CONTENT, &key).await.expect("an administrator can delete a content");
+        }
+        let no_content = || admin.list_raw(kinds::VOLUME_SNAPSHOT_CONTENT).is_empty();
+        world.until("the end of the content", LIMIT, no_content).await?;
+        let left: Vec<String> = world.driver().snapshot().snapshots.into_keys().collect();
+        if left != retained {
+            self.report.wrong.push(format!("P3: {retained:?} were to be retained, but the driver has {left:?}"));
+        }
+        left.iter().for_each(|id| world.driver().discard(id));
+        Ok(())
+    }
+
+    /// Waits until all is as it must be when nothing goes on: who was stopped needs a moment to come back.
+    async fn rest(&self, what: &str) -> Result<(), Hang> {
+        self.world.until(what, LIMIT, || self.world.observe().violations_at_rest().is_empty()).await
+    }
+
+    /// Whether this life's snapshot was deleted at the fault, so that nobody waits for it.
+    fn gave_up(&self) -> bool {
+        self.script.delete && !self.world.is_armed()
+    }
+}
+
+fn is_bound(world: &World, claim: &str) -> bool {
+    let claim: Option<Claim> = world.admin().get(&key(claim));
+    claim.is_some_and(|claim| claim.is_fully_bound())
+}
+
+fn is_ready(world: &World) -> bool {
+    let snapshot: Option<VolumeSnapshot> = world.admin().get(&key(SNAPSHOT));
+    snapshot.is_some_and(|snapshot| snapshot.is_ready())
+}
+
+/// Cheap looks first: this is asked after every change.
+fn is_all_gone(world: &World) -> bool {
+    let admin = world.admin();
+    world.driver().snapshot().is_empty()
+        && !admin.exists(kinds::VOLUME_SNAPSHOT, &key(SNAPSHOT))
+        && admin.list_raw(kinds::VOLUME).is_empty()
+        && world.observe().leftovers().is_empty()
+}

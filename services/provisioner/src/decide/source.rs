@@ -1,0 +1,103 @@
+//! What must happen next to a source that is held while volumes are made from it: it is let go when none is any more.
+
+use jiff::Timestamp;
+
+use stowage_model::finalizers::{CLONING_PROTECTION, SNAPSHOT_SOURCE_OF_PROVISIONER};
+use stowage_model::labels::SNAPSHOT_MANAGED_BY;
+use stowage_runtime::cache::View;
+use stowage_runtime::operation::{Record, State};
+
+use super::{Action, Decision, Why, is_ours};
+use crate::facts::Facts;
+use crate::intent::SourceKind;
+use crate::ownership;
+use crate::snapshot::SourceSnapshot;
+use crate::source::{Look, Object, Restorable};
+
+/// What must happen to this source next.
+pub fn decide(s: &SourceSnapshot, now: Timestamp) -> Decision {
+    let meta = match s.object.meta() {
+        View::Absent => return Decision::rest(Why::Gone),
+        // Whoever feeds the cache reads it, and wakes us.
+        View::Unknown => return Decision::rest(Why::Looking),
+        View::Known(meta) => meta,
+    };
+    if !meta.has_finalizer(finalizer(s.origin.kind)) {
+        return Decision::rest(Why::Unprotected);
+    }
+    if s.is_used || s.others_wait {
+        return Decision::rest(Why::InUse);
+    }
+    let unprotect =
+        || Decision::act([Action::Unprotect { origin: s.origin.clone(), uid: meta.uid.clone() }], Why::Unused);
+    match &s.object {
+        Object::Claim { .. } if is_our_claim(&s.object, &s.facts) => unprotect(),
+        Object::Claim { .. } => Decision::rest(Why::NotOurs),
+        Object::Snapshot { snapshot: View::Known(snapshot), look, .. } => {
+            match whose(snapshot, look.as_ref(), &s.facts, now) {
+                Whose::Ours => unprotect(),
+                Whose::Others => Decision::rest(Why::NotOurs),
+                Whose::Unknown => Decision::act([Action::Look(s.origin.clone())], Why::Looking),
+                Whose::Later(at) => Decision::wait_until(at, Why::BacksOff),
+                Whose::Soon => Decision::rest(Why::Looking),
+            }
+        }
+        Object::Snapshot { .. } => Decision::rest(Why::Looking),
+    }
+}
+
+/// What holds a source.
+pub fn finalizer(kind: SourceKind) -> &'static str {
+    match kind {
+        SourceKind::Claim => CLONING_PROTECTION,
+        SourceKind::Snapshot => SNAPSHOT_SOURCE_OF_PROVISIONER,
+    }
+}
+
+/// Only the driver of a claim's volume makes clones of it, in node deployment on the node that has it.
+fn is_our_claim(object: &Object, facts: &Facts) -> bool {
+    let Object::Claim { claim: View::Known(claim), volume } = object else { return false };
+    match volume {
+        View::Known(volume) => {
+            volume.spec.csi.as_ref().is_some_and(|csi| csi.driver == facts.driver) && ownership::is_here(volume, facts)
+        }
+        View::Absent => is_ours(claim, &facts.driver),
+        View::Unknown => false,
+    }
+}
+
+/// Who lets a snapshot go.
+enum Whose {
+    Ours,
+    Others,
+    Unknown,
+    Later(Timestamp),
+    Soon,
+}
+
+/// Only the content tells whose driver's a snapshot is, and where. Without one no volume can be made from it.
+fn whose(snapshot: &Restorable, look: Option<&Record<Look>>, facts: &Facts, now: Timestamp) -> Whose {
+    let Some(bound_to) = snapshot.bound_to.as_deref() else { return orphan(facts) };
+    let Some(record) = look else {
+        return if facts.options.sweep_snapshots { Whose::Unknown } else { Whose::Others };
+    };
+    match &record.state {
+        State::Running => Whose::Soon,
+        State::Done(look) if look.bound_to.as_deref() != Some(bound_to) => Whose::Unknown,
+        State::Done(Look { content: None, .. }) => orphan(facts),
+        State::Done(Look { content: Some(content), .. }) => {
+            let manager = content.meta.labels.get(SNAPSHOT_MANAGED_BY);
+            let is_here = match (&facts.node, manager) {
+                (Some(node), Some(manager)) => *manager == node.name,
+                (Some(_), None) | (None, _) => true,
+            };
+            if content.spec.driver == facts.driver && is_here { Whose::Ours } else { Whose::Others }
+        }
+        State::Failed(_) | State::Uncertain(_) if record.retry_at > now => Whose::Later(record.retry_at),
+        State::Failed(_) | State::Uncertain(_) => Whose::Unknown,
+    }
+}
+
+fn orphan(facts: &Facts) -> Whose {
+    if facts.options.sweep_snapshots { Whose::Ours } else { Whose::Others }
+}

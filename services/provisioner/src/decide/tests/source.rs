@@ -1,0 +1,225 @@
+//! Claims that are filled from something, and what they are filled from.
+
+use serde_json::json;
+
+use super::*;
+use crate::fixture::{DRIVER, facts};
+use crate::snapshot::SourceSnapshot;
+use crate::source::tests::{
+    SNAPSHOT_UID, cloning, content_with, found_claim, found_snapshot, looked, restoring, snapshot_with,
+    source_claim_with, source_volume_with,
+};
+use crate::source::{Found, Look};
+
+const HELD: &str = "provisioner.storage.kubernetes.io/volumesnapshot-as-source-protection";
+const CLONED: &str = "provisioner.storage.kubernetes.io/cloning-protection";
+
+fn content() -> Option<Record<Look>> {
+    looked(State::Done(content_with(|_| {})))
+}
+
+fn restored() -> ClaimSnapshot {
+    let mut s = fresh(&facts());
+    set_claim(&mut s, |claim| claim["spec"]["dataSource"] = restoring());
+    s.source = Some(found_snapshot(snapshot_with(|_| {}), content()));
+    s
+}
+
+fn filled() -> Arc<Intent> {
+    let decision = decide(&restored(), now());
+    let [Action::Record(intent)] = decision.actions.as_slice() else { panic!("{decision:?}") };
+    Arc::clone(intent)
+}
+
+fn begun(maybe_made: bool) -> ClaimSnapshot {
+    ClaimSnapshot { recorded: Some(Recorded { intent: filled(), durable: true, maybe_made }), ..restored() }
+}
+
+#[test]
+fn the_record_comes_first_then_the_finalizer_then_the_call_with_the_content_source() {
+    use stowage_csi::v1::volume_content_source::{SnapshotSource, Type};
+    let mut s = begun(false);
+    s.is_unprotected = true;
+    let source = filled().request.source.clone().unwrap();
+    assert_eq!(decide(&s, now()), Decision::act([Action::Protect(source)], Why::Unprotected));
+    s.is_unprotected = false;
+    assert_eq!(decide(&s, now()).actions, [Action::Create { intent: filled(), wanted: true }]);
+    let call = filled().create_volume(Default::default());
+    let empty = intent().create_volume(Default::default());
+    let asked = call.volume_content_source.clone().unwrap().r#type;
+    assert_eq!(asked, Some(Type::Snapshot(SnapshotSource { snapshot_id: "pool-a/s1".into() })));
+    let rest = stowage_csi::v1::CreateVolumeRequest { volume_content_source: None, ..call };
+    assert_eq!(rest, empty, "every other field is that of an empty volume");
+}
+
+#[test]
+fn a_clone_asks_for_the_volume_of_the_other_claim() {
+    use stowage_csi::v1::volume_content_source::{Type, VolumeSource};
+    let mut s = fresh(&facts());
+    set_claim(&mut s, |claim| claim["spec"]["dataSource"] = cloning());
+    s.source = Some(found_claim(source_claim_with(|_| {}), View::Known(source_volume_with(|_| {}))));
+    let decision = decide(&s, now());
+    let [Action::Record(intent)] = decision.actions.as_slice() else { panic!("{decision:?}") };
+    let call = intent.create_volume(Default::default());
+    let asked = call.volume_content_source.unwrap().r#type;
+    assert_eq!(asked, Some(Type::Volume(VolumeSource { volume_id: "pool-a/0".into() })));
+}
+
+#[test]
+fn a_request_that_may_have_been_sent_is_replayed_also_when_its_source_is_gone() {
+    let mut s = begun(true);
+    s.source = None;
+    assert_eq!(decide(&s, now()).actions, [Action::Create { intent: filled(), wanted: true }]);
+    s.claim = None;
+    assert_eq!(decide(&s, now()).actions, [Action::Create { intent: filled(), wanted: false }]);
+}
+
+#[test]
+fn a_source_that_cannot_be_used_any_more_is_let_go_before_anything_is_said() {
+    let mut s = begun(false);
+    s.source = Some(found_snapshot(snapshot_with(|s| s["status"]["readyToUse"] = false.into()), content()));
+    assert_eq!(decide(&s, now()), Decision::act([Action::Forget], Why::NothingMade));
+    s.recorded = None;
+    let decision = decide(&s, now());
+    let [Action::Tell(note)] = decision.actions.as_slice() else { panic!("{decision:?}") };
+    assert_eq!(note.reason, "ProvisioningFailed");
+    assert!(note.message.contains("status.readyToUse"), "{}", note.message);
+}
+
+#[test]
+fn a_snapshot_is_looked_at_before_its_claim_is_recorded() {
+    let mut s = restored();
+    s.source = Some(found_snapshot(snapshot_with(|_| {}), None));
+    let origin = s.source.as_ref().unwrap().origin.clone();
+    assert_eq!(decide(&s, now()), Decision::act([Action::Look(origin)], Why::Looking));
+    s.source = Some(found_snapshot(snapshot_with(|_| {}), looked(State::Running)));
+    assert_eq!(decide(&s, now()), Decision::rest(Why::Looking));
+}
+
+/// Reference table 1.8, as far as CreateVolume is concerned: what a code leaves of a request with a source.
+#[test]
+fn each_code_of_a_call_with_a_source_leads_to_its_state() {
+    for code in ["Aborted", "DeadlineExceeded", "Unavailable", "Canceled"] {
+        let mut s = begun(true);
+        s.creation = ended(State::Uncertain(failure(code)), 4);
+        assert_eq!(decide(&s, now()), Decision::wait_until(later(4), Why::BacksOff), "{code}");
+        assert_eq!(decide(&s, later(4)).actions, [Action::Create { intent: filled(), wanted: true }], "{code}");
+    }
+    let finals = ["NotFound", "Internal", "AlreadyExists", "OutOfRange", "FailedPrecondition", "ResourceExhausted"];
+    for code in
+        finals.into_iter().chain(["Unimplemented", "PermissionDenied", "Unauthenticated", "DataLoss", "Unknown"])
+    {
+        let mut s = begun(false);
+        s.creation = ended(State::Failed(failure(code)), 4);
+        assert_eq!(decide(&s, now()), Decision::wait_until(later(4), Why::BacksOff), "{code}");
+        // Certainly nothing was made, so the request follows what the source is now.
+        let other = content_with(|content| content["status"]["snapshotHandle"] = "pool-b/s1".into());
+        s.source = Some(found_snapshot(snapshot_with(|_| {}), looked(State::Done(other))));
+        assert_eq!(decide(&s, now()).why, Why::RequestChanged, "{code}");
+    }
+    let mut s = begun(false);
+    s.creation = ended(State::Failed(failure("InvalidArgument")), 4);
+    assert_eq!(decide(&s, now()), Decision::wait_until(later(300), Why::BacksOff));
+}
+
+#[test]
+fn a_claim_that_was_given_to_a_node_without_the_data_is_told_and_given_back() {
+    let mut facts = Facts { topology: true, ..facts() };
+    let segments = [("node".to_owned(), "b".to_owned())].into();
+    facts.node = Some(crate::facts::NodeFacts { name: "b".into(), segments });
+    facts.options.node_deployment = Some(crate::options::NodeDeployment { node: "b".into(), ..Default::default() });
+    let managed =
+        || content_with(|c| c["metadata"]["labels"] = json!({ "snapshot.storage.kubernetes.io/managed-by": "a" }));
+    let mut s = ClaimSnapshot { facts: Arc::new(facts), ..restored() };
+    s.source = Some(found_snapshot(snapshot_with(|_| {}), looked(State::Done(managed()))));
+    assert_eq!(decide(&s, now()), Decision::rest(Why::OtherNode), "nobody's: the node with the data takes it");
+    set_claim(&mut s, |claim| {
+        claim["spec"]["dataSource"] = restoring();
+        claim["metadata"]["annotations"]["volume.kubernetes.io/selected-node"] = "b".into();
+    });
+    let decision = decide(&s, now());
+    let [Action::Tell(note), Action::Reschedule(_)] = decision.actions.as_slice() else { panic!("{decision:?}") };
+    assert!(note.message.contains("node \"a\""), "{}", note.message);
+}
+
+fn source(found: Found) -> SourceSnapshot {
+    let Found { origin, object, .. } = found;
+    let facts = Arc::new(facts());
+    SourceSnapshot { facts, origin, object, is_used: false, others_wait: false, is_awaited: false }
+}
+
+fn decide_source(s: &SourceSnapshot) -> Decision {
+    super::super::decide(&Snapshot::Source(Box::new(s.clone())), now())
+}
+
+fn held(look: Option<Record<Look>>) -> SourceSnapshot {
+    source(found_snapshot(snapshot_with(|s| s["metadata"]["finalizers"] = json!([HELD])), look))
+}
+
+fn unprotect(s: &SourceSnapshot, uid: &str) -> Decision {
+    Decision::act([Action::Unprotect { origin: s.origin.clone(), uid: uid.into() }], Why::Unused)
+}
+
+#[test]
+fn a_snapshot_is_freed_when_no_volume_is_made_from_it_any_more() {
+    let mut s = held(content());
+    assert_eq!(decide_source(&s), unprotect(&s, SNAPSHOT_UID));
+    s.is_used = true;
+    assert_eq!(decide_source(&s), Decision::rest(Why::InUse));
+    (s.is_used, s.others_wait) = (false, true);
+    assert_eq!(decide_source(&s), Decision::rest(Why::InUse));
+    let free = source(found_snapshot(snapshot_with(|_| {}), content()));
+    assert_eq!(decide_source(&free), Decision::rest(Why::Unprotected));
+}
+
+#[test]
+fn a_snapshot_that_somebody_left_is_freed_by_its_own_driver_only_and_not_without_the_sweep() {
+    let mut s = held(None);
+    assert_eq!(decide_source(&s), Decision::act([Action::Look(s.origin.clone())], Why::Looking));
+    let foreign = held(looked(State::Done(content_with(|c| c["spec"]["driver"] = "x.example".into()))));
+    assert_eq!(decide_source(&foreign), Decision::rest(Why::NotOurs));
+    let without = held(looked(State::Done(Look { bound_to: Some("content".into()), content: None })));
+    assert_eq!(decide_source(&without), unprotect(&without, SNAPSHOT_UID));
+    let mut facts = facts();
+    facts.options.sweep_snapshots = false;
+    s.facts = Arc::new(facts.clone());
+    assert_eq!(decide_source(&s), Decision::rest(Why::NotOurs));
+    let own = SourceSnapshot { facts: Arc::new(facts), ..held(content()) };
+    assert_eq!(decide_source(&own), unprotect(&own, SNAPSHOT_UID), "what we held ourselves is freed in any case");
+}
+
+#[test]
+fn in_node_deployment_a_snapshot_is_freed_on_its_own_node() {
+    let managed =
+        || content_with(|c| c["metadata"]["labels"] = json!({ "snapshot.storage.kubernetes.io/managed-by": "a" }));
+    for (node, freed) in [("a", true), ("b", false)] {
+        let segments = [("node".to_owned(), node.to_owned())].into();
+        let node = Some(crate::facts::NodeFacts { name: node.into(), segments });
+        let s = SourceSnapshot { facts: Arc::new(Facts { node, ..facts() }), ..held(looked(State::Done(managed()))) };
+        assert_eq!(!decide_source(&s).actions.is_empty(), freed);
+    }
+}
+
+#[test]
+fn a_cloned_claim_is_freed_by_the_driver_of_its_volume_whether_it_is_deleted_or_not() {
+    let cloned = |spoil: Spoil, volume| {
+        source(found_claim(
+            source_claim_with(|claim| {
+                claim["metadata"]["finalizers"] = json!(["kubernetes.io/pvc-protection", CLONED]);
+                spoil(claim);
+            }),
+            volume,
+        ))
+    };
+    let ours = || View::Known(source_volume_with(|_| {}));
+    for spoil in [(|_| {}) as Spoil, mark_deleting] {
+        let s = cloned(spoil, ours());
+        assert_eq!(decide_source(&s), unprotect(&s, "source-1"));
+    }
+    let foreign = View::Known(source_volume_with(|volume| volume["spec"]["csi"]["driver"] = "x.example".into()));
+    assert_eq!(decide_source(&cloned(|_| {}, foreign)), Decision::rest(Why::NotOurs));
+    let annotated = cloned(|_| {}, View::Absent);
+    assert_eq!(decide_source(&annotated), unprotect(&annotated, "source-1"), "{DRIVER} was to make its volume");
+    let stranger: Spoil = |claim| claim["metadata"]["annotations"] = json!({});
+    assert_eq!(decide_source(&cloned(stranger, View::Absent)), Decision::rest(Why::NotOurs));
+}

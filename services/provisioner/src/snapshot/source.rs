@@ -1,0 +1,83 @@
+//! What is known of the objects that volumes are filled from.
+
+use std::sync::Arc;
+
+use stowage_model::claim::Claim;
+use stowage_model::object::{Key as ObjectKey, kinds};
+use stowage_runtime::cache::View;
+
+use super::SourceSnapshot;
+use crate::controller::Controller;
+use crate::decide::{finalizer, is_ours, is_wanted};
+use crate::intent::{Intent, SourceKind};
+use crate::ownership;
+use crate::source::{Found, Object, Origin};
+
+/// What the claim names to be filled from.
+pub fn find(controller: &Controller, claim: &Claim) -> Option<Found> {
+    let origin = Origin::of(claim)?;
+    let (own, name) = (&claim.meta.namespace, &origin.key.name);
+    let permitted = origin.key.namespace == *own
+        || controller.caches.grants.list().iter().any(|grant| {
+            let is_there = grant.meta.namespace == origin.key.namespace;
+            is_there && grant.permits(kinds::CLAIM, own, origin.object_kind(), name)
+        });
+    Some(Found { object: object(controller, &origin), permitted, origin })
+}
+
+/// Whether the object that the record names is there and can be held, and is not yet.
+pub fn is_unprotected(controller: &Controller, intent: &Intent) -> bool {
+    let Some(source) = &intent.request.source else { return false };
+    if source.kind == SourceKind::Snapshot && controller.is_protecting_forbidden() {
+        return false;
+    }
+    match object(controller, &source.origin()).meta() {
+        // Nothing can be added to what is going, and a namesake is not meant.
+        View::Known(meta) => {
+            meta.uid == source.uid && !meta.is_deleting() && !meta.has_finalizer(finalizer(source.kind))
+        }
+        View::Absent | View::Unknown => false,
+    }
+}
+
+pub fn gather(controller: &Controller, origin: &Origin) -> SourceSnapshot {
+    let facts = &controller.facts;
+    let object = object(controller, origin);
+    let is_used = match object.meta() {
+        View::Known(meta) => controller.journal().uses(&meta.uid),
+        View::Absent | View::Unknown => false,
+    };
+    let waiting = controller.caches.claims.by_index("source", &origin.to_string());
+    let waiting = waiting.iter().filter(|claim| is_wanted(claim));
+    let (ours, others): (Vec<_>, Vec<_>) =
+        waiting.partition(|claim| is_ours(claim, &facts.driver) && ownership::is_claimed(claim, facts));
+    SourceSnapshot {
+        facts: Arc::clone(facts),
+        origin: origin.clone(),
+        object,
+        is_used,
+        others_wait: !others.is_empty(),
+        is_awaited: !ours.is_empty(),
+    }
+}
+
+fn object(controller: &Controller, origin: &Origin) -> Object {
+    let caches = &controller.caches;
+    match origin.kind {
+        SourceKind::Claim => {
+            let claim = caches.claims.view(&origin.key);
+            let volume = match &claim {
+                View::Known(claim) if claim.names_volume() => {
+                    caches.volumes.view(&ObjectKey::cluster(&claim.spec.volume_name))
+                }
+                _ => View::Absent,
+            };
+            Object::Claim { claim, volume }
+        }
+        SourceKind::Snapshot => Object::Snapshot {
+            snapshot: caches.snapshots.view(&origin.key),
+            is_listed: caches.snapshots.is_synced(),
+            look: controller.looks.record(&origin.key),
+        },
+    }
+}
