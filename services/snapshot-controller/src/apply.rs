@@ -13,7 +13,7 @@ use stowage_runtime::engine::Error;
 use stowage_runtime::events::Note;
 
 use crate::controller::Controller;
-use crate::decide::Action;
+use crate::decide::{Action, status};
 use crate::watches::Key;
 
 // What was to be done, as far as people are told when it fails.
@@ -51,6 +51,32 @@ pub(crate) fn reason_of(what: &str) -> Option<&'static str> {
 
 impl Controller {
     pub(crate) async fn carry_out(&self, key: Key, action: Action) -> Result<(), Error> {
+        let result = self.step(key.clone(), action).await;
+        if let Err(error) = &result {
+            self.write_failure(&key, error).await;
+        }
+        result
+    }
+
+    /// What keeps a VolumeSnapshot from its content is in its status too, where tools look. It is tried again whether or
+    /// not this can be written.
+    async fn write_failure(&self, key: &Key, error: &Error) {
+        let (Key::Snapshot(name), Error::Write { what: CONTENT | BIND, .. }) = (key, error) else { return };
+        let Some(snapshot) = self.caches.snapshots.get(name).filter(|_| error.must_be_told()) else { return };
+        let message = error.to_string();
+        let said = snapshot.status.as_ref().and_then(|status| status.error.as_ref()?.message.as_deref());
+        if said == Some(message.as_str()) {
+            return;
+        }
+        let status = status::failure(&message, self.context.clock.now());
+        let body = Patch::Merge(json!({ "status": status }));
+        let target = Target::any_version(&snapshot.meta);
+        if let Err(error) = self.context.api.patch(&self.caches.snapshots, &target, Part::Status, body).await {
+            tracing::warn!(snapshot = %name, %error, "what failed cannot be written either");
+        }
+    }
+
+    async fn step(&self, key: Key, action: Action) -> Result<(), Error> {
         let api = &self.context.api;
         match action {
             Action::LookAtVolume { name, claim } => {

@@ -12,7 +12,7 @@ mod deletion;
 mod group;
 mod protection;
 mod single;
-mod status;
+pub mod status;
 #[cfg(test)]
 mod tests;
 

@@ -17,34 +17,35 @@ use crate::snapshot::Single;
 /// write does for both. Creation is told in whole seconds, so it is one to two.
 const PATIENCE: SignedDuration = SignedDuration::from_secs(2);
 
+/// After so long without a word of the snapshotter people are told that.
+const SILENCE: SignedDuration = SignedDuration::from_mins(1);
+
 /// Copies what the content says, once it says something or is late to.
 pub fn copy(single: &Single, content: &VolumeSnapshotContent, now: Timestamp) -> Decision {
     let told = content.status.clone().unwrap_or_default();
-    if told == VolumeSnapshotContentStatus::default() && single.snapshot.bound_content().is_none() {
-        let made = content.meta.creation_timestamp.unwrap_or(Timestamp::MIN);
-        let late_at = made.saturating_add(PATIENCE).unwrap_or(Timestamp::MAX);
-        if now < late_at {
-            return Decision::wait_until(late_at, Why::Quiet);
-        }
+    let is_silent = told == VolumeSnapshotContentStatus::default();
+    let late_at = after(content, PATIENCE);
+    if is_silent && single.snapshot.bound_content().is_none() && now < late_at {
+        return Decision::wait_until(late_at, Why::Quiet);
     }
     let before = single.snapshot.status.clone().unwrap_or_default();
-    let after = desired(&before, &told, content, single.group.by_handle.as_deref());
-    let changes = difference(&before, &after);
-    let why = match (after.ready_to_use, &after.error) {
+    let wanted = desired(&before, &told, content, single.group.by_handle.as_deref());
+    let changes = difference(&before, &wanted);
+    let why = match (wanted.ready_to_use, &wanted.error) {
         (Some(true), _) => Why::Ready,
         (_, None) => Why::Quiet,
         (_, Some(_)) => Why::Told,
     };
     if changes == json!({}) {
-        return Decision::rest(why);
+        return if is_silent { wait(single, content, now) } else { Decision::rest(why) };
     }
     let meta = &single.snapshot.meta;
     let (mut tell, mut finished) = (Vec::new(), Vec::new());
-    if before.creation_time.is_none() && after.creation_time.is_some() {
+    if before.creation_time.is_none() && wanted.creation_time.is_some() {
         tell.push(Note::normal("SnapshotCreated", format!("driver {:?} has made the snapshot", content.spec.driver)));
         finished.push(Finished::Created);
     }
-    if before.ready_to_use != Some(true) && after.ready_to_use == Some(true) {
+    if before.ready_to_use != Some(true) && wanted.ready_to_use == Some(true) {
         tell.push(Note::normal("SnapshotReady", "volumes can be made from the snapshot"));
         finished.push(Finished::Ready);
     }
@@ -56,6 +57,27 @@ pub fn copy(single: &Single, content: &VolumeSnapshotContent, now: Timestamp) ->
         finished,
     };
     Decision::act([action], why)
+}
+
+/// So long after the content was made.
+fn after(content: &VolumeSnapshotContent, patience: SignedDuration) -> Timestamp {
+    let made = content.meta.creation_timestamp.unwrap_or(Timestamp::MIN);
+    made.saturating_add(patience).unwrap_or(Timestamp::MAX)
+}
+
+/// Where no snapshotter answers at all, people are told whom to look for.
+fn wait(single: &Single, content: &VolumeSnapshotContent, now: Timestamp) -> Decision {
+    let late_at = after(content, SILENCE);
+    if now < late_at {
+        return Decision::wait_until(late_at, Why::Quiet);
+    }
+    let driver = &content.spec.driver;
+    let message = format!(
+        "no snapshotter of driver {driver:?} has said anything about VolumeSnapshotContent {:?} yet; see that the driver and its \
+         csi-snapshotter run",
+        content.meta.name
+    );
+    tell(single, Note::normal("CreatingSnapshot", message), Why::Quiet, now)
 }
 
 fn desired(
@@ -130,11 +152,7 @@ pub fn fail(single: &Single, problem: Problem, now: Timestamp) -> Decision {
     if said == Some(problem.message.as_str()) && status.ready_to_use == Some(false) {
         return tell(single, note, why, now);
     }
-    let second = Timestamp::from_second(now.as_second()).unwrap_or(now);
-    let failed = json!({
-        "readyToUse": false,
-        "error": { "time": second.to_string(), "message": problem.message },
-    });
+    let failed = failure(&problem.message, now);
     let action = Action::WriteStatus {
         target: Target::exact(&snapshot.meta),
         status: failed,
@@ -143,6 +161,12 @@ pub fn fail(single: &Single, problem: Problem, now: Timestamp) -> Decision {
         finished: Vec::new(),
     };
     Decision::act([action], why)
+}
+
+/// A status that says what is wrong, in whole seconds as Kubernetes writes them.
+pub fn failure(message: &str, now: Timestamp) -> Value {
+    let second = Timestamp::from_second(now.as_second()).unwrap_or(now);
+    json!({ "readyToUse": false, "error": { "time": second.to_string(), "message": message } })
 }
 
 /// Tells people something, unless they know it.

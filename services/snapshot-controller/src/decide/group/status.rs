@@ -11,6 +11,7 @@ use stowage_runtime::api::Target;
 use stowage_runtime::cache::View;
 use stowage_runtime::events::Note;
 
+use super::super::status::failure;
 use super::super::{Decision, GroupAction, Problem, Why};
 use super::{act, tell};
 use crate::metrics::Finished;
@@ -110,11 +111,7 @@ pub fn fail(group: &Group, problem: Problem, now: Timestamp) -> Decision {
     if said == Some(problem.message.as_str()) && status.ready_to_use == Some(false) {
         return tell(group, note, why, now);
     }
-    let second = Timestamp::from_second(now.as_second()).unwrap_or(now);
-    let failed = json!({
-        "readyToUse": false,
-        "error": { "time": second.to_string(), "message": problem.message },
-    });
+    let failed = failure(&problem.message, now);
     let action = GroupAction::WriteStatus {
         target: Target::exact(&object.meta),
         status: failed,

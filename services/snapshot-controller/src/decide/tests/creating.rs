@@ -234,6 +234,10 @@ fn a_snapshot_is_not_written_to_before_its_content_says_something_or_is_late() {
     let late = decide(&Snapshot::Single(Box::new(quiet)), at(102));
     let [Action::WriteStatus { status, .. }] = late.actions.as_slice() else { panic!("{late:?}") };
     assert_eq!(*status, json!({ "boundVolumeSnapshotContentName": CONTENT, "readyToUse": false }));
+    // After a minute people are told whom to look for.
+    assert_eq!(decide(&Snapshot::Single(Box::new(bound())), at(102)).wake_at, Some(at(160)));
+    let (reason, message) = told(&decide(&Snapshot::Single(Box::new(bound())), at(160)));
+    assert!(reason == "CreatingSnapshot" && message.contains(DRIVER), "{message}");
 }
 
 #[test]
