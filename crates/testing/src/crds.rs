@@ -18,20 +18,24 @@ const DEFINITION: Kind = Kind {
 pub async fn install(admin: &Admin) -> Result<(), kube::Error> {
     for definition in stowage_crds::definitions() {
         let mut object = definition.object();
-        strip_rules(&mut object);
+        strip(&mut object);
         admin.create(DEFINITION, object).await?;
     }
     Ok(())
 }
 
-/// The embedded server refuses rules in CEL; this goes when it no longer does.
-fn strip_rules(value: &mut Value) {
+/// Without rules: the embedded server refuses CEL, and this goes when it no longer does. Without words too, which take
+/// most of the time that a world needs to begin.
+fn strip(value: &mut Value) {
     match value {
         Value::Object(fields) => {
             fields.remove("x-kubernetes-validations");
-            fields.values_mut().for_each(strip_rules);
+            if fields.get("description").is_some_and(Value::is_string) {
+                fields.remove("description");
+            }
+            fields.values_mut().for_each(strip);
         }
-        Value::Array(items) => items.iter_mut().for_each(strip_rules),
+        Value::Array(items) => items.iter_mut().for_each(strip),
         _ => {}
     }
 }
