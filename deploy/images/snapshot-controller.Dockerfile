@@ -4,6 +4,5 @@ LABEL org.opencontainers.image.title="stowage snapshot-controller" \
       org.opencontainers.image.description="Binds snapshots to their contents; stands in for snapshot-controller" \
       org.opencontainers.image.licenses="Apache-2.0"
 COPY snapshot-controller /snapshot-controller
-# As the original: the sockets of drivers it is swapped in beside belong to root. Our own manifests set another user.
-USER 0:0
+USER 65532:65532
 ENTRYPOINT ["/snapshot-controller"]

@@ -35,11 +35,24 @@ struct Arch {
     engine: &'static str,
     target: &'static str,
     linker: &'static str,
+    flags: &'static str,
 }
 
+/// The addresses that a static binary mends at its start take 5 % of it in the usual form and next to nothing in the packed
+/// one, which is also not read into memory. Debian 12's linker packs them for amd64 only.
 const ARCHS: [Arch; 2] = [
-    Arch { engine: "amd64", target: "x86_64-unknown-linux-gnu", linker: "x86_64-linux-gnu-gcc" },
-    Arch { engine: "arm64", target: "aarch64-unknown-linux-gnu", linker: "aarch64-linux-gnu-gcc" },
+    Arch {
+        engine: "amd64",
+        target: "x86_64-unknown-linux-gnu",
+        linker: "x86_64-linux-gnu-gcc",
+        flags: "-C target-feature=+crt-static -C link-arg=-Wl,-z,pack-relative-relocs",
+    },
+    Arch {
+        engine: "arm64",
+        target: "aarch64-unknown-linux-gnu",
+        linker: "aarch64-linux-gnu-gcc",
+        flags: "-C target-feature=+crt-static",
+    },
 ];
 
 impl Arch {
@@ -130,7 +143,7 @@ fn compile(arch: &Arch) -> anyhow::Result<Option<PathBuf>> {
     }
     let mut build = Command::new(env!("CARGO"));
     // One setting for all that is shipped, or everything is built twice; static binaries need an explicit target.
-    build.env("RUSTFLAGS", "-C target-feature=+crt-static");
+    build.env("RUSTFLAGS", arch.flags);
     build.args(["build", "--profile", PROFILE, "--target", arch.target, "--bins"]);
     for service in names(|_| true) {
         build.args(["-p", service]);

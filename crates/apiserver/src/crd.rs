@@ -1,11 +1,12 @@
 //! CustomResourceDefinitions: kinds that come and go while the server runs.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::OnceLock;
 
 use jiff::Timestamp;
 use serde_json::{Value, json};
 
-use crate::kind::{Kind, Kinds};
+use crate::kind::{Kind, Kinds, version_priority};
 use crate::object::{default, is_deleting, member_mut, text, timestamp};
 use crate::place::Noted;
 use crate::status::{Faults, Status};
@@ -13,15 +14,17 @@ use crate::store::Ground;
 
 mod intern;
 mod path;
-mod pattern;
+pub(crate) mod pattern;
 mod rules;
 mod shape;
 mod structural;
 mod validate;
+mod validations;
 
 pub(crate) use path::Path;
 use pattern::Patterns;
 pub(crate) use rules::{validate, validate_update};
+use validations::Validations;
 
 /// A definition as the store works with it.
 #[derive(Debug)]
@@ -42,7 +45,10 @@ pub(crate) struct Definition {
 struct Version {
     schema: Value,
     patterns: Patterns,
+    /// Read when the first object is written: a definition is read more often than that.
+    validations: OnceLock<Validations>,
     columns: Vec<PrinterColumn>,
+    deprecation: Option<String>,
 }
 
 /// A column that the definition wants printed.
@@ -71,7 +77,7 @@ impl Definition {
         };
         let served = versions.iter().filter(|v| v["served"] == true);
         let kinds: Vec<&'static Kind> = served.map(of_version).collect();
-        let details = versions.iter().map(|v| (of_version(v).version, Version::read(v))).collect();
+        let details = versions.iter().map(|v| (of_version(v).version, Version::read(tree, v))).collect();
         Some(Self {
             revision,
             resource: (kept.group, kept.plural),
@@ -101,11 +107,31 @@ impl Definition {
         Ok(dropped.places)
     }
 
-    /// Checks an object against the schema of this version.
-    pub fn validate(&self, kind: &Kind, tree: &Value, faults: &mut Faults) {
-        if let Some(version) = self.versions.get(kind.version) {
-            validate::root(&version.schema, &version.patterns, tree, faults);
+    /// Checks an object against the schema and the rules of this version; `old` is what it was before. Returns what is wrong
+    /// but was so before.
+    pub fn validate(&self, kind: &Kind, tree: &Value, old: Option<&Value>, faults: &mut Faults) -> Vec<String> {
+        let Some(version) = self.versions.get(kind.version) else { return Vec::new() };
+        validate::root(&version.schema, &version.patterns, tree, faults);
+        let validations = version.validations.get_or_init(|| Validations::of(&version.schema));
+        if validations.is_empty() {
+            return Vec::new();
         }
+        // What is kept in the form of another version is looked at in the form of this one.
+        let old = old.map(|old| {
+            let mut old = kind.shown(old.clone());
+            // What cannot be completed is looked at as it is.
+            let _unknown = self.shape(kind, &mut old);
+            old
+        });
+        match kind.kept_in {
+            Some(_) => validations.enforce(&kind.shown(tree.clone()), old.as_ref(), faults),
+            None => validations.enforce(tree, old.as_ref(), faults),
+        }
+    }
+
+    /// What everybody who asks for this version is told, if it is on its way out.
+    pub fn deprecation(&self, kind: &Kind) -> Option<&str> {
+        self.versions.get(kind.version)?.deprecation.as_deref()
     }
 
     /// The columns of this version.
@@ -115,7 +141,7 @@ impl Definition {
 }
 
 impl Version {
-    fn read(tree: &Value) -> Self {
+    fn read(definition: &Value, tree: &Value) -> Self {
         let columns = tree.get("additionalPrinterColumns").and_then(Value::as_array);
         let column = |c: &Value| {
             Some(PrinterColumn {
@@ -130,10 +156,30 @@ impl Version {
         let schema = tree.pointer("/schema/openAPIV3Schema").cloned().unwrap_or_default();
         Self {
             patterns: Patterns::of(&schema),
+            validations: OnceLock::new(),
+            deprecation: deprecation(definition, tree),
             schema,
             columns: columns.into_iter().flatten().filter_map(column).collect(),
         }
     }
+}
+
+/// The warning of a version, or the one that is made of its name.
+fn deprecation(definition: &Value, version: &Value) -> Option<String> {
+    if version["deprecated"] != true {
+        return None;
+    }
+    if let Some(warning) = version.get("deprecationWarning").and_then(Value::as_str) {
+        return Some(warning.to_owned());
+    }
+    let (group, kind) = (text(definition, "/spec/group"), text(definition, "/spec/names/kind"));
+    let name = text(version, "/name");
+    let versions = definition.pointer("/spec/versions").and_then(Value::as_array);
+    let others = versions.into_iter().flatten().filter(|v| v["served"] == true && v["deprecated"] != true);
+    let newer = others.map(|v| text(v, "/name")).filter(|other| version_priority(other) > version_priority(name));
+    let instead = newer.max_by_key(|other| version_priority(other));
+    let instead = instead.map(|other| format!("; use {group}/{other} {kind}")).unwrap_or_default();
+    Some(format!("{group}/{name} {kind} is deprecated{instead}"))
 }
 
 /// Defaults of a new definition, and its status: names are accepted at once, or never.

@@ -382,6 +382,22 @@ fn api_version(group: &str, version: &str) -> String {
     if group.is_empty() { version.to_owned() } else { format!("{group}/{version}") }
 }
 
+/// Kubernetes' order of versions: released before beta before alpha, higher numbers first, other words last.
+pub(crate) fn version_priority(version: &str) -> (u8, u32, u32, std::cmp::Reverse<String>) {
+    let word = || std::cmp::Reverse(version.to_owned());
+    let Some(rest) = version.strip_prefix('v') else { return (0, 0, 0, word()) };
+    let digits = rest.find(|c: char| !c.is_ascii_digit()).unwrap_or(rest.len());
+    let (major, stage) = rest.split_at(digits);
+    let Ok(major) = major.parse() else { return (0, 0, 0, word()) };
+    let (rank, minor) = match (stage, stage.strip_prefix("beta"), stage.strip_prefix("alpha")) {
+        ("", _, _) => (3, "0"),
+        (_, Some(minor), _) => (2, minor),
+        (_, _, Some(minor)) => (1, minor),
+        _ => return (0, 0, 0, word()),
+    };
+    (rank, major, minor.parse().unwrap_or(0), std::cmp::Reverse(String::new()))
+}
+
 /// The kinds a server has at one moment: the built-in ones and those that CustomResourceDefinitions brought.
 #[derive(Debug, Clone, Default)]
 pub struct Kinds {

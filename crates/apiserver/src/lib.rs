@@ -9,6 +9,7 @@
 mod access;
 mod auth;
 mod bounds;
+mod cel;
 mod changed;
 mod crd;
 mod durable;

@@ -7,6 +7,8 @@ use jiff::Timestamp;
 use serde::de::{Deserialize, Deserializer, MapAccess, SeqAccess, Visitor};
 use serde_json::{Map, Value};
 
+use stowage_model::annotations;
+
 /// One version of an object as the store keeps it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Object {
@@ -110,6 +112,16 @@ impl<'de> Visitor<'de> for Readable {
 /// The string at `pointer`, or an empty one.
 pub(crate) fn text<'a>(tree: &'a Value, pointer: &str) -> &'a str {
     tree.pointer(pointer).and_then(Value::as_str).unwrap_or_default()
+}
+
+/// The value of an annotation, empty if there is none.
+pub(crate) fn annotation<'a>(tree: &'a Value, name: &str) -> &'a str {
+    tree["metadata"]["annotations"][name].as_str().unwrap_or_default()
+}
+
+/// Whether a class is marked as the default, by the current or the legacy annotation.
+pub(crate) fn is_default_class(tree: &Value) -> bool {
+    [annotations::DEFAULT_CLASS, annotations::BETA_DEFAULT_CLASS].iter().any(|name| annotation(tree, name) == "true")
 }
 
 /// What `pointer` shows unless it is absent, null, or empty.

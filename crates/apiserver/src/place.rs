@@ -10,6 +10,8 @@ pub(crate) enum Place<'a> {
     Root,
     Member(&'a Place<'a>, &'a str),
     Element(&'a Place<'a>, usize),
+    /// Of a map with keys of all kinds.
+    Key(&'a Place<'a>, &'a str),
 }
 
 impl<'a> Place<'a> {
@@ -19,6 +21,10 @@ impl<'a> Place<'a> {
 
     pub fn element(&'a self, index: usize) -> Self {
         Self::Element(self, index)
+    }
+
+    pub fn key(&'a self, name: &'a str) -> Self {
+        Self::Key(self, name)
     }
 
     pub fn is_root(&self) -> bool {
@@ -33,6 +39,7 @@ impl fmt::Display for Place<'_> {
             Self::Member(Self::Root, name) => f.write_str(name),
             Self::Member(around, name) => write!(f, "{around}.{name}"),
             Self::Element(around, index) => write!(f, "{around}[{index}]"),
+            Self::Key(around, name) => write!(f, "{around}[{name}]"),
         }
     }
 }
@@ -91,6 +98,7 @@ mod tests {
         let list = spec.member("list");
         let element = list.element(3);
         assert_eq!(element.member("a").to_string(), "spec.list[3].a");
+        assert_eq!(list.key("a.b").member("c").to_string(), "spec.list[a.b].c");
         assert_eq!(Place::Root.to_string(), "");
     }
 

@@ -5,6 +5,11 @@ pub(crate) fn parse(text: &str) -> Option<i128> {
     scaled(text, 1000).map(|(thousandths, _)| thousandths)
 }
 
+/// The value of a quantity in billionths, which is as fine as they are kept.
+pub(crate) fn parse_nano(text: &str) -> Option<i128> {
+    scaled(text, NANO).map(|(nano, _)| nano)
+}
+
 /// The one spelling of a quantity that is kept: no fraction, the largest unit that loses nothing, of the same family.
 pub(crate) fn canonical(text: &str) -> Option<String> {
     let (nano, suffix) = scaled(text, NANO)?;
@@ -35,7 +40,7 @@ pub(crate) fn canonical(text: &str) -> Option<String> {
     })
 }
 
-const NANO: i128 = 1_000_000_000;
+pub(crate) const NANO: i128 = 1_000_000_000;
 const BINARY: [&str; 7] = ["", "Ki", "Mi", "Gi", "Ti", "Pi", "Ei"];
 const DECIMAL: [&str; 10] = ["n", "u", "m", "", "k", "M", "G", "T", "P", "E"];
 

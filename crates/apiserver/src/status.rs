@@ -209,6 +209,11 @@ impl Faults {
         );
     }
 
+    /// A value of another type than its schema says.
+    pub fn wrong_type(&mut self, field: impl Display, found: &str, detail: impl Display) {
+        self.push("FieldValueTypeInvalid", field, format_args!("Invalid value: {found:?}: {detail}"));
+    }
+
     pub fn forbidden(&mut self, field: impl Display, detail: &str) {
         self.push("FieldValueForbidden", field, format_args!("Forbidden: {detail}"));
     }
@@ -244,6 +249,34 @@ impl Faults {
     /// Whether what else is found would not be told.
     pub fn is_full(&self) -> bool {
         self.causes.len() >= MAX_FAULTS || self.written >= MAX_SENTENCES
+    }
+
+    pub fn count(&self) -> usize {
+        self.causes.len()
+    }
+
+    /// Whether a fault makes it useless to look at the object as a whole.
+    pub fn has_blocking(&self) -> bool {
+        const BLOCKING: [&str; 5] = [
+            "FieldValueNotSupported",
+            "FieldValueRequired",
+            "FieldValueTooLong",
+            "FieldValueTooMany",
+            "FieldValueTypeInvalid",
+        ];
+        self.causes.iter().any(|cause| BLOCKING.contains(&cause.reason))
+    }
+
+    /// The faults as sentences.
+    pub fn sentences(&self) -> impl Iterator<Item = String> {
+        self.causes.iter().map(|cause| format!("{}: {}", cause.field, cause.message))
+    }
+
+    /// Adds those of another list.
+    pub fn append(&mut self, others: Self) {
+        for cause in others.causes {
+            self.push(cause.reason, cause.field, cause.message);
+        }
     }
 
     /// The fields of the broken rules.

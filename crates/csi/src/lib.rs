@@ -6,6 +6,7 @@
 
 #![forbid(unsafe_code)]
 
+mod capability;
 pub mod channel;
 pub mod code;
 pub mod connect;

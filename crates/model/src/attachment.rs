@@ -6,7 +6,7 @@ use jiff::Timestamp;
 
 use crate::annotations;
 use crate::object::{Kind, Meta, Projection, kinds};
-use crate::volume::VolumeSpec;
+use crate::volume::{CsiSource, VolumeSpec};
 
 projection! {
     /// The wish that a volume be attached to a node.
@@ -67,12 +67,21 @@ impl Projection for VolumeAttachment {
     fn meta(&self) -> &Meta {
         &self.meta
     }
+
+    fn read(json: &[u8]) -> Result<Self, serde_json::Error> {
+        serde_json::from_slice(json)
+    }
 }
 
 impl VolumeAttachment {
     /// The persistent volume's name, if it is about one.
     pub fn volume_name(&self) -> Option<&str> {
         self.spec.source.persistent_volume_name.as_deref()
+    }
+
+    /// The CSI volume that it describes itself, if it names none.
+    pub fn inline_csi(&self) -> Option<&CsiSource> {
+        self.spec.source.inline_volume_spec.as_ref()?.csi.as_ref()
     }
 
     /// The driver's id of the node when the volume was attached.

@@ -19,4 +19,8 @@ impl Projection for AttributesClass {
     fn meta(&self) -> &Meta {
         &self.meta
     }
+
+    fn read(json: &[u8]) -> Result<Self, serde_json::Error> {
+        serde_json::from_slice(json)
+    }
 }

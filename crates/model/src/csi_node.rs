@@ -44,12 +44,21 @@ impl Projection for CsiNode {
     fn meta(&self) -> &Meta {
         &self.meta
     }
+
+    fn read(json: &[u8]) -> Result<Self, serde_json::Error> {
+        serde_json::from_slice(json)
+    }
 }
 
 impl CsiNode {
     /// The driver of that name, if it is registered.
     pub fn driver(&self, name: &str) -> Option<&CsiNodeDriver> {
         self.spec.drivers.iter().find(|driver| driver.name == name)
+    }
+
+    /// The driver's id of the node, once the driver has registered there.
+    pub fn node_id(&self, driver: &str) -> Option<&str> {
+        self.driver(driver).map(|driver| driver.node_id.as_str()).filter(|id| !id.is_empty())
     }
 
     /// The most volumes of the driver the node can take, if there is a limit.

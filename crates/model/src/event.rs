@@ -33,4 +33,8 @@ impl Projection for Event {
     fn meta(&self) -> &Meta {
         &self.meta
     }
+
+    fn read(json: &[u8]) -> Result<Self, serde_json::Error> {
+        serde_json::from_slice(json)
+    }
 }

@@ -35,6 +35,10 @@ impl Projection for Lease {
     fn meta(&self) -> &Meta {
         &self.meta
     }
+
+    fn read(json: &[u8]) -> Result<Self, serde_json::Error> {
+        serde_json::from_slice(json)
+    }
 }
 
 impl Lease {

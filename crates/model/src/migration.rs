@@ -8,6 +8,9 @@ pub const IN_TREE: &str = "kubernetes.io/";
 /// The in-tree plugin for paths of a node.
 pub const HOST_PATH: &str = "kubernetes.io/host-path";
 
+/// Plugin of volumes that another machine exports.
+pub const NFS: &str = "kubernetes.io/nfs";
+
 /// Plugin, the driver that stands in for it, and the member of a volume's spec that names its source.
 const MIGRATED: [(&str, &str, &str); 7] = [
     ("kubernetes.io/aws-ebs", "ebs.csi.aws.com", "awsElasticBlockStore"),
@@ -34,7 +37,7 @@ pub fn driver_of_source(volume: &Volume) -> Option<&'static str> {
 pub fn plugin_of_source(volume: &Volume) -> Option<&'static str> {
     match volume.spec.other_source? {
         "hostPath" => Some(HOST_PATH),
-        "nfs" => Some("kubernetes.io/nfs"),
+        "nfs" => Some(NFS),
         "fc" => Some("kubernetes.io/fc"),
         "iscsi" => Some("kubernetes.io/iscsi"),
         "local" => Some("kubernetes.io/local-volume"),

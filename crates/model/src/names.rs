@@ -21,13 +21,13 @@ pub struct UniqueVolumeName(String);
 
 impl UniqueVolumeName {
     /// The name of a persistent CSI volume.
-    pub fn csi(driver: &str, volume_handle: &str) -> Self {
-        Self(csi_volume(driver, volume_handle))
+    pub fn csi(driver: &str, handle: &VolumeHandle) -> Self {
+        Self(csi_volume(driver, handle.as_str()))
     }
 
     /// Driver and handle, if it is the name of a persistent CSI volume.
-    pub fn driver_and_handle(&self) -> Option<(&str, &str)> {
-        parse_csi_volume(&self.0)
+    pub fn driver_and_handle(&self) -> Option<(&str, VolumeHandle)> {
+        parse_csi_volume(&self.0).map(|(driver, handle)| (driver, handle.into()))
     }
 
     /// As it is in a node's status.
@@ -43,6 +43,30 @@ impl<T: Into<String>> From<T> for UniqueVolumeName {
 }
 
 impl Display for UniqueVolumeName {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+/// What a driver calls a volume: its id in every call, opaque to everybody else.
+#[derive(Debug, Clone, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
+#[serde(transparent)]
+pub struct VolumeHandle(String);
+
+impl VolumeHandle {
+    /// As the driver gave it.
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+}
+
+impl<T: Into<String>> From<T> for VolumeHandle {
+    fn from(handle: T) -> Self {
+        Self(handle.into())
+    }
+}
+
+impl Display for VolumeHandle {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.0)
     }
@@ -100,6 +124,13 @@ pub fn group_snapshot_content(group_uid: &str) -> String {
 pub fn group_member(group_uid: &str, volume_handle: &str) -> (String, String) {
     let hash = sha256_hex(&[group_uid, volume_handle]);
     (format!("snapshot-{hash}"), format!("snapcontent-{hash}"))
+}
+
+/// The VolumeSnapshotContent of a group's member with this name, if it has the form that [`group_member`] gives.
+pub fn member_content(snapshot: &str) -> Option<String> {
+    let hash = snapshot.strip_prefix("snapshot-")?;
+    let is_hash = hash.len() == 64 && hash.bytes().all(|byte| byte.is_ascii_hexdigit());
+    is_hash.then(|| format!("snapcontent-{hash}"))
 }
 
 /// The claim of a pod's generic ephemeral volume.
@@ -207,14 +238,22 @@ mod tests {
         assert_eq!(parse_csi_volume(&name), Some(("shared.csi.stowage.dev", "pool/a^b")));
         assert_eq!(parse_csi_volume("kubernetes.io/nfs/server"), None);
         assert_eq!(parse_csi_volume("kubernetes.io/csi/uid-volume"), None);
-        let typed = UniqueVolumeName::csi("shared.csi.stowage.dev", "pool/a^b");
-        assert_eq!((typed.to_string(), typed.driver_and_handle()), (name.clone(), parse_csi_volume(&name)));
+        let typed = UniqueVolumeName::csi("shared.csi.stowage.dev", &"pool/a^b".into());
+        assert_eq!(typed.as_str(), name);
+        assert_eq!(typed.driver_and_handle(), Some(("shared.csi.stowage.dev", "pool/a^b".into())));
     }
 
     #[test]
     fn dots_become_dashes_and_a_last_dash_gets_an_x() {
         assert_eq!(sanitised("shared.csi.stowage.dev"), "shared-csi-stowage-dev");
         assert_eq!(sanitised("driver."), "driver-X");
+    }
+
+    #[test]
+    fn a_members_content_has_the_hash_of_its_snapshot() {
+        let (snapshot, content) = group_member("uid", "vol1");
+        assert_eq!(member_content(&snapshot), Some(content));
+        assert_eq!((member_content("snapshot-1"), member_content("nightly")), (None, None));
     }
 
     #[test]

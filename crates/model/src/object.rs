@@ -109,6 +109,8 @@ kinds! {
     VOLUME_GROUP_SNAPSHOT_CLASS =
         "groupsnapshot.storage.k8s.io", "v1", "VolumeGroupSnapshotClass", "volumegroupsnapshotclasses", false;
     REFERENCE_GRANT = "gateway.networking.k8s.io", "v1beta1", "ReferenceGrant", "referencegrants", true;
+    DEFINITION =
+        "apiextensions.k8s.io", "v1", "CustomResourceDefinition", "customresourcedefinitions", false;
     LEASE = "coordination.k8s.io", "v1", "Lease", "leases", true;
 }
 
@@ -253,6 +255,12 @@ pub trait Projection: DeserializeOwned + Clone + fmt::Debug + PartialEq + Send +
 
     /// The object's metadata.
     fn meta(&self) -> &Meta;
+
+    /// The object as a server sends it. Kinds write these lines out, so that what reads them is compiled here, and not
+    /// again in each service.
+    fn read(json: &[u8]) -> Result<Self, serde_json::Error> {
+        serde_json::from_slice(json)
+    }
 
     /// Namespace and name.
     fn key(&self) -> Key {

@@ -65,6 +65,10 @@ impl Projection for Secret {
     fn meta(&self) -> &Meta {
         &self.meta
     }
+
+    fn read(json: &[u8]) -> Result<Self, serde_json::Error> {
+        serde_json::from_slice(json)
+    }
 }
 
 #[cfg(test)]

@@ -9,7 +9,7 @@ use serde::de::IgnoredAny;
 use crate::access_mode::AccessModes;
 use crate::annotations;
 use crate::claim::{Claim, Storage};
-use crate::names;
+use crate::names::{UniqueVolumeName, VolumeHandle};
 use crate::object::{Key, Kind, Meta, Projection, exact, kinds, or_default};
 use crate::phase::{ReclaimPolicy, VolumeMode, VolumePhase};
 use crate::quantity::Quantity;
@@ -198,6 +198,10 @@ impl Projection for Volume {
     fn meta(&self) -> &Meta {
         &self.meta
     }
+
+    fn read(json: &[u8]) -> Result<Self, serde_json::Error> {
+        serde_json::from_slice(json)
+    }
 }
 
 impl ClaimRef {
@@ -215,9 +219,14 @@ impl ClaimRef {
 }
 
 impl CsiSource {
+    /// What its driver calls it.
+    pub fn handle(&self) -> VolumeHandle {
+        self.volume_handle.as_str().into()
+    }
+
     /// The name under which nodes and the attach-detach controller know it.
-    pub fn unique_name(&self) -> String {
-        names::csi_volume(&self.driver, &self.volume_handle)
+    pub fn unique_name(&self) -> UniqueVolumeName {
+        UniqueVolumeName::csi(&self.driver, &self.handle())
     }
 }
 

@@ -138,6 +138,10 @@ impl Projection for VolumeGroupSnapshot {
     fn meta(&self) -> &Meta {
         &self.meta
     }
+
+    fn read(json: &[u8]) -> Result<Self, serde_json::Error> {
+        serde_json::from_slice(json)
+    }
 }
 
 impl VolumeGroupSnapshot {
@@ -159,6 +163,10 @@ impl Projection for VolumeGroupSnapshotContent {
     fn meta(&self) -> &Meta {
         &self.meta
     }
+
+    fn read(json: &[u8]) -> Result<Self, serde_json::Error> {
+        serde_json::from_slice(json)
+    }
 }
 
 impl VolumeGroupSnapshotContent {
@@ -178,6 +186,10 @@ impl Projection for VolumeGroupSnapshotClass {
 
     fn meta(&self) -> &Meta {
         &self.meta
+    }
+
+    fn read(json: &[u8]) -> Result<Self, serde_json::Error> {
+        serde_json::from_slice(json)
     }
 }
 

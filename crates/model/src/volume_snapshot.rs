@@ -151,6 +151,10 @@ impl Projection for VolumeSnapshot {
     fn meta(&self) -> &Meta {
         &self.meta
     }
+
+    fn read(json: &[u8]) -> Result<Self, serde_json::Error> {
+        serde_json::from_slice(json)
+    }
 }
 
 impl VolumeSnapshot {
@@ -184,6 +188,10 @@ impl Projection for VolumeSnapshotContent {
     fn meta(&self) -> &Meta {
         &self.meta
     }
+
+    fn read(json: &[u8]) -> Result<Self, serde_json::Error> {
+        serde_json::from_slice(json)
+    }
 }
 
 impl VolumeSnapshotContent {
@@ -203,6 +211,10 @@ impl Projection for VolumeSnapshotClass {
 
     fn meta(&self) -> &Meta {
         &self.meta
+    }
+
+    fn read(json: &[u8]) -> Result<Self, serde_json::Error> {
+        serde_json::from_slice(json)
     }
 }
 

@@ -1,8 +1,7 @@
 //! A complete controller: each volume carries a label with the namespace of its claim, so that
 //! `kubectl get pv -l example.dev/namespace=shop` shows what a team holds.
 //!
-//! In a service of its own each part below is a file: `args.rs`, `controller.rs`, `watches.rs`, `snapshot.rs`, `decide.rs` and
-//! `apply.rs`. `docs/new-service.md` walks through them; `tests/example.rs` runs it against the embedded API server.
+//! In a service of its own each part below is a file. `docs/new-service.md` says which; `tests/example.rs` runs it.
 
 use std::sync::Arc;
 
@@ -10,13 +9,12 @@ use clap::Parser;
 use jiff::Timestamp;
 use serde_json::json;
 
-use stowage_model::object;
-use stowage_model::volume::Volume;
+use stowage_model::Volume;
+use stowage_model::object::Key;
 use stowage_runtime::api::{Part, Patch, Target};
-use stowage_runtime::args::{AdminArgs, ClientArgs, LeaderElectArgs, LogArgs};
+use stowage_runtime::args::ControllerArgs;
 use stowage_runtime::cache::{Cache, View};
 use stowage_runtime::engine::{self, Decision, Error, Reserved, Watches};
-use stowage_runtime::launch::Launch;
 use stowage_runtime::watch::Scope;
 use stowage_runtime::{Context, Stop, flags};
 
@@ -27,21 +25,7 @@ const LABEL: &str = "example.dev/namespace";
 #[command(name = "namespace-labels", version)]
 struct Args {
     #[command(flatten)]
-    client: ClientArgs,
-    #[command(flatten)]
-    log: LogArgs,
-    #[command(flatten)]
-    admin: AdminArgs,
-    #[command(flatten)]
-    election: LeaderElectArgs,
-}
-
-impl Args {
-    async fn run(self) -> anyhow::Result<()> {
-        let launch = Launch { client: &self.client, burst: 30, log: &self.log, admin: Some(&self.admin) };
-        let election = self.election.options("namespace-labels")?;
-        launch.run(launch.context().await?, election, run).await
-    }
+    controller: ControllerArgs,
 }
 
 /// controller.rs: the state, and one line per room.
@@ -56,8 +40,7 @@ pub async fn run(context: Context) -> Result<(), Stop> {
 }
 
 impl engine::Controller for Controller {
-    /// The name of a volume.
-    type Key = String;
+    type Key = Key;
     type Snapshot = View<Volume>;
     type Action = Action;
     type Why = Why;
@@ -65,23 +48,23 @@ impl engine::Controller for Controller {
     const NAME: &'static str = "namespace-labels";
 
     fn watches(&self, watches: &mut Watches<'_, Self>) {
-        watches.cache(&self.volumes, Scope::all(), |_, change| [change.key.name.clone()]);
+        watches.cache(&self.volumes, Scope::all(), |_, change| [change.key.clone()]);
     }
 
-    fn gather(&self, name: &String, _reserved: &Reserved, _now: Timestamp) -> View<Volume> {
-        self.volumes.view(&object::Key::cluster(name.as_str()))
+    fn gather(&self, volume: &Key, _reserved: &Reserved, _now: Timestamp) -> View<Volume> {
+        self.volumes.view(volume)
     }
 
     fn decide(volume: &View<Volume>, _now: Timestamp) -> Decision<Action, Why> {
         decide(volume)
     }
 
-    async fn apply(self: Arc<Self>, name: String, action: Action) -> Result<(), Error> {
-        self.carry_out(&name, action).await
+    async fn apply(self: Arc<Self>, volume: Key, action: Action) -> Result<(), Error> {
+        self.carry_out(&volume, action).await
     }
 
-    fn keys(&self) -> Vec<String> {
-        self.volumes.keys().into_iter().map(|key| key.name).collect()
+    fn keys(&self) -> Vec<Key> {
+        self.volumes.keys()
     }
 }
 
@@ -119,24 +102,19 @@ fn decide(volume: &View<Volume>) -> Decision<Action, Why> {
 
 /// apply.rs: one action through the ports.
 impl Controller {
-    async fn carry_out(&self, name: &str, action: Action) -> Result<(), Error> {
-        let api = &self.context.api;
+    async fn carry_out(&self, key: &Key, action: Action) -> Result<(), Error> {
+        let volumes = self.context.objects(&self.volumes);
         match action {
-            Action::Read => {
-                let read = api.refresh(&self.volumes, &object::Key::cluster(name)).await;
-                read.map(drop).map_err(Error::read("the volume"))
-            }
+            Action::Read => volumes.refresh(key).await.map(drop),
             Action::Label { volume, namespace } => {
                 let patch = Patch::Merge(json!({ "metadata": { "labels": { LABEL: namespace } } }));
-                let patched = api.patch(&self.volumes, &volume, Part::Main, patch).await;
-                patched.map(drop).map_err(Error::write("label the volume"))
+                volumes.patch(&volume, Part::Main, patch).await.map(drop)
             }
         }
     }
 }
 
 #[tokio::main]
-#[allow(dead_code, reason = "the test that includes this file has a main of its own")]
 async fn main() -> anyhow::Result<()> {
-    flags::parse::<Args>().run().await
+    flags::parse::<Args>().controller.run(30, "namespace-labels", Vec::new(), run).await
 }

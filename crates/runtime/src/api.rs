@@ -14,8 +14,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
+use futures::future::BoxFuture;
 use http::{Method, Request};
 use serde::de::DeserializeOwned;
+use serde_json::value::RawValue;
 use serde_json::{Value, json};
 
 use stowage_model::object::{Key, Kind, Meta, ObjectId, Projection, kinds};
@@ -81,7 +83,7 @@ impl Api {
     /// Reads one object live; `None` when there is none.
     pub async fn get<T: Projection>(&self, key: &Key) -> Result<Option<T>, Error> {
         let id = id::<T>(key);
-        match self.send::<T>(Method::GET, &id, "", None, "").await {
+        match self.send(Method::GET, &id, "", None, "").await.and_then(|answer| decode::<T>("get", &id, &answer)) {
             Ok(object) if object.key() == *key => Ok(Some(object)),
             Ok(object) => Err(Error::other_object("get", &id, &object.key())),
             Err(error) if error.is_absent() => Ok(None),
@@ -91,7 +93,7 @@ impl Api {
 
     /// Reads one object live and whole; `None` when there is none.
     pub async fn get_raw(&self, id: &ObjectId) -> Result<Option<Value>, Error> {
-        match self.send::<Value>(Method::GET, id, "", None, "").await {
+        match self.send(Method::GET, id, "", None, "").await.and_then(|answer| parse::<Value>("get", id, &answer)) {
             Ok(object) if key_of(&object) == id.key => Ok(Some(object)),
             Ok(object) => Err(Error::other_object("get", id, &key_of(&object))),
             Err(error) if error.is_absent() => Ok(None),
@@ -102,15 +104,14 @@ impl Api {
     /// Lists objects live, in one namespace or all: the read that precedes an irreversible act on what they use.
     pub async fn list<T: Projection>(&self, namespace: &str, query: &str) -> Result<Vec<T>, Error> {
         #[derive(serde::Deserialize)]
-        #[serde(bound = "T: DeserializeOwned")]
-        struct List<T> {
-            items: Vec<T>,
+        struct List {
+            items: Vec<Box<RawValue>>,
         }
         let id = id::<T>(&Key::namespaced(namespace, ""));
         let separator = if query.is_empty() { "" } else { "?" };
         let path = format!("{}{separator}{query}", T::KIND.collection_path(namespace));
-        let list: List<T> = self.send_to(Method::GET, &path, &id, None, "").await?;
-        Ok(list.items)
+        let list: List = parse("get", &id, &self.exchange(Method::GET, &path, &id, None, "").await?)?;
+        list.items.iter().map(|item| decode("get", &id, item.get().as_bytes())).collect()
     }
 
     /// Reads one object live and puts what was found into the cache: the read that precedes an irreversible act.
@@ -133,7 +134,8 @@ impl Api {
     /// Creates an object; `body` needs metadata and the kind's own fields, kind and apiVersion are filled in.
     pub async fn create<T: Projection>(&self, cache: &Cache<T>, body: Value) -> Result<Arc<T>, Error> {
         let key = key_of(&body);
-        match self.create_raw(T::KIND, body).await.and_then(|answer| decode::<T>("create", &id::<T>(&key), answer)) {
+        let answer = self.post_new(&id::<T>(&key), body).await;
+        match answer.and_then(|answer| decode::<T>("create", &id::<T>(&key), &answer)) {
             Ok(object) => {
                 let fresh = Arc::new(object);
                 cache.observe_shared(Arc::clone(&fresh));
@@ -144,12 +146,15 @@ impl Api {
     }
 
     /// Creates an object of a kind no cache holds, such as an event.
-    pub async fn create_raw(&self, kind: Kind, mut body: Value) -> Result<Value, Error> {
-        let key = key_of(&body);
-        body["apiVersion"] = kind.api_version().into();
-        body["kind"] = kind.kind.into();
-        let id = ObjectId { kind, key };
-        self.send_to(Method::POST, &kind.collection_path(&id.key.namespace), &id, Some(&body), JSON).await
+    pub async fn create_raw(&self, kind: Kind, body: Value) -> Result<Value, Error> {
+        let id = ObjectId { kind, key: key_of(&body) };
+        parse("create", &id, &self.post_new(&id, body).await?)
+    }
+
+    async fn post_new(&self, id: &ObjectId, mut body: Value) -> Result<Bytes, Error> {
+        body["apiVersion"] = id.kind.api_version().into();
+        body["kind"] = id.kind.kind.into();
+        self.exchange(Method::POST, &id.kind.collection_path(&id.key.namespace), id, Some(&body), JSON).await
     }
 
     /// Patches the fields we own.
@@ -171,7 +176,7 @@ impl Api {
                 answer.map_err(Error::failed_test_is_conflict)
             }
         };
-        match result {
+        match result.and_then(|answer| decode::<T>("patch", &id, &answer)) {
             Ok(object) => {
                 let fresh = Arc::new(object);
                 cache.observe_shared(Arc::clone(&fresh));
@@ -183,7 +188,7 @@ impl Api {
 
     /// Merge-patches an object of a kind no cache holds, such as an event.
     pub async fn patch_raw(&self, id: &ObjectId, body: Value) -> Result<Value, Error> {
-        self.send(Method::PATCH, id, "", Some(&body), MERGE).await
+        parse("patch", id, &self.send(Method::PATCH, id, "", Some(&body), MERGE).await?)
     }
 
     /// Reads the object live and whole, edits it and puts it back: for kinds the originals' roles only let us update.
@@ -205,11 +210,12 @@ impl Api {
         }
         // What was read is newer than what was decided on: the put alone would write over it under its own version.
         if target.revision.is_some_and(|decided| revision_of(&object) != Some(decided)) {
-            cache.observe(decode::<T>("update", &id, object)?);
+            cache.observe(decode::<T>("update", &id, object.to_string().as_bytes())?);
             return Err(Error::conflict("update", &id, "the object has changed since it was decided on"));
         }
         edit(&mut object);
-        match self.send::<T>(Method::PUT, &id, part.suffix(), Some(&object), JSON).await {
+        let answer = self.send(Method::PUT, &id, part.suffix(), Some(&object), JSON).await;
+        match answer.and_then(|answer| decode::<T>("update", &id, &answer)) {
             Ok(object) => {
                 let fresh = Arc::new(object);
                 cache.observe_shared(Arc::clone(&fresh));
@@ -233,18 +239,19 @@ impl Api {
         if let Some(seconds) = how.grace_period_seconds {
             options["gracePeriodSeconds"] = seconds.into();
         }
-        match self.send::<Value>(Method::DELETE, &id, "", Some(&options), JSON).await {
-            Ok(answer) => {
+        let answer = self.send(Method::DELETE, &id, "", Some(&options), JSON).await;
+        match answer.and_then(|answer| Ok((parse::<Value>("delete", &id, &answer)?, answer))) {
+            Ok((said, answer)) => {
                 // The answer is a Status or the last version when the object is gone, the object itself while
                 // finalizers or a grace period hold it; only a read tells these apart for every server.
-                let metadata = &answer["metadata"];
+                let metadata = &said["metadata"];
                 let finalizers = metadata["finalizers"].as_array().is_some_and(|list| !list.is_empty());
                 // The last version of a pod deleted without grace still tells the grace it once had.
                 let graceful = how.grace_period_seconds != Some(0)
                     && metadata["deletionGracePeriodSeconds"].as_i64().is_some_and(|seconds| seconds > 0);
                 let held = metadata["deletionTimestamp"].is_string() && (finalizers || graceful);
                 if held {
-                    cache.observe(decode::<T>("delete", &id, answer)?);
+                    cache.observe(decode::<T>("delete", &id, &answer)?);
                 } else {
                     cache.observe_gone(&target.key, &target.uid);
                 }
@@ -260,7 +267,7 @@ impl Api {
 
     /// Posts to a subresource such as `binding`; nothing is cached.
     pub async fn post(&self, id: &ObjectId, subresource: &str, body: &Value) -> Result<Value, Error> {
-        self.send(Method::POST, id, &format!("/{subresource}"), Some(body), JSON).await
+        parse("create", id, &self.send(Method::POST, id, &format!("/{subresource}"), Some(body), JSON).await?)
     }
 
     /// After a conflict or silence the cached view is not the truth any more: read it once, then report the error.
@@ -289,57 +296,60 @@ impl Api {
         Err(error)
     }
 
-    async fn send<T: DeserializeOwned>(
+    async fn send(
         &self,
         method: Method,
         id: &ObjectId,
         suffix: &str,
         body: Option<&Value>,
         content_type: &'static str,
-    ) -> Result<T, Error> {
+    ) -> Result<Bytes, Error> {
         // Without a name the path is that of the collection: a get would list it and a delete would empty it.
         if id.key.name.is_empty() {
             return Err(Error::Unnamed { verb: verb(&method), kind: id.kind });
         }
         let path = format!("{}{suffix}", id.kind.object_path(&id.key));
-        self.send_to(method, &path, id, body, content_type).await
+        self.exchange(method, &path, id, body, content_type).await
     }
 
-    async fn send_to<T: DeserializeOwned>(
-        &self,
+    /// Knows no type, and is boxed: this is compiled once, not once for each kind and verb in each service.
+    fn exchange<'a>(
+        &'a self,
         method: Method,
-        path: &str,
-        id: &ObjectId,
+        path: &'a str,
+        id: &'a ObjectId,
         body: Option<&Value>,
         content_type: &'static str,
-    ) -> Result<T, Error> {
-        let verb = verb(&method);
-        let is_work = method != Method::GET && id.kind != kinds::EVENT;
-        let _under_way = is_work.then(|| self.traffic.enter());
+    ) -> BoxFuture<'a, Result<Bytes, Error>> {
         let body = Bytes::from(body.map(Value::to_string).unwrap_or_default());
-        let mut tries = 0;
-        loop {
-            let mut request = Request::builder().method(method.clone()).uri(path);
-            if !body.is_empty() {
-                request = request.header(http::header::CONTENT_TYPE, content_type);
-            }
-            let request = request.body(body.clone().into()).map_err(|source| Error::build(verb, id, source))?;
-            let exchange = async { answer::read::<T>(self.client.send(request).await?).await };
-            let answer = tokio::time::timeout(REQUEST_LIMIT, exchange).await;
-            match answer.unwrap_or_else(|_| Err(silence())) {
-                Ok(answer) => return Ok(answer),
-                Err(source) => {
-                    let error = Error::from_client(verb, id, source);
-                    match error.retry_after() {
-                        Some(delay) if tries < THROTTLED_TRIES => {
-                            tries += 1;
-                            tokio::time::sleep(delay.min(LONGEST_WAIT)).await;
+        Box::pin(async move {
+            let verb = verb(&method);
+            let is_work = method != Method::GET && id.kind != kinds::EVENT;
+            let _under_way = is_work.then(|| self.traffic.enter());
+            let mut tries = 0;
+            loop {
+                let mut request = Request::builder().method(method.clone()).uri(path);
+                if !body.is_empty() {
+                    request = request.header(http::header::CONTENT_TYPE, content_type);
+                }
+                let request = request.body(body.clone().into()).map_err(|source| Error::build(verb, id, source))?;
+                let exchange = async { answer::whole(self.client.send(request).await?).await };
+                let answer = tokio::time::timeout(REQUEST_LIMIT, exchange).await;
+                match answer.unwrap_or_else(|_| Err(silence())) {
+                    Ok(answer) => return Ok(answer),
+                    Err(source) => {
+                        let error = Error::from_client(verb, id, source);
+                        match error.retry_after() {
+                            Some(delay) if tries < THROTTLED_TRIES => {
+                                tries += 1;
+                                tokio::time::sleep(delay.min(LONGEST_WAIT)).await;
+                            }
+                            _ => return Err(error),
                         }
-                        _ => return Err(error),
                     }
                 }
             }
-        }
+        })
     }
 }
 
@@ -402,6 +412,10 @@ fn silence() -> kube::Error {
     kube::Error::Service(format!("nothing heard for {} s", REQUEST_LIMIT.as_secs()).into())
 }
 
-fn decode<T: DeserializeOwned>(verb: &'static str, id: &ObjectId, value: Value) -> Result<T, Error> {
-    serde_json::from_value(value).map_err(|source| Error::Decode { verb, id: Box::new(id.clone()), source })
+fn decode<T: Projection>(verb: &'static str, id: &ObjectId, answer: &[u8]) -> Result<T, Error> {
+    T::read(answer).map_err(|source| Error::decode(verb, id, source))
+}
+
+fn parse<T: DeserializeOwned>(verb: &'static str, id: &ObjectId, answer: &[u8]) -> Result<T, Error> {
+    serde_json::from_slice(answer).map_err(|source| Error::decode(verb, id, source))
 }

@@ -238,6 +238,7 @@ impl<T: Projection> Cache<T> {
         }
         state.unreadable.remove(&key);
         state.insert(key.clone(), Arc::clone(&object));
+        // Told without the lock: whoever hears of a change looks into the cache to find the keys that it wakes.
         drop(state);
         self.publish(&Change { key: &key, before: before.as_ref(), after: Some(&object) });
         true
@@ -344,6 +345,7 @@ impl<T: Projection> Cache<T> {
         let mut state = self.lock();
         state.reached = state.reached.max(object.meta().revision);
         self.take(state, object.key(), Arc::new(object));
+        // After the object is in: who waits for this revision looks for it next.
         self.announce();
     }
 
@@ -405,7 +407,7 @@ impl<T: Projection> Cache<T> {
             }
             self.take(self.lock(), key, object);
         }
-        // Even an empty collection at revision 0 counts as listed.
+        // Last, so that who waits for the list finds all of it. Even an empty collection at revision 0 counts as listed.
         self.advance(revision.max(1));
     }
 

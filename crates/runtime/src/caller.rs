@@ -10,6 +10,7 @@ use stowage_csi::code::{self, Family, Outcome};
 use stowage_csi::{Channel, Deadline};
 use stowage_model::object::Key;
 use stowage_model::secret::Secret;
+use stowage_model::volume::SecretRef;
 
 use crate::context::Context;
 use crate::operation::{Ended, Failure};
@@ -104,6 +105,32 @@ impl Caller {
             Ok(Some(found)) => Ok(found.data.to_text()),
             Ok(None) => Err(missing(format!("secret {key} does not exist; create it"))),
             Err(error) => Err(missing(format!("secret {key} cannot be read: {error}"))),
+        }
+    }
+
+    /// The same for a secret that a field of an object names; what goes wrong names the field.
+    pub async fn secrets_of(&self, field: &str, secret: Option<&SecretRef>) -> Result<Secrets, Failure> {
+        let key = secret.map(|SecretRef { namespace, name }| Key::namespaced(namespace.as_str(), name.as_str()));
+        let named = |Failure { code, message }| Failure { code, message: format!("{field}: {message}") };
+        self.secrets(key.as_ref()).await.map_err(named)
+    }
+
+    /// Makes the call as the whole of an operation. Its failure names the call: where people read it, nothing else does.
+    pub async fn operate<Q, A>(
+        &self,
+        rpc: Rpc,
+        request: Q,
+        send: impl AsyncFnOnce(Channel, Request<Q>) -> Result<Response<A>, Status>,
+    ) -> Ended<A> {
+        let named =
+            |Failure { code, message }| Failure { message: format!("{}: {message} ({code})", rpc.name()), code };
+        match self.call(rpc, request, send).await {
+            Ok(answer) => Ended::Done(answer),
+            Err(refused) => match refused.ended() {
+                Ended::Failed(failure) => Ended::Failed(named(failure)),
+                Ended::Uncertain(failure) => Ended::Uncertain(named(failure)),
+                done @ Ended::Done(_) => done,
+            },
         }
     }
 

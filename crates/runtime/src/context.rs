@@ -4,8 +4,11 @@ use std::ops::{Deref, DerefMut};
 use std::sync::Arc;
 
 use stowage_csi::Connector;
+use stowage_model::object::Projection;
 
 use crate::api::Api;
+use crate::cache::Cache;
+use crate::engine::Objects;
 use crate::events::Recorder;
 use crate::lease::Leadership;
 use crate::random::Random;
@@ -44,6 +47,11 @@ impl Context {
         });
         let process = Process { random: Random::seeded(1), ..Process::real("test") };
         Self::new(process, kube::Client::new(service, "default"), Arc::new(stowage_csi::UnixConnector))
+    }
+
+    /// The objects of a cache, to be read and written by actions.
+    pub fn objects<'a, T: Projection>(&'a self, cache: &'a Cache<T>) -> Objects<'a, T> {
+        Objects::new(&self.api, cache)
     }
 
     /// An event recorder whose writer lives under `spawner`.

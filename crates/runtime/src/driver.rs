@@ -6,8 +6,29 @@ use stowage_csi::identity::{self, CONNECT_BUDGET, ControllerCapabilities, Plugin
 use stowage_csi::v1::plugin_capability::service::Type as Service;
 use stowage_csi::{Channel, Deadline};
 
+use crate::backoff::Backoff;
 use crate::caller::Caller;
 use crate::context::{Context, Stop};
+
+/// How a sidecar calls its driver.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Options {
+    /// Where the driver listens.
+    pub csi_address: String,
+    /// How long one call may take.
+    pub timeout: Duration,
+    /// Between failed calls for one object.
+    pub retry: Backoff,
+    /// Objects worked on at the same time.
+    pub workers: usize,
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        let (csi_address, timeout) = ("/run/csi/socket".to_owned(), Duration::from_secs(10));
+        Self { csi_address, timeout, retry: Backoff::DRIVER, workers: 10 }
+    }
+}
 
 /// A driver that has answered.
 #[derive(Clone)]
@@ -34,6 +55,22 @@ impl Driver {
         let driver = Self::ask(channel, Deadline(timeout)).await.map_err(|error| unable(&error))?;
         tracing::info!(driver = driver.name, "found the driver");
         Ok(driver)
+    }
+
+    /// Meets the driver, then runs a service with it; a shutdown ends the wait for a driver that never answers.
+    pub async fn serve<F>(
+        context: Context,
+        options: &Options,
+        service: impl FnOnce(Context, Self) -> F,
+    ) -> Result<(), Stop>
+    where
+        F: Future<Output = Result<(), Stop>>,
+    {
+        let met = context.unless_shutdown(Self::meet(&context, &options.csi_address, options.timeout)).await;
+        match met.transpose()? {
+            Some(driver) => service(context, driver).await,
+            None => Ok(()),
+        }
     }
 
     async fn ask(channel: Channel, deadline: Deadline) -> Result<Self, identity::Error> {

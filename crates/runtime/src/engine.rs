@@ -6,6 +6,7 @@
 
 mod busy;
 mod error;
+mod objects;
 mod quiet;
 mod serve;
 mod watches;
@@ -29,6 +30,7 @@ use crate::queue::Queue;
 
 pub use busy::Reserved;
 pub use error::{Error, Retry};
+pub use objects::Objects;
 pub use quiet::assert_quiet;
 pub use serve::{Setup, serve, serve_with};
 pub use watches::{Watches, subscribe};
@@ -202,6 +204,8 @@ pub async fn run<C: Controller>(
     // Kept while rounds end, with the timer of whatever is delayed.
     let mut next = pin!(queue.next());
     loop {
+        // What has ended comes before what is to begin: it frees objects, and its answers are in the caches that the next
+        // key is decided on. The resync comes last, for it only looks for what was missed.
         tokio::select! {
             biased;
             () = &mut stopping => break,
@@ -229,6 +233,7 @@ pub async fn run<C: Controller>(
                 let now = context.clock.now();
                 let snapshot = controller.gather(&key, &reserved, now);
                 let decision = C::decide(&snapshot, now);
+                // Before the actions begin, for the end of one may already ask for what is remembered here.
                 controller.note(&key, &snapshot, &decision, now);
                 drop(snapshot);
                 tracing::debug!(controller = C::NAME, ?key, why = ?decision.why, actions = ?decision.actions, "decided");
@@ -252,6 +257,7 @@ pub async fn run<C: Controller>(
                     queue.done(&key);
                     continue;
                 }
+                // Before any other key is gathered: from here on nobody decides on these objects until the round has ended.
                 touched.iter().for_each(|id| reserved.insert(id.clone()));
                 let controller = Arc::clone(&controller);
                 rounds.push(async move {

@@ -18,6 +18,7 @@ pub mod lease;
 pub mod operation;
 pub mod queue;
 pub mod told;
+pub mod trouble;
 pub mod watch;
 
 pub use context::{Context, Process, Stop};

@@ -23,6 +23,17 @@ pub enum Ended<R> {
     Uncertain(Failure),
 }
 
+impl<R> Ended<R> {
+    /// The same with another result.
+    pub fn map<S>(self, f: impl FnOnce(R) -> S) -> Ended<S> {
+        match self {
+            Self::Done(result) => Ended::Done(f(result)),
+            Self::Failed(failure) => Ended::Failed(failure),
+            Self::Uncertain(failure) => Ended::Uncertain(failure),
+        }
+    }
+}
+
 /// What the driver, or the way to it, said.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Failure {
@@ -59,6 +70,19 @@ pub struct Record<R> {
 }
 
 impl<R> Record<R> {
+    /// Whether the call is under way.
+    pub fn is_running(&self) -> bool {
+        matches!(self.state, State::Running)
+    }
+
+    /// What the call gave, if it ended well.
+    pub fn done(&self) -> Option<&R> {
+        match &self.state {
+            State::Done(result) => Some(result),
+            _ => None,
+        }
+    }
+
     /// Whether another call may start now.
     pub fn may_start(&self, now: Timestamp) -> bool {
         !matches!(self.state, State::Running) && self.retry_at <= now
@@ -194,6 +218,11 @@ where
         if records.get(key).is_some_and(|record| !matches!(record.state, State::Running)) {
             records.remove(key);
         }
+    }
+
+    /// Forgets those of which it holds, unless they are under way.
+    pub fn forget_where(&self, holds: impl Fn(&K) -> bool) {
+        self.lock().retain(|key, record| record.is_running() || !holds(key));
     }
 
     /// The records from `first` on for as long as their keys belong together, in key order.

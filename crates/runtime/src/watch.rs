@@ -1,9 +1,10 @@
 //! Keeps a cache true: list, then watch, resuming by revision and listing again only when the server forgot it.
 
-use std::collections::BTreeSet;
-use std::sync::Arc;
+mod fill;
+
 use std::time::Duration;
 
+use futures::future::BoxFuture;
 use futures::{AsyncBufReadExt, TryStreamExt};
 use http::Request;
 use http_body_util::BodyExt;
@@ -12,12 +13,14 @@ use serde::Deserialize;
 use serde_json::value::RawValue;
 use tokio::time::timeout;
 
-use stowage_model::object::{Meta, Projection};
+use stowage_model::object::{Kind, Projection};
 
 use crate::api::{self, Api, LONGEST_WAIT, accepted};
 use crate::backoff::Backoff;
 use crate::cache::Cache;
 use crate::random::Random;
+
+use fill::Fill;
 
 /// The server ends a watch after this many seconds; jittered so that a fleet does not reconnect in step.
 const WATCH_SECONDS: f64 = 300.0;
@@ -107,24 +110,28 @@ enum Error {
 }
 
 /// Feeds the cache for ever. Failures are retried with backoff; one unreadable object is reported and left unknown.
-pub async fn feed<T: Projection>(api: Api, cache: Cache<T>, scope: Scope, random: Random) {
-    tokio::join!(keep_true(&api, &cache, &scope, &random), read_unknown(&api, &cache, &random));
+pub fn feed<T: Projection>(api: Api, cache: Cache<T>, scope: Scope, random: Random) -> BoxFuture<'static, ()> {
+    Box::pin(fill_for_ever(api, Box::new(cache), scope, random))
+}
+
+async fn fill_for_ever(api: Api, cache: Box<dyn Fill>, scope: Scope, random: Random) {
+    tokio::join!(keep_true(&api, &*cache, &scope, &random), read_unknown(&api, &*cache, &random));
 }
 
 /// Reads objects whose write and first fresh read got no answer, until there is one.
-async fn read_unknown<T: Projection>(api: &Api, cache: &Cache<T>, random: &Random) {
+async fn read_unknown(api: &Api, cache: &dyn Fill, random: &Random) {
     let mut last = None;
     let mut failures = 0;
     loop {
         let key = cache.next_unread(last.as_ref()).await;
-        match api.refresh(cache, &key).await {
-            Ok(_) => failures = 0,
+        match cache.refresh(api, &key).await {
+            Ok(()) => failures = 0,
             Err(error) => {
-                // The others have their turn before it: one that can never be read stops nobody.
+                // One that can never be read stops nobody.
                 cache.read_later(&key);
                 failures += 1;
                 let delay = random.jitter(RECONNECT.delay(failures), 0.2);
-                tracing::debug!(kind = T::KIND.kind, %key, %error, ?delay, "an unknown object cannot be read yet");
+                tracing::debug!(kind = cache.kind().kind, %key, %error, ?delay, "an unknown object cannot be read yet");
                 tokio::time::sleep(delay).await;
             }
         }
@@ -132,7 +139,7 @@ async fn read_unknown<T: Projection>(api: &Api, cache: &Cache<T>, random: &Rando
     }
 }
 
-async fn keep_true<T: Projection>(api: &Api, cache: &Cache<T>, scope: &Scope, random: &Random) {
+async fn keep_true(api: &Api, cache: &dyn Fill, scope: &Scope, random: &Random) {
     let mut position = None;
     let mut trouble = Trouble::default();
     loop {
@@ -160,10 +167,10 @@ async fn keep_true<T: Projection>(api: &Api, cache: &Cache<T>, scope: &Scope, ra
                 match error {
                     // Definitions of resources come later or never; that needs no line at every attempt.
                     Error::List(error) if error.is_not_found() => match trouble.failures {
-                        1 => tracing::info!(kind = T::KIND.kind, "not served, or not yet: asked for again"),
-                        _ => tracing::debug!(kind = T::KIND.kind, ?delay, "still not served"),
+                        1 => tracing::info!(kind = cache.kind().kind, "not served, or not yet: asked for again"),
+                        _ => tracing::debug!(kind = cache.kind().kind, ?delay, "still not served"),
                     },
-                    error => tracing::warn!(kind = T::KIND.kind, %error, ?delay, "watch interrupted, resuming"),
+                    error => tracing::warn!(kind = cache.kind().kind, %error, ?delay, "watch interrupted, resuming"),
                 }
                 tokio::time::sleep(delay).await;
             }
@@ -210,38 +217,31 @@ impl Error {
     }
 }
 
-async fn list<T: Projection>(api: &Api, cache: &Cache<T>, scope: &Scope) -> Result<u64, Stopped> {
-    let mut objects = Vec::new();
-    let mut unreadable = BTreeSet::new();
+async fn list(api: &Api, cache: &dyn Fill, scope: &Scope) -> Result<u64, Stopped> {
+    let mut listing = cache.list();
     let mut next: Option<String> = None;
     let query = query(scope, vec![]);
     loop {
-        let page = match api.page(T::KIND, &scope.namespace, &query, next.as_deref()).await {
+        let page = match api.page(cache.kind(), &scope.namespace, &query, next.as_deref()).await {
             Ok(page) => page,
             Err(error) if error.is_expired() => return Err(Error::Expired(0).into()),
             Err(error) => return Err(Error::List(error).into()),
         };
-        for raw in page.items() {
-            match read::<T>(raw) {
-                Ok(object) => objects.push(Arc::new(object)),
-                Err(Some(meta)) => _ = unreadable.insert(meta.key()),
-                Err(None) => {}
-            }
-        }
+        page.items().for_each(|raw| listing.add(raw));
         match page.next() {
             Some(following) => next = Some(following.to_owned()),
             None => {
                 let revision = page.revision().ok_or(Error::Unversioned)?;
-                cache.relist_with(objects, unreadable, revision);
+                listing.end(revision);
                 return Ok(revision);
             }
         }
     }
 }
 
-async fn follow<T: Projection>(
+async fn follow(
     api: &Api,
-    cache: &Cache<T>,
+    cache: &dyn Fill,
     scope: &Scope,
     from: u64,
     random: &Random,
@@ -256,7 +256,7 @@ async fn follow<T: Projection>(
     ];
     let mut reached = from;
     let mut silent = true;
-    let request = request::<T>(scope, query);
+    let request = request(cache.kind(), scope, query);
     let opened = async { accepted(api.client().send(request).await?).await };
     let body = match timeout(SILENCE, opened).await {
         Ok(Ok(body)) => body,
@@ -288,34 +288,13 @@ async fn follow<T: Projection>(
 }
 
 /// Applies one line of the stream and says which revision it carried; 0 for an object that could not be read.
-fn take_line<T: Projection>(cache: &Cache<T>, line: &str, from: u64) -> Result<u64, Error> {
+fn take_line(cache: &dyn Fill, line: &str, from: u64) -> Result<u64, Error> {
     let decode = |what| move |source| Error::Decode { what, source };
     let line: Line<'_> = serde_json::from_str(line).map_err(decode("a watch event"))?;
     let raw = line.object.get();
     match line.kind {
-        "ADDED" | "MODIFIED" => match read::<T>(raw) {
-            Ok(object) => {
-                let revision = object.meta().revision;
-                cache.watched(object);
-                Ok(revision)
-            }
-            Err(Some(meta)) => {
-                cache.mark_unreadable(meta.key());
-                cache.advance(meta.revision);
-                Ok(meta.revision)
-            }
-            Err(None) => Ok(0),
-        },
-        // To end an object its metadata is enough.
-        "DELETED" => {
-            match read::<T>(raw).map(|object| Box::new(object.meta().clone())).map_or_else(|meta| meta, Some) {
-                Some(meta) => {
-                    cache.watched_deletion(&meta);
-                    Ok(meta.revision)
-                }
-                None => Ok(0),
-            }
-        }
+        "ADDED" | "MODIFIED" => Ok(cache.changed(raw)),
+        "DELETED" => Ok(cache.deleted(raw)),
         "BOOKMARK" => {
             let bookmark: Bookmark = serde_json::from_str(raw).map_err(decode("a bookmark"))?;
             let revision = bookmark.metadata.resource_version.parse().unwrap_or(0);
@@ -330,20 +309,6 @@ fn take_line<T: Projection>(cache: &Cache<T>, line: &str, from: u64) -> Result<u
             Err(Error::Ended { code: status.code, message: status.message })
         }
     }
-}
-
-/// The object, or at least its metadata, or nothing.
-fn read<T: Projection>(raw: &str) -> Result<T, Option<Box<Meta>>> {
-    #[derive(Deserialize)]
-    struct Unreadable {
-        metadata: Box<Meta>,
-    }
-    serde_json::from_str(raw).map_err(|error| {
-        let meta = serde_json::from_str::<Unreadable>(raw).ok().map(|object| object.metadata);
-        let name = meta.as_ref().map(|meta| meta.key().to_string()).unwrap_or_default();
-        tracing::error!(kind = T::KIND.kind, name, %error, "object cannot be read: nothing is decided about it");
-        meta
-    })
 }
 
 /// Whether the server cannot go on from our revision: it forgot it, or was restored from before it.
@@ -369,8 +334,8 @@ fn query(scope: &Scope, mut parts: Vec<(&'static str, String)>) -> String {
     parts.join("&")
 }
 
-fn request<T: Projection>(scope: &Scope, parts: Vec<(&'static str, String)>) -> Request<Body> {
-    let uri = format!("{}?{}", T::KIND.collection_path(&scope.namespace), query(scope, parts));
+fn request(kind: Kind, scope: &Scope, parts: Vec<(&'static str, String)>) -> Request<Body> {
+    let uri = format!("{}?{}", kind.collection_path(&scope.namespace), query(scope, parts));
     Request::get(uri).body(Body::empty()).expect("every reserved character of the query is escaped")
 }
 

@@ -113,6 +113,11 @@ pub fn names(holds: impl Fn(&Service) -> bool) -> Vec<&'static str> {
     SERVICES.iter().filter(|service| holds(service)).map(|service| service.name).collect()
 }
 
+/// The names of those that stacks start in these places, place by place.
+pub fn assembled(places: &[Place]) -> Vec<&'static str> {
+    places.iter().flat_map(|place| names(|service| service.place == *place)).collect()
+}
+
 /// The service of this name.
 pub fn find(name: &str) -> Option<&'static Service> {
     SERVICES.iter().find(|service| service.name == name)

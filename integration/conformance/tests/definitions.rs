@@ -11,7 +11,11 @@ const DEFINITIONS: &str = "/apis/apiextensions.k8s.io/v1/customresourcedefinitio
 async fn define(world: &World) -> String {
     let group = format!("{}.example.com", world.namespace);
     let spec = json!({"type": "object", "required": ["size"], "properties": {
-        "size": {"type": "integer", "minimum": 1}, "color": {"type": "string", "default": "red"}}});
+        "size": {"type": "integer", "minimum": 1}, "color": {"type": "string", "default": "red"},
+        "zone": {"type": "string", "maxLength": 9, "x-kubernetes-validations": [{"rule": "self == oldSelf", "message": "fixed"}]}},
+        "x-kubernetes-validations": [
+            {"rule": "self.size < 10 || self.color == 'blue'", "fieldPath": ".size", "reason": "FieldValueForbidden",
+                "messageExpression": "'%d is too much for %s'.format([self.size, self.color])"}]});
     let schema = json!({"openAPIV3Schema": {"type": "object", "properties": {
         "spec": spec, "status": {"type": "object", "x-kubernetes-preserve-unknown-fields": true}}}});
     let version = |name: &str, storage: bool| {
@@ -72,6 +76,34 @@ async fn objects_are_checked_pruned_and_completed() {
         let strict = format!("{path}?fieldValidation=Strict");
         let object = typed(&world, "v1", widget(json!({"size": 1, "unknown": true})));
         world.refused(400, "POST", &strict, object).await;
+        undefine(&world).await;
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn rules_are_kept_and_rules_about_changes_are_for_changes() {
+    rule(async |world| {
+        let path = define(&world).await;
+        let status = world.refused(422, "POST", &path, typed(&world, "v1", widget(json!({"size": 10})))).await;
+        let cause = json!({"reason": "FieldValueForbidden", "message": "Forbidden: 10 is too much for red", "field": "spec.size"});
+        assert_eq!(status["details"]["causes"], json!([cause]));
+        let blue = json!({"size": 10, "color": "blue", "zone": "a"});
+        world.works("POST", &path, typed(&world, "v1", widget(blue))).await;
+        let answer = world.patch("merge", &format!("{path}/w"), json!({"spec": {"zone": "b"}})).await;
+        assert_eq!(answer.code, 422);
+        let cause = json!({"reason": "FieldValueInvalid", "message": "Invalid value: \"string\": fixed", "field": "spec.zone"});
+        assert_eq!(answer.json()["details"]["causes"], json!([cause]));
+        let broken = json!({"type": "object", "x-kubernetes-validations": [{"rule": "self.none == 1"}]});
+        let group = format!("{}.example.org", world.namespace);
+        let definition = json!({"metadata": {"name": format!("gadgets.{group}")}, "spec": {
+            "group": group, "scope": "Cluster", "names": {"plural": "gadgets", "kind": "Gadget", "singular": "gadget"},
+            "versions": [{"name": "v1", "served": true, "storage": true, "schema": {"openAPIV3Schema": broken}}]}});
+        let status = world.refused(422, "POST", DEFINITIONS, definition).await;
+        let cause = &status["details"]["causes"][0];
+        let field = cause["field"].as_str().unwrap();
+        assert!(field.ends_with(".openAPIV3Schema.x-kubernetes-validations[0].rule"), "{field}");
+        assert!(cause["message"].as_str().unwrap().contains("undefined field 'none'"), "{status}");
         undefine(&world).await;
     })
     .await;

@@ -16,6 +16,9 @@ pub const LOCAL_IMMEDIATE: &str = "local-immediate";
 /// A class of the local driver whose volumes are made on the node of their pod.
 pub const LOCAL_WAITING: &str = "local-waiting";
 
+/// A class of snapshots.
+pub const SNAPSHOTS: &str = "snapshots";
+
 /// What the cluster knows about a driver.
 pub fn csi_driver(name: &str, attach_required: bool) -> Value {
     json!({
@@ -32,6 +35,11 @@ pub fn class(name: &str, driver: &str, binding: &str) -> Value {
         "reclaimPolicy": "Delete",
         "volumeBindingMode": binding,
     })
+}
+
+/// A class of snapshots of a driver.
+pub fn snapshot_class(name: &str, driver: &str) -> Value {
+    json!({ "metadata": { "name": name }, "driver": driver, "deletionPolicy": "Delete" })
 }
 
 /// A claim of one writer.

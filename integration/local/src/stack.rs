@@ -20,7 +20,7 @@ use tokio::time::{Instant, sleep};
 
 use crate::api::{Api, PATIENCE};
 use crate::binaries;
-use crate::objects::{self, DRIVER, IMMEDIATE, LOCAL_DRIVER, LOCAL_IMMEDIATE, LOCAL_WAITING, WAITING};
+use crate::objects::{self, DRIVER, IMMEDIATE, LOCAL_DRIVER, LOCAL_IMMEDIATE, LOCAL_WAITING, SNAPSHOTS, WAITING};
 use crate::process::Process;
 
 /// The nodes of a stack.
@@ -42,6 +42,8 @@ pub enum Service {
     AttachDetachController,
     Attacher,
     Scheduler,
+    SnapshotController,
+    Snapshotter,
     NodeDriver(&'static str),
     LocalDriver(&'static str),
     LocalProvisioner(&'static str),
@@ -60,6 +62,8 @@ impl Service {
             Self::AttachDetachController,
             Self::Attacher,
             Self::Scheduler,
+            Self::SnapshotController,
+            Self::Snapshotter,
         ];
         for node in NODES {
             all.extend([Self::NodeDriver(node), Self::Registrar(node), Self::VolumeManager(node)]);
@@ -91,6 +95,8 @@ impl Service {
             Self::AttachDetachController => "attach-detach-controller",
             Self::Attacher => "attacher",
             Self::Scheduler => "scheduler",
+            Self::SnapshotController => "snapshot-controller",
+            Self::Snapshotter => "snapshotter",
             Self::Registrar(_) => "registrar",
             Self::VolumeManager(_) => "volume-manager",
         }
@@ -117,7 +123,9 @@ impl Service {
                 "--mode=controller".to_owned(),
             ],
             Self::PvController | Self::AttachDetachController | Self::Scheduler => vec![kubeconfig, alone],
-            Self::Provisioner | Self::Attacher => vec![kubeconfig, socket],
+            // It elects only where it is asked to.
+            Self::SnapshotController => vec![kubeconfig],
+            Self::Provisioner | Self::Attacher | Self::Snapshotter => vec![kubeconfig, socket],
             Self::NodeDriver(node) => vec![
                 format!("--endpoint=unix://{}", place.node_socket(node).display()),
                 format!("--nodeid={node}"),
@@ -244,6 +252,10 @@ impl Stack {
         api.create(kinds::CSI_DRIVER, objects::csi_driver(DRIVER, true)).await?;
         api.create(kinds::STORAGE_CLASS, objects::class(IMMEDIATE, DRIVER, "Immediate")).await?;
         api.create(kinds::STORAGE_CLASS, objects::class(WAITING, DRIVER, "WaitForFirstConsumer")).await?;
+        for definition in stowage_crds::definitions() {
+            api.create(kinds::DEFINITION, definition.object()).await?;
+        }
+        api.create(kinds::VOLUME_SNAPSHOT_CLASS, objects::snapshot_class(SNAPSHOTS, DRIVER)).await?;
         api.create(kinds::CSI_DRIVER, objects::csi_driver(LOCAL_DRIVER, false)).await?;
         api.create(kinds::STORAGE_CLASS, objects::class(LOCAL_IMMEDIATE, LOCAL_DRIVER, "Immediate")).await?;
         api.create(kinds::STORAGE_CLASS, objects::class(LOCAL_WAITING, LOCAL_DRIVER, "WaitForFirstConsumer")).await?;
@@ -362,4 +374,17 @@ fn is_ready(node: &Value) -> Option<()> {
 
 fn has_driver(node: &Value) -> Option<()> {
     (!node["spec"]["drivers"].as_array()?.is_empty()).then_some(())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use super::*;
+
+    #[test]
+    fn every_service_of_the_table_is_a_process_of_the_stack() {
+        let started: BTreeSet<&str> = Service::all().into_iter().map(Service::binary).collect();
+        assert_eq!(started.into_iter().collect::<Vec<_>>(), names(|service| service.is_process()));
+    }
 }

@@ -11,6 +11,7 @@ use stowage_model::csi_node::CsiNode;
 use stowage_model::node::Node;
 use stowage_model::object::Key;
 use stowage_runtime::Stop;
+use stowage_services::{Place, assembled};
 use stowage_testing::invariants::KUBELET_ROOT;
 use stowage_testing::world::DRIVER;
 use stowage_testing::{Hang, Life, Listening, World};
@@ -26,19 +27,19 @@ pub const DRIVER_SOCKET: &str = "/run/stowage-simulation/csi.sock";
 /// Between the end of a service that gave up by itself and its next start.
 const RESTART_DELAY: Duration = Duration::from_secs(1);
 
-/// The services, in the order in which they are started.
-pub const SERVICES: [&str; 7] = [
-    "pv-controller",
-    "scheduler",
-    "provisioner",
-    "attach-detach-controller",
-    "attacher",
-    "registrar",
-    "volume-manager",
-];
+/// The services of the table that have a place in the world, in the order in which they are started: the cluster's, the
+/// driver's, then the node's.
+pub fn services() -> Vec<&'static str> {
+    assembled(&[Place::Cluster, Place::Sidecar, Place::NodeSidecar, Place::Node])
+}
 
 /// The services that snapshots are about, without those of nodes: a snapshot is made of a volume, mounted or not.
 pub const SNAPSHOTS: [&str; 4] = ["pv-controller", "provisioner", "snapshot-controller", "snapshotter"];
+
+/// The table's, but for those that would only wait for the definitions of their kinds.
+fn without_snapshots() -> Vec<&'static str> {
+    services().into_iter().filter(|service| !service.starts_with("snapshot")).collect()
+}
 
 /// How the pipeline differs from the ordinary one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -49,13 +50,13 @@ pub struct Options {
     pub driver: bool,
     /// Between the moment a service is stopped and its next start; with any at all, everybody else is done before.
     pub downtime: Duration,
-    /// Who runs.
-    pub services: &'static [&'static str],
+    /// Who runs; none means everybody whose kinds are served in an ordinary world.
+    pub services: Option<&'static [&'static str]>,
 }
 
 impl Default for Options {
     fn default() -> Self {
-        Self { journal: true, driver: true, downtime: Duration::ZERO, services: &SERVICES }
+        Self { journal: true, driver: true, downtime: Duration::ZERO, services: None }
     }
 }
 
@@ -81,11 +82,13 @@ impl Pipeline {
     pub fn start(world: &World, options: Options) -> Self {
         let driver = options.driver.then(|| listen(world));
         let ends = Arc::default();
-        let supervisors = options.services.iter().map(|service| {
-            let start = start_of(service, world, options);
+        let services = options.services.map_or_else(without_snapshots, <[_]>::to_vec);
+        let supervisors = services.into_iter().map(|service| {
+            let start = start_of(service, world, options).expect("a new service gets its start below");
             tokio::spawn(supervise(world.clone(), service, start, options.downtime, Arc::clone(&ends)))
         });
-        Self { world: world.clone(), supervisors: supervisors.collect(), ends, driver }
+        let supervisors = supervisors.collect();
+        Self { world: world.clone(), supervisors, ends, driver }
     }
 
     /// Starts a driver that was not there.
@@ -163,10 +166,11 @@ async fn supervise(
     }
 }
 
-fn start_of(service: &str, world: &World, options: Options) -> Start {
+/// The start of a service of the table; a service that is missing here fails every life.
+fn start_of(service: &str, world: &World, options: Options) -> Option<Start> {
     let sockets = world.sockets().clone();
     let registry = format!("{KUBELET_ROOT}/plugins_registry");
-    match service {
+    Some(match service {
         "pv-controller" => {
             Arc::new(|life| pv_controller::run(life.context.clone(), pv_controller::Options::default()).boxed())
         }
@@ -184,7 +188,8 @@ fn start_of(service: &str, world: &World, options: Options) -> Start {
             attach_detach_controller::run(life.context.clone(), options).boxed()
         }),
         "attacher" => Arc::new(|life| {
-            let options = attacher::Options { csi_address: DRIVER_SOCKET.into(), ..attacher::Options::default() };
+            let mut options = attacher::Options::default();
+            options.driver.csi_address = DRIVER_SOCKET.into();
             attacher::run(life.context.clone(), options).boxed()
         }),
         "snapshot-controller" => Arc::new(|life| {
@@ -205,7 +210,7 @@ fn start_of(service: &str, world: &World, options: Options) -> Start {
             let (process, csi) = (life.context.process.clone(), Arc::clone(&life.context.csi));
             registrar::run(process, csi, serve, options).boxed()
         }),
-        _ => Arc::new(move |life| {
+        "volume-manager" => Arc::new(move |life| {
             let options = volume_manager::Options {
                 node_name: NODE.into(),
                 root: KUBELET_ROOT.into(),
@@ -214,5 +219,6 @@ fn start_of(service: &str, world: &World, options: Options) -> Start {
             let plugins = Arc::new(SimulatedRegistry { sockets: sockets.clone(), dir: registry.clone() });
             volume_manager::run(life.context.clone(), life.mounter(NODE), plugins, options).boxed()
         }),
-    }
+        _ => return None,
+    })
 }

@@ -90,7 +90,7 @@ pub struct Script {
 impl Script {
     /// A life without faults.
     pub fn plain(seed: u64, kind: Kind) -> Self {
-        let options = pipeline::Options { services: &pipeline::SNAPSHOTS, ..pipeline::Options::default() };
+        let options = pipeline::Options { services: Some(&pipeline::SNAPSHOTS), ..pipeline::Options::default() };
         Self { seed, kind, options, fault: None, delete: false, watch: true }
     }
 }

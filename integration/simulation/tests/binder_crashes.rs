@@ -11,9 +11,6 @@ use std::time::{Duration, Instant};
 
 use futures::FutureExt;
 use futures::future::BoxFuture;
-use pv_controller::disk::Disk;
-use pv_controller::erase::Permit;
-use pv_controller::nfs::Export;
 use pv_controller::options::{Eraser, Recycling};
 use serde_json::{Value, json};
 
@@ -22,6 +19,8 @@ use stowage_model::object::{Key, Projection, kinds};
 use stowage_model::phase::{ClaimPhase, VolumePhase};
 use stowage_model::pod::Pod;
 use stowage_model::{Claim, Volume, annotations, names};
+use stowage_plugins::nfs::Export;
+use stowage_plugins::{Disk, Permit};
 use stowage_testing::{Fault, Gate, Mode, Point, Port, World};
 
 const SEED: u64 = 5;

@@ -29,6 +29,7 @@ impl Controller {
             }
             Action::DeleteAttachment { name, uid, node, force } => self.delete(name, uid, &node, force).await,
             Action::List { node, node_uid, volume, tell } => {
+                // Only what is written is told: a pod that hears of it is mounted next.
                 self.report(&node, Entry { node_uid, volume, listed: true }).await?;
                 for (pod, note) in tell {
                     self.recorder.record(&pod, note);
@@ -44,12 +45,10 @@ impl Controller {
                 Ok(())
             }
             Action::RefreshNode(name) => {
-                let read = self.context.api.refresh(&self.caches.nodes, &Key::cluster(name)).await;
-                read.map(|_| ()).map_err(Error::read("the node"))
+                self.context.objects(&self.caches.nodes).refresh(&Key::cluster(name)).await.map(drop)
             }
             Action::RefreshAttachment(name) => {
-                let read = self.context.api.refresh(&self.caches.attachments, &Key::cluster(name)).await;
-                read.map(|_| ()).map_err(Error::read("the attachment"))
+                self.context.objects(&self.caches.attachments).refresh(&Key::cluster(name)).await.map(drop)
             }
         }
     }
@@ -63,8 +62,7 @@ impl Controller {
     /// Deleting the attachment cannot be taken back, so the node is read once more: also a leader that was deposed and
     /// does not know it yet sees what its successor listed.
     async fn delete(&self, name: String, uid: String, node: &str, force: Option<Force>) -> Result<(), Error> {
-        let fresh = self.context.api.refresh(&self.caches.nodes, &Key::cluster(node)).await;
-        let fresh = fresh.map_err(Error::read("the node"))?;
+        let fresh = self.context.objects(&self.caches.nodes).refresh(&Key::cluster(node)).await?;
         if let Some(node) = fresh {
             let (listed, in_use) = mentions(&node, &name);
             let forced = match force {
@@ -80,6 +78,7 @@ impl Controller {
                 self.metrics.forced(force);
             }
         }
+        // Again, for the read may have taken longer than the lease lasts.
         self.check_lease()?;
         let target = Target { key: Key::cluster(name), uid, revision: None };
         let deleted = self.context.api.delete(&self.caches.attachments, &target, Deletion::default()).await;

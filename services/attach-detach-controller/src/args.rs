@@ -3,9 +3,8 @@ use std::time::Duration;
 use anyhow::bail;
 use clap::Parser;
 
-use stowage_runtime::args::{AdminArgs, ClientArgs, LeaderElectArgs, LogArgs};
+use stowage_runtime::args::{ControllerArgs, workers};
 use stowage_runtime::duration::GoDuration;
-use stowage_runtime::launch::Launch;
 
 use crate::controller::Options;
 use crate::run;
@@ -18,13 +17,7 @@ use crate::run;
 #[command(name = "attach-detach-controller", version)]
 pub struct Args {
     #[command(flatten)]
-    client: ClientArgs,
-    #[command(flatten)]
-    log: LogArgs,
-    #[command(flatten)]
-    admin: AdminArgs,
-    #[command(flatten)]
-    election: LeaderElectArgs,
+    controller: ControllerArgs,
     /// Look at every attached volume this often, at least 1s; unlike the original's 1m, only events count unless this is
     /// set
     #[arg(long, value_name = "DURATION")]
@@ -50,18 +43,10 @@ pub struct Args {
 
 impl Args {
     pub async fn run(self) -> anyhow::Result<()> {
-        let launch = Launch { client: &self.client, burst: 30, log: &self.log, admin: Some(&self.admin) };
-        let election = self.election.options("attach-detach-controller")?;
         let options = self.options()?;
-        let context = launch.context().await?;
-        if let Some(dir) = &self.flex_volume_plugin_dir {
-            tracing::warn!(
-                flag = "--flex-volume-plugin-dir",
-                value = dir,
-                "has no effect: FlexVolumes are not attached"
-            );
-        }
-        launch.run(context, election, |context| run(context, options)).await
+        let flex = self.flex_volume_plugin_dir.iter();
+        let ignored = flex.map(|_| "--flex-volume-plugin-dir has no effect: FlexVolumes are not attached".to_owned());
+        self.controller.run(30, "attach-detach-controller", ignored.collect(), |context| run(context, options)).await
     }
 
     fn options(&self) -> anyhow::Result<Options> {
@@ -75,9 +60,6 @@ impl Args {
                  --disable-attach-detach-reconcile-sync"
             );
         }
-        if self.concurrent_syncs == 0 {
-            bail!("--concurrent-syncs 0 would never attach anything; give at least 1");
-        }
         let max_unmount_wait = Duration::from(self.max_wait_for_unmount_duration);
         if max_unmount_wait.is_zero() && !self.disable_force_detach_on_timeout {
             bail!(
@@ -89,7 +71,7 @@ impl Args {
             max_unmount_wait,
             force_detach_on_timeout: !self.disable_force_detach_on_timeout,
             reconcile_sync_period: period,
-            parallel: self.concurrent_syncs,
+            parallel: workers("--concurrent-syncs", self.concurrent_syncs)?,
         })
     }
 }

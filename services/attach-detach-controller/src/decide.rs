@@ -179,6 +179,8 @@ impl At<'_> {
                 return self.hold();
             }
         };
+        // Off the list before the attachment goes, each in a round of its own: the node mounts by the list (rule 7), and the
+        // answer to that write says whether it uses the volume all the same.
         if self.unlist() {
             return force.map_or(Reason::Unlisting, Reason::Forced);
         }

@@ -169,7 +169,7 @@ fn gather_volume(
     nodes.extend(caches.nodes.by_index("volume", volume.as_str()).iter().map(|node| node.meta.name.clone()));
     let unwanted = memory.unwanted(volume);
     let site = |name: String| {
-        let attachment_name = names::attachment(handle, driver, &name);
+        let attachment_name = names::attachment(handle.as_str(), driver, &name);
         let foreign = |other: &VolumeAttachment| other.spec.node_name == name && other.meta.name != attachment_name;
         let mentions = |node: &Node| (node.is_attached(volume.as_str()), node.is_in_use(volume.as_str()));
         let mut site = Site {

@@ -7,6 +7,7 @@ use stowage_model::names::{self, UniqueVolumeName};
 use stowage_model::object;
 use stowage_model::phase::ClaimPhase;
 use stowage_model::pod::PodVolumeSource;
+use stowage_model::volume::CsiSource;
 use stowage_model::{Claim, CsiDriver, Node, Pod, Volume, VolumeAttachment};
 use stowage_runtime::cache::{Cache, Change};
 use stowage_runtime::engine::Watches;
@@ -217,12 +218,12 @@ fn uses(pod: &Pod, claim: &Claim) -> bool {
 }
 
 fn unique_name(volume: &Volume) -> Option<UniqueVolumeName> {
-    volume.spec.csi.as_ref().map(|csi| UniqueVolumeName::csi(&csi.driver, &csi.volume_handle))
+    volume.spec.csi.as_ref().map(CsiSource::unique_name)
 }
 
 /// The name of a volume's attachment to a node.
 pub fn attachment_name(volume: &UniqueVolumeName, node: &str) -> Option<String> {
-    volume.driver_and_handle().map(|(driver, handle)| names::attachment(handle, driver, node))
+    volume.driver_and_handle().map(|(driver, handle)| names::attachment(handle.as_str(), driver, node))
 }
 
 /// The volumes in a node's status, attached or in use.

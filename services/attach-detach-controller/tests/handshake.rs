@@ -175,7 +175,11 @@ where
 }
 
 async fn in_world(stage: &Stage, story: impl Future<Output = ()>) {
-    let attacher = || attacher::Options { csi_address: SOCKET.into(), ..attacher::Options::default() };
+    let attacher = || {
+        let mut options = attacher::Options::default();
+        options.driver.csi_address = SOCKET.into();
+        options
+    };
     tokio::select! {
         biased;
         () = keep(&stage.world, "adc", |context| attach_detach_controller::run(context, Default::default())) => {}

@@ -3,11 +3,11 @@
 use stowage_csi::Family;
 use stowage_csi::v1::controller_client::ControllerClient;
 use stowage_csi::v1::{ControllerPublishVolumeRequest, ControllerUnpublishVolumeRequest};
-use stowage_model::VolumeAttachment;
-use stowage_model::object::Key;
+use stowage_model::names::VolumeHandle;
+use stowage_model::object::Meta;
 use stowage_model::volume::SecretRef;
 use stowage_runtime::caller::{Caller, Rpc};
-use stowage_runtime::operation::{self, Ended, Failure};
+use stowage_runtime::operation::{self, Ended};
 
 use crate::snapshot::PublishContext;
 
@@ -26,19 +26,14 @@ pub enum Kind {
 /// What a call is about. Each attachment has its own backoff; that only one call per handle runs is decided.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Operation {
-    pub handle: String,
+    pub handle: VolumeHandle,
     pub attachment_uid: String,
     pub kind: Kind,
 }
 
 impl Operation {
-    pub fn new(handle: &str, attachment: &VolumeAttachment, kind: Kind) -> Self {
-        Self { handle: handle.to_owned(), attachment_uid: attachment.meta.uid.clone(), kind }
-    }
-
-    /// The first of everything about the handle.
-    pub fn first(handle: &str) -> Self {
-        Self { handle: handle.to_owned(), attachment_uid: String::new(), kind: Kind::Publish }
+    pub fn new(handle: &VolumeHandle, attachment: &Meta, kind: Kind) -> Self {
+        Self { handle: handle.clone(), attachment_uid: attachment.uid.clone(), kind }
     }
 
     pub fn opposite(&self) -> Self {
@@ -58,13 +53,6 @@ pub enum Request {
 }
 
 impl Request {
-    pub fn volume_id(&self) -> &str {
-        match self {
-            Self::Publish(request) => &request.volume_id,
-            Self::Unpublish(request) => &request.volume_id,
-        }
-    }
-
     pub fn node_id(&self) -> &str {
         match self {
             Self::Publish(request) => &request.node_id,
@@ -82,37 +70,21 @@ impl Request {
 
 /// Makes the call; `secret` names what it needs to know besides.
 pub async fn call(caller: Caller, request: Request, secret: Option<SecretRef>) -> Ended<PublishContext> {
-    let secret = secret.map(|SecretRef { namespace, name }| Key::namespaced(namespace, name));
-    let secrets = match caller.secrets(secret.as_ref()).await {
+    let secrets = match caller.secrets_of("controllerPublishSecretRef", secret.as_ref()).await {
         Ok(secrets) => secrets,
-        Err(Failure { code, message }) => {
-            return Ended::Failed(Failure { code, message: format!("controllerPublishSecretRef: {message}") });
-        }
+        Err(failure) => return Ended::Failed(failure),
     };
-    let (rpc, answer) = match request {
+    match request {
         Request::Publish(request) => {
             let request = ControllerPublishVolumeRequest { secrets, ..request };
             let send = async |channel, request| ControllerClient::new(channel).controller_publish_volume(request).await;
-            (PUBLISH, caller.call(PUBLISH, request, send).await.map(|answer| answer.publish_context))
+            caller.operate(PUBLISH, request, send).await.map(|answer| answer.publish_context)
         }
         Request::Unpublish(request) => {
             let request = ControllerUnpublishVolumeRequest { secrets, ..request };
             let send =
                 async |channel, request| ControllerClient::new(channel).controller_unpublish_volume(request).await;
-            (UNPUBLISH, caller.call(UNPUBLISH, request, send).await.map(|_| PublishContext::new()))
+            caller.operate(UNPUBLISH, request, send).await.map(|_| PublishContext::new())
         }
-    };
-    match answer {
-        Ok(context) => Ended::Done(context),
-        Err(refused) => match refused.ended() {
-            Ended::Failed(failure) => Ended::Failed(named(rpc, failure)),
-            Ended::Uncertain(failure) => Ended::Uncertain(named(rpc, failure)),
-            done @ Ended::Done(_) => done,
-        },
     }
-}
-
-/// People read it in the attachment's status, where nothing else says which call it was.
-fn named(rpc: Rpc, Failure { code, message }: Failure) -> Failure {
-    Failure { message: format!("{}: {message} ({code})", rpc.name()), code }
 }

@@ -3,11 +3,11 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use futures::future::BoxFuture;
 use jiff::Timestamp;
 
-use stowage_runtime::backoff::Backoff;
 use stowage_runtime::caller::Caller;
-use stowage_runtime::driver::Driver;
+use stowage_runtime::driver::{self, Driver};
 use stowage_runtime::engine::{self, Reserved, Setup, Watches};
 use stowage_runtime::{Context, Stop};
 
@@ -18,27 +18,15 @@ use crate::watches::{Caches, Key};
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Options {
-    /// Where the driver listens.
-    pub csi_address: String,
-    /// How long one call may take.
-    pub timeout: Duration,
-    /// Between failed calls for one attachment.
-    pub retry: Backoff,
-    /// Volumes worked on at the same time.
-    pub workers: usize,
+    pub driver: driver::Options,
     /// File system type of volumes that name none.
     pub default_fs_type: String,
 }
 
 impl Default for Options {
     fn default() -> Self {
-        Self {
-            csi_address: "/run/csi/socket".to_owned(),
-            timeout: Duration::from_secs(15),
-            retry: Backoff::DRIVER,
-            workers: 10,
-            default_fs_type: String::new(),
-        }
+        let driver = driver::Options { timeout: Duration::from_secs(15), ..driver::Options::default() };
+        Self { driver, default_fs_type: String::new() }
     }
 }
 
@@ -51,16 +39,16 @@ pub(crate) struct Controller {
 
 /// Attaches and detaches until shutdown.
 pub async fn run(context: Context, options: Options) -> Result<(), Stop> {
-    let met = Driver::meet(&context, &options.csi_address, options.timeout);
-    match context.unless_shutdown(met).await {
-        Some(driver) => run_with(context, driver?, options).await,
-        None => Ok(()),
-    }
+    Driver::serve(context, &options.driver.clone(), |context, driver| run_with(context, driver, options)).await
 }
 
 /// The same with a driver that was met already.
-pub(crate) async fn run_with(context: Context, driver: Driver, options: Options) -> Result<(), Stop> {
-    engine::serve(context, options.workers, async |setup| Ok(Controller::new(setup, &driver, &options))).await
+///
+/// Boxed, so that it is compiled with this crate and not once more with the binary.
+pub(crate) fn run_with(context: Context, driver: Driver, options: Options) -> BoxFuture<'static, Result<(), Stop>> {
+    Box::pin(engine::serve(context, options.driver.workers, async move |setup| {
+        Ok(Controller::new(setup, &driver, &options))
+    }))
 }
 
 impl Controller {
@@ -68,9 +56,8 @@ impl Controller {
         Self {
             facts: Arc::new(Facts::of(driver, options)),
             caches: Caches::new(driver.name.clone()),
-            operations: setup
-                .operations(options.retry, |operation: &Operation| [Key::Handle(operation.handle.clone())]),
-            caller: driver.caller(setup.context.clone(), options.timeout),
+            operations: setup.operations(options.driver.retry, |call: &Operation| [Key::Handle(call.handle.clone())]),
+            caller: driver.caller(setup.context.clone(), options.driver.timeout),
         }
     }
 }
@@ -101,12 +88,7 @@ impl engine::Controller for Controller {
     }
 
     async fn apply(self: Arc<Self>, key: Key, action: Action) -> Result<(), engine::Error> {
-        // Without a volume there is no handle, and no call is ever planned.
-        let handle = match &key {
-            Key::Handle(handle) => handle.as_str(),
-            Key::Attachment(_) => "",
-        };
-        self.carry_out(handle, action).await
+        self.carry_out(key.handle(), action).await
     }
 
     fn keys(&self) -> Vec<Key> {

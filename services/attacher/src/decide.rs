@@ -5,23 +5,23 @@
 
 use std::collections::BTreeMap;
 
-use jiff::{Timestamp, Unit};
+use jiff::Timestamp;
 
-use stowage_csi::code;
+use stowage_csi::v1::controller_service_capability::rpc::Type as Call;
+use stowage_model::Volume;
+use stowage_model::attachment::VolumeError;
 use stowage_model::object::Meta;
 use stowage_model::volume::SecretRef;
 use stowage_runtime::engine;
-use stowage_runtime::operation::{Failure, Record, State};
+use stowage_runtime::operation::Record;
+use stowage_runtime::trouble::Trouble;
 
 use crate::calls::Request;
 use crate::request::Problem;
-use crate::snapshot::{Case, Facts, PublishContext, Snapshot, Source, VolumeCase};
+use crate::snapshot::{Case, Facts, PublishContext, Snapshot, Source};
 
 #[cfg(test)]
 mod tests;
-
-/// The API server takes no longer message.
-const LONGEST_MESSAGE: usize = 1024;
 
 #[derive(Debug, Clone, PartialEq)]
 pub enum Action {
@@ -48,25 +48,13 @@ pub enum Action {
         metadata: BTreeMap<String, Option<String>>,
     },
     SaveDetached(Meta),
-    SaveAttachError {
+    /// Shows why it is not attached, or not detached yet where it is being deleted.
+    SaveTrouble {
         attachment: Meta,
-        error: Trouble,
-    },
-    SaveDetachError {
-        attachment: Meta,
-        error: Trouble,
+        trouble: Trouble,
     },
     RefreshAttachment(String),
     RefreshVolume(String),
-}
-
-/// An error as an attachment's status shows it.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Trouble {
-    pub message: String,
-    /// Whole seconds, as the API keeps it.
-    pub time: Timestamp,
-    pub code: Option<i32>,
 }
 
 /// Why, attachment by attachment.
@@ -102,21 +90,17 @@ pub fn decide(snapshot: &Snapshot, now: Timestamp) -> Decision {
         calls.extend(part.call);
         why.0.push((case.attachment.meta.name.clone(), part.reason));
     }
-    writes.extend(snapshot.volumes.iter().filter_map(|volume| release(volume, facts)));
+    writes.extend(snapshot.unnamed.iter().filter_map(|volume| release(volume, facts)));
     let (call, wake_at) = choose(snapshot, calls, now);
     // The call starts before the writes: it takes longest.
     Decision { wake_at, ..Decision::act(call.into_iter().chain(writes).collect::<Vec<_>>(), why) }
 }
 
-/// A driver call that may start at a moment.
-struct Planned {
-    at: Timestamp,
-    action: Action,
-}
-
+/// What one attachment needs.
 struct Part {
     write: Option<Action>,
-    call: Option<Planned>,
+    /// A driver call, and when it may start.
+    call: Option<(Timestamp, Action)>,
     reason: Reason,
 }
 
@@ -126,167 +110,117 @@ impl Part {
     }
 
     fn write(action: Action) -> Self {
-        Self { write: Some(action), call: None, reason: Reason::Writing }
+        Self { write: Some(action), ..Self::rest(Reason::Writing) }
+    }
+
+    fn read(action: Action) -> Self {
+        Self { write: Some(action), ..Self::rest(Reason::Unknown) }
     }
 }
 
-/// One call at a time per handle: the one that has waited longest.
-fn choose(snapshot: &Snapshot, calls: Vec<Planned>, now: Timestamp) -> (Option<Action>, Option<Timestamp>) {
-    if snapshot.calling {
-        // Its end comes back here.
-        return (None, None);
+/// One call at a time per handle: the one that has waited longest. The end of one that is under way comes back here.
+fn choose(snapshot: &Snapshot, calls: Vec<(Timestamp, Action)>, now: Timestamp) -> (Option<Action>, Option<Timestamp>) {
+    match calls.into_iter().filter(|_| !snapshot.calling).min_by_key(|(at, _)| *at) {
+        Some((at, call)) if at <= now => (Some(call), None),
+        first => (None, first.map(|(at, _)| at)),
     }
-    let first = calls.into_iter().min_by_key(|call| call.at);
-    match first {
-        Some(call) if call.at <= now => (Some(call.action), None),
-        Some(call) => (None, Some(call.at)),
-        None => (None, None),
-    }
-}
-
-fn is_running(record: &Option<Record<PublishContext>>) -> bool {
-    matches!(record, Some(Record { state: State::Running, .. }))
 }
 
 fn decide_attachment(case: &Case, facts: &Facts, now: Timestamp) -> Part {
     let attachment = &case.attachment;
     if case.unknown {
-        return Part {
-            reason: Reason::Unknown,
-            ..Part::write(Action::RefreshAttachment(attachment.meta.name.clone()))
-        };
+        return Part::read(Action::RefreshAttachment(attachment.meta.name.clone()));
     }
-    if !facts.attaches {
+    if !facts.can(Call::PublishUnpublishVolume) {
+        // Then every attachment is done as soon as it is asked for.
         return match attachment.status.attached || attachment.meta.is_deleting() {
             true => Part::rest(Reason::Attached),
             false => Part::write(save_attached(case, &PublishContext::new())),
         };
     }
-    if is_running(&case.publish) || is_running(&case.unpublish) {
+    if case.is_calling() {
         return Part::rest(Reason::Calling);
     }
     if let Source::Unknown(volume) = &case.source {
-        return Part { reason: Reason::Unknown, ..Part::write(Action::RefreshVolume(volume.clone())) };
+        return Part::read(Action::RefreshVolume(volume.clone()));
     }
-    if attachment.meta.is_deleting() { detach(case, facts, now) } else { attach(case, facts, now) }
+    let step = if attachment.meta.is_deleting() { detach(case, facts, now) } else { attach(case, facts, now) };
+    step.unwrap_or_else(|problem| blocked(case, problem, now))
 }
 
-fn attach(case: &Case, facts: &Facts, now: Timestamp) -> Part {
+fn attach(case: &Case, facts: &Facts, now: Timestamp) -> Result<Part, Problem> {
     let attachment = &case.attachment;
     if attachment.status.attached {
-        return Part::rest(Reason::Attached);
+        return Ok(Part::rest(Reason::Attached));
     }
-    if let Some(Record { state: State::Done(context), .. }) = &case.publish {
-        return Part::write(save_attached(case, context));
+    if let Some(context) = case.publish.as_ref().and_then(Record::done) {
+        return Ok(Part::write(save_attached(case, context)));
     }
-    let request = match case.publish_request(facts) {
-        Ok(request) => request,
-        Err(problem) => return blocked(case, problem, now),
-    };
+    let request = case.publish_request(facts)?;
+    // Before the attachment: a volume that may be published must not go while it may be.
     if let Source::Volume(volume) = &case.source
         && !volume.meta.has_finalizer(&facts.finalizer)
     {
-        return Part::write(Action::ProtectVolume(volume.meta.clone()));
+        return Ok(Part::write(Action::ProtectVolume(volume.meta.clone())));
     }
     let marked = attachment.meta.has_finalizer(&facts.finalizer);
-    let mark = || Action::MarkAttachment { attachment: attachment.meta.clone(), node_id: request.node_id.clone() };
     match attachment.node_id() {
-        Some(recorded) if marked && recorded == request.node_id => {}
-        // The node has a new id, and the volume may be published under the old one: that has to end first.
-        Some(_) if marked && !matches!(&case.unpublish, Some(Record { state: State::Done(_), .. })) => {
-            return match case.unpublish_request(facts) {
-                Ok(request) => wait_or_call(case, Request::Unpublish(request), &case.unpublish, now),
-                Err(problem) => blocked(case, problem, now),
-            };
+        Some(recorded) if marked && recorded == request.node_id => {
+            Ok(wait_or_call(case, Request::Publish(request), &case.publish, now))
         }
-        _ => return Part::write(mark()),
+        // The node has a new id, and the volume may be published under the old one: that has to end first.
+        Some(_) if marked && case.unpublish.as_ref().and_then(Record::done).is_none() => unpublish(case, facts, now),
+        _ => {
+            let (attachment, node_id) = (attachment.meta.clone(), request.node_id);
+            Ok(Part::write(Action::MarkAttachment { attachment, node_id }))
+        }
     }
-    wait_or_call(case, Request::Publish(request), &case.publish, now)
 }
 
-fn detach(case: &Case, facts: &Facts, now: Timestamp) -> Part {
-    let attachment = &case.attachment;
-    if !attachment.meta.has_finalizer(&facts.finalizer) {
+fn detach(case: &Case, facts: &Facts, now: Timestamp) -> Result<Part, Problem> {
+    let meta = &case.attachment.meta;
+    if !meta.has_finalizer(&facts.finalizer) {
         // Never published, or unpublished already. Where nobody else holds it, it is gone and has no status to save.
-        let held = !attachment.meta.finalizers.is_empty();
-        return match held && attachment.status.attached {
-            true => Part::write(Action::SaveDetached(attachment.meta.clone())),
+        return Ok(match !meta.finalizers.is_empty() && case.attachment.status.attached {
+            true => Part::write(Action::SaveDetached(meta.clone())),
             false => Part::rest(Reason::Detached),
-        };
+        });
     }
-    if let Some(Record { state: State::Done(_), .. }) = &case.unpublish {
-        return Part::write(Action::ReleaseAttachment(attachment.meta.clone()));
+    if case.unpublish.as_ref().and_then(Record::done).is_some() {
+        return Ok(Part::write(Action::ReleaseAttachment(meta.clone())));
     }
-    match case.unpublish_request(facts) {
-        Ok(request) => wait_or_call(case, Request::Unpublish(request), &case.unpublish, now),
-        Err(problem) => blocked(case, problem, now),
-    }
+    unpublish(case, facts, now)
+}
+
+fn unpublish(case: &Case, facts: &Facts, now: Timestamp) -> Result<Part, Problem> {
+    let request = case.unpublish_request(facts)?;
+    Ok(wait_or_call(case, Request::Unpublish(request), &case.unpublish, now))
 }
 
 fn wait_or_call(case: &Case, request: Request, record: &Option<Record<PublishContext>>, now: Timestamp) -> Part {
-    let failure = match record {
-        Some(Record { state: State::Failed(failure) | State::Uncertain(failure), since, .. }) => {
-            Some((failure, *since))
-        }
-        _ => None,
-    };
-    let write = failure.and_then(|(failure, since)| save_trouble(case, trouble(failure, since)));
+    let trouble = record.as_ref().and_then(Trouble::of);
+    let write =
+        trouble.filter(|trouble| !shown(case).is_some_and(|shown| trouble.is_shown(&shown.message, shown.time)));
     let action = Action::Call { attachment: case.attachment.meta.clone(), request, secret: case.secret() };
     let at = record.as_ref().map_or(now, |record| record.retry_at);
-    Part { write, call: Some(Planned { at, action }), reason: Reason::Waiting }
+    Part { write: write.map(|trouble| save(case, trouble)), call: Some((at, action)), reason: Reason::Waiting }
 }
 
 fn blocked(case: &Case, problem: Problem, now: Timestamp) -> Part {
-    let message = shortened(problem.to_string());
+    let trouble = Trouble::new(problem.to_string(), now);
     // Told once: only what it says counts, for nothing is tried again until an object changes.
-    let told = told(case).is_some_and(|told| told.message == message);
-    let trouble = Trouble { message, time: whole_seconds(now), code: None };
-    let write = if told { None } else { save_trouble(case, trouble) };
-    Part { write, call: None, reason: Reason::Blocked(problem) }
+    let is_told = shown(case).is_some_and(|shown| shown.message == trouble.message);
+    Part { write: (!is_told).then(|| save(case, trouble)), ..Part::rest(Reason::Blocked(problem)) }
 }
 
-fn told(case: &Case) -> Option<Trouble> {
+/// What the status says of the step that the attachment is at.
+fn shown(case: &Case) -> Option<&VolumeError> {
     let status = &case.attachment.status;
-    let error = if case.attachment.meta.is_deleting() { &status.detach_error } else { &status.attach_error };
-    error.as_ref().map(|error| Trouble {
-        message: error.message.clone(),
-        time: error.time.map_or(Timestamp::MIN, whole_seconds),
-        code: error.error_code,
-    })
+    if case.attachment.meta.is_deleting() { status.detach_error.as_ref() } else { status.attach_error.as_ref() }
 }
 
-/// The write that shows a trouble, unless it is shown already.
-fn save_trouble(case: &Case, error: Trouble) -> Option<Action> {
-    let attachment = case.attachment.meta.clone();
-    let deleting = attachment.is_deleting();
-    // Only attach errors have a code in the API.
-    let error = if deleting { Trouble { code: None, ..error } } else { error };
-    // Not the code: an older API server drops it, and would be written to for ever.
-    if told(case).is_some_and(|told| (told.message, told.time) == (error.message.clone(), error.time)) {
-        return None;
-    }
-    Some(match deleting {
-        true => Action::SaveDetachError { attachment, error },
-        false => Action::SaveAttachError { attachment, error },
-    })
-}
-
-fn trouble(failure: &Failure, since: Timestamp) -> Trouble {
-    Trouble {
-        message: shortened(failure.message.clone()),
-        time: whole_seconds(since),
-        code: code::from_name(&failure.code).map(i32::from),
-    }
-}
-
-fn whole_seconds(at: Timestamp) -> Timestamp {
-    at.round(Unit::Second).unwrap_or(at)
-}
-
-fn shortened(mut message: String) -> String {
-    let end = (0..=LONGEST_MESSAGE.min(message.len())).rev().find(|end| message.is_char_boundary(*end));
-    message.truncate(end.unwrap_or(0));
-    message
+fn save(case: &Case, trouble: Trouble) -> Action {
+    Action::SaveTrouble { attachment: case.attachment.meta.clone(), trouble }
 }
 
 fn save_attached(case: &Case, context: &PublishContext) -> Action {
@@ -296,8 +230,7 @@ fn save_attached(case: &Case, context: &PublishContext) -> Action {
 }
 
 /// A volume that is going and that no attachment names has no more need of us.
-fn release(case: &VolumeCase, facts: &Facts) -> Option<Action> {
-    let meta = &case.volume.meta;
-    let over = meta.is_deleting() && !case.named && meta.has_finalizer(&facts.finalizer);
-    over.then(|| Action::ReleaseVolume(meta.clone()))
+fn release(volume: &Volume, facts: &Facts) -> Option<Action> {
+    let is_over = volume.meta.is_deleting() && volume.meta.has_finalizer(&facts.finalizer);
+    is_over.then(|| Action::ReleaseVolume(volume.meta.clone()))
 }

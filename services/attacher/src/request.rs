@@ -1,6 +1,7 @@
 //! From an attachment and its volume to a driver call, or to the reason why there can be none.
 
-use stowage_csi::v1::volume_capability::{AccessMode, AccessType, BlockVolume, MountVolume};
+use stowage_csi::v1::controller_service_capability::rpc::Type as Call;
+use stowage_csi::v1::volume_capability::MountVolume;
 use stowage_csi::v1::{ControllerPublishVolumeRequest, ControllerUnpublishVolumeRequest, VolumeCapability};
 use stowage_model::access_mode;
 use stowage_model::phase::VolumeMode;
@@ -28,13 +29,17 @@ pub enum Problem {
 }
 
 impl Case {
+    fn described(&self) -> Result<&VolumeSpec, Problem> {
+        match &self.source {
+            Source::Volume(volume) => Ok(&volume.spec),
+            Source::Inline(spec) => Ok(spec),
+            Source::Missing(name) | Source::Unknown(name) => Err(Problem::FindVolume { name: name.clone() }),
+            Source::Unclear => Err(Problem::ReadSource),
+        }
+    }
+
     fn spec<'a>(&'a self, facts: &Facts) -> Result<(&'a VolumeSpec, &'a CsiSource), Problem> {
-        let spec = match &self.source {
-            Source::Volume(volume) => &volume.spec,
-            Source::Inline(spec) => spec,
-            Source::Missing(name) | Source::Unknown(name) => return Err(Problem::FindVolume { name: name.clone() }),
-            Source::Unclear => return Err(Problem::ReadSource),
-        };
+        let spec = self.described()?;
         let csi = spec.csi.as_ref().filter(|csi| csi.driver == facts.name);
         csi.map(|csi| (spec, csi)).ok_or_else(|| Problem::MatchDriver { driver: facts.name.clone() })
     }
@@ -43,16 +48,8 @@ impl Case {
         Problem::FindNode { node: self.attachment.spec.node_name.clone(), driver: facts.name.clone() }
     }
 
-    fn volume_name(&self) -> String {
-        self.attachment.volume_name().unwrap_or_default().to_owned()
-    }
-
     pub fn secret(&self) -> Option<SecretRef> {
-        let spec = match &self.source {
-            Source::Volume(volume) => &volume.spec,
-            Source::Inline(spec) => spec,
-            _ => return None,
-        };
+        let spec = self.described().ok()?;
         spec.csi.as_ref()?.controller_publish_secret_ref.as_deref().cloned()
     }
 
@@ -69,7 +66,7 @@ impl Case {
             // No fallback while attaching: only a driver that is registered now can use the volume.
             node_id: self.node_id.clone().ok_or_else(|| self.no_node(facts))?,
             volume_capability: Some(self.capability(spec, csi, facts)?),
-            readonly: csi.read_only && facts.knows_read_only,
+            readonly: csi.read_only && facts.can(Call::PublishReadonly),
             volume_context: csi.volume_attributes.clone(),
             ..ControllerPublishVolumeRequest::default()
         })
@@ -89,18 +86,13 @@ impl Case {
     }
 
     fn capability(&self, spec: &VolumeSpec, csi: &CsiSource, facts: &Facts) -> Result<VolumeCapability, Problem> {
-        let mode = access_mode::fold_to_csi(spec.access_modes, facts.knows_single_writers)
-            .map_err(|source| Problem::MapModes { name: self.volume_name(), source })?;
+        let mode =
+            access_mode::fold_to_csi(spec.access_modes, facts.can(Call::SingleNodeMultiWriter)).map_err(|source| {
+                Problem::MapModes { name: self.attachment.volume_name().unwrap_or_default().into(), source }
+            })?;
         let fs_type = if csi.fs_type.is_empty() { &facts.default_fs_type } else { &csi.fs_type };
-        let access_type = match spec.volume_mode {
-            VolumeMode::Block => AccessType::Block(BlockVolume {}),
-            VolumeMode::Filesystem | VolumeMode::Unknown => AccessType::Mount(MountVolume {
-                fs_type: fs_type.clone(),
-                mount_flags: spec.mount_options.clone(),
-                ..MountVolume::default()
-            }),
-        };
-        let access_mode = Some(AccessMode { mode: mode.number() });
-        Ok(VolumeCapability { access_mode, access_type: Some(access_type) })
+        let mount =
+            MountVolume { fs_type: fs_type.clone(), mount_flags: spec.mount_options.clone(), ..MountVolume::default() };
+        Ok(VolumeCapability::new(mode.number(), (spec.volume_mode != VolumeMode::Block).then_some(mount)))
     }
 }

@@ -3,12 +3,15 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use stowage_csi::identity::ControllerCapabilities;
 use stowage_csi::v1::controller_service_capability::rpc::Type as Call;
+use stowage_model::names::VolumeHandle;
+use stowage_model::object::Meta;
 use stowage_model::volume::VolumeSpec;
 use stowage_model::{Volume, VolumeAttachment, finalizers, object};
 use stowage_runtime::cache::View;
 use stowage_runtime::driver::Driver;
-use stowage_runtime::operation::{Record, State};
+use stowage_runtime::operation::Record;
 
 use crate::calls::{Kind, Operation};
 use crate::controller::{Controller, Options};
@@ -23,46 +26,37 @@ pub struct Facts {
     pub name: String,
     /// On attachments and volumes.
     pub finalizer: String,
-    /// Whether it attaches at all; else every attachment is done as soon as it is asked for.
-    pub attaches: bool,
-    /// Whether it can be asked to attach for reading only.
-    pub knows_read_only: bool,
-    /// Whether it tells single pods from single nodes.
-    pub knows_single_writers: bool,
+    /// Which calls it answers.
+    pub calls: ControllerCapabilities,
     pub default_fs_type: String,
 }
 
 impl Facts {
     pub fn of(driver: &Driver, options: &Options) -> Self {
-        let can = |call| driver.controller.contains(&call);
         Self {
             name: driver.name.clone(),
             finalizer: finalizers::attacher(&driver.name),
-            attaches: can(Call::PublishUnpublishVolume),
-            knows_read_only: can(Call::PublishReadonly),
-            knows_single_writers: can(Call::SingleNodeMultiWriter),
+            calls: driver.controller.clone(),
             default_fs_type: options.default_fs_type.clone(),
         }
+    }
+
+    pub fn can(&self, call: Call) -> bool {
+        self.calls.contains(&call)
     }
 }
 
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Snapshot {
     pub facts: Arc<Facts>,
-    pub volumes: Vec<VolumeCase>,
+    /// Volumes of the handle that no attachment of any driver names.
+    pub unnamed: Vec<Arc<Volume>>,
     /// Whether a call for the handle is under way, also for an attachment that is gone meanwhile.
     pub calling: bool,
     /// In the order of their names.
     pub attachments: Vec<Case>,
     /// Calls that have ended for attachments that are gone.
     pub abandoned: Vec<Operation>,
-}
-
-#[derive(Debug, Clone, PartialEq)]
-pub struct VolumeCase {
-    pub volume: Arc<Volume>,
-    /// Whether an attachment of any driver names it.
-    pub named: bool,
 }
 
 /// One attachment of ours.
@@ -76,6 +70,12 @@ pub struct Case {
     pub node_id: Option<String>,
     pub publish: Option<Record<PublishContext>>,
     pub unpublish: Option<Record<PublishContext>>,
+}
+
+impl Case {
+    pub fn is_calling(&self) -> bool {
+        [&self.publish, &self.unpublish].into_iter().flatten().any(Record::is_running)
+    }
 }
 
 /// Where an attachment's volume is described.
@@ -98,31 +98,36 @@ impl Controller {
                 let found = self.caches.attachments.get(&object::Key::cluster(name.as_str()));
                 // Found by its volume meanwhile: then it is decided on there.
                 let found = found.filter(|attachment| self.caches.key_of(attachment).as_ref() == Some(key));
-                let attachments = found.map(|attachment| self.case("", attachment)).into_iter().collect();
+                let attachments =
+                    found.map(|attachment| self.case(&VolumeHandle::default(), attachment)).into_iter().collect();
                 Snapshot { facts: Arc::clone(&self.facts), attachments, ..Snapshot::default() }
             }
         }
     }
 
-    fn gather_handle(&self, handle: &str) -> Snapshot {
+    fn gather_handle(&self, handle: &VolumeHandle) -> Snapshot {
         let caches = &self.caches;
         let mut snapshot = Snapshot { facts: Arc::clone(&self.facts), ..Snapshot::default() };
         let mut attachments = BTreeMap::new();
-        for volume in caches.volumes.by_index("handle", handle) {
+        for volume in caches.volumes.by_index("handle", handle.as_str()) {
             if volume.spec.csi.as_ref().is_none_or(|csi| csi.driver != caches.driver) {
                 continue;
             }
             let naming = caches.attachments.by_index("volume", &volume.meta.name);
-            snapshot.volumes.push(VolumeCase { volume, named: !naming.is_empty() });
+            if naming.is_empty() {
+                snapshot.unnamed.push(volume);
+            }
             attachments.extend(naming.into_iter().map(|attachment| (attachment.meta.name.clone(), attachment)));
         }
-        let inline = caches.attachments.by_index("inline", handle).into_iter();
+        let inline = caches.attachments.by_index("inline", handle.as_str()).into_iter();
         attachments.extend(inline.map(|attachment| (attachment.meta.name.clone(), attachment)));
         attachments.retain(|_, attachment| caches.is_ours(attachment));
         snapshot.attachments = attachments.into_values().map(|attachment| self.case(handle, attachment)).collect();
-        let of_handle = |operation: &Operation| operation.handle == handle;
-        for (operation, record) in self.operations.records_from(&Operation::first(handle), of_handle) {
-            if record.state == State::Running {
+        let of_handle = |operation: &Operation| operation.handle == *handle;
+        // The first that the handle can have, as they are ordered.
+        let first = Operation::new(handle, &Meta::default(), Kind::Publish);
+        for (operation, record) in self.operations.records_from(&first, of_handle) {
+            if record.is_running() {
                 snapshot.calling = true;
             } else if !snapshot.attachments.iter().any(|case| case.attachment.meta.uid == operation.attachment_uid) {
                 snapshot.abandoned.push(operation);
@@ -131,7 +136,7 @@ impl Controller {
         snapshot
     }
 
-    fn case(&self, handle: &str, attachment: Arc<VolumeAttachment>) -> Case {
+    fn case(&self, handle: &VolumeHandle, attachment: Arc<VolumeAttachment>) -> Case {
         let caches = &self.caches;
         let source = &attachment.spec.source;
         let source = match (&source.persistent_volume_name, &source.inline_volume_spec) {
@@ -143,7 +148,7 @@ impl Controller {
             (None, Some(spec)) => Source::Inline(spec.clone()),
             _ => Source::Unclear,
         };
-        let record = |kind| self.operations.record(&Operation::new(handle, &attachment, kind));
+        let record = |kind| self.operations.record(&Operation::new(handle, &attachment.meta, kind));
         Case {
             unknown: caches.attachments.view(&attachment.meta.key()) == View::Unknown,
             source,

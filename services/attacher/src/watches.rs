@@ -3,8 +3,8 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
+use stowage_model::names::VolumeHandle;
 use stowage_model::object;
-use stowage_model::volume::CsiSource;
 use stowage_model::{CsiNode, Volume, VolumeAttachment};
 use stowage_runtime::cache::{Cache, Change};
 use stowage_runtime::engine::Watches;
@@ -16,9 +16,19 @@ use crate::controller::Controller;
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Key {
     /// Everything about one volume of the driver, by its handle.
-    Handle(String),
+    Handle(VolumeHandle),
     /// An attachment of ours by its name, whose volume cannot be found.
     Attachment(String),
+}
+
+impl Key {
+    /// Empty where there is no volume: then no call is ever planned.
+    pub fn handle(self) -> VolumeHandle {
+        match self {
+            Self::Handle(handle) => handle,
+            Self::Attachment(_) => VolumeHandle::default(),
+        }
+    }
 }
 
 pub struct Caches {
@@ -35,7 +45,9 @@ impl Caches {
             driver,
             attachments: Cache::indexed(&[
                 ("volume", |attachment| attachment.volume_name().map(str::to_owned).into_iter().collect()),
-                ("inline", |attachment| inline(attachment).map(|csi| csi.volume_handle.clone()).into_iter().collect()),
+                ("inline", |attachment| {
+                    attachment.inline_csi().map(|csi| csi.volume_handle.clone()).into_iter().collect()
+                }),
                 ("node", |attachment| vec![attachment.spec.node_name.clone()]),
             ]),
             volumes: Cache::indexed(&[("handle", |volume| {
@@ -49,13 +61,16 @@ impl Caches {
         watches.cache(&self.csi_nodes, Scope::all(), |controller, change| controller.caches.of_csi_node(change));
         watches.cache(&self.volumes, Scope::all(), |controller, change| controller.caches.of_volume(change));
         watches.cache(&self.attachments, Scope::all(), |controller, change| {
-            controller.forget_calls(change);
-            both(change).filter_map(|attachment| controller.caches.key_of(attachment)).collect::<BTreeSet<_>>()
+            if let (Some(gone), None) = (change.before, change.after) {
+                // Of no use to anybody any more; of one that is called for right now the end is.
+                controller.operations.forget_where(|operation| operation.attachment_uid == gone.meta.uid);
+            }
+            change.both().filter_map(|attachment| controller.caches.key_of(attachment)).collect::<BTreeSet<_>>()
         });
     }
 
     fn of_volume(&self, change: &Change<'_, Volume>) -> BTreeSet<Key> {
-        let mut keys: BTreeSet<Key> = both(change).filter_map(|volume| self.key_of_volume(volume)).collect();
+        let mut keys: BTreeSet<Key> = change.both().filter_map(|volume| self.key_of_volume(volume)).collect();
         if change.before.is_none() || change.after.is_none() {
             // Its attachments are decided on under another key from now on.
             let attachments = self.attachments.by_index("volume", &change.key.name);
@@ -65,8 +80,7 @@ impl Caches {
     }
 
     fn of_csi_node(&self, change: &Change<'_, CsiNode>) -> BTreeSet<Key> {
-        let id = |node: Option<&Arc<CsiNode>>| node.and_then(|node| node_id(node, &self.driver));
-        if id(change.before) == id(change.after) {
+        if id(change.before, &self.driver) == id(change.after, &self.driver) {
             return BTreeSet::new();
         }
         let attachments = self.attachments.by_index("node", &change.key.name);
@@ -79,16 +93,16 @@ impl Caches {
 
     pub fn key_of_volume(&self, volume: &Volume) -> Option<Key> {
         let csi = volume.spec.csi.as_ref().filter(|csi| csi.driver == self.driver)?;
-        Some(Key::Handle(csi.volume_handle.clone()))
+        Some(Key::Handle(csi.handle()))
     }
 
     /// Where an attachment is decided on. One of another attacher matters too if it holds a volume of our driver.
     pub fn key_of(&self, attachment: &VolumeAttachment) -> Option<Key> {
         let volume = attachment.volume_name().and_then(|name| self.volumes.get(&object::Key::cluster(name)));
-        let inline = inline(attachment).filter(|csi| csi.driver == self.driver);
+        let inline = attachment.inline_csi().filter(|csi| csi.driver == self.driver);
         let found = match (volume, inline) {
             (Some(volume), _) => self.key_of_volume(&volume),
-            (None, Some(csi)) => Some(Key::Handle(csi.volume_handle.clone())),
+            (None, Some(csi)) => Some(Key::Handle(csi.handle())),
             (None, None) => None,
         };
         found.or_else(|| self.is_ours(attachment).then(|| Key::Attachment(attachment.meta.name.clone())))
@@ -96,7 +110,7 @@ impl Caches {
 
     /// The driver's id of a node, once the driver has registered there.
     pub fn node_id(&self, node: &str) -> Option<String> {
-        node_id(&*self.csi_nodes.get(&object::Key::cluster(node))?, &self.driver)
+        id(self.csi_nodes.get(&object::Key::cluster(node)).as_ref(), &self.driver).map(str::to_owned)
     }
 
     pub fn keys(&self) -> Vec<Key> {
@@ -107,24 +121,6 @@ impl Caches {
     }
 }
 
-impl Controller {
-    /// Records of an attachment that is gone are of no use to anybody; of one that is called for right now the end is.
-    fn forget_calls(&self, change: &Change<'_, VolumeAttachment>) {
-        let Some(gone) = change.before.filter(|_| change.after.is_none()) else { return };
-        for operation in self.operations.keys().iter().filter(|operation| operation.attachment_uid == gone.meta.uid) {
-            self.operations.forget(operation);
-        }
-    }
-}
-
-fn both<'a, T>(change: &'a Change<'_, T>) -> impl Iterator<Item = &'a T> {
-    change.before.into_iter().chain(change.after).map(AsRef::as_ref)
-}
-
-fn node_id(node: &CsiNode, driver: &str) -> Option<String> {
-    node.driver(driver).map(|driver| driver.node_id.clone()).filter(|id| !id.is_empty())
-}
-
-fn inline(attachment: &VolumeAttachment) -> Option<&CsiSource> {
-    attachment.spec.source.inline_volume_spec.as_ref()?.csi.as_ref()
+fn id<'a>(node: Option<&'a Arc<CsiNode>>, driver: &str) -> Option<&'a str> {
+    node?.node_id(driver)
 }

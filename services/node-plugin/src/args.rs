@@ -213,7 +213,9 @@ impl Args {
     pub async fn run(self) -> anyhow::Result<()> {
         let process = launch::start(&self.log, self.nodeid.clone())?;
         let options = self.options()?;
-        let service = crate::run(options, Arc::new(LinuxMounter), process.shutdown.requested());
+        let shutdown = process.shutdown.clone();
+        let stopped = Box::pin(async move { shutdown.requested().await });
+        let service = crate::run(options, Arc::new(LinuxMounter), stopped);
         launch::run(&process, None, service).await
     }
 }

@@ -31,6 +31,8 @@ mod volume;
 
 use std::sync::Arc;
 
+use futures::future::BoxFuture;
+
 use stowage_csi::server::{self, Socket};
 use stowage_mount::Host;
 
@@ -39,11 +41,17 @@ pub use crate::driver::{Driver, MOST_CALLS};
 pub use crate::token::TOKEN_KEY;
 
 /// Serves until `shutdown`, then lets the calls in progress finish; volumes in use stay mounted.
-pub async fn run(
+///
+/// Boxed, so that it is compiled with this crate and not once more with each that awaits it.
+pub fn run(
     options: Options,
     host: Arc<dyn Host>,
-    shutdown: impl Future<Output = ()>,
-) -> Result<(), server::Error> {
+    shutdown: BoxFuture<'static, ()>,
+) -> BoxFuture<'static, Result<(), server::Error>> {
+    Box::pin(serve(options, host, shutdown))
+}
+
+async fn serve(options: Options, host: Arc<dyn Host>, shutdown: BoxFuture<'static, ()>) -> Result<(), server::Error> {
     let socket = Socket::bind(options.endpoint.path(), options.socket_mode)?;
     let driver = Driver::new(&options, host);
     driver.recover().await;

@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
+use futures::future::BoxFuture;
 use jiff::Timestamp;
 
 use stowage_model::object::{Key as ObjectKey, ObjectId};
@@ -67,16 +68,17 @@ pub async fn run(context: Context, options: Options) -> Result<(), Stop> {
 }
 
 /// The same; a driver that was met already is not met again.
-pub async fn serve(context: Context, options: Options, driver: Option<Driver>) -> Result<(), Stop> {
+///
+/// Boxed, so that it is compiled with this crate and not once more with the binary.
+pub fn serve(context: Context, options: Options, driver: Option<Driver>) -> BoxFuture<'static, Result<(), Stop>> {
     let parallel = options.worker_threads;
-    engine::serve(context, parallel, async move |setup| {
+    Box::pin(engine::serve(context, parallel, async move |setup| {
         let driver = match driver {
             Some(driver) => driver,
             None => Driver::meet(&setup.context, &options.csi_address, options.timeout).await?,
         };
         Controller::new(setup, options, driver).await
-    })
-    .await
+    }))
 }
 
 impl Controller {

@@ -9,7 +9,7 @@ use stowage_model::class::StorageClass;
 use stowage_model::csi_node::CsiNode;
 use stowage_model::finalizers::{CLONING_PROTECTION, SNAPSHOT_SOURCE_OF_PROVISIONER};
 use stowage_model::node::Node;
-use stowage_model::object::{Key as ObjectKey, Projection};
+use stowage_model::object::Key as ObjectKey;
 use stowage_model::reference_grant::ReferenceGrant;
 use stowage_model::volume::Volume;
 use stowage_runtime::cache::{Cache, Change};
@@ -153,12 +153,13 @@ fn claim_changed(controller: &Controller, change: &Change<'_, Claim>) -> Vec<Key
     let concerns_us = |claim: &&Claim| {
         is_ours(claim, &controller.facts.driver) || controller.journal().get(&claim.meta.uid).is_some()
     };
-    let mut keys: Vec<Key> = both(change).filter(concerns_us).map(|claim| Key::Claim(claim.meta.uid.clone())).collect();
-    if both(change).any(|claim| claim.meta.has_finalizer(CLONING_PROTECTION)) {
+    let mut keys: Vec<Key> =
+        change.both().filter(concerns_us).map(|claim| Key::Claim(claim.meta.uid.clone())).collect();
+    if change.both().any(|claim| claim.meta.has_finalizer(CLONING_PROTECTION)) {
         keys.push(Key::Source(Origin::claim(change.key)));
     }
     // Whoever waited for its source may be what the source is held for.
-    keys.extend(both(change).filter_map(Origin::of).map(Key::Source).next());
+    keys.extend(change.both().filter_map(Origin::of).map(Key::Source).next());
     keys.extend(keys_of_filled(controller, &Origin::claim(change.key)));
     keys
 }
@@ -166,7 +167,7 @@ fn claim_changed(controller: &Controller, change: &Change<'_, Claim>) -> Vec<Key
 fn snapshot_changed(controller: &Controller, change: &Change<'_, Restorable>) -> Vec<Key> {
     let origin = Origin::snapshot(change.key);
     let mut keys = keys_of_filled(controller, &origin);
-    if both(change).any(is_held) || controller.looks.record(change.key).is_some() {
+    if change.both().any(is_held) || controller.looks.record(change.key).is_some() {
         keys.push(Key::Source(origin));
     }
     keys
@@ -191,7 +192,7 @@ fn keys_of_filled(controller: &Controller, origin: &Origin) -> Vec<Key> {
 fn volume_changed(controller: &Controller, change: &Change<'_, Volume>) -> Vec<Key> {
     let name = &change.key.name;
     let mut keys = Vec::new();
-    if both(change).any(|volume| is_our_volume(volume, &controller.facts.driver)) {
+    if change.both().any(|volume| is_our_volume(volume, &controller.facts.driver)) {
         keys.push(Key::Volume(name.clone()));
     }
     // Clones of it wait for it to be bound.
@@ -201,7 +202,7 @@ fn volume_changed(controller: &Controller, change: &Change<'_, Volume>) -> Vec<K
     }
     // Only whether there is such an object concerns its claim.
     if change.before.is_none() || change.after.is_none() {
-        let claims = both(change).filter_map(|volume| volume.spec.claim_ref.as_ref());
+        let claims = change.both().filter_map(|volume| volume.spec.claim_ref.as_ref());
         let mut uids: BTreeSet<String> = claims.map(|claim| claim.uid.clone()).collect();
         uids.extend(controller.names.uids(name));
         keys.extend(uids.into_iter().filter(|uid| !uid.is_empty()).map(Key::Claim));
@@ -213,8 +214,4 @@ fn volume_changed(controller: &Controller, change: &Change<'_, Volume>) -> Vec<K
 fn keys_of_waiting(controller: &Controller, claims: Vec<Arc<Claim>>) -> Vec<Key> {
     let waiting = claims.into_iter().filter(|claim| is_ours(claim, &controller.facts.driver) && is_wanted(claim));
     waiting.map(|claim| Key::Claim(claim.meta.uid.clone())).collect()
-}
-
-fn both<'a, T: Projection>(change: &'a Change<'_, T>) -> impl Iterator<Item = &'a T> {
-    change.before.into_iter().chain(change.after).map(AsRef::as_ref)
 }

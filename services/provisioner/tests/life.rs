@@ -3,6 +3,8 @@
 
 #[path = "life/driver.rs"]
 mod driver;
+#[path = "life/sources.rs"]
+mod sources;
 #[path = "life/world.rs"]
 mod world;
 

@@ -96,6 +96,7 @@ impl Controller {
             }
             _ => None,
         };
+        // Every fresh look is above: from here on is written what was seen, guarded by its version.
         let begin = self.context.clock.now();
         let mut result = self.send(write::of_claim(&action, &claim, volume.as_deref())).await;
         if result.as_ref().is_err_and(Error::is_uncertain) && self.is_done(&claim, &action) {
@@ -140,9 +141,8 @@ impl Controller {
             VolumeAction::Recycle | VolumeAction::DeleteData => self.start_reclaiming(&volume),
             VolumeAction::Release => self.look_for_claim(&volume).await?,
             VolumeAction::Unprotect | VolumeAction::DeleteObject => {
-                let fresh = self.context.api.refresh(&self.caches.volumes, key).await;
-                let fresh = fresh.map_err(Error::read("the volume"))?;
-                if fresh.is_none_or(|fresh| fresh.meta.revision != volume.meta.revision) {
+                let fresh = self.context.objects(&self.caches.volumes).fresh(&volume.meta).await?;
+                if fresh.meta.revision != volume.meta.revision {
                     return Err(Error::Stale("the volume"));
                 }
             }

@@ -4,9 +4,8 @@ use anyhow::Context as _;
 use clap::{ArgAction, Parser};
 use serde_json::Value;
 
-use stowage_runtime::args::{AdminArgs, ClientArgs, FeatureArgs, LeaderElectArgs, LogArgs};
+use stowage_runtime::args::{ControllerArgs, FeatureArgs, workers};
 use stowage_runtime::duration::GoDuration;
-use stowage_runtime::launch::Launch;
 
 use crate::controllers::Controllers;
 use crate::options::{Eraser, Options, Recipe, Recycling};
@@ -25,13 +24,7 @@ const RELEASE_ON_EXIT: &str = "ControllerManagerReleaseLeaderElectionLockOnExit"
 #[command(name = "pv-controller", version)]
 pub struct Args {
     #[command(flatten)]
-    client: ClientArgs,
-    #[command(flatten)]
-    log: LogArgs,
-    #[command(flatten)]
-    admin: AdminArgs,
-    #[command(flatten)]
-    election: LeaderElectArgs,
+    controller: ControllerArgs,
     #[command(flatten)]
     features: FeatureArgs,
     /// Controllers to run: * for all, NAME for one, -NAME for all but one
@@ -137,10 +130,9 @@ fn template(file: Option<&str>) -> anyhow::Result<Option<Value>> {
 impl Args {
     /// The options the flags say.
     pub fn options(&self) -> anyhow::Result<Options> {
-        anyhow::ensure!(self.concurrent_syncs > 0, "--concurrent-syncs 0 would bind nothing: give 1 or more");
         Ok(Options {
             provisioning: self.enable_dynamic_provisioning,
-            parallel: self.concurrent_syncs,
+            parallel: workers("--concurrent-syncs", self.concurrent_syncs)?,
             controllers: Controllers::parse(self.controllers.iter().map(String::as_str))?,
             host_path_provisioner: self.enable_hostpath_provisioner,
             unused_condition: self.features.beta_enabled(UNUSED_SINCE, true),
@@ -165,8 +157,8 @@ impl Args {
     }
 
     pub async fn run(self) -> anyhow::Result<()> {
-        let launch = Launch { client: &self.client, burst: 30, log: &self.log, admin: Some(&self.admin) };
-        let mut election = self.election.options("pv-controller")?;
+        let launch = self.controller.launch(30);
+        let mut election = self.controller.election.options("pv-controller")?;
         if let Some(election) = &mut election {
             election.release_on_exit &= self.features.enabled(RELEASE_ON_EXIT, true);
         }

@@ -7,6 +7,7 @@ use jiff::Timestamp;
 use tokio::sync::{Semaphore, watch as signal};
 
 use stowage_model::object::{self, ObjectId, ObjectRef, kinds};
+use stowage_plugins::{Disk, LocalDisk, Permit, Plugins};
 use stowage_runtime::backoff::Backoff;
 use stowage_runtime::engine::{self, Error, Reserved, Setup, Watches};
 use stowage_runtime::events::{Note, Recorder};
@@ -15,8 +16,6 @@ use stowage_runtime::queue::Queue;
 use stowage_runtime::{Context, Stop};
 
 use crate::decide::{self, Action, ClaimAction, Decision, PodAction, Source, Why};
-use crate::disk::{Disk, LocalDisk};
-use crate::erase::Permit;
 use crate::fresh::MissingClasses;
 use crate::metrics::Metrics;
 use crate::options::{Options, Rules};
@@ -71,7 +70,7 @@ pub struct Controller {
 }
 
 impl Controller {
-    fn new(setup: &Setup<Key>, options: &Options, disk: Arc<dyn Disk>) -> Self {
+    fn new(setup: &Setup<Key>, options: &Options, disk: &Arc<dyn Disk>) -> Self {
         let (context, queue) = (setup.context.clone(), setup.queue.clone());
         let caches = Caches::default();
         let recorders = Recorders::start(setup);
@@ -80,7 +79,7 @@ impl Controller {
             api: context.api.clone(),
             caches: caches.clone(),
             recycling: options.recycling.clone(),
-            disk,
+            plugins: Plugins::of(disk),
             permit: permit(&context),
             turns: Turns::new(options.parallel),
             pods_moved: moved,
@@ -135,7 +134,7 @@ pub async fn run(context: Context, options: Options) -> Result<(), Stop> {
 /// The same, with hostPath volumes on another disk.
 pub async fn run_with(context: Context, options: Options, disk: Arc<dyn Disk>) -> Result<(), Stop> {
     let ended = engine::serve(context, options.parallel, async |setup| {
-        let controller = Controller::new(setup, &options, Arc::clone(&disk));
+        let controller = Controller::new(setup, &options, &disk);
         if let Some(period) = options.sync_period.filter(|period| !period.is_zero()) {
             let (queue, caches) = (setup.queue.clone(), controller.caches.clone());
             setup.spawner.spawn(async move {

@@ -2,8 +2,6 @@
 
 mod relay;
 
-use std::io;
-use std::path::PathBuf;
 use std::sync::Arc;
 
 use serde_json::{Value, json};
@@ -11,18 +9,17 @@ use tokio::sync::{Semaphore, watch as signal};
 
 use stowage_model::object::{Key, ObjectId, kinds};
 use stowage_model::phase::{PodPhase, ReclaimPolicy};
-use stowage_model::{Pod, Volume, names};
+use stowage_model::{Pod, Volume, migration, names};
+use stowage_plugins::{self as plugins, Nfs, Permit, Plugins};
 use stowage_runtime::api::{self, Api, Deletion, Target};
 use stowage_runtime::cache::{Cache, View};
 use stowage_runtime::events::Recorder;
 use stowage_runtime::operation::{Ended, Failure};
 use stowage_runtime::random::Random;
 
+use crate::decide::binder::reclaim::deleting_plugin;
 use crate::decide::binder::volume::has_lost_its_claim;
-use crate::disk::Disk;
-use crate::erase::{self, Permit};
 use crate::fresh::claim_of;
-use crate::nfs::Export;
 use crate::options::{Eraser, Recipe, Recycling};
 use crate::snapshot::Work;
 use crate::watches::Caches;
@@ -47,7 +44,7 @@ pub struct Reclaimer {
     pub api: Api,
     pub caches: Caches,
     pub recycling: Recycling,
-    pub disk: Arc<dyn Disk>,
+    pub plugins: Plugins,
     /// Asked before anything is removed here.
     pub permit: Permit,
     pub turns: Turns,
@@ -74,7 +71,9 @@ impl Turns {
     pub fn of(&self, volume: &Volume, eraser: Eraser) -> Option<Arc<Semaphore>> {
         match (volume.spec.reclaim_policy, eraser) {
             (ReclaimPolicy::Delete, _) => Some(Arc::clone(&self.directories)),
-            (_, Eraser::Plugin) if volume.spec.other_source == Some("nfs") => Some(Arc::clone(&self.exports)),
+            (_, Eraser::Plugin) if migration::plugin_of_source(volume) == Some(Nfs::NAME) => {
+                Some(Arc::clone(&self.exports))
+            }
             (_, Eraser::Plugin) => Some(Arc::clone(&self.directories)),
             (_, Eraser::Pod) => None,
         }
@@ -88,19 +87,19 @@ enum Error {
     #[error("run the recycler pod: {0}")]
     Api(api::Error),
     #[error("{0}")]
-    Erase(io::Error),
+    Plugin(plugins::Error),
     #[error("the volume is not released any more")]
     NotReleased,
     #[error("this process does not lead any more, or stops, or the volume was taken back")]
     Deposed,
-    #[error("volume {0} has no spec.{1}")]
-    FindPath(String, &'static str),
     #[error("recycler pod {pod} ended as {phase}: {reason}")]
     Pod { pod: Key, phase: PodPhase, reason: String },
     #[error("an earlier pod {0} is being deleted and must be gone first")]
     PodInTheWay(Key),
     #[error("volumes of kind {0:?} are erased by a pod only: start with --pv-recycler=pod")]
     NeedsPod(&'static str),
+    #[error("volumes of kind {0:?} are not deleted here: set persistentVolumeReclaimPolicy to Retain")]
+    NotDeletable(&'static str),
 }
 
 impl Error {
@@ -110,7 +109,9 @@ impl Error {
             Self::NotReleased | Self::Deposed => true,
             Self::Api(error) => !error.must_be_told(),
             Self::Look(_) => true,
-            Self::Erase(_) | Self::FindPath(..) | Self::Pod { .. } | Self::PodInTheWay(_) | Self::NeedsPod(_) => false,
+            Self::Plugin(_) | Self::Pod { .. } | Self::PodInTheWay(_) | Self::NeedsPod(_) | Self::NotDeletable(_) => {
+                false
+            }
         }
     }
 }
@@ -143,15 +144,16 @@ impl Reclaimer {
         if !self.permit.lasts() {
             return Err(Error::Deposed);
         }
+        let kind = volume.spec.other_source.unwrap_or_default();
         match (work.policy, self.recycling.eraser) {
-            (ReclaimPolicy::Delete, _) => self.removed(self.disk.remove(&host_path(&raw, work)?, &self.permit).await),
-            (_, Eraser::Plugin) if volume.spec.other_source == Some("hostPath") => {
-                self.removed(self.disk.erase(&host_path(&raw, work)?, &self.permit).await)
+            (ReclaimPolicy::Delete, _) => {
+                let plugin = deleting_plugin(&volume).and_then(|name| self.plugins.deletable(name));
+                self.removed(plugin.ok_or(Error::NotDeletable(kind))?.delete(&raw, &self.permit).await)
             }
-            (_, Eraser::Plugin) if volume.spec.other_source == Some("nfs") => {
-                self.removed(self.disk.erase_export(&export(&raw, work)?, &self.permit).await)
+            (_, Eraser::Plugin) => {
+                let plugin = migration::plugin_of_source(&volume).and_then(|name| self.plugins.recyclable(name));
+                self.removed(plugin.ok_or(Error::NeedsPod(kind))?.recycle(&raw, &self.permit).await)
             }
-            (_, Eraser::Plugin) => Err(Error::NeedsPod(volume.spec.other_source.unwrap_or_default())),
             (_, Eraser::Pod) => self.run_pod(&raw, &volume, work).await,
         }
     }
@@ -164,16 +166,17 @@ impl Reclaimer {
     }
 
     /// What became of it is not for a deposed leader to tell.
-    fn removed(&self, result: io::Result<()>) -> Result<(), Error> {
+    fn removed(&self, result: Result<(), plugins::Error>) -> Result<(), Error> {
         match result {
-            Err(error) if !self.permit.lasts() || erase::is_called_off(&error) => Err(Error::Deposed),
-            result => result.map_err(Error::Erase),
+            Err(plugins::Error::CalledOff) => Err(Error::Deposed),
+            Err(_) if !self.permit.lasts() => Err(Error::Deposed),
+            result => result.map_err(Error::Plugin),
         }
     }
 
     async fn run_pod(&mut self, raw: &Value, volume: &Volume, work: &Work) -> Result<(), Error> {
-        let recipe =
-            if volume.spec.other_source == Some("nfs") { &self.recycling.nfs } else { &self.recycling.host_path };
+        let is_export = migration::plugin_of_source(volume) == Some(Nfs::NAME);
+        let recipe = if is_export { &self.recycling.nfs } else { &self.recycling.host_path };
         let body = pod(recipe, raw, volume, work);
         let text = |field: &str| body["metadata"][field].as_str().unwrap_or_default().to_owned();
         let key = Key::namespaced(text("namespace"), text("name"));
@@ -225,24 +228,6 @@ impl Reclaimer {
             }
         }
     }
-}
-
-fn host_path(raw: &Value, work: &Work) -> Result<PathBuf, Error> {
-    let path = raw["spec"]["hostPath"]["path"].as_str();
-    path.map(PathBuf::from).ok_or_else(|| Error::FindPath(work.volume.name.clone(), "hostPath.path"))
-}
-
-fn export(raw: &Value, work: &Work) -> Result<Export, Error> {
-    let source = &raw["spec"]["nfs"];
-    let text = |field: &str, name: &'static str| {
-        let found = source[field].as_str().filter(|text| !text.is_empty());
-        found.ok_or_else(|| Error::FindPath(work.volume.name.clone(), name))
-    };
-    Ok(Export {
-        volume: work.volume.name.clone(),
-        server: text("server", "nfs.server")?.to_owned(),
-        path: text("path", "nfs.path")?.into(),
-    })
 }
 
 /// The recycler pod: the template, with the volume to erase in it.

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use futures::FutureExt;
+use futures::future::BoxFuture;
 use tokio::sync::watch;
 use tonic::service::Routes;
 
@@ -58,7 +59,18 @@ impl Options {
 }
 
 /// Keeps the driver registered until shutdown.
-pub async fn run(
+///
+/// Boxed, so that it is compiled with this crate and not once more with each that awaits it.
+pub fn run(
+    process: Process,
+    csi: Arc<dyn Connector>,
+    serve: Arc<dyn Serve>,
+    options: Options,
+) -> BoxFuture<'static, Result<(), Stop>> {
+    Box::pin(keep_registered(process, csi, serve, options))
+}
+
+async fn keep_registered(
     process: Process,
     csi: Arc<dyn Connector>,
     serve: Arc<dyn Serve>,

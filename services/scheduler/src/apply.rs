@@ -79,7 +79,7 @@ impl Controller {
     }
 
     async fn look<T: Projection>(&self, cache: &Cache<T>, key: &Key) -> Result<(), Error> {
-        self.context.api.refresh(cache, key).await.map(|_| ()).map_err(Error::read("what got no answer"))
+        self.context.objects(cache).refresh(key).await.map(drop)
     }
 
     async fn reserve(&self, reservation: &Reservation) -> Result<(), Error> {

@@ -1,9 +1,7 @@
-use anyhow::bail;
 use clap::{ArgAction, Parser};
 
-use stowage_runtime::args::{AdminArgs, ClientArgs, LeaderElectArgs, LogArgs};
+use stowage_runtime::args::{ControllerArgs, workers};
 use stowage_runtime::duration::GoDuration;
-use stowage_runtime::launch::Launch;
 
 use crate::controller::Options;
 use crate::run;
@@ -19,13 +17,7 @@ const LEASE: &str = "kube-scheduler";
 #[command(name = "scheduler", version)]
 pub struct Args {
     #[command(flatten)]
-    client: ClientArgs,
-    #[command(flatten)]
-    log: LogArgs,
-    #[command(flatten)]
-    admin: AdminArgs,
-    #[command(flatten)]
-    election: LeaderElectArgs,
+    controller: ControllerArgs,
     /// Pods whose spec.schedulerName is this are placed, and with --node-lifecycle those without one
     #[arg(long, value_name = "NAME", default_value_t = Options::default().scheduler_name)]
     scheduler_name: String,
@@ -48,24 +40,19 @@ pub struct Args {
 
 impl Args {
     fn options(&self) -> anyhow::Result<Options> {
-        if self.concurrent_syncs == 0 {
-            bail!("--concurrent-syncs 0 would never place a pod; give at least 1");
-        }
         Ok(Options {
             scheduler_name: self.scheduler_name.clone(),
             silence: self.node_monitor_grace_period.into(),
             startup: self.node_startup_grace_period.into(),
             quarantine: self.node_missing_grace_period.into(),
-            parallel: self.concurrent_syncs,
+            parallel: workers("--concurrent-syncs", self.concurrent_syncs)?,
             node_lifecycle: self.node_lifecycle,
         })
     }
 
     pub async fn run(self) -> anyhow::Result<()> {
-        let launch = Launch { client: &self.client, burst: 100, log: &self.log, admin: Some(&self.admin) };
-        let election = self.election.options(LEASE)?;
         let options = self.options()?;
-        launch.run(launch.context().await?, election, |context| run(context, options)).await
+        self.controller.run(100, LEASE, Vec::new(), |context| run(context, options)).await
     }
 }
 
@@ -100,7 +87,7 @@ mod tests {
     fn the_flags_of_the_originals_parse() {
         let args =
             parse(&["--leader-elect=false", "-scheduler-name=mine", "--node-monitor-grace-period", "5s", "-v=2"]);
-        assert!(args.election.options(LEASE).unwrap().is_none());
+        assert!(args.controller.election.options(LEASE).unwrap().is_none());
         let options = args.options().unwrap();
         assert_eq!((options.scheduler_name.as_str(), options.silence.as_secs()), ("mine", 5));
     }

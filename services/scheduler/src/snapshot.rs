@@ -91,6 +91,8 @@ pub struct ClaimState {
     pub volume: View<Volume>,
     /// Volumes an unbound claim may get: of its class or reserved for it, and not being written.
     pub candidates: Vec<Arc<Volume>>,
+    /// The volume of the claim that an unbound one is to be cloned from, as far as that is bound.
+    pub cloned: Option<Arc<Volume>>,
 }
 
 /// A node with what is on it or on the way to it.
@@ -207,6 +209,14 @@ fn signed(duration: Duration) -> SignedDuration {
     SignedDuration::try_from(duration).unwrap_or(SignedDuration::MAX)
 }
 
+/// The claim that this one is to be cloned from.
+pub fn source_of(claim: &Claim) -> Option<object::Key> {
+    let source = claim.data_source().filter(|source| source.kind == object::kinds::CLAIM.kind)?;
+    let is_core = source.api_group.as_deref().unwrap_or_default().is_empty();
+    let namespace = source.namespace.as_ref().filter(|namespace| !namespace.is_empty());
+    is_core.then(|| object::Key::namespaced(namespace.unwrap_or(&claim.meta.namespace), &source.name))
+}
+
 impl Caches {
     fn claims_of(&self, pod: &Pod, reserved: &Reserved) -> Vec<ClaimState> {
         let mut seen = BTreeSet::new();
@@ -228,6 +238,7 @@ impl Caches {
             class: None,
             volume: View::Absent,
             candidates: Vec::new(),
+            cloned: None,
         };
         if let View::Known(claim) = &view {
             state.class = self.class_of(claim);
@@ -235,10 +246,16 @@ impl Caches {
                 state.volume = self.volumes.view(&object::Key::cluster(claim.spec.volume_name.clone()));
             } else {
                 state.candidates = self.candidates(claim, reserved);
+                state.cloned = self.cloned(claim);
             }
         }
         state.claim = view;
         state
+    }
+
+    fn cloned(&self, claim: &Claim) -> Option<Arc<Volume>> {
+        let source = self.claims.get(&source_of(claim)?).filter(|source| source.names_volume())?;
+        self.volumes.get(&object::Key::cluster(&source.spec.volume_name))
     }
 
     fn candidates(&self, claim: &Claim, reserved: &Reserved) -> Vec<Arc<Volume>> {

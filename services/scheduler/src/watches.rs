@@ -12,6 +12,7 @@ use stowage_runtime::engine::Watches;
 use stowage_runtime::watch::Scope;
 
 use crate::controller::Controller;
+use crate::snapshot::source_of;
 
 /// Where nodes keep the Leases they renew.
 const NODE_LEASES: &str = "kube-node-lease";
@@ -30,6 +31,8 @@ const ALL: &str = "all";
 const WITH_CLAIMS: &str = "claims";
 /// Index of claims by the volume they name.
 const BY_VOLUME: &str = "volume";
+/// Index of unbound claims by the claim they are to be cloned from.
+const BY_SOURCE: &str = "source";
 /// Index of unbound claims by class.
 const WAITING: &str = "waiting";
 
@@ -77,6 +80,10 @@ impl Default for Caches {
             nodes: Cache::new(),
             claims: Cache::indexed(&[
                 (BY_VOLUME, |claim| some(&claim.spec.volume_name)),
+                (BY_SOURCE, |claim| match source_of(claim) {
+                    Some(source) if !claim.names_volume() => vec![source.to_string()],
+                    _ => vec![],
+                }),
                 (WAITING, |claim| if claim.names_volume() { vec![] } else { vec![claim.class_name().to_owned()] }),
                 (SELECTED, |claim| match claim.selected_node() {
                     Some(node) if !claim.is_fully_bound() => vec![node.to_owned()],
@@ -214,6 +221,12 @@ impl Controller {
             _ => {}
         }
         woken.extend(self.caches.users(change.key));
+        // Its clones can only be made where its volume is.
+        let volume = |claim: Option<&Arc<Claim>>| claim.map(|claim| claim.spec.volume_name.clone()).unwrap_or_default();
+        if volume(change.before) != volume(change.after) {
+            let clones = self.caches.claims.by_index(BY_SOURCE, &change.key.to_string());
+            woken.extend(clones.iter().flat_map(|clone| self.caches.users(&clone.key())));
+        }
         woken
     }
 

@@ -1,5 +1,7 @@
 //! Carries out one action.
 
+mod group;
+
 use std::sync::Arc;
 
 use serde_json::{Value, json};
@@ -21,6 +23,12 @@ const BIND: &str = "bind the VolumeSnapshotContent";
 const STATUS: &str = "write the VolumeSnapshot's status";
 const DELETE: &str = "delete the VolumeSnapshotContent";
 const CLAIM: &str = "write the claim's finalizers";
+const GROUP_FINALIZER: &str = "write the VolumeGroupSnapshot's finalizer";
+const GROUP_CONTENT: &str = "create the VolumeGroupSnapshotContent";
+const GROUP_BIND: &str = "bind the VolumeGroupSnapshotContent";
+const GROUP_STATUS: &str = "write the VolumeGroupSnapshot's status";
+const GROUP_DELETE: &str = "delete the VolumeGroupSnapshotContent";
+const DELETE_MEMBER: &str = "delete a member's VolumeSnapshot";
 
 /// The reason under which people are told that an action failed.
 pub(crate) fn reason_of(what: &str) -> Option<&'static str> {
@@ -31,6 +39,12 @@ pub(crate) fn reason_of(what: &str) -> Option<&'static str> {
         STATUS => Some("SnapshotStatusUpdateFailed"),
         DELETE => Some("SnapshotContentObjectDeleteError"),
         CLAIM => Some("ErrorPVCFinalizer"),
+        GROUP_FINALIZER => Some("GroupSnapshotFinalizerError"),
+        GROUP_CONTENT => Some("CreateGroupSnapshotContentFailed"),
+        GROUP_BIND => Some("GroupSnapshotBindFailed"),
+        GROUP_STATUS => Some("GroupSnapshotStatusUpdateFailed"),
+        GROUP_DELETE => Some("GroupSnapshotContentObjectDeleteError"),
+        DELETE_MEMBER => Some("SnapshotDeleteError"),
         _ => None,
     }
 }
@@ -88,6 +102,7 @@ impl Controller {
                 let written = api.replace(&self.caches.snapshots, &target, Part::Main, edit).await;
                 written.map(drop).map_err(Error::write("write the VolumeSnapshot's owner"))
             }
+            Action::Group(action) => self.carry_out_group(&key, action).await,
             Action::Tell { about, note } => {
                 self.tell(&key, &about, note);
                 Ok(())
@@ -137,13 +152,14 @@ impl Controller {
         let Error::Write { what, .. } = error else { return };
         let Some(reason) = reason_of(what).filter(|_| error.must_be_told()) else { return };
         let note = Note::warning(reason, error.to_string());
-        let snapshots = match key {
-            Key::Snapshot(name) => self.caches.snapshots.get(name).into_iter().collect(),
-            Key::Claim(name) => self.caches.snapshots_of(name),
-            Key::Content(_) | Key::Group(_) | Key::GroupContent(_) => Vec::new(),
+        let about: Vec<ObjectRef> = match key {
+            Key::Snapshot(name) => self.caches.snapshots.get(name).iter().map(|it| it.reference()).collect(),
+            Key::Claim(name) => self.caches.snapshots_of(name).iter().map(|it| it.reference()).collect(),
+            Key::Group(name) => self.caches.groups.get(name).iter().map(|it| it.reference()).collect(),
+            Key::Content(_) | Key::GroupContent(_) => Vec::new(),
         };
-        for snapshot in snapshots {
-            self.recorder.record(&snapshot.reference(), note.clone());
+        for about in about {
+            self.recorder.record(&about, note.clone());
         }
     }
 

@@ -17,7 +17,7 @@ use crate::decide::{self, Action, Decision, Why, decide};
 use crate::definitions;
 use crate::memory::Memory;
 use crate::metrics::{Finished, Metrics, Subject};
-use crate::snapshot::{Policy, Single, Snapshot, gather};
+use crate::snapshot::{Group, Policy, Single, Snapshot, gather};
 use crate::watches::{Caches, Extent, Key};
 
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -119,7 +119,14 @@ impl engine::Controller for Controller {
                 let (subject, operations) = operations(single);
                 self.metrics.begin(key, subject, &operations, now);
             }
-            Snapshot::Unknown | Snapshot::Content(_) | Snapshot::Claim(_) => {}
+            Snapshot::Group(group) => {
+                if matches!(decision.why, Why::Ready) {
+                    self.memory.told.forget(key);
+                }
+                let (subject, operations) = group_operations(group);
+                self.metrics.begin(key, subject, &operations, now);
+            }
+            Snapshot::Unknown | Snapshot::Content(_) | Snapshot::Claim(_) | Snapshot::GroupContent(_) => {}
         }
     }
 
@@ -146,7 +153,7 @@ impl engine::Controller for Controller {
     }
 
     fn is_work(action: &Action) -> bool {
-        !matches!(action, Action::LookAtVolume { .. } | Action::Tell { .. })
+        !matches!(action, Action::Tell { .. })
     }
 
     fn keys(&self) -> Vec<Key> {
@@ -167,13 +174,32 @@ fn operations(single: &Single) -> (Subject, Vec<Finished>) {
         is_pre_provisioned: snapshot.spec.source.volume_snapshot_content_name.is_some(),
     };
     let is_made = snapshot.status.as_ref().is_some_and(|status| status.creation_time.is_some());
-    let operations = match (snapshot.meta.is_deleting(), snapshot.is_ready(), is_made) {
+    (subject, under_way(snapshot.meta.is_deleting(), snapshot.is_ready(), is_made))
+}
+
+/// The same for a group.
+fn group_operations(group: &Group) -> (Subject, Vec<Finished>) {
+    let object = &group.group;
+    let driver = match &group.content {
+        View::Known(content) => Some(content.spec.driver.clone()),
+        View::Absent | View::Unknown => group.class.as_ref().map(|class| class.driver.clone()),
+    };
+    let subject = Subject {
+        uid: object.meta.uid.clone(),
+        driver: driver.unwrap_or_default(),
+        is_pre_provisioned: object.spec.source.volume_group_snapshot_content_name.is_some(),
+    };
+    let is_made = object.status.as_ref().is_some_and(|status| status.creation_time.is_some());
+    (subject, under_way(object.meta.is_deleting(), object.is_ready(), is_made))
+}
+
+fn under_way(is_deleting: bool, is_ready: bool, is_made: bool) -> Vec<Finished> {
+    match (is_deleting, is_ready, is_made) {
         (true, _, _) => vec![Finished::Deleted],
         (false, true, _) => Vec::new(),
         (false, false, true) => vec![Finished::Ready],
         (false, false, false) => vec![Finished::Created, Finished::Ready],
-    };
-    (subject, operations)
+    }
 }
 
 #[cfg(test)]

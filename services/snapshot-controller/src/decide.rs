@@ -9,6 +9,7 @@ mod class;
 mod content;
 mod creation;
 mod deletion;
+mod group;
 mod protection;
 mod single;
 mod status;
@@ -96,9 +97,69 @@ pub enum Action {
         target: Target,
         owner: Value,
     },
+    /// One act on a group or its members.
+    Group(GroupAction),
     Tell {
         about: ObjectRef,
         note: Note,
+    },
+}
+
+/// The same for groups.
+#[derive(Debug, Clone, PartialEq)]
+pub enum GroupAction {
+    /// Finalizer and default class of a group.
+    Prepare {
+        target: Target,
+        operations: Vec<Value>,
+    },
+    CreateContent {
+        group: ObjectRef,
+        body: Value,
+        is_fresh: bool,
+    },
+    Bind {
+        target: Target,
+        body: Value,
+    },
+    WriteStatus {
+        target: Target,
+        status: Value,
+        tell: Vec<Note>,
+        about: ObjectRef,
+        finished: Vec<Finished>,
+    },
+    /// Makes the VolumeSnapshot of a member.
+    CreateMember {
+        body: Value,
+    },
+    /// Makes the content of a member, whose snapshot the driver has made already.
+    CreateMemberContent {
+        body: Value,
+    },
+    /// Says in a member's content what the driver said of it.
+    WriteMemberStatus {
+        target: Target,
+        status: Value,
+    },
+    Mark {
+        target: Target,
+        body: Value,
+    },
+    DeleteContent {
+        target: Target,
+        group: ObjectRef,
+    },
+    DeleteMember {
+        target: Target,
+    },
+    Release {
+        target: Target,
+        operations: Vec<Value>,
+    },
+    Guard {
+        target: Target,
+        operations: Vec<Value>,
     },
 }
 
@@ -143,6 +204,8 @@ pub fn decide(snapshot: &Snapshot, now: Timestamp) -> Decision {
         Snapshot::Single(single) => single::decide(single, now),
         Snapshot::Content(facts) => content::decide(facts, now),
         Snapshot::Claim(facts) => protection::decide(facts, now),
+        Snapshot::Group(group) => group::decide(group, now),
+        Snapshot::GroupContent(facts) => group::content::decide(facts, now),
     }
 }
 

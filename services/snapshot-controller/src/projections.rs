@@ -3,15 +3,15 @@
 use serde::Deserialize;
 
 use stowage_model::claim::DataSource;
-use stowage_model::finalizers;
 use stowage_model::object::{self, Kind, Meta, Projection, kinds, or_default};
 use stowage_model::phase::ClaimPhase;
+use stowage_model::{Annotations, finalizers};
 
 /// A claim, as far as snapshots are made of it or restored into it.
 #[derive(Debug, Clone, Default, PartialEq, Deserialize)]
 #[serde(default)]
 pub struct SourceClaim {
-    #[serde(rename = "metadata")]
+    #[serde(rename = "metadata", deserialize_with = "lean")]
     pub meta: Meta,
     #[serde(deserialize_with = "or_default")]
     pub spec: SourceClaimSpec,
@@ -39,8 +39,14 @@ pub struct SourceClaimStatus {
 #[derive(Debug, Clone, Default, PartialEq, Deserialize)]
 #[serde(default)]
 pub struct LabelledNode {
-    #[serde(rename = "metadata")]
+    #[serde(rename = "metadata", deserialize_with = "lean")]
     pub meta: Meta,
+}
+
+/// Metadata without annotations and owners, which nothing here is decided by.
+fn lean<'de, D: serde::Deserializer<'de>>(deserializer: D) -> Result<Meta, D::Error> {
+    let meta = or_default::<D, Meta>(deserializer)?;
+    Ok(Meta { annotations: Annotations::default(), owner_references: Vec::new(), ..meta })
 }
 
 impl Projection for SourceClaim {

@@ -1,5 +1,6 @@
 //! What one decision is made from.
 
+mod group;
 mod single;
 
 use std::sync::Arc;
@@ -14,6 +15,8 @@ use stowage_runtime::told::Known;
 use crate::memory::{Look, Memory};
 use crate::projections::SourceClaim;
 use crate::watches::{Caches, Key};
+
+pub use group::{Candidate, Group, GroupContentFacts, Member};
 
 /// What is asked of contents that are made.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -35,6 +38,8 @@ pub enum Snapshot {
     Single(Box<Single>),
     Content(ContentFacts),
     Claim(Box<ClaimFacts>),
+    Group(Box<Group>),
+    GroupContent(GroupContentFacts),
 }
 
 /// One VolumeSnapshot and what it is bound to.
@@ -115,7 +120,16 @@ pub fn gather(caches: &Caches, memory: &Memory, policy: Policy, key: &Key, now: 
                 told: memory.told.known(key),
             })),
         },
-        Key::Group(_) | Key::GroupContent(_) => Snapshot::Nothing,
+        Key::Group(name) => match caches.groups.view(name) {
+            View::Absent => Snapshot::Nothing,
+            View::Unknown => Snapshot::Unknown,
+            View::Known(group) => Snapshot::Group(Box::new(gatherer.group(group))),
+        },
+        Key::GroupContent(name) => match caches.group_contents.view(&object::Key::cluster(name.as_str())) {
+            View::Absent => Snapshot::Nothing,
+            View::Unknown => Snapshot::Unknown,
+            View::Known(content) => Snapshot::GroupContent(GroupContentFacts { content, told: memory.told.known(key) }),
+        },
     }
 }
 

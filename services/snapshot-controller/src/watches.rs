@@ -1,6 +1,7 @@
 //! What is watched, the ways from one object to another, and which change wakes which key.
 
 use std::collections::BTreeSet;
+use std::sync::Arc;
 
 use stowage_model::object::{self, OwnerReference, kinds};
 use stowage_model::{
@@ -58,7 +59,7 @@ impl Caches {
                 ("content", |snapshot| snapshot.spec.source.volume_snapshot_content_name.clone().into_iter().collect()),
                 ("group", |snapshot| group_of(snapshot).map(|group| group.to_string()).into_iter().collect()),
             ]),
-            contents: Cache::new(),
+            contents: Cache::indexed(&[("group", |content| group_handle(content).into_iter().collect())]),
             classes: Cache::new(),
             claims: Cache::indexed(&[("restores", |claim| {
                 claim.restores().map(|snapshot| snapshot.to_string()).into_iter().collect()
@@ -114,7 +115,7 @@ impl Caches {
     }
 
     /// The snapshots that are being made of a claim, or are not ready for another reason.
-    pub fn snapshots_of(&self, claim: &object::Key) -> Vec<std::sync::Arc<VolumeSnapshot>> {
+    pub fn snapshots_of(&self, claim: &object::Key) -> Vec<Arc<VolumeSnapshot>> {
         self.snapshots.by_index("claim", &claim.to_string())
     }
 
@@ -177,8 +178,9 @@ impl Caches {
         for content in change.both() {
             let group = content.spec.volume_group_snapshot_ref.key();
             // Members that were made by hand learn the name of their group from here.
-            let members = self.snapshots.by_index("group", &group.to_string());
-            keys.extend(members.iter().map(|member| Key::Snapshot(member.meta.key())));
+            let members =
+                content.group_handle().map(|handle| self.contents.by_index("group", handle)).unwrap_or_default();
+            keys.extend(members.iter().map(|member| Key::Snapshot(member.spec.volume_snapshot_ref.key())));
             keys.insert(Key::Group(group));
         }
         keys
@@ -207,6 +209,11 @@ pub fn open_source(snapshot: &VolumeSnapshot) -> Option<object::Key> {
     let claim = snapshot.spec.source.persistent_volume_claim_name.as_deref().filter(|claim| !claim.is_empty())?;
     let is_source = !snapshot.is_ready() && group_owner(snapshot).is_none();
     is_source.then(|| object::Key::namespaced(snapshot.meta.namespace.as_str(), claim))
+}
+
+/// The driver's id of the group that a content is a member of.
+pub fn group_handle(content: &VolumeSnapshotContent) -> Option<String> {
+    content.status.as_ref()?.volume_group_snapshot_handle.clone().filter(|handle| !handle.is_empty())
 }
 
 /// The group snapshot that owns a snapshot.

@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use jiff::Timestamp;
+use tonic::Code;
 
 use stowage_csi::v1::controller_service_capability::rpc::Type as Call;
 use stowage_csi::v1::group_controller_service_capability::rpc::Type as GroupCall;
@@ -42,22 +43,25 @@ pub async fn run(context: Context, options: Options, driver: Option<Driver>) -> 
             Some(driver) => driver,
             None => Driver::meet(&setup.context, &options.csi_address, options.timeout).await?,
         };
-        let groups = options.with_groups && has_groups(&driver, &options).await;
+        let groups = options.with_groups && has_groups(&driver, &options).await?;
         Controller::new(setup, &driver, groups, options)
     })
     .await
 }
 
-async fn has_groups(driver: &Driver, options: &Options) -> bool {
+async fn has_groups(driver: &Driver, options: &Options) -> Result<bool, Stop> {
     if !driver.plugin.contains(&Service::GroupControllerService) {
-        return false;
+        return Ok(false);
     }
     match identity::group_controller_capabilities(&driver.channel, Deadline(options.timeout)).await {
-        Ok(capabilities) => capabilities.contains(&GroupCall::CreateDeleteGetVolumeGroupSnapshot),
-        Err(error) => {
-            tracing::warn!(%error, "the driver does not say whether it has group snapshots, so that none are made");
-            false
-        }
+        Ok(capabilities) => Ok(capabilities.contains(&GroupCall::CreateDeleteGetVolumeGroupSnapshot)),
+        Err(error) if error.code() == Some(Code::Unimplemented) => Ok(false),
+        Err(error) => Err(Stop::Unable {
+            reason: format!(
+                "driver {:?} has the GroupController service but does not say what it can do: {error}; see the driver's log, or switch groups off with --feature-gates=CSIVolumeGroupSnapshot=false",
+                driver.name
+            ),
+        }),
     }
 }
 

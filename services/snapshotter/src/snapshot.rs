@@ -2,11 +2,13 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::time::Duration;
 
 use jiff::{SignedDuration, Timestamp};
 
 use stowage_csi::v1::controller_service_capability::rpc::Type as Call;
 use stowage_model::object;
+use stowage_runtime::backoff::Backoff;
 use stowage_runtime::cache::View;
 use stowage_runtime::driver::Driver;
 use stowage_runtime::operation::{Record, State};
@@ -20,8 +22,9 @@ use crate::options::Options;
 use crate::sort::Sort;
 use crate::watches::Key;
 
-/// Readiness is not looked for more seldom than this: who waits for a snapshot waits for its restore.
-const LONGEST_LOOK: SignedDuration = SignedDuration::from_secs(60);
+/// Readiness is not looked for more seldom than this, unless the first delay is longer already: who waits for a snapshot
+/// waits for its restore.
+const LONGEST_LOOK: Duration = Duration::from_secs(60);
 
 /// What decisions need to know about the driver.
 #[derive(Debug, Clone, PartialEq)]
@@ -42,8 +45,10 @@ impl Facts {
 
     /// When to look again at a snapshot that was not ready so often.
     pub fn next_look(&self, since: Timestamp, looks: u32) -> Timestamp {
-        let delay = SignedDuration::try_from(self.options.retry.delay(looks)).unwrap_or(LONGEST_LOOK);
-        since.saturating_add(delay.min(LONGEST_LOOK)).unwrap_or(Timestamp::MAX)
+        let Backoff { base, max } = self.options.retry;
+        let delay = Backoff { base, max: max.min(LONGEST_LOOK.max(base)) }.delay(looks);
+        let delay = SignedDuration::try_from(delay).unwrap_or(SignedDuration::MAX);
+        since.saturating_add(delay).unwrap_or(Timestamp::MAX)
     }
 }
 

@@ -1,5 +1,6 @@
 //! `stowage demo`: the life of a claim on this machine's own block devices, with proof at every step.
 
+mod copies;
 mod observer;
 mod show;
 mod timeline;
@@ -120,7 +121,7 @@ async fn story(stack: &Stack, observer: &Observer, show: &Show, timeline: &mut T
     show.say(format!("the stack is up: KUBECONFIG={} kubectl get nodes", stack.kubeconfig.display()));
 
     first_life(stack, observer, show, timeline).await?;
-    let (pod, mount) = mounted(stack, observer, "writer", NODES[0]).await?;
+    let (pod, mount) = mounted(stack, observer, "writer", CLAIM, NODES[0]).await?;
     let sum = write_data(&mount.join("data"))?;
     timeline.mark("data written and synced", Instant::now());
     show.say(format!("wrote {} MiB through {}", DATA_BYTES >> 20, mount.display()));
@@ -131,11 +132,15 @@ async fn story(stack: &Stack, observer: &Observer, show: &Show, timeline: &mut T
     timeline.mark("first pod deleted, volume unpublished", Instant::now());
     show.say("deleted the pod; its volume is unpublished");
 
+    observer.until("the volume to be detached", |seen| seen.attachments.is_empty()).await?;
+    copies::snapshot(stack, observer, show, timeline).await?;
+    copies::restore_and_clone(stack, observer, show, timeline, &sum).await?;
+
     show.wait("waiting for the second pod");
     api.create_raw(kinds::POD, objects::pod("reader", CLAIM, NODES[1])).await.context("create the second pod")?;
     observer.until("the second pod to run", |seen| seen.running("reader").is_some()).await?;
     timeline.mark("moved: second pod runs on the other node", Instant::now());
-    let (pod, mount) = mounted(stack, observer, "reader", NODES[1]).await?;
+    let (pod, mount) = mounted(stack, observer, "reader", CLAIM, NODES[1]).await?;
     let found = checksum(&mount.join("data"))?;
     ensure!(found == sum, "the data read on {} differs from what was written on {}", NODES[1], NODES[0]);
     timeline.mark("data checked", Instant::now());
@@ -145,14 +150,11 @@ async fn story(stack: &Stack, observer: &Observer, show: &Show, timeline: &mut T
     delete(api, &observer.pods, &pod).await?;
     let claim = Key::namespaced("default", CLAIM);
     delete(api, &observer.claims, &claim).await?;
-    observer
-        .until("the claim, its volume and its attachment to go", |seen| {
-            seen.pods.is_empty() && seen.claims.is_empty() && seen.volumes.is_empty() && seen.attachments.is_empty()
-        })
-        .await?;
-    timeline.mark("pod, claim and volume deleted", Instant::now());
+    copies::remove(stack, observer).await?;
+    observer.until("pods, claims, volumes, snapshots and attachments to go", Observer::is_empty).await?;
+    timeline.mark("pods, claims, volumes and snapshot deleted", Instant::now());
     ensure!(images(&stack.root().pool())?.is_empty(), "the driver still has an image in its pool");
-    show.say("deleted the pod and the claim; the volume and its image are gone");
+    show.say("deleted pods, claims and snapshot; their images are gone");
     Ok(())
 }
 
@@ -196,10 +198,16 @@ fn is_ready(observer: &Observer, node: &str) -> bool {
 }
 
 /// Where the pod's volume is mounted, after the kernel has confirmed it.
-async fn mounted(stack: &Stack, observer: &Observer, pod: &str, node: &str) -> anyhow::Result<(Key, PathBuf)> {
+async fn mounted(
+    stack: &Stack,
+    observer: &Observer,
+    pod: &str,
+    claim: &str,
+    node: &str,
+) -> anyhow::Result<(Key, PathBuf)> {
     let key = Key::namespaced("default", pod);
     let pod = observer.pods.get(&key).context("the pod is gone")?;
-    let claim = observer.claims.get(&Key::namespaced("default", CLAIM)).context("the claim is gone")?;
+    let claim = observer.claims.get(&Key::namespaced("default", claim)).context("the claim is gone")?;
     let path = publish_path(stack, node, &pod, &claim.spec.volume_name);
     let table = LinuxMounter.mounts().await.context("read the mount table")?;
     let mount = table.at(&path).with_context(|| format!("the kernel knows no mount at {}", path.display()))?;

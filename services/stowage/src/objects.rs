@@ -2,6 +2,8 @@
 
 use serde_json::{Value, json};
 
+use stowage_model::object::kinds;
+
 /// What the API server must know about the driver.
 pub fn csi_driver(name: &str, attach_required: bool) -> Value {
     json!({
@@ -21,6 +23,44 @@ pub fn class(name: &str, driver: &str, default: bool, binding: &str) -> Value {
         "reclaimPolicy": "Delete",
         "volumeBindingMode": binding,
     })
+}
+
+/// A class of snapshots of the driver, in the group of snapshots or of group snapshots.
+pub fn snapshot_class(name: &str, driver: &str, default: &str) -> Value {
+    json!({
+        "metadata": { "name": name, "annotations": { default: "true" } },
+        "driver": driver,
+        "deletionPolicy": "Delete",
+    })
+}
+
+/// A snapshot of a claim.
+pub fn snapshot(name: &str, class: &str, claim: &str) -> Value {
+    json!({
+        "metadata": { "namespace": "default", "name": name },
+        "spec": { "volumeSnapshotClassName": class, "source": { "persistentVolumeClaimName": claim } },
+    })
+}
+
+/// What a new volume is filled from.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Source<'a> {
+    /// A VolumeSnapshot by its name.
+    Snapshot(&'a str),
+    /// A claim by its name.
+    Claim(&'a str),
+}
+
+/// A claim of one writer whose volume holds what another holds.
+pub fn claim_from(name: &str, class: &str, size: &str, source: Source<'_>) -> Value {
+    let mut claim = claim(name, class, size);
+    claim["spec"]["dataSource"] = match source {
+        Source::Snapshot(name) => {
+            json!({ "apiGroup": kinds::VOLUME_SNAPSHOT.group, "kind": kinds::VOLUME_SNAPSHOT.kind, "name": name })
+        }
+        Source::Claim(name) => json!({ "kind": kinds::CLAIM.kind, "name": name }),
+    };
+    claim
 }
 
 /// A claim of one writer.

@@ -1,5 +1,7 @@
 //! The whole stack in one process: embedded API server, controllers, sidecars, driver and nodes.
 
+mod starts;
+
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -10,15 +12,18 @@ use tokio::task::JoinHandle;
 
 use stowage_csi::server::SocketMode;
 use stowage_csi::v1::controller_service_capability::rpc::Type as ControllerRpc;
+use stowage_csi::v1::group_controller_service_capability::rpc::Type as GroupRpc;
 use stowage_csi::{Connector, Deadline, Endpoint, UnixConnector, identity};
-use stowage_model::Node;
 use stowage_model::object::{Key, kinds};
+use stowage_model::{Node, annotations};
 use stowage_mount::LinuxMounter;
 use stowage_runtime::api::{self, Api, Deletion, Target};
 use stowage_runtime::cache::Cache;
 use stowage_runtime::shutdown::Shutdown;
 use stowage_runtime::{Context, Stop};
+use stowage_services::{Place, assembled};
 
+use self::starts::OnNode;
 use crate::calls::{Calls, Timing};
 use crate::clean;
 use crate::objects;
@@ -64,6 +69,8 @@ pub struct Stack {
     pub kubeconfig: PathBuf,
     /// The driver's name.
     pub driver: String,
+    /// Whether it makes snapshots.
+    snapshots: bool,
     root: Root,
     nodes: Vec<(String, volume_manager::Occupancy)>,
     context: Context,
@@ -115,6 +122,7 @@ impl Stack {
             address,
             kubeconfig,
             driver: String::new(),
+            snapshots: false,
             root,
             nodes: Vec::new(),
             context,
@@ -135,7 +143,7 @@ impl Stack {
         for node in &other_nodes {
             stack.remove_node(node).await?;
         }
-        stack.start_controllers(&endpoint);
+        stack.start_controllers(&endpoint)?;
         for node in options.nodes {
             stack.start_node(&node, options.csi_endpoint.as_ref())?;
         }
@@ -179,7 +187,7 @@ impl Stack {
         self.drivers.keep("node-plugin", self.driving.clone(), move || {
             let (options, shutdown) = (options.clone(), shutdown.clone());
             async move {
-                let stopped = async move { shutdown.requested().await };
+                let stopped = Box::pin(async move { shutdown.requested().await });
                 let served = node_plugin::run(options, Arc::new(LinuxMounter), stopped).await;
                 served.map_err(|error| Stop::Unable { reason: error.to_string() })
             }
@@ -198,7 +206,27 @@ impl Stack {
         let capabilities = identity::controller_capabilities(&channel, deadline).await.with_context(no_driver)?;
         let attach = capabilities.contains(&ControllerRpc::PublishUnpublishVolume);
         self.create(kinds::CSI_DRIVER, objects::csi_driver(&self.driver, attach)).await?;
-        self.create(kinds::STORAGE_CLASS, objects::class(CLASS, &self.driver, true, "Immediate")).await
+        self.create(kinds::STORAGE_CLASS, objects::class(CLASS, &self.driver, true, "Immediate")).await?;
+        self.snapshots = capabilities.contains(&ControllerRpc::CreateDeleteSnapshot);
+        let groups = identity::group_controller_capabilities(&channel, deadline).await;
+        let groups = groups.is_ok_and(|groups| groups.contains(&GroupRpc::CreateDeleteGetVolumeGroupSnapshot));
+        self.introduce_snapshots(groups).await
+    }
+
+    /// The kinds of snapshots, which anyone may use with another driver too, and the classes of ours.
+    async fn introduce_snapshots(&self, groups: bool) -> anyhow::Result<()> {
+        for definition in stowage_crds::definitions() {
+            self.create(kinds::DEFINITION, definition.object()).await?;
+        }
+        if self.snapshots {
+            let class = objects::snapshot_class(CLASS, &self.driver, annotations::DEFAULT_SNAPSHOT_CLASS);
+            self.create(kinds::VOLUME_SNAPSHOT_CLASS, class).await?;
+        }
+        if groups {
+            let class = objects::snapshot_class(CLASS, &self.driver, annotations::DEFAULT_GROUP_SNAPSHOT_CLASS);
+            self.create(kinds::VOLUME_GROUP_SNAPSHOT_CLASS, class).await?;
+        }
+        Ok(())
     }
 
     async fn create(&self, kind: stowage_model::Kind, body: serde_json::Value) -> anyhow::Result<()> {
@@ -226,38 +254,25 @@ impl Stack {
         context
     }
 
-    fn start_controllers(&mut self, endpoint: &Endpoint) {
-        let address = endpoint.to_string();
-        let context = self.service(&self.scheduling);
-        self.scheduler.keep("scheduler", self.scheduling.clone(), move || {
-            scheduler::run(context.clone(), scheduler::Options::default())
-        });
-        let context = self.service(&self.working);
-        self.workers.keep("pv-controller", self.working.clone(), {
-            let context = context.clone();
-            // Nothing here runs the containers of a recycler pod.
-            let recycling = pv_controller::Recycling { eraser: pv_controller::Eraser::Plugin, ..Default::default() };
-            let options = pv_controller::Options { recycling, ..Default::default() };
-            move || pv_controller::run(context.clone(), options.clone())
-        });
-        self.workers.keep("attach-detach-controller", self.working.clone(), {
-            let context = context.clone();
-            let options = attach_detach_controller::Options::default();
-            move || attach_detach_controller::run(context.clone(), options.clone())
-        });
-        self.workers.keep("provisioner", self.working.clone(), {
-            let context = context.clone();
-            let options = provisioner::Options { csi_address: address.clone(), ..Default::default() };
-            move || provisioner::run(context.clone(), options.clone())
-        });
-        self.workers.keep("attacher", self.working.clone(), {
-            let options = attacher::Options { csi_address: address, ..Default::default() };
-            move || attacher::run(context.clone(), options.clone())
-        });
+    fn start_controllers(&mut self, endpoint: &Endpoint) -> anyhow::Result<()> {
+        for service in assembled(&[Place::Cluster, Place::Sidecar]) {
+            if service == "snapshotter" && !self.snapshots {
+                tracing::info!(driver = %self.driver, "the driver makes no snapshots: {service} is not started");
+                continue;
+            }
+            // Stopped before all others: nothing may be placed on a node that is being emptied.
+            let is_first = service == "scheduler";
+            let shutdown = if is_first { self.scheduling.clone() } else { self.working.clone() };
+            let start = starts::of_controller(service, self.service(&shutdown), endpoint.to_string());
+            let start = start.with_context(|| format!("nothing in this stack starts {service}"))?;
+            let supervisor = if is_first { &mut self.scheduler } else { &mut self.workers };
+            supervisor.keep(service, shutdown, start);
+        }
+        Ok(())
     }
 
     fn start_node(&mut self, node: &str, foreign: Option<&Endpoint>) -> anyhow::Result<()> {
-        let (folder, registry) = (self.root.node(node), self.root.registry(node));
+        let (root, registry) = (self.root.node(node), self.root.registry(node));
         std::fs::create_dir_all(&registry).with_context(|| format!("cannot create {}", registry.display()))?;
         let endpoint = match foreign {
             Some(endpoint) => endpoint.clone(),
@@ -267,24 +282,14 @@ impl Stack {
                 endpoint
             }
         };
-        let context = self.service(&self.working);
-        self.workers.keep("registrar", self.working.clone(), {
-            let (process, csi) = (context.process.clone(), Arc::clone(&context.csi));
-            let options = registrar::Options {
-                csi_address: endpoint.to_string(),
-                kubelet_registration_path: endpoint.path().display().to_string(),
-                plugin_registration_path: registry.clone(),
-                ..Default::default()
-            };
-            let serve = Arc::new(registrar::serve::UnixServe);
-            move || registrar::run(process.clone(), Arc::clone(&csi), serve.clone(), options.clone())
-        });
-        self.workers.keep("volume-manager", self.working.clone(), {
-            let options = volume_manager::Options { node_name: node.to_owned(), root: folder, ..Default::default() };
-            self.nodes.push((node.to_owned(), options.occupancy.clone()));
-            let plugins = Arc::new(volume_manager::plugins::RegistryDir::new(registry));
-            move || volume_manager::run(context.clone(), Arc::new(LinuxMounter), plugins.clone(), options.clone())
-        });
+        let options = volume_manager::Options { node_name: node.to_owned(), root, ..Default::default() };
+        self.nodes.push((node.to_owned(), options.occupancy.clone()));
+        let on_node = OnNode { volume_manager: options, registry, endpoint };
+        for service in assembled(&[Place::NodeSidecar, Place::Node]) {
+            let start = starts::of_node(service, self.service(&self.working), on_node.clone());
+            let start = start.with_context(|| format!("nothing in this stack starts {service} on a node"))?;
+            self.workers.keep(service, self.working.clone(), start);
+        }
         Ok(())
     }
 

@@ -1,6 +1,5 @@
 //! Carries out one action: a write to the API, or the start of an operation.
 
-use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use serde_json::json;
@@ -109,7 +108,7 @@ impl Controller {
     /// Writes what is in use now. While the write is under way nothing that it leaves out may be staged: rule 7 of the
     /// design wants the report answered first, and a withdrawal answered last.
     async fn report_in_use(&self, target: &Target) -> Result<(), Error> {
-        let list: BTreeSet<String> = self.state.with(|world| {
+        let list = self.state.with(|world| {
             let list = self.in_use(world);
             world.reporting = Some(list.clone());
             list

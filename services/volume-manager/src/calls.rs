@@ -132,7 +132,7 @@ impl Controller {
         let data = vol_data::staging(volume);
         self.host.write_file(&data_file(&dir), &data).await.map_err(Fault::before("write the volume's metadata"))?;
         let request = NodeStageVolumeRequest {
-            volume_id: volume.handle.clone(),
+            volume_id: volume.handle.to_string(),
             publish_context,
             staging_target_path: path_text(&target)?,
             volume_capability,
@@ -164,7 +164,7 @@ impl Controller {
         let data = vol_data::publishing(volume, &usage.spec_name, &self.options.node_name);
         self.host.write_file(&data_file(&dir), &data).await.map_err(Fault::before("write the volume's metadata"))?;
         let request = NodePublishVolumeRequest {
-            volume_id: volume.handle.clone(),
+            volume_id: volume.handle.to_string(),
             publish_context,
             staging_target_path,
             target_path: path_text(&self.layout.pod_mount(&pod.meta.uid, &usage.spec_name))?,
@@ -180,7 +180,8 @@ impl Controller {
     async fn try_unpublish(&self, volume: &VolumeId, uid: &str, spec_name: &str) -> Result<(), Fault> {
         let (_, caller) = self.driver(volume)?;
         let (dir, target) = (self.layout.pod_volume(uid, spec_name), self.layout.pod_mount(uid, spec_name));
-        let request = NodeUnpublishVolumeRequest { volume_id: volume.handle.clone(), target_path: path_text(&target)? };
+        let request =
+            NodeUnpublishVolumeRequest { volume_id: volume.handle.to_string(), target_path: path_text(&target)? };
         let call = async |channel, request| NodeClient::new(channel).node_unpublish_volume(request).await;
         caller.call(UNPUBLISH, request, call).await.map_err(Fault::call(UNPUBLISH))?;
         self.clean_up(&dir, &target).await
@@ -191,7 +192,7 @@ impl Controller {
         let (dir, target) = (self.layout.staging_dir(volume), self.layout.global_mount(volume));
         if driver.stages() {
             let staging_target_path = path_text(&target)?;
-            let request = NodeUnstageVolumeRequest { volume_id: volume.handle.clone(), staging_target_path };
+            let request = NodeUnstageVolumeRequest { volume_id: volume.handle.to_string(), staging_target_path };
             let call = async |channel, request| NodeClient::new(channel).node_unstage_volume(request).await;
             caller.call(UNSTAGE, request, call).await.map_err(Fault::call(UNSTAGE))?;
         }

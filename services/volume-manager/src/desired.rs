@@ -4,29 +4,29 @@ use std::collections::BTreeMap;
 use std::fmt;
 
 use stowage_model::access_mode::AccessModes;
-use stowage_model::names;
+use stowage_model::names::{self, UniqueVolumeName, VolumeHandle};
 use stowage_model::object::Key;
 
 /// A CSI volume as a node knows it; one operation at a time runs on it.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct VolumeId {
     pub driver: String,
-    pub handle: String,
+    pub handle: VolumeHandle,
 }
 
 impl VolumeId {
-    pub fn new(driver: impl Into<String>, handle: impl Into<String>) -> Self {
+    pub fn new(driver: impl Into<String>, handle: impl Into<VolumeHandle>) -> Self {
         Self { driver: driver.into(), handle: handle.into() }
     }
 
     /// The name in `volumesAttached` and `volumesInUse`.
-    pub fn unique_name(&self) -> String {
-        names::csi_volume(&self.driver, &self.handle)
+    pub fn unique_name(&self) -> UniqueVolumeName {
+        UniqueVolumeName::csi(&self.driver, &self.handle)
     }
 
     /// The name of its attachment to a node.
     pub fn attachment(&self, node: &str) -> String {
-        names::attachment(&self.handle, &self.driver, node)
+        names::attachment(self.handle.as_str(), &self.driver, node)
     }
 }
 

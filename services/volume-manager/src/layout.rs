@@ -53,11 +53,11 @@ impl Layout {
     }
 
     pub fn staging_dir(&self, volume: &VolumeId) -> PathBuf {
-        self.root.join(names::staging_dir(&volume.driver, &volume.handle))
+        self.root.join(names::staging_dir(&volume.driver, volume.handle.as_str()))
     }
 
     pub fn global_mount(&self, volume: &VolumeId) -> PathBuf {
-        self.root.join(names::global_mount(&volume.driver, &volume.handle))
+        self.root.join(names::global_mount(&volume.driver, volume.handle.as_str()))
     }
 }
 

@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use jiff::SignedDuration;
 
+use stowage_model::names::UniqueVolumeName;
 use stowage_model::node::Node;
 use stowage_model::object::{Key as ObjectKey, Projection};
 use stowage_model::pod::Pod;
@@ -66,20 +67,20 @@ impl Controller {
     }
 
     /// Unique names of the attachable volumes that live pods want or that are or may be mounted.
-    pub(crate) fn in_use(&self, world: &World) -> BTreeSet<String> {
+    pub(crate) fn in_use(&self, world: &World) -> BTreeSet<UniqueVolumeName> {
         let wanted = world.resolutions.iter().filter(|(uid, _)| self.live_pod(uid).is_some());
         let wanted = wanted.flat_map(|(_, resolution)| resolution.uses.keys());
         let attachable = wanted.chain(world.held()).filter(|volume| self.attaches(&volume.driver));
-        let mut names: BTreeSet<String> = attachable.map(VolumeId::unique_name).collect();
+        let mut names: BTreeSet<UniqueVolumeName> = attachable.map(VolumeId::unique_name).collect();
         names.extend(world.kept_in_use.iter().cloned());
         let Some(node) = self.caches.nodes.get(&self.node_key()) else {
             return names;
         };
         // What was reported stays reported until it is unmounted, whatever its CSIDriver says by now.
-        names.extend(world.held().map(VolumeId::unique_name).filter(|name| node.is_in_use(name)));
+        names.extend(world.held().map(VolumeId::unique_name).filter(|name| node.is_in_use(name.as_str())));
         // A pod whose volumes are not known yet may want any of those that were reported before a restart.
         if self.has_unresolved_pods(world) {
-            names.extend(node.status.volumes_in_use.iter().cloned());
+            names.extend(node.status.volumes_in_use.iter().map(|name| name.as_str().into()));
         }
         names
     }
@@ -93,9 +94,9 @@ impl Controller {
         };
         let name = volume.unique_name();
         let withdrawing = world.reporting.as_ref().is_some_and(|list| !list.contains(&name));
-        if withdrawing || !node.is_in_use(&name) {
+        if withdrawing || !node.is_in_use(name.as_str()) {
             Attachment::NotInUse
-        } else if !node.is_attached(&name) {
+        } else if !node.is_attached(name.as_str()) {
             Attachment::NotAttached
         } else {
             Attachment::Attached

@@ -37,7 +37,7 @@ pub fn publishing(volume: &VolumeId, spec_name: &str, node: &str) -> Vec<u8> {
     let attachment = volume.attachment(node);
     encode(&BTreeMap::from([
         (SPEC_NAME, spec_name),
-        (HANDLE, &volume.handle),
+        (HANDLE, volume.handle.as_str()),
         (DRIVER, &volume.driver),
         ("nodeName", node),
         ("attachmentID", &attachment),
@@ -56,7 +56,7 @@ pub fn parse(bytes: &[u8]) -> Result<VolumeData, Error> {
     let mut data: BTreeMap<String, String> = serde_json::from_slice(bytes).map_err(|source| Error::Parse { source })?;
     let mut take = |key| data.remove(key).filter(|value| !value.is_empty()).ok_or(Error::FindKey { key });
     Ok(VolumeData {
-        volume: VolumeId { driver: take(DRIVER)?, handle: take(HANDLE)? },
+        volume: VolumeId { driver: take(DRIVER)?, handle: take(HANDLE)?.into() },
         spec_name: take(SPEC_NAME).ok(),
     })
 }

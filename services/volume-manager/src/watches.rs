@@ -6,6 +6,7 @@ use std::sync::Arc;
 
 use stowage_model::csi_driver::CsiDriver;
 use stowage_model::csi_node::CsiNode;
+use stowage_model::names::UniqueVolumeName;
 use stowage_model::node::Node;
 use stowage_model::object::Projection;
 use stowage_model::pod::Pod;
@@ -112,12 +113,12 @@ fn pod_changed(world: &World, change: &Change<'_, Pod>) -> Vec<Key> {
 }
 
 fn node_changed(world: &World, change: &Change<'_, Node>) -> Vec<Key> {
-    let names = |node: Option<&Arc<Node>>| -> (BTreeSet<String>, BTreeSet<String>) {
+    let names = |node: Option<&Arc<Node>>| -> (BTreeSet<UniqueVolumeName>, BTreeSet<UniqueVolumeName>) {
         let Some(node) = node else {
             return Default::default();
         };
-        let attached = node.status.volumes_attached.iter().map(|volume| volume.name.clone()).collect();
-        (attached, node.status.volumes_in_use.iter().cloned().collect())
+        let attached = node.status.volumes_attached.iter().map(|volume| volume.name.as_str().into()).collect();
+        (attached, node.status.volumes_in_use.iter().map(|name| name.as_str().into()).collect())
     };
     let (attached_before, in_use_before) = names(change.before);
     let (attached_after, in_use_after) = names(change.after);
@@ -147,7 +148,7 @@ pub fn plugin(socket: &str) -> [Key; 3] {
 }
 
 /// Volumes that a report of what is in use left out.
-pub fn left_out(world: &World, reported: &BTreeSet<String>) -> Vec<Key> {
+pub fn left_out(world: &World, reported: &BTreeSet<UniqueVolumeName>) -> Vec<Key> {
     volumes_that(world, |volume| !reported.contains(&volume.unique_name())).collect()
 }
 

@@ -10,7 +10,7 @@ use jiff::Timestamp;
 use stowage_csi::Channel;
 use stowage_csi::identity::NodeCapabilities;
 use stowage_csi::v1::node_service_capability::rpc::Type as Capability;
-use stowage_model::names;
+use stowage_model::names::UniqueVolumeName;
 use stowage_runtime::told::Told;
 
 use crate::desired::{Resolution, VolumeId};
@@ -124,9 +124,9 @@ pub struct World {
     /// Directories with a mount, or a trace of one, nobody can tell the volume of.
     pub unexplained: Vec<PathBuf>,
     /// Unique names of volumes that were reported in use before the start and that such a mount may be of.
-    pub kept_in_use: BTreeSet<String>,
+    pub kept_in_use: BTreeSet<UniqueVolumeName>,
     /// The in-use list that is being written right now.
-    pub reporting: Option<BTreeSet<String>>,
+    pub reporting: Option<BTreeSet<UniqueVolumeName>>,
     /// What was told about a pod in events, by its uid and the sentence.
     pub told: Told<String, String, ()>,
     /// When the node's lease was last renewed.
@@ -159,12 +159,12 @@ impl World {
     ///
     /// A staging directory tells its volume by its name; a pod's directory does not, so any volume is possible.
     pub fn keep_in_use(&mut self, reported: &[String], layout: &Layout) {
-        let possible = |name: &&String| {
-            let staged = names::parse_csi_volume(name)
-                .map(|(driver, handle)| layout.staging_dir(&VolumeId::new(driver, handle)));
+        let possible = |name: &UniqueVolumeName| {
+            let staged =
+                name.driver_and_handle().map(|(driver, handle)| layout.staging_dir(&VolumeId::new(driver, handle)));
             self.unexplained.iter().any(|dir| !dir.starts_with(layout.staging()) || Some(dir) == staged.as_ref())
         };
-        self.kept_in_use = reported.iter().filter(possible).cloned().collect();
+        self.kept_in_use = reported.iter().map(|name| name.as_str().into()).filter(possible).collect();
     }
 
     pub fn set_published(&mut self, volume: &VolumeId, uid: &str, published: Option<Published>) {

@@ -56,7 +56,7 @@ impl Patterns {
 }
 
 /// The compiled pattern and about how much it takes, or what is wrong with it.
-pub(super) fn compile(pattern: &str) -> Result<(Regex, usize), String> {
+pub(crate) fn compile(pattern: &str) -> Result<(Regex, usize), String> {
     let translated = as_upstream(pattern);
     let mut too_big = String::new();
     for size in SIZES {

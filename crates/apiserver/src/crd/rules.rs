@@ -12,6 +12,8 @@ use crate::status::Faults;
 
 /// As many of them as upstream allows in one version.
 const MAX_SELECTABLE: usize = 8;
+/// Bytes of what is told about a deprecated version, as upstream.
+const MAX_WARNING: usize = 256;
 const WORD: &str = "must be lower case letters, digits and '-', begin with a letter, end with a letter or digit, and have at \
      most 63 characters";
 const APPROVED: &str = "/metadata/annotations/api-approved.kubernetes.io";
@@ -100,6 +102,9 @@ fn validate_versions(tree: &Value, faults: &mut Faults) {
             Some(schema) => structural::validate(&format!("{path}.schema.openAPIV3Schema"), schema, faults),
             None => faults.required(format!("{path}.schema.openAPIV3Schema"), "schemas are required"),
         }
+        if let Some(warning) = version.get("deprecationWarning").and_then(Value::as_str) {
+            validate_warning(&format!("{path}.deprecationWarning"), warning, version["deprecated"] == true, faults);
+        }
         let fields = version.get("selectableFields").and_then(Value::as_array).map_or(0, Vec::len);
         if fields > MAX_SELECTABLE {
             let why = format!("must have at most {MAX_SELECTABLE} items");
@@ -118,6 +123,19 @@ fn validate_versions(tree: &Value, faults: &mut Faults) {
                 faults.invalid(format!("{field}.jsonPath"), format!("{json_path:?}"), &why);
             }
         }
+    }
+}
+
+/// A warning is a line of a header.
+fn validate_warning(field: &str, warning: &str, deprecated: bool, faults: &mut Faults) {
+    let shown = format!("{warning:?}");
+    if !deprecated {
+        faults.invalid(field, &shown, "can only be set for deprecated versions");
+    }
+    if warning.len() > MAX_WARNING {
+        faults.too_long(field, &format!("may not be more than {MAX_WARNING} bytes"));
+    } else if warning.trim().is_empty() || warning.chars().any(char::is_control) {
+        faults.invalid(field, &shown, "must be a line of printable characters");
     }
 }
 

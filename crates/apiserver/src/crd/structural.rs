@@ -3,6 +3,7 @@
 use serde_json::Value;
 
 use super::pattern::{MAX_COMPILED, Patterns, compile};
+use super::validations;
 use crate::status::Faults;
 
 const TYPES: [&str; 6] = ["array", "boolean", "integer", "number", "object", "string"];
@@ -14,6 +15,7 @@ pub(super) fn validate(path: &str, schema: &Value, faults: &mut Faults) {
     }
     node(path, schema, true, faults);
     validate_patterns(path, schema, faults);
+    validations::validate(path, schema, faults);
 }
 
 /// All patterns together may take so much and no more, each counted once.
@@ -49,12 +51,6 @@ fn node(path: &str, schema: &Value, typed: bool, faults: &mut Faults) {
         if schema.get(name).is_some_and(|v| !v.is_null()) {
             faults.forbidden(format!("{path}.{name}"), &format!("{name} is not supported"));
         }
-    }
-    if schema.get("x-kubernetes-validations").and_then(Value::as_array).is_some_and(|rules| !rules.is_empty()) {
-        faults.forbidden(
-            format!("{path}.x-kubernetes-validations"),
-            "CEL rules are not part of this API server yet; remove them from the definition to use it here",
-        );
     }
     match schema.get("type").and_then(Value::as_str) {
         Some(known) if TYPES.contains(&known) => {}

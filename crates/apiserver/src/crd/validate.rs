@@ -31,7 +31,7 @@ fn value(schema: &Value, patterns: &Patterns, tree: &Value, path: &Place<'_>, fa
     if !has_type(schema, tree) {
         let wanted = schema.get("type").and_then(Value::as_str).unwrap_or("integer or string");
         let found = type_of(tree);
-        faults.invalid(path, format!("{found:?}"), format_args!("{path} in body must be of type {wanted}: {found:?}"));
+        faults.wrong_type(path, found, format_args!("{path} in body must be of type {wanted}: {found:?}"));
         return;
     }
     if let Some(allowed) = schema.get("enum").and_then(Value::as_array).filter(|allowed| !allowed.contains(tree)) {

@@ -4,7 +4,7 @@ use http::header::{ACCEPT, CONTENT_TYPE, HeaderValue};
 use http::{HeaderMap, Response, StatusCode};
 use serde_json::{Value, json};
 
-use crate::kind::{Kind, Kinds};
+use crate::kind::{Kind, Kinds, version_priority};
 use crate::review::REVIEWS;
 
 use super::{Body, json as json_response};
@@ -112,7 +112,7 @@ fn all_groups(kinds: &Kinds) -> Vec<Group> {
         }
     }
     for (_, versions) in &mut groups {
-        versions.sort_by_key(|version| std::cmp::Reverse(priority(version)));
+        versions.sort_by_key(|version| std::cmp::Reverse(version_priority(version)));
     }
     groups.sort_by_key(|(group, _)| *group);
     groups
@@ -121,22 +121,6 @@ fn all_groups(kinds: &Kinds) -> Vec<Group> {
 /// Named groups with their versions.
 pub(super) fn groups(kinds: &Kinds) -> Vec<Group> {
     all_groups(kinds).into_iter().filter(|(group, _)| !group.is_empty()).collect()
-}
-
-/// Kubernetes' order of versions: released before beta before alpha, higher numbers first, other words last.
-fn priority(version: &str) -> (u8, u32, u32, std::cmp::Reverse<String>) {
-    let word = || std::cmp::Reverse(version.to_owned());
-    let Some(rest) = version.strip_prefix('v') else { return (0, 0, 0, word()) };
-    let digits = rest.find(|c: char| !c.is_ascii_digit()).unwrap_or(rest.len());
-    let (major, stage) = rest.split_at(digits);
-    let Ok(major) = major.parse() else { return (0, 0, 0, word()) };
-    let (rank, minor) = match (stage, stage.strip_prefix("beta"), stage.strip_prefix("alpha")) {
-        ("", _, _) => (3, "0"),
-        (_, Some(minor), _) => (2, minor),
-        (_, _, Some(minor)) => (1, minor),
-        _ => return (0, 0, 0, word()),
-    };
-    (rank, major, minor.parse().unwrap_or(0), std::cmp::Reverse(String::new()))
 }
 
 fn group_of(group: &str, versions: &[&str]) -> Value {
@@ -261,7 +245,7 @@ mod tests {
     #[test]
     fn versions_are_ordered_as_kubernetes_orders_them() {
         let mut versions = ["v1alpha1", "foo", "v2beta1", "v10", "v1", "v2", "v11beta2", "bar", "v1beta10"];
-        versions.sort_by_key(|version| std::cmp::Reverse(priority(version)));
+        versions.sort_by_key(|version| std::cmp::Reverse(version_priority(version)));
         assert_eq!(versions, ["v10", "v2", "v1", "v11beta2", "v2beta1", "v1beta10", "v1alpha1", "bar", "foo"]);
     }
 

@@ -51,6 +51,23 @@ pub(super) async fn answer(
     body: Bytes,
     session: Session,
 ) -> Result<Response<Body>, Status> {
+    let kind = target.kind;
+    let mut response = perform(shared, target, user, parts, body, session).await?;
+    if kind.custom {
+        let read = |store: &Store| store.definition(kind)?.deprecation(kind).map(str::to_owned);
+        answers::warn(&mut response, shared.core.read(read).as_slice());
+    }
+    Ok(response)
+}
+
+async fn perform(
+    shared: &Arc<Shared>,
+    target: Target,
+    user: &User,
+    parts: &Parts,
+    body: Bytes,
+    session: Session,
+) -> Result<Response<Body>, Status> {
     let parameters = Parameters::parse(parts.uri.query());
     let accept = parts.headers.get(http::header::ACCEPT).and_then(|v| v.to_str().ok());
     let form = Form::asked(accept, parameters.text("includeObject"))?;

@@ -2,14 +2,17 @@
 
 use serde_json::{Map, Value};
 
+use stowage_model::finalizers;
+
 use super::{metadata, one_of};
 use crate::kind::Kind;
-use crate::object::{add_finalizer, default, filled, member_mut, text};
+use crate::object::{add_finalizer, default, filled, is_default_class, member_mut, text};
 use crate::quantity;
 use crate::status::{Faults, Status};
 use crate::store::Ground;
 
-const BETA_CLASS: &str = "/metadata/annotations/volume.beta.kubernetes.io~1storage-class";
+/// The model's `BETA_STORAGE_CLASS`, as a pointer.
+pub(crate) const BETA_CLASS: &str = "/metadata/annotations/volume.beta.kubernetes.io~1storage-class";
 const CLASS: &str = "/spec/volumeAttributesClassName";
 const STORAGE_REQUEST: &str = "/spec/resources/requests/storage";
 pub(crate) const ACCESS_MODES: [&str; 4] = ["ReadWriteOnce", "ReadOnlyMany", "ReadWriteMany", "ReadWriteOncePod"];
@@ -30,20 +33,16 @@ pub(crate) fn create(ground: &Ground, tree: &mut Value) {
     {
         member_mut(tree, "spec").insert("storageClassName".to_owned(), class.into());
     }
-    add_finalizer(tree, "kubernetes.io/pvc-protection");
+    add_finalizer(tree, finalizers::CLAIM_PROTECTION);
     default(member_mut(tree, "status"), "phase", "Pending");
 }
 
 /// The newest of the classes marked as default; of two made in the same second, the first by name.
 fn default_class(ground: &Ground) -> Option<String> {
-    const MARKS: [&str; 2] = [
-        "/metadata/annotations/storageclass.kubernetes.io~1is-default-class",
-        "/metadata/annotations/storageclass.beta.kubernetes.io~1is-default-class",
-    ];
     let mut best: Option<(String, String)> = None;
     for (name, object) in ground.classes() {
         let tree = object.tree();
-        if !MARKS.iter().any(|mark| text(&tree, mark) == "true") {
+        if !is_default_class(&tree) {
             continue;
         }
         let made = text(&tree, "/metadata/creationTimestamp").to_owned();
@@ -236,4 +235,15 @@ pub(crate) fn admit_update(ground: &Ground, new: &Value, old: &Value) -> Result<
     }
     let why = "only dynamically provisioned pvc can be resized and the storageclass that provisions the pvc must support resize";
     Err(Status::forbidden(kind, name, why))
+}
+
+#[cfg(test)]
+mod tests {
+    use stowage_model::annotations;
+
+    #[test]
+    fn the_pointer_to_the_beta_class_is_the_models_annotation() {
+        let name = annotations::BETA_STORAGE_CLASS.replace('/', "~1");
+        assert_eq!(super::BETA_CLASS, format!("/metadata/annotations/{name}"));
+    }
 }

@@ -3,6 +3,8 @@
 use jiff::Timestamp;
 use serde_json::Value;
 
+use stowage_model::finalizers;
+
 use super::claim::{quantity_of, validate_access_modes};
 use super::{immutable, metadata, one_of, source};
 use crate::object::{add_finalizer, default, filled, member_mut, text, timestamp};
@@ -35,7 +37,7 @@ pub(super) fn complete(tree: &mut Value) {
 
 /// Admission, and the status every new volume has.
 pub(super) fn create(tree: &mut Value, now: Timestamp) {
-    add_finalizer(tree, "kubernetes.io/pv-protection");
+    add_finalizer(tree, finalizers::VOLUME_PROTECTION);
     let status = member_mut(tree, "status");
     status.insert("phase".to_owned(), "Pending".into());
     status.insert(PHASE_TIME.to_owned(), timestamp(now).into());

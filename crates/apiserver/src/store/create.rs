@@ -62,7 +62,7 @@ impl Ground {
             }
         }
         if let Some(definition) = &self.definition {
-            definition.validate(write.kind, &tree, &mut faults);
+            warnings.extend(definition.validate(write.kind, &tree, None, &mut faults));
         }
         faults.into_result(kind, name)?;
         bounds::check_result(&tree, None)?;

@@ -59,7 +59,7 @@ impl Ground {
         }
         carry_over(write, &mut new, &old);
         rules::update(self, write.subresource, kind, &mut new, &old, now)?;
-        self.validate_update(write, &new, &old)?;
+        warnings.extend(self.validate_update(write, &new, &old)?);
         if new == old {
             // Answered with what is there, once that may be shown.
             let outcome = Outcome::Answer(Answer::Object(current.clone()), current.revision);
@@ -74,7 +74,8 @@ impl Ground {
         Ok(self.planned(write, outcome, warnings))
     }
 
-    fn validate_update(&self, write: &Write, new: &Value, old: &Value) -> Result<(), Status> {
+    /// Returns what is wrong but was so before.
+    fn validate_update(&self, write: &Write, new: &Value, old: &Value) -> Result<Vec<String>, Status> {
         let kind = self.kind;
         let mut faults = Faults::default();
         rules::metadata::validate(kind, new, &mut faults);
@@ -91,10 +92,12 @@ impl Ground {
         } else {
             rules::validate_status(kind, new, &mut faults);
         }
-        if let Some(definition) = &self.definition {
-            definition.validate(write.kind, new, &mut faults);
-        }
-        faults.into_result(kind, &write.name)
+        let warnings = match &self.definition {
+            Some(definition) => definition.validate(write.kind, new, Some(old), &mut faults),
+            None => Vec::new(),
+        };
+        faults.into_result(kind, &write.name)?;
+        Ok(warnings)
     }
 
     /// Some kinds are made by an update where there is nothing to update; a uid still names an object that must be there.

@@ -5,7 +5,8 @@ use serde_json::Value;
 
 use super::{Column, age as short_age, shown, since};
 use crate::kind::Kind;
-use crate::object::{filled, is_deleting, text};
+use crate::object::{filled, is_default_class, is_deleting, text};
+use crate::rules::claim::BETA_CLASS;
 
 mod pod;
 
@@ -34,8 +35,7 @@ fn attributes_class() -> Column {
 }
 
 fn class() -> Column {
-    const BETA: &str = "/metadata/annotations/volume.beta.kubernetes.io~1storage-class";
-    column("StorageClass", |o, _| shown(o, BETA, text(o, "/spec/storageClassName")))
+    column("StorageClass", |o, _| shown(o, BETA_CLASS, text(o, "/spec/storageClassName")))
 }
 
 fn number(name: &str, cell: fn(&Value, Timestamp) -> String) -> Column {
@@ -288,12 +288,8 @@ fn claim_of(tree: &Value) -> String {
 }
 
 fn class_name(tree: &Value) -> String {
-    const MARKS: [&str; 2] = [
-        "/metadata/annotations/storageclass.kubernetes.io~1is-default-class",
-        "/metadata/annotations/storageclass.beta.kubernetes.io~1is-default-class",
-    ];
     let name = text(tree, "/metadata/name");
-    if MARKS.iter().any(|mark| text(tree, mark) == "true") { format!("{name} (default)") } else { name.to_owned() }
+    if is_default_class(tree) { format!("{name} (default)") } else { name.to_owned() }
 }
 
 fn count(tree: &Value, pointers: &[&str]) -> String {

@@ -146,7 +146,7 @@ fn a_volume_is_read() {
     assert_eq!(volume.spec.reclaim_policy, ReclaimPolicy::Delete);
     assert_eq!(volume.status.phase, VolumePhase::Bound);
     let csi = volume.spec.csi.as_ref().unwrap();
-    assert_eq!(csi.unique_name(), "kubernetes.io/csi/shared.csi.stowage.dev^h1");
+    assert_eq!(csi.unique_name().as_str(), "kubernetes.io/csi/shared.csi.stowage.dev^h1");
     assert_eq!(csi.node_expand_secret_ref.as_ref().unwrap().name, "s");
     assert_eq!(volume.spec.other_source, None);
     assert!(volume.is_bound_to(&read(claim())));

@@ -1,5 +1,6 @@
 //! Reads what the server answers: the object, or its refusal with the time that it asks us to wait.
 
+use bytes::Bytes;
 use http::header::RETRY_AFTER;
 use http::response::Parts;
 use http_body_util::BodyExt;
@@ -9,8 +10,12 @@ use kube::core::response::StatusDetails;
 use serde::de::DeserializeOwned;
 
 pub(crate) async fn read<T: DeserializeOwned>(response: http::Response<Body>) -> Result<T, kube::Error> {
-    let body = accepted(response).await?.collect().await?.to_bytes();
-    serde_json::from_slice(&body).map_err(kube::Error::SerdeError)
+    serde_json::from_slice(&whole(response).await?).map_err(kube::Error::SerdeError)
+}
+
+/// All of the answer's body, unless it is a refusal.
+pub(super) async fn whole(response: http::Response<Body>) -> Result<Bytes, kube::Error> {
+    Ok(accepted(response).await?.collect().await?.to_bytes())
 }
 
 /// The answer's body, unless it is a refusal.

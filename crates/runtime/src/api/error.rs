@@ -90,6 +90,10 @@ impl Error {
         }
     }
 
+    pub(super) fn decode(verb: &'static str, id: &ObjectId, source: serde_json::Error) -> Self {
+        Self::Decode { verb, id: Box::new(id.clone()), source }
+    }
+
     pub(super) fn build(verb: &'static str, id: &ObjectId, source: http::Error) -> Self {
         Self::Build { verb, id: Box::new(id.clone()), source }
     }

@@ -7,7 +7,7 @@ use serde_json::value::RawValue;
 
 use stowage_model::object::{Key, Kind, ObjectId, Projection};
 
-use super::{Api, Error};
+use super::{Api, Error, parse};
 use crate::watch::escape;
 
 /// Objects per page of a list: large enough to be cheap, small enough to keep memory flat.
@@ -66,7 +66,7 @@ impl Api {
             path.push_str("&continue=");
             path.push_str(&escape(next));
         }
-        self.send_to(Method::GET, &path, &id, None, "").await
+        parse("get", &id, &self.exchange(Method::GET, &path, &id, None, "").await?)
     }
 
     /// All objects of a namespace that the query selects, a page at a time: those that can be read, and the others as
@@ -77,7 +77,7 @@ impl Api {
         loop {
             let page = self.page(T::KIND, namespace, query, next.as_deref()).await?;
             for item in page.items() {
-                match serde_json::from_str(item) {
+                match T::read(item.as_bytes()) {
                     Ok(object) => readable.push(object),
                     Err(_) => others.push(serde_json::from_str(item).map_err(|source| Error::list(T::KIND, source))?),
                 }

@@ -78,7 +78,7 @@ impl<'a, C: Controller> Watches<'a, C> {
             }
         });
         let context = &self.setup.context;
-        let run = watch::feed(context.api.clone(), cache.clone(), scope, context.random.clone()).boxed();
+        let run = watch::feed(context.api.clone(), cache.clone(), scope, context.random.clone());
         if let Some(group) = self.groups.last_mut() {
             group.push(Feed { run, synced });
         }

@@ -34,6 +34,7 @@ impl Shared {
             if left.is_zero() {
                 return Err(Lost::Expired(self.options.timing.renew_deadline()));
             }
+            // Before it is sent, not when it is answered: others count from the moment they see it, which may be earlier.
             let sent = self.clock.boottime();
             // Half of what is left, so that a lost answer leaves room for another try.
             let error = match timeout(left / 2, self.write_renewal(record)).await {

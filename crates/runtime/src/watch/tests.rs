@@ -1,3 +1,5 @@
+use std::sync::Arc;
+
 use stowage_model::Claim;
 use stowage_model::object::Key;
 
@@ -75,6 +77,6 @@ async fn a_watch_that_brings_nothing_but_errors_is_given_up_for_a_list() {
 
 #[test]
 fn selectors_are_escaped() {
-    let uri = request::<Claim>(&Scope::fields("spec.nodeName=a,b"), vec![]).uri().to_string();
+    let uri = request(Claim::KIND, &Scope::fields("spec.nodeName=a,b"), vec![]).uri().to_string();
     assert_eq!(uri, "/api/v1/persistentvolumeclaims?fieldSelector=spec.nodeName%3Da%2Cb");
 }

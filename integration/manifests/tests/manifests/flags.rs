@@ -66,7 +66,10 @@ fn the_flags_in_compose_files_are_taken_by_their_services() {
 }
 
 #[test]
-fn a_flag_that_does_not_exist_would_be_found() {
-    assert!(parse("attacher", &["--no-such-flag".to_owned()]).is_err());
+fn a_flag_that_does_not_exist_would_be_found_for_every_service_of_the_table() {
+    for service in stowage_services::names(|service| service.is_process()) {
+        let refusal = parse(service, &["--no-such-flag".to_owned()]).unwrap_err();
+        assert!(refusal.contains("--no-such-flag"), "{service}: {refusal}");
+    }
     assert!(parse("no-such-service", &[]).is_err());
 }

@@ -102,6 +102,8 @@ fn place(service: &str, resource: &str) -> (&'static str, &'static str, &'static
         ("leases", _) => ("coordination.k8s.io", "stowage-system", ""),
         ("persistentvolumeclaims" | "pods" | "events", _) => ("", "default", ""),
         ("persistentvolumes" | "nodes", _) => ("", "", ""),
+        ("volumesnapshots", _) => ("snapshot.storage.k8s.io", "default", ""),
+        ("volumesnapshotcontents", _) => ("snapshot.storage.k8s.io", "", ""),
         _ => ("storage.k8s.io", "", ""),
     }
 }

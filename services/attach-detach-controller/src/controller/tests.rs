@@ -17,7 +17,7 @@ use crate::notice::Notice;
 const DRIVER: &str = "d.example";
 
 fn unique(handle: &str) -> UniqueVolumeName {
-    UniqueVolumeName::csi(DRIVER, handle)
+    UniqueVolumeName::csi(DRIVER, &handle.into())
 }
 
 fn attachment_name(handle: &str, node: &str) -> String {

@@ -94,3 +94,16 @@ async fn gathering_and_deciding_change_nothing() {
     tokio::time::timeout(Duration::from_millis(10), std::future::pending::<()>()).await.unwrap_err();
     engine::assert_quiet(&controller, jiff::Timestamp::UNIX_EPOCH);
 }
+
+#[tokio::test]
+async fn a_volume_that_any_attachment_names_is_not_among_those_that_nobody_names() {
+    let tasks = Tasks::new();
+    let (controller, _queue) = controller(&tasks);
+    controller.caches.volumes.relist(vec![volume("named", "h"), volume("unnamed", "h")], 2);
+    let of_another = |object: &mut Value| object["spec"]["attacher"] = json!("other.example");
+    controller.caches.attachments.relist(vec![attachment("foreign", "named", of_another)], 2);
+    let snapshot = controller.gather(&Key::Handle("h".into()));
+    let unnamed: Vec<&str> = snapshot.unnamed.iter().map(|volume| volume.meta.name.as_str()).collect();
+    assert_eq!(unnamed, ["unnamed"]);
+    assert!(snapshot.attachments.is_empty());
+}

@@ -3,6 +3,7 @@ use tonic::service::Routes;
 
 use stowage_csi::Channel;
 use stowage_csi::v1::controller_service_capability::rpc::Type as ControllerCapability;
+use stowage_model::finalizers::{CLONING_PROTECTION, SNAPSHOT_SOURCE_OF_PROVISIONER};
 use stowage_runtime::engine::Controller as _;
 use stowage_runtime::events::Note;
 use stowage_runtime::operation::{Ended, Failure};
@@ -12,6 +13,7 @@ use super::*;
 use crate::fixture::{DRIVER, claim_with, class_with, volume_with};
 use crate::request::{self, Problem};
 use crate::requirement::Cluster;
+use crate::source::tests::{content_with, restoring, snapshot_with};
 
 /// A controller that nobody runs: its caches are filled by hand.
 struct Still {
@@ -34,7 +36,13 @@ impl Still {
             channel: Channel::in_process(Routes::default()),
             name: DRIVER.into(),
             plugin: Default::default(),
-            controller: [ControllerCapability::CreateDeleteVolume, ControllerCapability::PublishUnpublishVolume].into(),
+            controller: [
+                ControllerCapability::CreateDeleteVolume,
+                ControllerCapability::PublishUnpublishVolume,
+                ControllerCapability::CreateDeleteSnapshot,
+                ControllerCapability::CloneVolume,
+            ]
+            .into(),
         };
         let options = Options { journal: false, ..Options::default() };
         let controller = Controller::new(&setup, options, driver).await.unwrap();
@@ -109,6 +117,14 @@ async fn looking_at_claims_and_volumes_in_every_state_changes_nothing() {
         still.record(uid).await;
     }
     still.bid("e-bound");
+    still.add_claim("g-restored", |claim| claim["spec"]["dataSource"] = restoring());
+    still.add_claim("h-cloned", |claim| {
+        claim["metadata"]["finalizers"] = json!([CLONING_PROTECTION]);
+        claim["spec"]["volumeName"] = "in-use".into();
+    });
+    still.controller.caches.snapshots.observe(snapshot_with(|snapshot| {
+        snapshot["metadata"]["finalizers"] = json!([SNAPSHOT_SOURCE_OF_PROVISIONER]);
+    }));
     still.add_volume("in-use", "Bound", |_| {});
     still.add_volume("released", "Released", |_| {});
     still.add_volume("deleted", "Released", |_| {});
@@ -137,11 +153,15 @@ async fn looking_at_claims_and_volumes_in_every_state_changes_nothing() {
         Why::Problem(Problem::FindClass { class: "none".into() }),
         Why::Bound,
         Why::CallDue,
+        Why::Looking,
+        Why::Bound,
         Why::Attached,
         Why::Deleted,
         Why::InUse,
         Why::Released,
         Why::FinalizerLeft,
+        Why::Unused,
+        Why::Looking,
     ];
     assert_eq!(whys, expected);
     assert!(still.controller.bids.get("e-bound").is_some(), "a probe dropped the bid");
@@ -176,6 +196,25 @@ async fn what_is_kept_for_something_that_is_gone_is_forgotten_by_the_decision_an
     assert_eq!(kept(&still), ([false, false, true], false, [false, true]));
     still.think(&volume);
     assert_eq!(kept(&still), ([false; 3], false, [false; 2]));
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_was_seen_of_a_snapshot_is_forgotten_when_nobody_restores_it_any_more() {
+    let mut still = Still::new().await;
+    let (origin, seen) = (Origin::snapshot(&ObjectKey::namespaced("shop", "nightly")), content_with(|_| {}));
+    let key = Key::Source(origin.clone());
+    still.controller.caches.snapshots.observe(snapshot_with(|_| {}));
+    still.add_claim("waits", |claim| claim["spec"]["dataSource"] = restoring());
+    still.controller.looks.start((*origin.key).clone(), async move { Ended::Done(seen) });
+    still.settle().await;
+    still.think(&key);
+    assert!(still.controller.looks.record(&origin.key).is_some());
+    still.add_claim("waits", |claim| {
+        claim["spec"]["volumeName"] = "pvc-waits".into();
+        claim["metadata"]["resourceVersion"] = "99".into();
+    });
+    still.think(&key);
+    assert!(still.controller.looks.record(&origin.key).is_none());
 }
 
 #[tokio::test(start_paused = true)]

@@ -3,6 +3,8 @@
 //! One key covers both, so a claim and its record never have two calls under way. A record lives until its answer has
 //! an owner: it is replayed with the very same request, then the volume gets its object, or is deleted again.
 
+mod source;
+
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -23,7 +25,6 @@ use crate::journal::Recorded;
 use crate::ownership::{self, Ownership};
 use crate::request::{self, Problem};
 use crate::snapshot::ClaimSnapshot;
-use crate::source::{self, Missing};
 
 /// How long a request that the driver calls invalid waits before it is sent again unchanged.
 pub const INFEASIBLE_DELAY: Duration = Duration::from_secs(300);
@@ -97,7 +98,7 @@ fn intent_now(s: &ClaimSnapshot, claim: &Arc<Claim>, now: Timestamp) -> Result<I
     }
     let built = request::build(claim, class, &s.facts, &s.cluster);
     let built = match built {
-        Ok(intent) => Ok(fill(s, claim, ownership, intent, now)?),
+        Ok(intent) => Ok(source::fill(s, claim, ownership, intent, now)?),
         problem => problem,
     };
     match built {
@@ -109,39 +110,6 @@ fn intent_now(s: &ClaimSnapshot, claim: &Arc<Claim>, now: Timestamp) -> Result<I
         }
         Err(problem) => Err(refuse(s, claim, problem, now).into()),
     }
-}
-
-/// The intent with the source that the claim names, or what to do instead.
-fn fill(
-    s: &ClaimSnapshot,
-    claim: &Arc<Claim>,
-    ownership: Ownership,
-    intent: Intent,
-    now: Timestamp,
-) -> Result<Intent, Box<Decision>> {
-    let begun = s.recorded.as_ref().and_then(|recorded| recorded.intent.request.source.as_ref());
-    let refuse = |source| refuse(s, claim, Problem::Fill { source }, now);
-    let missing = match source::find(claim, &s.facts, s.source.as_ref(), begun, now) {
-        Ok(None) => return Ok(intent),
-        Ok(Some(source)) => return Ok(intent.filled_from(source)),
-        Err(missing) => missing,
-    };
-    Err(Box::new(match missing {
-        Missing::Problem(problem) => refuse(problem),
-        Missing::Until(problem, at) => {
-            let mut decision = refuse(problem);
-            decision.wake_at = Some(decision.wake_at.map_or(at, |again_at| again_at.min(at)));
-            decision
-        }
-        // The provisioner of the node that has the data takes it.
-        Missing::Elsewhere(_) if ownership == Ownership::Open => Decision::rest(Why::OtherNode),
-        Missing::Elsewhere(problem) => give_back(refuse(problem), claim),
-        Missing::Look => match &s.source {
-            Some(found) => Decision::act([Action::Look(found.origin.clone())], Why::Looking),
-            None => Decision::rest(Why::Looking),
-        },
-        Missing::Looking => Decision::rest(Why::Looking),
-    }))
 }
 
 /// The same, and whoever chooses nodes chooses again.
@@ -208,7 +176,7 @@ fn settle(s: &ClaimSnapshot, recorded: &Recorded, now: Timestamp) -> Decision {
         // Only the same request sent again tells whether there is a volume, and which. A driver that will not say is
         // asked rarely, but for ever.
         (None, None) => {
-            if let Some(decision) = protect(s, intent) {
+            if let Some(decision) = source::protect(s, intent) {
                 return decision;
             }
             let refused = s.creation.as_ref().is_some_and(|record| match &record.state {
@@ -235,7 +203,7 @@ fn create(s: &ClaimSnapshot, recorded: &Recorded, claim: &Arc<Claim>, now: Times
                 return Decision::act([Action::Forget], Why::NothingMade);
             }
             // A record would hold the source, and nothing comes of it as things stand.
-            Err(decision) if intent.request.source.is_some() && is_refused(&decision) => {
+            Err(decision) if intent.request.source.is_some() && source::is_refused(&decision) => {
                 return Decision::act([Action::Forget], Why::NothingMade);
             }
             Err(decision) => return *decision,
@@ -247,7 +215,7 @@ fn create(s: &ClaimSnapshot, recorded: &Recorded, claim: &Arc<Claim>, now: Times
     if !recorded.durable {
         return Decision::act([Action::Record(intent)], Why::Unrecorded);
     }
-    if let Some(decision) = protect(s, &intent) {
+    if let Some(decision) = source::protect(s, &intent) {
         return decision;
     }
     let delay = match s.creation.as_ref().and_then(outcome_of) {
@@ -255,18 +223,6 @@ fn create(s: &ClaimSnapshot, recorded: &Recorded, claim: &Arc<Claim>, now: Times
         _ => Duration::ZERO,
     };
     call(s.creation.as_ref(), now, delay, || Action::Create { intent, wanted: true })
-}
-
-/// A call from a source that may go would fail for good, and leave open what an earlier one made.
-fn protect(s: &ClaimSnapshot, intent: &Intent) -> Option<Decision> {
-    let source = intent.request.source.as_ref().filter(|_| s.is_unprotected)?;
-    Some(Decision::act([Action::Protect(source.clone())], Why::Unprotected))
-}
-
-/// Whether all that is left to do is to say what is wrong.
-fn is_refused(decision: &Decision) -> bool {
-    let only_says = decision.actions.iter().all(|action| matches!(action, Action::Tell(_)));
-    only_says && matches!(decision.why, Why::Problem(_))
 }
 
 /// What the driver's last word on CreateVolume means.

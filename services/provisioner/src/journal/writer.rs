@@ -87,6 +87,7 @@ pub async fn run(journal: Journal, pages: Pages) {
     loop {
         journal.0.work.notified().await;
         loop {
+            // What gathers while these are written is the next batch; no timer holds anybody up.
             let Some(Batch { pages: batch, flushing }) = journal.lock().batch() else { break };
             let mut flushed = Ok(());
             for page in batch {

@@ -29,6 +29,8 @@ pub enum Next {
     Fails(Code, &'static str),
     /// Made, but too small by this many bytes.
     TooSmall(i64),
+    /// Made, but empty, whatever it was to be filled from.
+    Unfilled,
 }
 
 #[derive(Clone, Default)]
@@ -39,6 +41,10 @@ struct State {
     volumes: BTreeMap<String, i64>,
     next: VecDeque<Next>,
     calls: Vec<&'static str>,
+    /// Every CreateVolume, without its secrets.
+    requests: Vec<CreateVolumeRequest>,
+    /// Whether it knows snapshots and clones.
+    fills: bool,
     seen_secrets: BTreeMap<String, String>,
     /// Set for a driver whose volumes are on one node.
     node: Option<String>,
@@ -62,6 +68,16 @@ impl Driver {
         let driver = Self::default();
         driver.0.lock().unwrap().node = Some(node.to_owned());
         driver
+    }
+
+    /// A driver that makes volumes from snapshots and from volumes.
+    pub fn filling(self) -> Self {
+        self.0.lock().unwrap().fills = true;
+        self
+    }
+
+    pub fn requests(&self) -> Vec<CreateVolumeRequest> {
+        self.0.lock().unwrap().requests.clone()
     }
 
     /// The places the last CreateVolume asked for, best first.
@@ -137,8 +153,13 @@ impl Controller for Driver {
         _: Request<ControllerGetCapabilitiesRequest>,
     ) -> Result<Response<ControllerGetCapabilitiesResponse>, Status> {
         use controller_service_capability::{Rpc, Type, rpc};
-        let r#type = rpc::Type::CreateDeleteVolume.into();
-        let capabilities = vec![ControllerServiceCapability { r#type: Some(Type::Rpc(Rpc { r#type })) }];
+        let fills = self.0.lock().unwrap().fills;
+        let filling = [rpc::Type::CreateDeleteSnapshot, rpc::Type::CloneVolume].into_iter().filter(|_| fills);
+        let capability = |kind: rpc::Type| {
+            let r#type = kind.into();
+            ControllerServiceCapability { r#type: Some(Type::Rpc(Rpc { r#type })) }
+        };
+        let capabilities = [rpc::Type::CreateDeleteVolume].into_iter().chain(filling).map(capability).collect();
         Ok(Response::new(ControllerGetCapabilitiesResponse { capabilities }))
     }
 
@@ -146,12 +167,13 @@ impl Controller for Driver {
         &self,
         request: Request<CreateVolumeRequest>,
     ) -> Result<Response<CreateVolumeResponse>, Status> {
-        let request = request.into_inner();
+        let mut request = request.into_inner();
         let asked = request.capacity_range.map_or(0, |range| range.required_bytes);
         let (next, bytes) = {
             let mut state = self.0.lock().unwrap();
             state.calls.push("CreateVolume");
-            state.seen_secrets = request.secrets;
+            state.seen_secrets = std::mem::take(&mut request.secrets);
+            state.requests.push(request.clone());
             state.asked_for.extend(request.accessibility_requirements.clone());
             let next = state.next.pop_front();
             let bytes = match next {
@@ -165,8 +187,14 @@ impl Controller for Driver {
             std::future::pending::<()>().await;
         }
         let accessible_topology = self.0.lock().unwrap().node.iter().map(|node| place(node)).collect();
-        let volume =
-            Volume { volume_id: request.name, capacity_bytes: bytes, accessible_topology, ..Default::default() };
+        let content_source = request.volume_content_source.filter(|_| !matches!(next, Some(Next::Unfilled)));
+        let volume = Volume {
+            volume_id: request.name,
+            capacity_bytes: bytes,
+            content_source,
+            accessible_topology,
+            ..Default::default()
+        };
         Ok(Response::new(CreateVolumeResponse { volume: Some(volume) }))
     }
 

@@ -26,10 +26,14 @@ pub struct World {
     client: kube::Client,
     pub driver: Driver,
     writes: Arc<Mutex<BTreeMap<String, usize>>>,
-    forbid_leases: Arc<Mutex<bool>>,
+    /// Parts of paths that only administrators may write to, or read.
+    forbidden: Arc<Mutex<Vec<Forbidden>>>,
     race: Arc<watch::Sender<Race>>,
     begin: Instant,
 }
+
+/// A method, or all, and a part of a path.
+type Forbidden = (Option<Method>, &'static str);
 
 /// Reads and updates of claims while two provisioners race for one.
 #[derive(Default)]
@@ -82,14 +86,23 @@ impl World {
             client,
             driver: Driver::default(),
             writes: Arc::default(),
-            forbid_leases: Arc::default(),
+            forbidden: Arc::default(),
             race: Arc::new(watch::Sender::new(Race::default())),
             begin: Instant::now(),
         }
     }
 
     pub fn forbid_leases(&self) {
-        *self.forbid_leases.lock().unwrap() = true;
+        self.forbid(None, "/leases");
+    }
+
+    /// From now on provisioners may not do this, or anything at all, with such objects.
+    pub fn forbid(&self, method: Option<Method>, part: &'static str) {
+        self.forbidden.lock().unwrap().push((method, part));
+    }
+
+    pub fn permit_all(&self) {
+        self.forbidden.lock().unwrap().clear();
     }
 
     /// From now on the first read of a claim is answered when the second is asked for, and the second when the claim was
@@ -105,22 +118,25 @@ impl World {
 
     /// A client whose writes are counted by verb and kind.
     fn counted(&self) -> kube::Client {
-        let (inner, writes, forbid) = (self.client.clone(), Arc::clone(&self.writes), Arc::clone(&self.forbid_leases));
+        let (inner, writes, forbid) = (self.client.clone(), Arc::clone(&self.writes), Arc::clone(&self.forbidden));
         let race = Arc::clone(&self.race);
         let service = tower::service_fn(move |request: Request<kube::client::Body>| {
             let race = Arc::clone(&race);
             let (inner, path) = (inner.clone(), request.uri().path().to_owned());
-            let forbidden = path.contains("/leases") && *forbid.lock().unwrap();
+            let is_meant = |(method, part): &Forbidden| {
+                path.contains(part) && method.as_ref().is_none_or(|method| method == request.method())
+            };
+            let forbidden = forbid.lock().unwrap().iter().any(is_meant);
             if request.method() != Method::GET {
-                let kinds = ["leases", "events", "persistentvolumes"];
-                let kind = kinds.into_iter().find(|kind| path.contains(kind)).unwrap_or("other");
+                let kinds = ["leases", "events", "persistentvolumes", "persistentvolumeclaims", "volumesnapshots"];
+                let kind = kinds.into_iter().find(|kind| path.split('/').any(|part| part == *kind)).unwrap_or("other");
                 *writes.lock().unwrap().entry(format!("{} {kind}", request.method())).or_default() += 1;
             }
             async move {
                 if forbidden {
                     let status = json!({
                         "kind": "Status", "apiVersion": "v1", "status": "Failure", "code": 403,
-                        "reason": "Forbidden", "message": "leases are not for you",
+                        "reason": "Forbidden", "message": "this is not for you",
                     });
                     let response = http::Response::builder().status(403);
                     let body = kube::client::Body::from(status.to_string().into_bytes());

@@ -60,7 +60,7 @@ fn unreachable_server() -> Context {
 fn controller_of(context: Context) -> Arc<Controller> {
     let setup = Setup::new(context, Tasks::new().spawner());
     let options = Options { parallel: 1, ..Options::default() };
-    let controller = Arc::new(Controller::new(&setup, &options, Arc::new(LocalDisk::default())));
+    let controller = Arc::new(Controller::new(&setup, &options, &(Arc::new(LocalDisk::default()) as _)));
     engine::subscribe(&setup, &controller);
     controller
 }

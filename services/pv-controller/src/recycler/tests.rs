@@ -1,8 +1,11 @@
+use std::io;
 use std::path::Path;
 
 use futures::FutureExt;
 use futures::future::BoxFuture;
 
+use stowage_plugins::Disk;
+use stowage_plugins::nfs::Export;
 use stowage_runtime::Context;
 use stowage_runtime::tasks::Tasks;
 
@@ -42,7 +45,7 @@ fn reclaimer(context: &Context, eraser: Eraser, permit: Permit) -> Reclaimer {
         api: context.api.clone(),
         caches: Caches::default(),
         recycling: Recycling { eraser, ..Recycling::default() },
-        disk: Arc::new(Untouchable),
+        plugins: Plugins::of(&(Arc::new(Untouchable) as Arc<dyn Disk>)),
         permit,
         turns: Turns::new(1),
         pods_moved: signal::channel(0).1,
@@ -75,7 +78,7 @@ async fn the_right_to_remove_ends_when_somebody_takes_the_volume_back() {
         at("Delete", 2, json!({ "spec": { "claimRef": null } })),
         at("Delete", 2, json!({ "spec": { "claimRef": { "uid": "another" } } })),
     ] {
-        let reclaimer = reclaimer(&context, Eraser::Plugin, Permit::always());
+        let reclaimer = reclaimer(&context, Eraser::Plugin, Permit::new(|| true));
         let released = at("Delete", 1, json!({}));
         let permit = reclaimer.permit_for(&Work::of(&released));
         reclaimer.caches.volumes.observe(released);
@@ -118,7 +121,7 @@ async fn existing_claim(context: &Context, names: &str) -> String {
 
 /// What became of the work, on a disk of which nothing may be removed and with no pod to do it.
 async fn refused(context: &Context, eraser: Eraser, work: Work) -> Failure {
-    let ended = reclaimer(context, eraser, Permit::always()).reclaim(work).await;
+    let ended = reclaimer(context, eraser, Permit::new(|| true)).reclaim(work).await;
     assert!(context.api.list::<Pod>("", "").await.unwrap().is_empty(), "a pod would erase it");
     match ended {
         Ended::Uncertain(why) => why,

@@ -17,6 +17,7 @@ pub enum Reason {
     VolumeMissing,
     VolumeAffinity,
     BindConflict,
+    SourceAffinity,
     Zone,
     /// A selector nobody can read; the text says which.
     Malformed(String),
@@ -33,6 +34,9 @@ impl fmt::Display for Reason {
             Self::VolumeMissing => f.write_str("barred because the volume of a bound claim does not exist"),
             Self::VolumeAffinity => f.write_str("that cannot reach the pod's volume (spec.nodeAffinity)"),
             Self::BindConflict => f.write_str("without a free volume that fits, and where none can be made"),
+            Self::SourceAffinity => f.write_str(
+                "that cannot reach the volume that a claim of the pod is to be cloned from (spec.nodeAffinity)",
+            ),
             Self::Zone => f.write_str("in another zone than the pod's volume"),
             Self::Malformed(text) => f.write_str(text),
         }

@@ -141,6 +141,10 @@ fn place_delayed<'a>(claims: &[PodClaim<'a>], node: &Node) -> Result<PodVolumes<
                     None if state.candidates.iter().any(|volume| is_out_of_reach(volume, claim, node)) => {
                         return Err(Reason::BindConflict);
                     }
+                    // Where the data cannot be reached no copy of it can be made.
+                    None if state.cloned.as_ref().is_some_and(|volume| !reaches(volume, node)) => {
+                        return Err(Reason::SourceAffinity);
+                    }
                     None => volumes.dynamic_provisions.push(claim),
                 }
             }
@@ -150,6 +154,11 @@ fn place_delayed<'a>(claims: &[PodClaim<'a>], node: &Node) -> Result<PodVolumes<
         }
     }
     Ok(volumes)
+}
+
+/// An affinity nobody can read is met by no node.
+fn reaches(volume: &Volume, node: &Node) -> bool {
+    topology::reaches(volume, node).unwrap_or(false)
 }
 
 fn is_out_of_reach(volume: &Volume, claim: &Claim, node: &Node) -> bool {

@@ -1,1 +1,118 @@
+//! Looking at a cluster in which every snapshot is in a state of its own, and deciding until nothing is left to do.
 
+mod rest;
+
+use serde_json::{Value, json};
+
+use stowage_model::object::{self, Projection};
+use stowage_model::{annotations, finalizers};
+use stowage_runtime::cache::Cache;
+use stowage_runtime::tasks::Tasks;
+use stowage_testing::World;
+
+use super::*;
+
+const DRIVER: &str = "d.example";
+
+fn at(second: i64) -> Timestamp {
+    Timestamp::from_second(second).unwrap()
+}
+
+fn fill<T: Projection>(cache: &Cache<T>, objects: Vec<Value>) {
+    let read = |mut object: Value| {
+        if object["metadata"]["uid"].is_null() {
+            object["metadata"]["uid"] = json!(format!("{}-uid", object["metadata"]["name"].as_str().unwrap()));
+        }
+        object["metadata"]["resourceVersion"] = json!("1");
+        serde_json::from_value(object).unwrap()
+    };
+    cache.relist(objects.into_iter().map(read).collect(), 1);
+}
+
+fn snapshot(name: &str, claim: &str, rest: Value) -> Value {
+    let mut body = json!({
+        "metadata": { "namespace": "shop", "name": name, "finalizers": [finalizers::SNAPSHOT_AS_SOURCE] },
+        "spec": { "source": { "persistentVolumeClaimName": claim }, "volumeSnapshotClassName": "gold" },
+    });
+    for (key, value) in rest.as_object().unwrap() {
+        match key.as_str() {
+            "deletionTimestamp" => body["metadata"][key] = value.clone(),
+            _ => body[key] = value.clone(),
+        }
+    }
+    body
+}
+
+fn content(snapshot: &str, status: &Value) -> Value {
+    json!({
+        "metadata": { "name": format!("snapcontent-{snapshot}-uid"), "creationTimestamp": "1970-01-01T00:00:00Z" },
+        "spec": {
+            "volumeSnapshotRef": { "namespace": "shop", "name": snapshot, "uid": format!("{snapshot}-uid") },
+            "deletionPolicy": "Delete", "driver": DRIVER, "source": { "volumeHandle": "h" },
+        },
+        "status": status,
+    })
+}
+
+fn claim(name: &str, rest: Value) -> Value {
+    let mut body = json!({
+        "metadata": { "namespace": "shop", "name": name, "finalizers": [finalizers::CLAIM_AS_SNAPSHOT_SOURCE] },
+        "spec": { "volumeName": format!("pv-{name}") },
+        "status": { "phase": "Bound" },
+    });
+    for (key, value) in rest.as_object().unwrap() {
+        body[key] = value.clone();
+    }
+    body
+}
+
+fn populated(tasks: &Tasks) -> Controller {
+    let setup = Setup::new(World::new(1).life("test").context, tasks.spawner());
+    let controller = Controller::new(&setup, &Options::default());
+    let caches = &controller.caches;
+    let ready = json!({ "readyToUse": true, "boundVolumeSnapshotContentName": "snapcontent-ready-uid" });
+    fill(
+        &caches.snapshots,
+        vec![
+            snapshot("new", "data", json!({})),
+            snapshot("ready", "data", json!({ "status": ready })),
+            snapshot("lost", "nowhere", json!({})),
+            snapshot("quiet", "data", json!({})),
+            snapshot("going", "data", json!({ "deletionTimestamp": "1970-01-01T00:00:01Z" })),
+            snapshot("unanswered", "data", json!({})),
+        ],
+    );
+    let said = json!({ "readyToUse": true, "snapshotHandle": "s", "creationTime": 5 });
+    fill(&caches.contents, vec![content("ready", &said), content("quiet", &Value::Null), content("going", &said)]);
+    let class = json!({ "metadata": { "name": "gold" }, "driver": DRIVER, "deletionPolicy": "Delete" });
+    fill(&caches.classes, vec![class]);
+    let source = json!({ "apiGroup": "snapshot.storage.k8s.io", "kind": "VolumeSnapshot", "name": "ready" });
+    let restoring = json!({ "spec": { "dataSource": source }, "status": { "phase": "Pending" } });
+    fill(&caches.claims, vec![claim("data", json!({})), claim("idle", json!({})), claim("copy", restoring)]);
+    let group = json!({
+        "metadata": { "namespace": "shop", "name": "all" },
+        "spec": { "source": { "selector": {} } },
+    });
+    fill(&caches.groups, vec![group]);
+    caches.snapshots.mark_unknown(&object::Key::namespaced("shop", "unanswered"));
+    controller
+}
+
+#[tokio::test(start_paused = true)]
+async fn looking_at_snapshots_in_many_states_changes_nothing() {
+    let tasks = Tasks::new();
+    let controller = populated(&tasks);
+    let look = |key: &Key| {
+        use engine::Controller as _;
+        decide(&controller.gather(key, &Reserved::default(), at(1)), at(1)).why
+    };
+    let of = |name: &str| look(&Key::Snapshot(object::Key::namespaced("shop", name)));
+    assert_eq!(of("new"), Why::NeedsVolume);
+    assert_eq!(of("ready"), Why::Binding, "its bound finalizer is missing");
+    assert_eq!(of("lost"), Why::Broken("SnapshotContentCreationFailed"));
+    assert_eq!(of("going"), Why::Deleting);
+    assert_eq!(of("unanswered"), Why::Unknown);
+    assert_eq!(look(&Key::Claim(object::Key::namespaced("shop", "idle"))), Why::Unprotected);
+    assert_eq!(look(&Key::Group(object::Key::namespaced("shop", "all"))), Why::NeedsVolume);
+    engine::assert_quiet(&controller, at(1));
+}

@@ -46,7 +46,7 @@ pub fn decide(single: &Single, now: Timestamp) -> Decision {
     let confirm = single.group.of.clone().map(|group| Action::ConfirmGroupGone { group });
     let mut actions: Vec<Action> = confirm.into_iter().collect();
     let Some(content) = content else { return release(single, actions) };
-    if !content.meta.annotation(annotations::SNAPSHOT_BEING_DELETED).is_some() {
+    if content.meta.annotation(annotations::SNAPSHOT_BEING_DELETED).is_none() {
         actions.push(mark(content));
     }
     if content.spec.deletion_policy != DeletionPolicy::Delete {

@@ -67,7 +67,9 @@ fn without_content(single: &Single, now: Timestamp) -> Decision {
 fn make(single: &Single, plan: Plan) -> Decision {
     let is_protected = matches!(&single.claim, View::Known(claim) if claim.is_protected());
     if !is_protected {
-        return Decision::rest(Why::NeedsProtection);
+        // The claim's key decides by the volume that was read: before that is forgotten it is read again.
+        let wake_at = single.volume.as_ref().map(|look| look.until);
+        return Decision { wake_at, ..Decision::rest(Why::NeedsProtection) };
     }
     let snapshot = &single.snapshot;
     let mut wanted = vec![finalizers::SNAPSHOT_AS_SOURCE];
@@ -162,7 +164,9 @@ fn with_content(single: &Single, content: &VolumeSnapshotContent, now: Timestamp
     if !actions.is_empty() {
         return Decision::act(actions, Why::Binding);
     }
-    if !snapshot.is_ready() || snapshot.bound_content().is_none() {
+    let named = snapshot.status.as_ref().and_then(|status| status.volume_group_snapshot_name.as_ref());
+    let lacks_group = named.is_none() && single.group.by_handle.is_some();
+    if !snapshot.is_ready() || snapshot.bound_content().is_none() || lacks_group {
         return status::copy(single, content, now);
     }
     match adopt(single) {

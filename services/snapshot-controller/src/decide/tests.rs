@@ -2,6 +2,7 @@
 
 mod creating;
 mod deleting;
+mod groups;
 mod keeping;
 
 use std::sync::Arc;

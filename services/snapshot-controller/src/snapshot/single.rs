@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use stowage_model::object;
-use stowage_model::{Volume, VolumeSnapshot, VolumeSnapshotContent, names};
+use stowage_model::{Volume, VolumeSnapshot, VolumeSnapshotClass, VolumeSnapshotContent, names};
 use stowage_runtime::cache::View;
 
 use super::{Gatherer, Membership, Single};
@@ -58,7 +58,7 @@ impl Gatherer<'_> {
         if name.is_empty() { View::Absent } else { self.caches.contents.view(&object::Key::cluster(name)) }
     }
 
-    fn default_classes(&self) -> Vec<Arc<stowage_model::VolumeSnapshotClass>> {
+    fn default_classes(&self) -> Vec<Arc<VolumeSnapshotClass>> {
         self.caches.classes.list().into_iter().filter(|class| class.is_default()).collect()
     }
 
@@ -83,9 +83,7 @@ impl Gatherer<'_> {
         let of = watches::group_of(snapshot);
         let group = of.as_ref().and_then(|group| self.caches.groups.get(group));
         let handle = match content {
-            View::Known(content) => {
-                content.status.as_ref().and_then(|status| status.volume_group_snapshot_handle.clone())
-            }
+            View::Known(content) => watches::group_handle(content),
             View::Absent | View::Unknown => None,
         };
         let contents = handle.map(|handle| self.caches.group_contents.by_index("handle", &handle)).unwrap_or_default();
@@ -99,12 +97,14 @@ impl Gatherer<'_> {
     }
 }
 
-/// The content that a VolumeSnapshot is bound to, asks for, or gets; empty for a member of a group that is not bound yet.
+/// The content that a VolumeSnapshot is bound to, asks for, or gets. A member of a group and its content share a hash.
 fn content_name(snapshot: &VolumeSnapshot) -> String {
     let asked = snapshot.spec.source.volume_snapshot_content_name.as_deref();
     match snapshot.bound_content().or(asked) {
         Some(name) => name.to_owned(),
-        None if watches::group_owner(snapshot).is_some() => String::new(),
+        None if watches::group_owner(snapshot).is_some() => {
+            names::member_content(&snapshot.meta.name).unwrap_or_default()
+        }
         None => names::snapshot_content(&snapshot.meta.uid),
     }
 }

@@ -30,7 +30,7 @@ pub fn decide(case: &Case, facts: &Facts, now: Timestamp) -> Decision {
         });
     }
     let made = done(&case.create).map(|(answer, _)| answer);
-    let handle = content.handle().or(made.map(|answer| answer.handle.as_str()));
+    let handle = content.handle().or_else(|| made.map(|answer| answer.handle.as_str()));
     if let Some(handle) = handle {
         let members: Vec<String> =
             made.map(|answer| answer.members.iter().map(|member| member.handle.clone()).collect()).unwrap_or_default();

@@ -11,7 +11,7 @@ use tokio::time::Instant;
 
 use stowage_model::object::{Key, Projection};
 use stowage_model::phase::{ClaimPhase, PodPhase};
-use stowage_model::{Claim, Node, Pod, Volume, VolumeAttachment};
+use stowage_model::{Claim, Node, Pod, Volume, VolumeAttachment, VolumeSnapshot, VolumeSnapshotContent};
 use stowage_runtime::api::Api;
 use stowage_runtime::cache::Cache;
 use stowage_runtime::random::Random;
@@ -43,6 +43,8 @@ pub struct Observer {
     pub attachments: Cache<VolumeAttachment>,
     pub pods: Cache<Pod>,
     pub nodes: Cache<Node>,
+    pub snapshots: Cache<VolumeSnapshot>,
+    pub contents: Cache<VolumeSnapshotContent>,
     api: Api,
     seen: Arc<Mutex<BTreeMap<Step, Instant>>>,
     changes: Arc<watch::Sender<u64>>,
@@ -57,6 +59,8 @@ impl Observer {
             attachments: Cache::new(),
             pods: Cache::new(),
             nodes: Cache::new(),
+            snapshots: Cache::new(),
+            contents: Cache::new(),
             api: api.clone(),
             seen: Arc::default(),
             changes: Arc::new(watch::Sender::new(0)),
@@ -95,7 +99,15 @@ impl Observer {
         observer.follow(tasks, &observer.nodes, |node: &Node| {
             if node.status.volumes_attached.is_empty() { vec![] } else { vec![Step::AttachmentReported] }
         });
+        observer.follow(tasks, &observer.snapshots, |_: &VolumeSnapshot| vec![]);
+        observer.follow(tasks, &observer.contents, |_: &VolumeSnapshotContent| vec![]);
         observer
+    }
+
+    /// Whether nothing is left of what people made.
+    pub fn is_empty(&self) -> bool {
+        let volumes = self.claims.is_empty() && self.volumes.is_empty() && self.attachments.is_empty();
+        volumes && self.pods.is_empty() && self.snapshots.is_empty() && self.contents.is_empty()
     }
 
     fn follow<T: Projection>(&self, tasks: &Tasks, cache: &Cache<T>, steps: fn(&T) -> Vec<Step>) {

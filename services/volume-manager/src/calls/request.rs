@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::path::Path;
 
 use stowage_csi::v1::VolumeCapability;
-use stowage_csi::v1::volume_capability::{AccessMode, AccessType, MountVolume};
+use stowage_csi::v1::volume_capability::MountVolume;
 use stowage_model::access_mode::{self, CsiAccessMode};
 use stowage_model::pod::Pod;
 
@@ -30,10 +30,7 @@ pub fn capability(usage: &Use, driver: &DriverInfo) -> Result<VolumeCapability, 
         mount_flags: usage.mount_options.clone(),
         volume_mount_group: group.map(|group| group.to_string()).unwrap_or_default(),
     };
-    Ok(VolumeCapability {
-        access_mode: Some(AccessMode { mode: mode.number() }),
-        access_type: Some(AccessType::Mount(mount)),
-    })
+    Ok(VolumeCapability::new(mode.number(), Some(mount)))
 }
 
 /// What a driver is told about the pod, if it wants to know.

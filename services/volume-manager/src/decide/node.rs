@@ -6,6 +6,7 @@ use jiff::{SignedDuration, Timestamp};
 use serde_json::{Map, Value, json};
 
 use stowage_model::annotations;
+use stowage_model::names::UniqueVolumeName;
 use stowage_model::node::Node;
 use stowage_runtime::api::Target;
 use stowage_runtime::cache::View;
@@ -26,7 +27,7 @@ pub struct Snapshot {
     pub drivers: Vec<DriverInfo>,
     pub dismissed: BTreeSet<String>,
     /// Unique names of attachable volumes that are wanted or may be mounted.
-    pub in_use: BTreeSet<String>,
+    pub in_use: BTreeSet<UniqueVolumeName>,
     pub heartbeat: Option<Timestamp>,
     pub lease_duration: SignedDuration,
 }
@@ -55,7 +56,7 @@ pub fn decide(s: &Snapshot, now: Timestamp) -> Decision<Action, Why> {
     }
     // The in-use list comes before Ready: pods wait for it.
     let reported: BTreeSet<&str> = node.status.volumes_in_use.iter().map(String::as_str).collect();
-    if !s.in_use.iter().map(String::as_str).eq(reported.iter().copied()) {
+    if !s.in_use.iter().map(UniqueVolumeName::as_str).eq(reported.iter().copied()) {
         return Decision::act([Action::ReportInUse { target }], Why::InUseDiffers);
     }
     if node.is_ready() {

@@ -60,7 +60,7 @@ fn what_a_mount_nobody_can_explain_may_be_of_stays_in_use() {
     let kept = |dirs: Vec<PathBuf>| {
         let mut world = World { unexplained: dirs, ..World::default() };
         world.keep_in_use(&reported, &layout);
-        world.kept_in_use.into_iter().collect::<Vec<_>>()
+        world.kept_in_use.iter().map(ToString::to_string).collect::<Vec<_>>()
     };
     assert!(kept(vec![]).is_empty());
     assert_eq!(kept(vec![layout.staging_dir(&volume())]), reported[..1]);

@@ -169,8 +169,8 @@ fn bad_definitions_are_refused_with_the_field() {
         ),
         (
             format!("{version}/schema/openAPIV3Schema/properties/spec/x-kubernetes-validations"),
-            json!([{"rule": "self.size > 1"}]),
-            "spec.versions[0].schema.openAPIV3Schema.properties[spec].x-kubernetes-validations",
+            json!([{"rule": "self.none > 1"}]),
+            "spec.versions[0].schema.openAPIV3Schema.properties[spec].x-kubernetes-validations[0].rule",
         ),
         (
             format!("{version}/schema/openAPIV3Schema/properties/spec/properties/list"),

@@ -38,15 +38,19 @@ enum Deleter {
     Nobody(String),
 }
 
+/// Who made it deletes it; what nobody made here is deleted by the plugin of its kind.
+pub fn deleting_plugin(volume: &Volume) -> Option<&str> {
+    volume.provisioned_by().filter(|name| !name.is_empty()).or_else(|| migration::plugin_of_source(volume))
+}
+
 fn deleter(s: &VolumeSnapshot) -> Deleter {
     let volume = &*s.volume;
-    let plugin = match volume.provisioned_by().filter(|name| !name.is_empty()) {
+    match volume.provisioned_by().filter(|name| !name.is_empty()) {
         Some(name) if !name.starts_with(migration::IN_TREE) => return Deleter::External,
-        Some(name) => Some(name),
         None if volume.spec.csi.is_some() || volume.migrated_to().is_some() => return Deleter::External,
-        None => migration::plugin_of_source(volume),
-    };
-    match plugin {
+        _ => {}
+    }
+    match deleting_plugin(volume) {
         Some(migration::HOST_PATH) => Deleter::InTree,
         _ => Deleter::Nobody(format!(
             "no deleter for a {} volume: set persistentVolumeReclaimPolicy to Retain, then delete its data and the object by hand",
@@ -89,7 +93,7 @@ fn recycle(s: &VolumeSnapshot, now: Timestamp) -> Decision<VolumeAction> {
         return Decision::act(if told { vec![] } else { vec![VolumeAction::Tell(note)] }, Why::InUse);
     }
     let plugin = migration::plugin_of_source(&s.volume);
-    if !matches!(plugin, Some(migration::HOST_PATH | "kubernetes.io/nfs")) {
+    if !matches!(plugin, Some(migration::HOST_PATH | migration::NFS)) {
         let text = "no recycler for this kind of volume: set persistentVolumeReclaimPolicy to Retain or Delete";
         return failed(s, "VolumeFailedRecycle", text.to_owned());
     }

@@ -311,3 +311,30 @@ fn a_malformed_selector_is_told_with_its_field() {
         "{message}"
     );
 }
+
+#[test]
+fn a_clone_goes_where_its_source_is_and_anywhere_while_that_is_not_known() {
+    let cloned = || {
+        let mut claim = claim("new", "waits", "1Gi");
+        claim["spec"]["dataSource"] = json!({ "kind": "PersistentVolumeClaim", "name": "old" });
+        claim
+    };
+    for on in ["a", "b"] {
+        let mut world = two_nodes();
+        world.claim(cloned()).claim(bound("old", "v")).pod(pod("p", &["new"]));
+        let mut source = volume("v", "1Gi", on);
+        source["spec"]["claimRef"] = json!({ "namespace": "default", "name": "old", "uid": "u" });
+        source["status"]["phase"] = "Bound".into();
+        world.volume(source);
+        let decision = world.decide("p");
+        assert!(matches!(decision.actions.as_slice(), [PodAction::Select { node, .. }] if node == on), "{decision:?}");
+    }
+    let mut world = two_nodes();
+    let mut elsewhere = volume("v", "1Gi", "c");
+    elsewhere["spec"]["claimRef"] = json!({ "namespace": "default", "name": "old", "uid": "u" });
+    world.claim(cloned()).claim(bound("old", "v")).volume(elsewhere).pod(pod("p", &["new"]));
+    assert!(world.message("p").contains("2 that cannot reach the volume that a claim of the pod is to be cloned from"));
+    let mut world = two_nodes();
+    world.claim(cloned()).pod(pod("p", &["new"]));
+    assert!(!world.decide("p").actions.is_empty(), "the provisioner says what it waits for");
+}

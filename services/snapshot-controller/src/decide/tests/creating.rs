@@ -133,6 +133,7 @@ fn step_5_5_7_nothing_is_begun_before_the_claim_is_kept() {
     let unprotected = claim(json!({ "metadata": { "finalizers": [] } }));
     let decision = decided(&Single { claim: View::Known(unprotected), ..single() });
     assert_eq!((decision.actions.len(), decision.why), (0, Why::NeedsProtection));
+    assert_eq!(decision.wake_at, Some(at(160)), "what was read is read again before it is forgotten");
 }
 
 #[test]
@@ -354,4 +355,23 @@ fn an_object_whose_write_got_no_answer_is_not_decided_on() {
         let decision = decided(&single);
         assert_eq!((decision.actions.len(), decision.why), (0, Why::Unknown));
     }
+}
+
+#[test]
+fn step_5_5_8_a_member_made_by_hand_learns_its_group_and_then_its_owner() {
+    let status = json!({ "boundVolumeSnapshotContentName": CONTENT, "readyToUse": true });
+    let ready = snapshot(json!({ "metadata": { "finalizers": BOTH }, "status": status }));
+    let said =
+        content(json!({ "status": { "snapshotHandle": "s", "readyToUse": true, "volumeGroupSnapshotHandle": "g" } }));
+    let by_handle = Membership { by_handle: Some("all".into()), ..Membership::default() };
+    let mut single = Single { snapshot: ready, content: View::Known(said), group: by_handle, ..bound() };
+    let decision = decided(&single);
+    let [Action::WriteStatus { status, .. }] = decision.actions.as_slice() else { panic!("{decision:?}") };
+    assert_eq!(*status, json!({ "volumeGroupSnapshotName": "all" }));
+    Arc::make_mut(&mut single.snapshot).status.as_mut().unwrap().volume_group_snapshot_name = Some("all".into());
+    single.group.of = Some(object::Key::namespaced("shop", "all"));
+    single.group.uid = Some("group-uid".into());
+    let decision = decided(&single);
+    let [Action::AdoptMember { owner, .. }] = decision.actions.as_slice() else { panic!("{decision:?}") };
+    assert_eq!(owner["uid"], json!("group-uid"));
 }

@@ -67,7 +67,7 @@ fn a_node_whose_write_got_no_answer_is_read_first() {
 
 #[test]
 fn the_in_use_list_is_written_when_its_members_differ_and_guarded_by_uid_only() {
-    let mut s = Snapshot { in_use: ["b".to_owned(), "a".to_owned()].into(), ..quiet() };
+    let mut s = Snapshot { in_use: ["b", "a"].map(Into::into).into(), ..quiet() };
     let decision = decide(&s, now());
     let [Action::ReportInUse { target }] = &decision.actions[..] else { panic!("{decision:?}") };
     assert_eq!((target.uid.as_str(), target.revision), ("u", None));

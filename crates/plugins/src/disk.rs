@@ -8,8 +8,9 @@ use futures::FutureExt;
 use futures::future::BoxFuture;
 use tokio_util::task::TaskTracker;
 
-use crate::erase::{self, Permit, refuse};
+use crate::erase::{self, refuse};
 use crate::nfs::{Export, Exports};
+use crate::permit::Permit;
 
 /// Where files are erased; a port, so that a test can stop it anywhere.
 pub trait Disk: Send + Sync + 'static {

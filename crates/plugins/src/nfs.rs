@@ -7,26 +7,62 @@ use std::sync::Arc;
 
 use futures::FutureExt;
 use futures::future::BoxFuture;
+use serde_json::Value;
 
+use stowage_model::migration;
 use stowage_mount::{LinuxMounter, MountOptions, Mounter};
 
-use crate::disk::{Threads, checked};
-use crate::erase::{Permit, erase};
+use crate::disk::{Disk, Threads, checked};
+use crate::erase::erase;
+use crate::permit::Permit;
+use crate::reclaim::{Error, RecyclableVolumePlugin, name, text};
 
 /// Where exports are mounted while they are erased. Names of volumes are names of directories too.
 const ROOT: &str = "/run/stowage/recycle";
 
 const PORT: u16 = 2049;
 
+/// Directories that another machine exports.
+pub struct Nfs {
+    disk: Arc<dyn Disk>,
+}
+
+impl Nfs {
+    /// As Kubernetes calls it.
+    pub const NAME: &str = migration::NFS;
+
+    /// With the disk that mounts them.
+    pub fn on(disk: Arc<dyn Disk>) -> Self {
+        Self { disk }
+    }
+}
+
+impl RecyclableVolumePlugin for Nfs {
+    fn recycle<'a>(&'a self, volume: &'a Value, permit: &'a Permit) -> BoxFuture<'a, Result<(), Error>> {
+        async move { Ok(self.disk.erase_export(&Export::of(volume)?, permit).await?) }.boxed()
+    }
+}
+
 /// The directory of a volume.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Export {
+    /// The name of the PersistentVolume.
     pub volume: String,
+    /// A name or an address.
     pub server: String,
+    /// On the server.
     pub path: PathBuf,
 }
 
 impl Export {
+    fn of(volume: &Value) -> Result<Self, Error> {
+        Ok(Self {
+            volume: name(volume).to_owned(),
+            server: text(volume, "nfs.server")?.to_owned(),
+            path: text(volume, "nfs.path")?.into(),
+        })
+    }
+
     /// As mount(8) writes it; an IPv6 address is bracketed.
     fn source(&self) -> String {
         let path = self.path.display();
