@@ -63,7 +63,13 @@ impl Kind {
         Self::Cloned,
     ];
 
-    fn makes_copy(self) -> bool {
+    /// Whether this life is [`Kind::Plain`] until its deletion.
+    pub fn begins_plain(self) -> bool {
+        matches!(self, Self::ContentFirst | Self::ClassFirst)
+    }
+
+    /// Whether a claim is made from something.
+    pub fn makes_copy(self) -> bool {
         matches!(self, Self::Restored | Self::Cloned)
     }
 }
@@ -96,6 +102,8 @@ pub struct Report {
     pub trace: Vec<Point>,
     /// How many points there were when the snapshot, or the clone, was asked for.
     pub asked_for: usize,
+    /// How many points there were when a copy was asked for.
+    pub copied: usize,
     /// How many points there were when the deletion began.
     pub deleted: usize,
     /// Virtual time from the beginning to the end.
@@ -243,6 +251,7 @@ impl Stage<'_> {
         let (world, kind) = (self.world, self.script.kind);
         let (of, name) = if kind == Kind::Cloned { (kinds::CLAIM, CLAIM) } else { (kinds::VOLUME_SNAPSHOT, SNAPSHOT) };
         let copy = manifests::claim_from(COPY, of, name);
+        self.report.copied = world.trace().len();
         world.admin().create(kinds::CLAIM, copy).await.expect("the manifests of a life are valid");
         world.until("the copy Bound", LIMIT, || self.gave_up() || is_bound(world, COPY)).await?;
         if self.gave_up() {

@@ -84,15 +84,21 @@ impl Recording {
         if report.wrong.is_empty() { Ok(Self { script, report }) } else { Err(report.wrong.join("\n")) }
     }
 
-    /// What the services did that are swept, in order: everybody else has a sweep of their own.
+    /// What the services did that are swept, in order: everybody else has a sweep of their own, and where a life is still the
+    /// same as another it is swept there.
     pub fn points(&self) -> impl Iterator<Item = (usize, &Point)> {
-        let copies = matches!(self.script.kind, Kind::Restored | Kind::Cloned);
+        let kind = self.script.kind;
         let is_swept = move |point: &Point| match point.service.as_str() {
-            "snapshot-controller" | "snapshotter" => self.script.kind != Kind::Cloned,
-            "provisioner" => copies,
+            "snapshot-controller" | "snapshotter" => kind != Kind::Cloned,
+            "provisioner" => kind.makes_copy(),
             _ => false,
         };
-        self.report.trace.iter().enumerate().filter(move |(_, point)| is_swept(point))
+        let begin = match kind {
+            Kind::Restored | Kind::Cloned => self.report.copied,
+            _ if kind.begins_plain() => self.report.deleted,
+            _ => 0,
+        };
+        self.report.trace.iter().enumerate().skip(begin).filter(move |(_, point)| is_swept(point))
     }
 
     /// Every way to stop a service at every point, alone and with the snapshot deleted there.
