@@ -1,6 +1,7 @@
 use std::path::{Path, PathBuf};
 
 use async_trait::async_trait;
+use tokio::sync::oneshot;
 
 use crate::{
     Access, Content, DeviceNumber, DirEntry, Error, FileInfo, FileSystem, Host, LoopDevice, LoopOptions, MountOptions,
@@ -15,8 +16,12 @@ use crate::{
 pub struct LinuxMounter;
 
 pub(crate) async fn blocking<T: Send + 'static>(call: impl FnOnce() -> Result<T> + Send + 'static) -> Result<T> {
-    let finished = tokio::task::spawn_blocking(call).await;
-    finished.unwrap_or_else(|error| Err(Error::FinishCall { reason: error.to_string() }))
+    let (answer, mut answered) = oneshot::channel();
+    // All of one type, so that what runs them is compiled once and not for each call.
+    let work: Box<dyn FnOnce() + Send> = Box::new(move || _ = answer.send(call()));
+    let finished = tokio::task::spawn_blocking(work).await;
+    finished.map_err(|error| Error::FinishCall { reason: error.to_string() })?;
+    answered.try_recv().unwrap_or_else(|error| Err(Error::FinishCall { reason: error.to_string() }))
 }
 
 /// Runs a function of one path on a blocking thread.

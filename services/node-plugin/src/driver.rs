@@ -3,13 +3,14 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
+use futures::future::BoxFuture;
 use stowage_csi::v1::controller_server::ControllerServer;
 use stowage_csi::v1::group_controller_server::GroupControllerServer;
 use stowage_csi::v1::identity_server::IdentityServer;
 use stowage_csi::v1::node_server::NodeServer;
 use stowage_csi::v1::snapshot_metadata_server::SnapshotMetadataServer;
 use stowage_mount::Host;
-use tokio::sync::Semaphore;
+use tokio::sync::{Semaphore, oneshot};
 use tokio_util::task::TaskTracker;
 use tonic::service::Routes;
 use tonic::{Code, Response, Status};
@@ -254,13 +255,16 @@ impl Shared {
             }
         }
         let place = places.clone().acquire_owned().await;
-        let placed = async move {
+        let (answer, mut answered) = oneshot::channel();
+        // All of one type, so that what runs them is compiled once and not for each call.
+        let placed: BoxFuture<'static, ()> = Box::pin(async move {
             let _place = place;
-            call.await
-        };
+            let _ = answer.send(call.await.map_err(Into::into));
+        });
+        let unfinished = |why: &dyn Display| Status::unavailable(format!("the call did not finish: {why}; repeat it"));
         let answer = match self.calls.spawn(placed).await {
-            Ok(answer) => answer.map_err(Into::into),
-            Err(error) => Err(Status::unavailable(format!("the call did not finish: {error}; repeat it"))),
+            Ok(()) => answered.try_recv().unwrap_or_else(|error| Err(unfinished(&error))),
+            Err(error) => Err(unfinished(&error)),
         };
         match &answer {
             Ok(_) => tracing::debug!(rpc, "done"),
