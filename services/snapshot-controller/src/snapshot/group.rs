@@ -45,6 +45,8 @@ pub struct Candidate {
     pub claim: Arc<SourceClaim>,
     /// Its volume, if it was just read.
     pub volume: Option<Look>,
+    /// The node that the volume is bound to, where that matters.
+    pub node: Option<String>,
 }
 
 /// One snapshot that the driver made with the group, and the objects that stand for it.
@@ -109,7 +111,9 @@ impl Gatherer<'_> {
                 && selector.matches(&claim.meta.labels).map_err(|error| error.to_string())?
             {
                 let volume = self.memory.look(&claim.spec.volume_name, self.now);
-                chosen.push(Candidate { claim, volume });
+                let found = volume.as_ref().and_then(|look| look.volume.as_deref());
+                let node = found.filter(|_| self.policy.distributed).and_then(|volume| self.node_of(volume));
+                chosen.push(Candidate { claim, volume, node });
             }
         }
         Ok(chosen)

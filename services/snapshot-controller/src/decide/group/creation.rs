@@ -6,7 +6,7 @@ use jiff::Timestamp;
 use serde_json::{Value, json};
 
 use stowage_model::object::Projection;
-use stowage_model::{VolumeGroupSnapshot, VolumeGroupSnapshotClass, annotations, finalizers};
+use stowage_model::{VolumeGroupSnapshot, VolumeGroupSnapshotClass, annotations, finalizers, labels};
 use stowage_runtime::api::Target;
 
 use super::super::creation::{check, reference};
@@ -56,7 +56,7 @@ fn plan(group: &Group) -> Result<Plan, Problem> {
     if let (Some(_), None) = (&object.spec.volume_group_snapshot_class_name, &group.class) {
         class_of(group, "")?;
     }
-    let (mut driver, mut handles) = (None, Vec::new());
+    let (mut driver, mut node, mut handles) = (None, None, Vec::new());
     for candidate in candidates {
         let (claim, name) = (&candidate.claim, &candidate.claim.meta.name);
         if !claim.is_bound() {
@@ -81,6 +81,17 @@ fn plan(group: &Group) -> Result<Plan, Problem> {
             );
             return Err(Problem::new(FAILED, message));
         }
+        // The driver of one node can cut no other's volumes.
+        if let Some(own) = &candidate.node
+            && *node.get_or_insert(own) != own
+        {
+            let message = format!(
+                "the volume of claim {name:?} is on node {own:?}, and others are on node {:?}; one group needs one node: choose by \
+                 spec.source.selector",
+                node.map(String::as_str).unwrap_or_default()
+            );
+            return Err(Problem::new(FAILED, message));
+        }
         handles.push(csi.volume_handle.clone());
     }
     let Some(driver) = driver else {
@@ -100,12 +111,16 @@ fn plan(group: &Group) -> Result<Plan, Problem> {
         }),
         None => json!({}),
     };
+    let mut metadata = json!({
+        "name": group.content_name,
+        "finalizers": [finalizers::GROUP_SNAPSHOT_CONTENT_BOUND],
+        "annotations": annotations,
+    });
+    if let Some(node) = node {
+        metadata["labels"] = json!({ labels::SNAPSHOT_MANAGED_BY: node });
+    }
     let body = json!({
-        "metadata": {
-            "name": group.content_name,
-            "finalizers": [finalizers::GROUP_SNAPSHOT_CONTENT_BOUND],
-            "annotations": annotations,
-        },
+        "metadata": metadata,
         "spec": {
             "volumeGroupSnapshotRef": reference(VolumeGroupSnapshot::KIND, &object.meta),
             "source": { "volumeHandles": handles },

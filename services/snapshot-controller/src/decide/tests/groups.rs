@@ -1,6 +1,6 @@
 //! 5.9: group snapshots.
 
-use stowage_model::{VolumeGroupSnapshot, VolumeGroupSnapshotClass, VolumeGroupSnapshotContent, names};
+use stowage_model::{VolumeGroupSnapshot, VolumeGroupSnapshotClass, VolumeGroupSnapshotContent, labels, names};
 
 use super::*;
 use crate::snapshot::{Candidate, Group, GroupContentFacts, Member};
@@ -47,7 +47,7 @@ fn group() -> Group {
         content: View::Absent,
         class: Some(group_class("gold", DRIVER)),
         defaults: Vec::new(),
-        claims: Ok(vec![Candidate { claim: claim(json!({})), volume: volume(json!({})) }]),
+        claims: Ok(vec![Candidate { claim: claim(json!({})), volume: volume(json!({})), node: None }]),
         members: Vec::new(),
         snapshots: Vec::new(),
         restoring: Vec::new(),
@@ -128,7 +128,7 @@ fn what_cannot_be_made_is_told_at_the_group() {
             "5.9.3 claim not bound",
             |g| {
                 let pending = claim(json!({ "status": { "phase": "Pending" } }));
-                g.claims = Ok(vec![Candidate { claim: pending, volume: None }]);
+                g.claims = Ok(vec![Candidate { claim: pending, volume: None, node: None }]);
             },
             "GroupSnapshotContentCreationFailed",
             "Pending",
@@ -137,10 +137,23 @@ fn what_cannot_be_made_is_told_at_the_group() {
             "5.9.3 volume not of CSI",
             |g| {
                 let nfs = volume(json!({ "spec": { "csi": null, "nfs": {} } }));
-                g.claims = Ok(vec![Candidate { claim: claim(json!({})), volume: nfs }]);
+                g.claims = Ok(vec![Candidate { claim: claim(json!({})), volume: nfs, node: None }]);
             },
             "GroupSnapshotContentCreationFailed",
             "CSI",
+        ),
+        (
+            "volumes of two nodes",
+            |g| {
+                let on = |node: &str| Candidate {
+                    claim: claim(json!({})),
+                    volume: volume(json!({})),
+                    node: Some(node.into()),
+                };
+                g.claims = Ok(vec![on("east"), on("west")]);
+            },
+            "GroupSnapshotContentCreationFailed",
+            "on node \"west\", and others are on node \"east\"",
         ),
         (
             "5.9.3 class of another driver",
@@ -188,7 +201,7 @@ fn what_cannot_be_made_is_told_at_the_group() {
 
 #[test]
 fn step_5_9_3_the_volumes_are_read_then_finalizer_and_content_written() {
-    let unread = Group { claims: Ok(vec![Candidate { claim: claim(json!({})), volume: None }]), ..group() };
+    let unread = Group { claims: Ok(vec![Candidate { claim: claim(json!({})), volume: None, node: None }]), ..group() };
     assert!(matches!(decided(&unread).actions.as_slice(), [Action::LookAtVolume { .. }]));
     let decision = decided(&group());
     let [GroupAction::Prepare { .. }, GroupAction::CreateContent { body, is_fresh: true, .. }] = acts(&decision)[..]
@@ -198,6 +211,29 @@ fn step_5_9_3_the_volumes_are_read_then_finalizer_and_content_written() {
     assert_eq!(body["spec"]["source"], json!({ "volumeHandles": ["vol-1"] }));
     assert_eq!(body["metadata"]["finalizers"], json!([finalizers::GROUP_SNAPSHOT_CONTENT_BOUND]));
     assert_eq!(body["spec"]["volumeGroupSnapshotRef"]["uid"], json!("group-uid"));
+}
+
+/// The original labels neither, so that no snapshotter of a node ever sees a group.
+#[test]
+fn a_group_on_one_node_and_its_members_are_that_nodes_snapshotters() {
+    let label = json!({ labels::SNAPSHOT_MANAGED_BY: "east" });
+    let mut begun = group();
+    for candidate in begun.claims.iter_mut().flatten() {
+        candidate.node = Some("east".into());
+    }
+    let decision = decided(&begun);
+    let [.., GroupAction::CreateContent { body, .. }] = acts(&decision)[..] else { panic!("{decision:?}") };
+    assert_eq!(body["metadata"]["labels"], label);
+
+    let mut group = made();
+    let View::Known(content) = &mut group.content else { panic!("it is made") };
+    Arc::make_mut(content).meta.labels.insert(labels::SNAPSHOT_MANAGED_BY.into(), "east".into());
+    let member =
+        json!({ "metadata": { "namespace": "shop", "name": group.members[0].snapshot_name, "uid": "member-uid" } });
+    group.members[0].snapshot = View::Known(read(member));
+    let decision = decided(&group);
+    let [GroupAction::CreateMemberContent { body }] = acts(&decision)[..] else { panic!("{decision:?}") };
+    assert_eq!(body["metadata"]["labels"], label);
 }
 
 #[test]
