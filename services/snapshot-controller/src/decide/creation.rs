@@ -3,7 +3,6 @@
 use serde_json::{Value, json};
 
 use stowage_model::object::{self, Kind, Meta, Projection};
-use stowage_model::volume::SecretRef;
 use stowage_model::volume_snapshot::DeletionPolicy;
 use stowage_model::{Volume, VolumeSnapshot, annotations, finalizers, labels};
 use stowage_runtime::cache::View;
@@ -146,7 +145,7 @@ pub fn check<'a>(claim: &SourceClaim, volume: Option<&'a Volume>) -> Result<&'a 
     Ok(volume)
 }
 
-pub fn secret_annotations(secret: Option<&SecretRef>) -> Value {
+pub fn secret_annotations(secret: Option<&object::Key>) -> Value {
     match secret {
         Some(secret) => json!({
             annotations::SNAPSHOT_SECRET_NAME: secret.name,
