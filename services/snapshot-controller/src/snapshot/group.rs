@@ -29,6 +29,8 @@ pub struct Group {
     pub defaults: Vec<Arc<VolumeGroupSnapshotClass>>,
     /// The claims that its selector chooses, or why it chooses nothing.
     pub claims: Result<Vec<Candidate>, String>,
+    /// The one node that can make snapshots of all these claims, where nodes make their own.
+    pub node: Option<String>,
     /// What the driver has made.
     pub members: Vec<Member>,
     /// Every VolumeSnapshot that belongs to it.
@@ -82,10 +84,12 @@ impl Gatherer<'_> {
         let snapshots = self.caches.snapshots.by_index("group", &meta.key().to_string());
         let restoring = snapshots.iter().flat_map(|snapshot| self.restoring(&snapshot.meta.key()));
         let needs_claims = asked.is_none() && !meta.is_deleting() && !group.is_ready();
+        let claims = if needs_claims { self.candidates(&group) } else { Ok(Vec::new()) };
         Group {
             class: if class_name.is_empty() { None } else { self.caches.group_classes.get(&class) },
             defaults: if class_name.is_empty() { self.default_group_classes() } else { Vec::new() },
-            claims: if needs_claims { self.candidates(&group) } else { Ok(Vec::new()) },
+            node: claims.as_ref().ok().filter(|_| self.policy.distributed).and_then(|all| self.common_node(all)),
+            claims,
             restoring: if meta.is_deleting() { restoring.collect() } else { Vec::new() },
             told: self.memory.told.known(&Key::Group(meta.key())),
             policy: self.policy,
@@ -113,6 +117,15 @@ impl Gatherer<'_> {
             }
         }
         Ok(chosen)
+    }
+
+    fn common_node(&self, candidates: &[Candidate]) -> Option<String> {
+        let mut nodes = candidates.iter().map(|candidate| {
+            let volume = candidate.volume.as_ref()?.volume.as_deref()?;
+            self.node_of(volume)
+        });
+        let first = nodes.next()??;
+        nodes.all(|node| node.as_ref() == Some(&first)).then_some(first)
     }
 
     fn members(&self, group: &Meta, content: &VolumeGroupSnapshotContent) -> Vec<Member> {

@@ -63,7 +63,7 @@ impl Gatherer<'_> {
     }
 
     /// The first node, by name, that the volume's affinity allows; none where every node is as good.
-    fn node_of(&self, volume: &Volume) -> Option<String> {
+    pub(super) fn node_of(&self, volume: &Volume) -> Option<String> {
         let required = volume.spec.node_affinity.as_ref()?.required.as_ref()?;
         let nodes = self.caches.nodes.list();
         let node =

@@ -48,6 +48,7 @@ fn group() -> Group {
         class: Some(group_class("gold", DRIVER)),
         defaults: Vec::new(),
         claims: Ok(vec![Candidate { claim: claim(json!({})), volume: volume(json!({})) }]),
+        node: None,
         members: Vec::new(),
         snapshots: Vec::new(),
         restoring: Vec::new(),
@@ -198,6 +199,23 @@ fn step_5_9_3_the_volumes_are_read_then_finalizer_and_content_written() {
     assert_eq!(body["spec"]["source"], json!({ "volumeHandles": ["vol-1"] }));
     assert_eq!(body["metadata"]["finalizers"], json!([finalizers::GROUP_SNAPSHOT_CONTENT_BOUND]));
     assert_eq!(body["spec"]["volumeGroupSnapshotRef"]["uid"], json!("group-uid"));
+}
+
+#[test]
+fn where_nodes_make_their_own_snapshots_a_group_and_its_members_tell_their_node() {
+    let label = json!({ "snapshot.storage.kubernetes.io/managed-by": "n1" });
+    let decision = decided(&Group { node: Some("n1".into()), ..group() });
+    let [_, GroupAction::CreateContent { body, .. }] = acts(&decision)[..] else { panic!("{decision:?}") };
+    assert_eq!(body["metadata"]["labels"], label);
+
+    let mut group = made();
+    let View::Known(content) = &mut group.content else { panic!("{group:?}") };
+    Arc::make_mut(content).meta.labels = serde_json::from_value(label.clone()).unwrap();
+    group.members[0].snapshot =
+        View::Known(snapshot(json!({ "metadata": { "name": group.members[0].snapshot_name } })));
+    let decision = decided(&group);
+    let [GroupAction::CreateMemberContent { body }] = acts(&decision)[..] else { panic!("{decision:?}") };
+    assert_eq!(body["metadata"]["labels"], label);
 }
 
 #[test]
