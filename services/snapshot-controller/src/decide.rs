@@ -161,6 +161,10 @@ pub enum GroupAction {
         target: Target,
         operations: Vec<Value>,
     },
+    /// Makes sure that a group's content is gone before the group is.
+    ConfirmContentGone {
+        content: object::Key,
+    },
 }
 
 /// Why a decision was taken.
@@ -169,6 +173,8 @@ pub enum Why {
     Gone,
     /// A write got no answer; the fresh read under way wakes the key.
     Unknown,
+    /// What belongs to groups is not known yet; the first list of it wakes the key.
+    Unlisted,
     /// People were told what is wrong.
     Broken(&'static str),
     /// The claim's volume must be read.

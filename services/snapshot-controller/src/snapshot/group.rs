@@ -20,6 +20,8 @@ use crate::watches::Key;
 #[derive(Debug, Clone, PartialEq)]
 pub struct Group {
     pub group: Arc<VolumeGroupSnapshot>,
+    /// Whether contents and classes of groups are known: before, none of them seems to exist.
+    pub is_listed: bool,
     /// The one content that it has or may have.
     pub content_name: String,
     pub content: View<VolumeGroupSnapshotContent>,
@@ -83,6 +85,7 @@ impl Gatherer<'_> {
         let restoring = snapshots.iter().flat_map(|snapshot| self.restoring(&snapshot.meta.key()));
         let needs_claims = asked.is_none() && !meta.is_deleting() && !group.is_ready();
         Group {
+            is_listed: self.caches.group_contents.is_synced() && self.caches.group_classes.is_synced(),
             class: if class_name.is_empty() { None } else { self.caches.group_classes.get(&class) },
             defaults: if class_name.is_empty() { self.default_group_classes() } else { Vec::new() },
             claims: if needs_claims { self.candidates(&group) } else { Ok(Vec::new()) },

@@ -3,7 +3,7 @@
 use jiff::{SignedDuration, Timestamp};
 use serde_json::json;
 
-use stowage_model::object::Projection;
+use stowage_model::object::{Key, Projection};
 use stowage_model::volume_snapshot::DeletionPolicy;
 use stowage_model::{VolumeGroupSnapshotContent, annotations, finalizers};
 use stowage_runtime::api::Target;
@@ -38,6 +38,10 @@ pub fn decide(group: &Group, now: Timestamp) -> Decision {
         return tell(group, Note::warning(PENDING, message), Why::InUse, now);
     }
     let mut actions = Vec::new();
+    if group.content == View::Absent {
+        let content = Key::cluster(group.content_name.as_str());
+        actions.push(GroupAction::ConfirmContentGone { content });
+    }
     if let Some(content) = content {
         if content.meta.annotation(annotations::GROUP_SNAPSHOT_BEING_DELETED).is_none() {
             actions.push(mark(content));

@@ -43,6 +43,7 @@ fn group_class(name: &str, driver: &str) -> Arc<VolumeGroupSnapshotClass> {
 fn group() -> Group {
     Group {
         group: group_object(json!({})),
+        is_listed: true,
         content_name: GROUP_CONTENT.into(),
         content: View::Absent,
         class: Some(group_class("gold", DRIVER)),
@@ -265,7 +266,21 @@ fn step_5_9_7_a_group_deleted_before_it_was_bound_takes_content_and_members_alon
     let (reason, message) = group_told(&decided(&used));
     assert!(reason == "SnapshotDeletePending" && message.contains("\"copy\""), "{message}");
     let gone = Group { content: View::Absent, snapshots: Vec::new(), ..group };
-    assert!(matches!(acts(&decided(&gone))[..], [GroupAction::Release { .. }]));
+    let decision = decided(&gone);
+    let [GroupAction::ConfirmContentGone { content }, GroupAction::Release { .. }] = acts(&decision)[..] else {
+        panic!("{decision:?}")
+    };
+    assert_eq!(content.name, GROUP_CONTENT);
+}
+
+#[test]
+fn before_contents_and_classes_of_groups_are_listed_no_group_is_released_or_called_broken() {
+    let going = json!({ "metadata": { "finalizers": FINAL, "deletionTimestamp": "1970-01-01T00:01:40Z" } });
+    let ready = json!({ "metadata": { "finalizers": FINAL }, "status": { "readyToUse": true } });
+    for change in [going, ready, json!({})] {
+        let group = Group { group: group_object(change), is_listed: false, class: None, ..group() };
+        assert_eq!(decided(&group), Decision::rest(Why::Unlisted));
+    }
 }
 
 #[test]
