@@ -114,6 +114,11 @@ impl Controller {
                 tell.into_iter().for_each(|note| self.tell(&key, &about, note));
                 Ok(())
             }
+            Action::ConfirmContentGone { content } => {
+                let read = api.refresh(&self.caches.contents, &content).await;
+                let found = read.map_err(Error::read("the VolumeSnapshotContent"))?;
+                if found.is_some() { Err(Error::Stale("the VolumeSnapshotContent")) } else { Ok(()) }
+            }
             Action::ConfirmGroupGone { group } => {
                 let read = api.refresh(&self.caches.groups, &group).await.map_err(Error::read("the group"))?;
                 if read.is_some() { Err(Error::Stale("the group")) } else { Ok(()) }

@@ -78,6 +78,10 @@ pub enum Action {
         target: Target,
         operations: Vec<Value>,
     },
+    /// Makes sure that a content is gone before its VolumeSnapshot is.
+    ConfirmContentGone {
+        content: object::Key,
+    },
     /// Makes sure that a group is gone: its kind may not be watched yet.
     ConfirmGroupGone {
         group: object::Key,

@@ -59,7 +59,10 @@ fn steps_5_7_5_and_6_the_content_is_marked_then_deleted_and_the_snapshot_kept_un
     pending(&late, finalizers::SNAPSHOT_CONTENT_BOUND);
 
     let decision = decided(&Single { content: View::Absent, ..deleted() });
-    let [Action::ReleaseSnapshot { operations, .. }] = decision.actions.as_slice() else { panic!("{decision:?}") };
+    let [Action::ConfirmContentGone { .. }, Action::ReleaseSnapshot { operations, .. }] = decision.actions.as_slice()
+    else {
+        panic!("{decision:?}")
+    };
     let expected = [
         json!({ "op": "test", "path": "/metadata/finalizers/1", "value": BOTH[1] }),
         json!({ "op": "remove", "path": "/metadata/finalizers/1" }),
@@ -119,4 +122,11 @@ fn who_deletes_a_content_whose_snapshot_stays_is_told_what_to_delete() {
     let decision = of_content(going.clone(), View::Known(snapshot(json!({}))));
     pending(&decision, "shop/nightly");
     assert_eq!(of_content(going, View::Known(deleted().snapshot)).actions, []);
+}
+
+#[test]
+fn a_content_that_no_cache_shows_is_looked_for_once_more_before_its_snapshot_is_let_go() {
+    let decision = decided(&Single { content: View::Absent, ..deleted() });
+    let Some(Action::ConfirmContentGone { content }) = decision.actions.first() else { panic!("{decision:?}") };
+    assert_eq!(content.name, CONTENT);
 }
