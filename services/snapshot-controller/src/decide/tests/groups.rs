@@ -319,3 +319,20 @@ fn step_5_9_5_a_content_made_by_hand_is_bound() {
     let empty = of_content(json!({ "spec": { "source": { "volumeHandles": null } } }));
     assert_eq!(group_told(&empty).0, "GroupContentValidationError");
 }
+
+#[test]
+fn a_group_stays_while_a_provisioner_holds_one_of_its_members() {
+    let going = json!({ "metadata": { "finalizers": FINAL, "deletionTimestamp": "1970-01-01T00:01:40Z" } });
+    let held = json!({ "metadata": { "finalizers": [finalizers::SNAPSHOT_SOURCE_OF_PROVISIONER] } });
+    let group = Group {
+        group: group_object(going),
+        content: View::Known(group_content(json!({}))),
+        snapshots: vec![snapshot(json!({})), snapshot(held)],
+        ..group()
+    };
+    let decision = decided(&group);
+    let (reason, message) = group_told(&decision);
+    assert!(reason == "SnapshotDeletePending" && message.contains("\"nightly\""), "{reason}: {message}");
+    assert!(message.contains(finalizers::SNAPSHOT_SOURCE_OF_PROVISIONER), "{message}");
+    assert_eq!((decision.actions.len(), decision.why), (1, Why::InUse));
+}
