@@ -85,6 +85,8 @@ pub enum Action {
     /// Makes sure that a group is gone: its kind may not be watched yet.
     ConfirmGroupGone {
         group: object::Key,
+        /// The one that is meant, where that is told: another may have its name by now.
+        uid: Option<String>,
     },
     /// Adds or drops the finalizer of a claim.
     ProtectClaim {

@@ -43,7 +43,8 @@ pub fn decide(single: &Single, now: Timestamp) -> Decision {
         return status::tell(single, Note::warning(PENDING, message), Why::InUse, now);
     }
     // A group that is not watched yet would look as if it were gone.
-    let confirm = single.group.of.clone().map(|group| Action::ConfirmGroupGone { group });
+    let confirm = |group| Action::ConfirmGroupGone { group, uid: single.group.owner.clone() };
+    let confirm = single.group.of.clone().map(confirm);
     let mut actions: Vec<Action> = confirm.into_iter().collect();
     let Some(content) = content else {
         if single.content == View::Absent && !single.content_name.is_empty() {

@@ -14,7 +14,7 @@ use stowage_runtime::told::Known;
 use super::{Gatherer, Policy};
 use crate::memory::Look;
 use crate::projections::SourceClaim;
-use crate::watches::Key;
+use crate::watches::{self, Key};
 
 /// One VolumeGroupSnapshot, what it is bound to and what it is made of.
 #[derive(Debug, Clone, PartialEq)]
@@ -81,7 +81,8 @@ impl Gatherer<'_> {
         };
         let class_name = spec.volume_group_snapshot_class_name.as_deref().unwrap_or_default();
         let class = object::Key::cluster(class_name);
-        let snapshots = self.caches.snapshots.by_index("group", &meta.key().to_string());
+        let of_name = self.caches.snapshots.by_index("group", &meta.key().to_string());
+        let snapshots: Vec<_> = of_name.into_iter().filter(|snapshot| watches::is_member(snapshot, meta)).collect();
         let restoring = snapshots.iter().flat_map(|snapshot| self.restoring(&snapshot.meta.key()));
         let needs_claims = asked.is_none() && !meta.is_deleting() && !group.is_ready();
         Group {
