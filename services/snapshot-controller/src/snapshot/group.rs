@@ -14,12 +14,14 @@ use stowage_runtime::told::Known;
 use super::{Gatherer, Policy};
 use crate::memory::Look;
 use crate::projections::SourceClaim;
-use crate::watches::Key;
+use crate::watches::{self, Key};
 
 /// One VolumeGroupSnapshot, what it is bound to and what it is made of.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Group {
     pub group: Arc<VolumeGroupSnapshot>,
+    /// Whether contents and classes of groups are known: before, none of them seems to exist.
+    pub is_listed: bool,
     /// The one content that it has or may have.
     pub content_name: String,
     pub content: View<VolumeGroupSnapshotContent>,
@@ -81,11 +83,13 @@ impl Gatherer<'_> {
         };
         let class_name = spec.volume_group_snapshot_class_name.as_deref().unwrap_or_default();
         let class = object::Key::cluster(class_name);
-        let snapshots = self.caches.snapshots.by_index("group", &meta.key().to_string());
+        let of_name = self.caches.snapshots.by_index("group", &meta.key().to_string());
+        let snapshots: Vec<_> = of_name.into_iter().filter(|snapshot| watches::is_member(snapshot, meta)).collect();
         let restoring = snapshots.iter().flat_map(|snapshot| self.restoring(&snapshot.meta.key()));
         let needs_claims = asked.is_none() && !meta.is_deleting() && !group.is_ready();
         let claims = if needs_claims { self.candidates(&group) } else { Ok(Vec::new()) };
         Group {
+            is_listed: self.caches.group_contents.is_synced() && self.caches.group_classes.is_synced(),
             class: if class_name.is_empty() { None } else { self.caches.group_classes.get(&class) },
             defaults: if class_name.is_empty() { self.default_group_classes() } else { Vec::new() },
             node: claims.as_ref().ok().filter(|_| self.policy.distributed).and_then(|all| self.common_node(all)),
