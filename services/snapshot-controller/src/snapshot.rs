@@ -56,13 +56,23 @@ pub struct Single {
     pub claim: View<SourceClaim>,
     /// The claim's volume, if it was just read.
     pub volume: Option<Look>,
-    /// The node that the volume is bound to, where that matters.
-    pub node: Option<String>,
+    /// Where the snapshot can be made.
+    pub place: Place,
     /// Claims whose volumes are being made from it, where that matters.
     pub restoring: Vec<object::Key>,
     pub group: Membership,
     pub told: Known,
     pub policy: Policy,
+}
+
+/// Where snapshots of volumes can be made, given what the volumes are bound to.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Place {
+    /// Every node is as good, or that does not matter.
+    Anywhere,
+    Node(String),
+    /// No node is allowed by the affinity of all the volumes.
+    Nowhere,
 }
 
 /// What a VolumeSnapshot has to do with a group snapshot.
