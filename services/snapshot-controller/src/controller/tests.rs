@@ -11,6 +11,7 @@ use stowage_runtime::tasks::Tasks;
 use stowage_testing::World;
 
 use super::*;
+use crate::snapshot::Place;
 
 const DRIVER: &str = "d.example";
 
@@ -173,4 +174,36 @@ async fn a_group_made_anew_under_the_same_name_does_not_inherit_members() {
     };
     assert_eq!(uid_of("earlier"), (Some("old".into()), None));
     assert_eq!(uid_of("present"), (Some("new".into()), Some("new".into())));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_group_is_made_on_the_first_node_that_all_its_volumes_allow() {
+    use engine::Controller as _;
+    let tasks = Tasks::new();
+    let setup = Setup::new(World::new(1).life("test").context, tasks.spawner());
+    let options = Options { distributed_snapshotting: true, ..Options::default() };
+    let controller = Controller::new(&setup, &options);
+    let caches = &controller.caches;
+    let node = |name: &str| json!({ "metadata": { "name": name, "labels": { "host": name } } });
+    fill(&caches.nodes, vec![node("a"), node("b")]);
+    fill(&caches.claims, vec![claim("one", json!({})), claim("two", json!({}))]);
+    let group = json!({
+        "metadata": { "namespace": "shop", "name": "all" },
+        "spec": { "source": { "selector": {} } },
+    });
+    fill(&caches.groups, vec![group]);
+    let place = |one: &[&str], two: &[&str]| {
+        for (name, hosts) in [("pv-one", one), ("pv-two", two)] {
+            let term = json!({ "matchExpressions": [{ "key": "host", "operator": "In", "values": hosts }] });
+            let affinity = json!({ "required": { "nodeSelectorTerms": [term] } });
+            let volume = json!({ "metadata": { "name": name }, "spec": { "nodeAffinity": affinity } });
+            controller.memory.looked(name.into(), Some(Arc::new(serde_json::from_value(volume).unwrap())), at(1));
+        }
+        match controller.gather(&Key::Group(object::Key::namespaced("shop", "all")), &Reserved::default(), at(1)) {
+            Snapshot::Group(group) => group.place,
+            other => panic!("{other:?}"),
+        }
+    };
+    assert_eq!(place(&["a", "b"], &["b"]), Place::Node("b".into()));
+    assert_eq!(place(&["a"], &["b"]), Place::Nowhere);
 }

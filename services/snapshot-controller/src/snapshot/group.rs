@@ -11,7 +11,7 @@ use stowage_model::{
 use stowage_runtime::cache::View;
 use stowage_runtime::told::Known;
 
-use super::{Gatherer, Policy};
+use super::{Gatherer, Place, Policy};
 use crate::memory::Look;
 use crate::projections::SourceClaim;
 use crate::watches::{self, Key};
@@ -31,6 +31,8 @@ pub struct Group {
     pub defaults: Vec<Arc<VolumeGroupSnapshotClass>>,
     /// The claims that its selector chooses, or why it chooses nothing.
     pub claims: Result<Vec<Candidate>, String>,
+    /// Where snapshots of all their volumes can be made.
+    pub place: Place,
     /// What the driver has made.
     pub members: Vec<Member>,
     /// Every VolumeSnapshot that belongs to it.
@@ -85,16 +87,20 @@ impl Gatherer<'_> {
         let snapshots: Vec<_> = of_name.into_iter().filter(|snapshot| watches::is_member(snapshot, meta)).collect();
         let restoring = snapshots.iter().flat_map(|snapshot| self.restoring(&snapshot.meta.key()));
         let needs_claims = asked.is_none() && !meta.is_deleting() && !group.is_ready();
+        let claims = if needs_claims { self.candidates(&group) } else { Ok(Vec::new()) };
+        let looks = claims.iter().flatten().filter_map(|candidate| candidate.volume.as_ref());
+        let place = self.place(looks.filter_map(|look| look.volume.as_deref()));
         Group {
             is_listed: self.caches.group_contents.is_synced() && self.caches.group_classes.is_synced(),
             class: if class_name.is_empty() { None } else { self.caches.group_classes.get(&class) },
             defaults: if class_name.is_empty() { self.default_group_classes() } else { Vec::new() },
-            claims: if needs_claims { self.candidates(&group) } else { Ok(Vec::new()) },
             restoring: if meta.is_deleting() { restoring.collect() } else { Vec::new() },
             told: self.memory.told.known(&Key::Group(meta.key())),
             policy: self.policy,
             content_name,
             content,
+            claims,
+            place,
             members,
             snapshots,
             group,

@@ -49,6 +49,7 @@ fn group() -> Group {
         class: Some(group_class("gold", DRIVER)),
         defaults: Vec::new(),
         claims: Ok(vec![Candidate { claim: claim(json!({})), volume: volume(json!({})) }]),
+        place: Place::Anywhere,
         members: Vec::new(),
         snapshots: Vec::new(),
         restoring: Vec::new(),
@@ -124,6 +125,7 @@ fn what_cannot_be_made_is_told_at_the_group() {
             "exactly one",
         ),
         ("5.9.3 no claim", |g| g.claims = Ok(Vec::new()), "GroupSnapshotContentCreationFailed", "chooses no claim"),
+        ("two nodes", |g| g.place = Place::Nowhere, "GroupSnapshotContentCreationFailed", "one node"),
         ("5.9.3 selector", |g| g.claims = Err("bad".into()), "GroupSnapshotContentCreationFailed", "selector: bad"),
         (
             "5.9.3 claim not bound",
@@ -335,4 +337,20 @@ fn a_group_stays_while_a_provisioner_holds_one_of_its_members() {
     assert!(reason == "SnapshotDeletePending" && message.contains("\"nightly\""), "{reason}: {message}");
     assert!(message.contains(finalizers::SNAPSHOT_SOURCE_OF_PROVISIONER), "{message}");
     assert_eq!((decision.actions.len(), decision.why), (1, Why::InUse));
+}
+
+#[test]
+fn contents_of_a_group_and_its_members_have_the_label_of_the_node_that_makes_them() {
+    let label = json!({ stowage_model::labels::SNAPSHOT_MANAGED_BY: "n1" });
+    let decision = decided(&Group { place: Place::Node("n1".into()), ..group() });
+    let Some(GroupAction::CreateContent { body, .. }) = acts(&decision).pop() else { panic!("{decision:?}") };
+    assert_eq!(body["metadata"]["labels"], label);
+    let mut group = made();
+    let View::Known(content) = &mut group.content else { panic!() };
+    let labels = [(stowage_model::labels::SNAPSHOT_MANAGED_BY.to_owned(), "n1".to_owned())];
+    Arc::make_mut(content).meta.labels = labels.into();
+    group.members[0].snapshot = View::Known(snapshot(json!({})));
+    let decision = decided(&group);
+    let [GroupAction::CreateMemberContent { body }] = acts(&decision)[..] else { panic!("{decision:?}") };
+    assert_eq!(body["metadata"]["labels"], label);
 }
