@@ -94,6 +94,14 @@ fn acts(decision: &Decision) -> Vec<&GroupAction> {
     acts.collect()
 }
 
+/// What members lack, all in one act: the group is read once for it.
+fn missing(decision: &Decision) -> &[Missing] {
+    match acts(decision)[..] {
+        [GroupAction::MakeMembers { group, missing }] if group.uid == "group-uid" => missing,
+        _ => panic!("{decision:?}"),
+    }
+}
+
 fn group_told(decision: &Decision) -> (&'static str, String) {
     let note = decision.actions.iter().find_map(|action| match action {
         Action::Group(GroupAction::WriteStatus { tell, .. }) => tell.first(),
@@ -207,7 +215,7 @@ fn step_5_9_3_the_volumes_are_read_then_finalizer_and_content_written() {
 fn step_5_9_4_a_member_comes_about_in_three_writes_and_only_once() {
     let mut group = made();
     let decision = decided(&group);
-    let [GroupAction::CreateMember { body }] = acts(&decision)[..] else { panic!("{decision:?}") };
+    let [Missing::Snapshot(body)] = missing(&decision) else { panic!("{decision:?}") };
     assert_eq!(body["spec"]["source"]["persistentVolumeClaimName"], json!("data"));
     assert_eq!(body["metadata"]["ownerReferences"][0]["uid"], json!("group-uid"));
     assert!(body["metadata"]["finalizers"].as_array().unwrap().contains(&json!(finalizers::SNAPSHOT_IN_GROUP)));
@@ -216,7 +224,7 @@ fn step_5_9_4_a_member_comes_about_in_three_writes_and_only_once() {
     group.members[0].snapshot = View::Known(read(stored));
 
     let decision = decided(&group);
-    let [GroupAction::CreateMemberContent { body }] = acts(&decision)[..] else { panic!("{decision:?}") };
+    let [Missing::Content(body)] = missing(&decision) else { panic!("{decision:?}") };
     assert_eq!(body["spec"]["volumeSnapshotRef"]["uid"], json!("member-uid"));
     assert_eq!(body["metadata"]["annotations"][annotations::SNAPSHOT_GROUP_HANDLE], json!("g-1"));
     let mut stored = body.clone();
@@ -351,6 +359,15 @@ fn contents_of_a_group_and_its_members_have_the_label_of_the_node_that_makes_the
     Arc::make_mut(content).meta.labels = labels.into();
     group.members[0].snapshot = View::Known(snapshot(json!({})));
     let decision = decided(&group);
-    let [GroupAction::CreateMemberContent { body }] = acts(&decision)[..] else { panic!("{decision:?}") };
+    let [Missing::Content(body)] = missing(&decision) else { panic!("{decision:?}") };
     assert_eq!(body["metadata"]["labels"], label);
+}
+
+#[test]
+fn all_that_members_lack_is_made_after_one_look_at_their_group() {
+    let mut group = made();
+    let mut second = group.members[0].clone();
+    second.snapshot = View::Known(snapshot(json!({})));
+    group.members.push(second);
+    assert!(matches!(missing(&decided(&group)), [Missing::Snapshot(_), Missing::Content(_)]));
 }
