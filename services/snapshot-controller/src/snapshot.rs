@@ -140,7 +140,12 @@ pub fn gather(caches: &Caches, memory: &Memory, policy: Policy, key: &Key, now: 
         Key::GroupContent(name) => match caches.group_contents.view(&object::Key::cluster(name.as_str())) {
             View::Absent => Snapshot::Nothing,
             View::Unknown => Snapshot::Unknown,
-            View::Known(content) => Snapshot::GroupContent(GroupContentFacts { content, told: memory.told.known(key) }),
+            View::Known(content) => Snapshot::GroupContent(GroupContentFacts {
+                group: caches.groups.view(&content.spec.volume_group_snapshot_ref.key()),
+                is_listed: caches.groups.is_synced(),
+                content,
+                told: memory.told.known(key),
+            }),
         },
     }
 }

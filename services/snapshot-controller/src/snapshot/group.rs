@@ -65,6 +65,10 @@ pub struct Member {
 #[derive(Debug, Clone, PartialEq)]
 pub struct GroupContentFacts {
     pub content: Arc<VolumeGroupSnapshotContent>,
+    /// The group of the name that it gives.
+    pub group: View<VolumeGroupSnapshot>,
+    /// Whether groups are known: before, none seems to exist.
+    pub is_listed: bool,
     pub told: Known,
 }
 

@@ -320,7 +320,8 @@ fn step_5_9_5_a_content_made_by_hand_is_bound() {
     );
 
     let of_content = |change: Value| {
-        let facts = GroupContentFacts { content: group_content(change), told: Known::default() };
+        let (group, told) = (View::Absent, Known::default());
+        let facts = GroupContentFacts { content: group_content(change), group, is_listed: true, told };
         decide(&Snapshot::GroupContent(facts), at(100))
     };
     assert_eq!(of_content(offer).actions, [], "nobody has checked it yet");
@@ -370,4 +371,40 @@ fn all_that_members_lack_is_made_after_one_look_at_their_group() {
     second.snapshot = View::Known(snapshot(json!({})));
     group.members.push(second);
     assert!(matches!(missing(&decided(&group)), [Missing::Snapshot(_), Missing::Content(_)]));
+}
+
+#[test]
+fn a_group_of_which_no_snapshotter_speaks_says_so_after_a_minute() {
+    let status = json!({ "boundVolumeGroupSnapshotContentName": GROUP_CONTENT, "readyToUse": false });
+    let silent = Group {
+        group: group_object(json!({ "metadata": { "finalizers": FINAL }, "status": status })),
+        content: View::Known(group_content(json!({}))),
+        ..group()
+    };
+    let early = decided(&silent);
+    assert_eq!((early.actions.len(), early.wake_at), (0, Some(at(160))));
+    let late = decide(&Snapshot::Group(Box::new(silent)), at(160));
+    let (reason, message) = group_told(&late);
+    assert!(reason == "CreatingGroupSnapshot" && message.contains(DRIVER), "{reason}: {message}");
+}
+
+#[test]
+fn who_deletes_the_content_of_a_group_is_told_what_it_waits_for() {
+    let of_content = |marked: bool, group: View<VolumeGroupSnapshot>, is_listed| {
+        let mut going = json!({ "metadata": { "deletionTimestamp": "1970-01-01T00:01:40Z" } });
+        if marked {
+            going["metadata"]["annotations"] = json!({ annotations::GROUP_SNAPSHOT_BEING_DELETED: "yes" });
+        }
+        let facts = GroupContentFacts { content: group_content(going), group, is_listed, told: Known::default() };
+        decide(&Snapshot::GroupContent(facts), at(100))
+    };
+    let living = || View::Known(group_object(json!({})));
+    for (group, word) in [(living(), "shop/all"), (View::Absent, annotations::GROUP_SNAPSHOT_BEING_DELETED)] {
+        let (reason, message) = group_told(&of_content(false, group, true));
+        assert!(reason == "SnapshotDeletePending" && message.contains(word), "{reason}: {message}");
+    }
+    let going = View::Known(group_object(json!({ "metadata": { "deletionTimestamp": "1970-01-01T00:01:40Z" } })));
+    assert_eq!(of_content(false, going, true).actions, []);
+    assert_eq!(of_content(true, View::Absent, true).actions, [], "the snapshotter is at it");
+    assert_eq!(of_content(false, View::Absent, false), Decision::rest(Why::Unlisted));
 }
