@@ -4,13 +4,14 @@ mod rest;
 
 use serde_json::{Value, json};
 
-use stowage_model::object::{self, Projection};
-use stowage_model::{annotations, finalizers};
+use stowage_model::object::{self, ObjectRef, Projection, kinds};
+use stowage_model::{VolumeGroupSnapshot, annotations, finalizers};
 use stowage_runtime::cache::Cache;
 use stowage_runtime::tasks::Tasks;
-use stowage_testing::World;
+use stowage_testing::{World, crds};
 
 use super::*;
+use crate::decide::{GroupAction, Missing};
 use crate::snapshot::Place;
 
 const DRIVER: &str = "d.example";
@@ -206,4 +207,47 @@ async fn a_group_is_made_on_the_first_node_that_all_its_volumes_allow() {
     };
     assert_eq!(place(&["a", "b"], &["b"]), Place::Node("b".into()));
     assert_eq!(place(&["a"], &["b"]), Place::Nowhere);
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_no_cache_shows_is_not_gone_while_the_server_has_it() {
+    let world = World::new(1);
+    let (admin, tasks) = (world.admin(), Tasks::new());
+    crds::install(admin).await.unwrap();
+    let setup = Setup::new(world.life("test").context, tasks.spawner());
+    let controller = Controller::new(&setup, &Options::default());
+    admin.create(kinds::NAMESPACE, json!({ "metadata": { "name": "shop" } })).await.unwrap();
+    admin.create(kinds::VOLUME_SNAPSHOT_CONTENT, content("late", &json!({}))).await.unwrap();
+    let group = json!({
+        "metadata": { "namespace": "shop", "name": "all" },
+        "spec": { "source": { "selector": {} } },
+    });
+    admin.create(kinds::VOLUME_GROUP_SNAPSHOT, group).await.unwrap();
+    let key = object::Key::namespaced("shop", "all");
+    let group = admin.get::<VolumeGroupSnapshot>(&key).unwrap().reference();
+    let is_stale = async |action: Action| match controller.carry_out(Key::Group(key.clone()), action).await {
+        Ok(()) => false,
+        Err(engine::Error::Stale(_)) => true,
+        Err(other) => panic!("{other}"),
+    };
+    let content = |name: &str| Action::ConfirmContentGone { content: object::Key::cluster(name) };
+    assert!(is_stale(content("snapcontent-late-uid")).await);
+    assert!(!is_stale(content("snapcontent-other")).await);
+    let group_of = |uid: Option<&str>| Action::ConfirmGroupGone { group: key.clone(), uid: uid.map(str::to_owned) };
+    assert!(is_stale(group_of(Some(&group.uid))).await);
+    assert!(is_stale(group_of(None)).await);
+    assert!(!is_stale(group_of(Some("an earlier one"))).await);
+    // Members are made for the group that is there, and for no other.
+    let member = json!({
+        "metadata": { "namespace": "shop", "name": "member" },
+        "spec": { "source": { "persistentVolumeClaimName": "data" } },
+    });
+    let make = |uid: &str| {
+        let group = ObjectRef { uid: uid.into(), ..group.clone() };
+        Action::Group(GroupAction::MakeMembers { group, missing: vec![Missing::Snapshot(member.clone())] })
+    };
+    assert!(is_stale(make("an earlier one")).await);
+    assert!(admin.list_raw(kinds::VOLUME_SNAPSHOT).is_empty());
+    assert!(!is_stale(make(&group.uid)).await);
+    assert_eq!(admin.list_raw(kinds::VOLUME_SNAPSHOT).len(), 1);
 }
