@@ -135,13 +135,10 @@ pub enum GroupAction {
         about: ObjectRef,
         finished: Vec<Finished>,
     },
-    /// Makes the VolumeSnapshot of a member.
-    CreateMember {
-        body: Value,
-    },
-    /// Makes the content of a member, whose snapshot the driver has made already.
-    CreateMemberContent {
-        body: Value,
+    /// Makes what members lack, once it is certain that the group still is to be.
+    MakeMembers {
+        group: ObjectRef,
+        missing: Vec<Missing>,
     },
     /// Says in a member's content what the driver said of it.
     WriteMemberStatus {
@@ -171,6 +168,14 @@ pub enum GroupAction {
     ConfirmContentGone {
         content: object::Key,
     },
+}
+
+/// What a member of a group lacks.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Missing {
+    Snapshot(Value),
+    /// Its content, whose snapshot the driver has made already.
+    Content(Value),
 }
 
 /// Why a decision was taken.

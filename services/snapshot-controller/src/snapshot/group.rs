@@ -11,7 +11,7 @@ use stowage_model::{
 use stowage_runtime::cache::View;
 use stowage_runtime::told::Known;
 
-use super::{Gatherer, Policy};
+use super::{Gatherer, Place, Policy};
 use crate::memory::Look;
 use crate::projections::SourceClaim;
 use crate::watches::{self, Key};
@@ -31,8 +31,8 @@ pub struct Group {
     pub defaults: Vec<Arc<VolumeGroupSnapshotClass>>,
     /// The claims that its selector chooses, or why it chooses nothing.
     pub claims: Result<Vec<Candidate>, String>,
-    /// The one node that can make snapshots of all these claims, where nodes make their own.
-    pub node: Option<String>,
+    /// Where snapshots of all their volumes can be made.
+    pub place: Place,
     /// What the driver has made.
     pub members: Vec<Member>,
     /// Every VolumeSnapshot that belongs to it.
@@ -65,6 +65,10 @@ pub struct Member {
 #[derive(Debug, Clone, PartialEq)]
 pub struct GroupContentFacts {
     pub content: Arc<VolumeGroupSnapshotContent>,
+    /// The group of the name that it gives.
+    pub group: View<VolumeGroupSnapshot>,
+    /// Whether groups are known: before, none seems to exist.
+    pub is_listed: bool,
     pub told: Known,
 }
 
@@ -88,17 +92,19 @@ impl Gatherer<'_> {
         let restoring = snapshots.iter().flat_map(|snapshot| self.restoring(&snapshot.meta.key()));
         let needs_claims = asked.is_none() && !meta.is_deleting() && !group.is_ready();
         let claims = if needs_claims { self.candidates(&group) } else { Ok(Vec::new()) };
+        let looks = claims.iter().flatten().filter_map(|candidate| candidate.volume.as_ref());
+        let place = self.place(looks.filter_map(|look| look.volume.as_deref()));
         Group {
             is_listed: self.caches.group_contents.is_synced() && self.caches.group_classes.is_synced(),
             class: if class_name.is_empty() { None } else { self.caches.group_classes.get(&class) },
             defaults: if class_name.is_empty() { self.default_group_classes() } else { Vec::new() },
-            node: claims.as_ref().ok().filter(|_| self.policy.distributed).and_then(|all| self.common_node(all)),
-            claims,
             restoring: if meta.is_deleting() { restoring.collect() } else { Vec::new() },
             told: self.memory.told.known(&Key::Group(meta.key())),
             policy: self.policy,
             content_name,
             content,
+            claims,
+            place,
             members,
             snapshots,
             group,
@@ -121,15 +127,6 @@ impl Gatherer<'_> {
             }
         }
         Ok(chosen)
-    }
-
-    fn common_node(&self, candidates: &[Candidate]) -> Option<String> {
-        let mut nodes = candidates.iter().map(|candidate| {
-            let volume = candidate.volume.as_ref()?.volume.as_deref()?;
-            self.node_of(volume)
-        });
-        let first = nodes.next()??;
-        nodes.all(|node| node.as_ref() == Some(&first)).then_some(first)
     }
 
     fn members(&self, group: &Meta, content: &VolumeGroupSnapshotContent) -> Vec<Member> {

@@ -14,7 +14,7 @@ use super::super::{Action, Decision, GroupAction, Problem, Why, add_finalizers};
 use super::{act, status};
 use crate::projections::SourceClaim;
 use crate::secrets;
-use crate::snapshot::Group;
+use crate::snapshot::{Group, Place};
 
 const FAILED: &str = "GroupSnapshotContentCreationFailed";
 
@@ -88,6 +88,12 @@ fn plan(group: &Group) -> Result<Plan, Problem> {
             "spec.source.selector chooses no claim of this namespace; label claims, or delete this group snapshot";
         return Err(Problem::new(FAILED, message));
     };
+    if group.place == Place::Nowhere {
+        let message = "no node is as spec.nodeAffinity of the volumes of all chosen claims asks, and one node makes the whole \
+                       group; choose claims whose volumes are on one node by spec.source.selector, and see that the node is in \
+                       the cluster";
+        return Err(Problem::new(FAILED, message));
+    }
     let class = class_of(group, &driver)?;
     let secret = secrets::resolve(&secrets::GROUP, &class.parameters, &group.content_name, Some(&object.meta));
     let secret = secret.map_err(|error| {
@@ -105,7 +111,7 @@ fn plan(group: &Group) -> Result<Plan, Problem> {
         "finalizers": [finalizers::GROUP_SNAPSHOT_CONTENT_BOUND],
         "annotations": annotations,
     });
-    if let Some(node) = &group.node {
+    if let Place::Node(node) = &group.place {
         metadata["labels"] = json!({ labels::SNAPSHOT_MANAGED_BY: node });
     }
     let body = json!({

@@ -131,3 +131,15 @@ fn a_content_that_no_cache_shows_is_looked_for_once_more_before_its_snapshot_is_
     let Some(Action::ConfirmContentGone { content }) = decision.actions.first() else { panic!("{decision:?}") };
     assert_eq!(content.name, CONTENT);
 }
+
+#[test]
+fn who_deletes_a_content_whose_snapshot_is_gone_is_told_the_way_out() {
+    let going = json!({ "metadata": { "deletionTimestamp": "1970-01-01T00:01:40Z" } });
+    pending(&of_content(going.clone(), View::Absent), annotations::SNAPSHOT_BEING_DELETED);
+    let another = snapshot(json!({ "metadata": { "uid": "newer" } }));
+    pending(&of_content(going.clone(), View::Known(another)), annotations::SNAPSHOT_BEING_DELETED);
+    let mut marked = going.clone();
+    marked["metadata"]["annotations"] = json!({ annotations::SNAPSHOT_BEING_DELETED: "yes" });
+    assert_eq!(of_content(marked, View::Absent).actions, [], "the snapshotter is at it");
+    assert_eq!(of_content(going, View::Unknown).actions, []);
+}
