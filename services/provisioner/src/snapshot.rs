@@ -19,7 +19,7 @@ use crate::intent::Made;
 use crate::journal::{Recorded, Trace};
 use crate::ownership::Bid;
 use crate::requirement::Cluster;
-use crate::source::{Found, Object, Origin};
+use crate::source::{Found, Need, Object, Origin};
 
 #[derive(Debug, Clone, PartialEq)]
 pub enum Snapshot {
@@ -91,6 +91,8 @@ pub struct SourceSnapshot {
     pub is_used: bool,
     /// Whether a claim that waits for another provisioner names it: that one may be making its volume.
     pub others_wait: bool,
+    /// The last need for it.
+    pub need: Need,
     /// Whether a claim of ours that waits names it.
     pub is_awaited: bool,
 }

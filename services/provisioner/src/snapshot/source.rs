@@ -57,6 +57,7 @@ pub fn gather(controller: &Controller, origin: &Origin) -> SourceSnapshot {
         object,
         is_used,
         others_wait: !others.is_empty(),
+        need: controller.needs.get(origin),
         is_awaited: !ours.is_empty(),
     }
 }

@@ -9,7 +9,7 @@ use crate::source::tests::{
     SNAPSHOT_UID, cloning, content_with, found_claim, found_snapshot, looked, restoring, snapshot_with,
     source_claim_with, source_volume_with,
 };
-use crate::source::{Found, Look};
+use crate::source::{Found, Look, Need};
 
 const HELD: &str = "provisioner.storage.kubernetes.io/volumesnapshot-as-source-protection";
 const CLONED: &str = "provisioner.storage.kubernetes.io/cloning-protection";
@@ -145,7 +145,8 @@ fn a_claim_that_was_given_to_a_node_without_the_data_is_told_and_given_back() {
 fn source(found: Found) -> SourceSnapshot {
     let Found { origin, object, .. } = found;
     let facts = Arc::new(facts());
-    SourceSnapshot { facts, origin, object, is_used: false, others_wait: false, is_awaited: false }
+    let need = Need::default();
+    SourceSnapshot { facts, origin, object, is_used: false, others_wait: false, need, is_awaited: false }
 }
 
 fn decide_source(s: &SourceSnapshot) -> Decision {
@@ -198,6 +199,36 @@ fn in_node_deployment_a_snapshot_is_freed_on_its_own_node() {
         let s = SourceSnapshot { facts: Arc::new(Facts { node, ..facts() }), ..held(looked(State::Done(managed()))) };
         assert_eq!(!decide_source(&s).actions.is_empty(), freed);
     }
+}
+
+#[test]
+fn in_node_deployment_without_a_label_only_who_held_a_snapshot_frees_it_at_once() {
+    let segments = [("node".to_owned(), "a".to_owned())].into();
+    let node = Some(crate::facts::NodeFacts { name: "a".into(), segments });
+    let facts = Arc::new(Facts { node, ..facts() });
+    let unbound = || {
+        source(found_snapshot(
+            snapshot_with(|s| {
+                s["metadata"]["finalizers"] = json!([HELD]);
+                s["status"] = json!({});
+            }),
+            None,
+        ))
+    };
+    for seen in [held(content()), unbound()] {
+        let mut s = SourceSnapshot { facts: Arc::clone(&facts), ..seen };
+        // Another node's call may be under way, of a claim that is deleted meanwhile.
+        assert_eq!(decide_source(&s), Decision::wait_until(later(300), Why::LeftOver));
+        s.need.over_since = Some(later(-299));
+        assert_eq!(decide_source(&s), Decision::wait_until(later(1), Why::LeftOver));
+        s.need.over_since = Some(later(-300));
+        assert_eq!(decide_source(&s), unprotect(&s, SNAPSHOT_UID));
+        s.others_wait = true;
+        assert_eq!(decide_source(&s), Decision::rest(Why::InUse));
+    }
+    let need = Need { was_ours: true, over_since: None };
+    let s = SourceSnapshot { facts, need, ..held(content()) };
+    assert_eq!(decide_source(&s), unprotect(&s, SNAPSHOT_UID));
 }
 
 #[test]
