@@ -16,13 +16,18 @@ use crate::source::{Found, Object, Origin};
 /// What the claim names to be filled from.
 pub fn find(controller: &Controller, claim: &Claim) -> Option<Found> {
     let origin = Origin::of(claim)?;
+    let permitted = is_permitted(controller, claim, &origin);
+    Some(Found { object: object(controller, &origin), permitted, origin })
+}
+
+/// Whether the claim may use it, as far as it is in another namespace.
+fn is_permitted(controller: &Controller, claim: &Claim, origin: &Origin) -> bool {
     let (own, name) = (&claim.meta.namespace, &origin.key.name);
-    let permitted = origin.key.namespace == *own
+    origin.key.namespace == *own
         || controller.caches.grants.list().iter().any(|grant| {
             let is_there = grant.meta.namespace == origin.key.namespace;
             is_there && grant.permits(kinds::CLAIM, own, origin.object_kind(), name)
-        });
-    Some(Found { object: object(controller, &origin), permitted, origin })
+        })
 }
 
 /// Whether the object that the record names is there and can be held, and is not yet.
@@ -48,7 +53,8 @@ pub fn gather(controller: &Controller, origin: &Origin) -> SourceSnapshot {
         View::Absent | View::Unknown => false,
     };
     let waiting = controller.caches.claims.by_index("source", &origin.to_string());
-    let waiting = waiting.iter().filter(|claim| is_wanted(claim));
+    // Who may not use it cannot keep it either.
+    let waiting = waiting.iter().filter(|claim| is_wanted(claim) && is_permitted(controller, claim, origin));
     let (ours, others): (Vec<_>, Vec<_>) =
         waiting.partition(|claim| is_ours(claim, &facts.driver) && ownership::is_claimed(claim, facts));
     SourceSnapshot {
