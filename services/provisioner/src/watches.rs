@@ -99,7 +99,9 @@ pub fn declare(controller: &Controller, watches: &mut Watches<'_, Controller>) {
     watches.cache(&caches.claims, Scope::all(), claim_changed);
     watches.cache(&caches.volumes, Scope::all(), volume_changed);
     watches.cache(&caches.classes, Scope::all(), |controller, change| {
-        keys_of_waiting(controller, controller.caches.claims.by_index("class", &change.key.name))
+        let claims = controller.caches.claims.by_index("class", &change.key.name);
+        let sources = keys_of_sources(&claims);
+        keys_of_waiting(controller, claims).into_iter().chain(sources).collect::<Vec<_>>()
     });
     // In node deployment the only place is our own node's, which the driver told.
     if facts.topology && facts.node.is_none() {

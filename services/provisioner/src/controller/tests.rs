@@ -249,6 +249,30 @@ async fn a_claim_of_another_namespace_holds_a_source_only_with_a_grant() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_claim_of_another_driver_holds_no_source_and_one_of_an_unknown_class_does() {
+    for (class, annotation, holds) in
+        [("fast", None, true), ("unknown", None, true), ("foreign", None, false), ("unknown", Some("x.example"), false)]
+    {
+        let still = Still::new().await;
+        still.controller.caches.snapshots.observe(snapshot_with(|snapshot| {
+            snapshot["metadata"]["finalizers"] = json!([SNAPSHOT_SOURCE_OF_PROVISIONER]);
+        }));
+        still.controller.caches.classes.observe(class_with(|class| {
+            class["metadata"]["name"] = "foreign".into();
+            class["provisioner"] = "x.example".into();
+        }));
+        still.add_claim("waits", |claim| {
+            waiting_for(claim, "shop");
+            claim["spec"]["storageClassName"] = class.into();
+            if let Some(driver) = annotation {
+                claim["metadata"]["annotations"]["volume.kubernetes.io/storage-provisioner"] = driver.into();
+            }
+        });
+        assert_eq!(still.look(&nightly()).1.why == Why::InUse, holds, "{class} {annotation:?}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_bid_is_dropped_when_the_claim_has_a_node_or_needs_none_and_kept_while_it_waits() {
     let still = Still::new().await;
     still.add_claim("waits", |_| {});

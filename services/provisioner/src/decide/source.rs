@@ -7,9 +7,10 @@ use jiff::{SignedDuration, Timestamp};
 use stowage_model::finalizers::{CLONING_PROTECTION, SNAPSHOT_SOURCE_OF_PROVISIONER};
 use stowage_model::labels::SNAPSHOT_MANAGED_BY;
 use stowage_runtime::cache::View;
+use stowage_runtime::events::Note;
 use stowage_runtime::operation::{Record, State};
 
-use super::{Action, Decision, Why, is_ours};
+use super::{Action, Decision, Why, is_ours, tell};
 use crate::facts::Facts;
 use crate::intent::SourceKind;
 use crate::ownership;
@@ -30,20 +31,23 @@ pub fn decide(s: &SourceSnapshot, now: Timestamp) -> Decision {
     if !meta.has_finalizer(finalizer(s.origin.kind)) {
         return Decision::rest(Why::Unprotected);
     }
-    if s.is_used || s.others_wait {
+    let is_held = !s.others.is_empty();
+    if s.is_used || is_held && !meta.is_deleting() {
         return Decision::rest(Why::InUse);
     }
-    let unprotect =
-        || Decision::act([Action::Unprotect { origin: s.origin.clone(), uid: meta.uid.clone() }], Why::Unused);
+    let free = || match is_held {
+        true => tell(&s.told, kept(s), now, Why::InUse),
+        false => Decision::act([Action::Unprotect { origin: s.origin.clone(), uid: meta.uid.clone() }], Why::Unused),
+    };
     match &s.object {
-        Object::Claim { .. } if is_our_claim(&s.object, &s.facts) => unprotect(),
+        Object::Claim { .. } if is_our_claim(&s.object, &s.facts) => free(),
         Object::Claim { .. } => Decision::rest(Why::NotOurs),
         Object::Snapshot { snapshot: View::Known(snapshot), look, .. } => {
             match whose(s, snapshot, look.as_ref(), now) {
-                Whose::Ours => unprotect(),
+                Whose::Ours => free(),
                 Whose::Anybodys => match left_over_until(s, now) {
-                    until if until > now => Decision::wait_until(until, Why::LeftOver),
-                    _ => unprotect(),
+                    until if until > now && !is_held => Decision::wait_until(until, Why::LeftOver),
+                    _ => free(),
                 },
                 Whose::Others => Decision::rest(Why::NotOurs),
                 Whose::Unknown => Decision::act([Action::Look(s.origin.clone())], Why::Looking),
@@ -53,6 +57,26 @@ pub fn decide(s: &SourceSnapshot, now: Timestamp) -> Decision {
         }
         Object::Snapshot { .. } => Decision::rest(Why::Looking),
     }
+}
+
+/// So many claims are named in one sentence.
+const NAMED: usize = 5;
+
+/// Whom a source that is being deleted is kept for.
+fn kept(s: &SourceSnapshot) -> Note {
+    let named: Vec<String> = s.others.iter().take(NAMED).map(ToString::to_string).collect();
+    let more = match s.others.len().saturating_sub(NAMED) {
+        0 => String::new(),
+        more => format!(" and {more} more"),
+    };
+    let message = format!(
+        "{} is being deleted, and finalizer {} keeps it while claims that name it as their source wait for a volume: \
+         {}{more}; delete these claims, or wait until they are Bound",
+        s.origin,
+        finalizer(s.origin.kind),
+        named.join(", ")
+    );
+    Note::warning("SourceInUse", message)
 }
 
 /// What holds a source.

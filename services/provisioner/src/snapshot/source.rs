@@ -5,6 +5,7 @@ use std::sync::Arc;
 use stowage_model::claim::Claim;
 use stowage_model::object::{Key as ObjectKey, kinds};
 use stowage_runtime::cache::View;
+use stowage_runtime::told::Known;
 
 use super::SourceSnapshot;
 use crate::controller::Controller;
@@ -45,7 +46,7 @@ pub fn is_unprotected(controller: &Controller, intent: &Intent) -> bool {
     }
 }
 
-pub fn gather(controller: &Controller, origin: &Origin) -> SourceSnapshot {
+pub fn gather(controller: &Controller, origin: &Origin, told: Known) -> SourceSnapshot {
     let facts = &controller.facts;
     let object = object(controller, origin);
     let is_used = match object.meta() {
@@ -57,14 +58,30 @@ pub fn gather(controller: &Controller, origin: &Origin) -> SourceSnapshot {
     let waiting = waiting.iter().filter(|claim| is_wanted(claim) && is_permitted(controller, claim, origin));
     let (ours, others): (Vec<_>, Vec<_>) =
         waiting.partition(|claim| is_ours(claim, &facts.driver) && ownership::is_claimed(claim, facts));
+    let others = others.into_iter().filter(|claim| may_be_ours(controller, claim)).map(|claim| claim.meta.key());
+    let mut others: Vec<ObjectKey> = others.collect();
+    others.sort();
     SourceSnapshot {
         facts: Arc::clone(facts),
         origin: origin.clone(),
         object,
         is_used,
-        others_wait: !others.is_empty(),
+        others,
         need: controller.needs.get(origin),
         is_awaited: !ours.is_empty(),
+        told,
+    }
+}
+
+/// Only our own driver fills volumes from what is ours to free. Before the claim is given to a driver its class tells.
+fn may_be_ours(controller: &Controller, claim: &Claim) -> bool {
+    let driver = &controller.facts.driver;
+    match claim.storage_provisioner() {
+        Some(provisioner) => provisioner == driver,
+        None => {
+            let class = controller.caches.classes.get(&ObjectKey::cluster(claim.class_name()));
+            class.is_none_or(|class| class.provisioner == *driver)
+        }
     }
 }
 

@@ -57,7 +57,8 @@ impl World {
         let Found { origin, object, .. } = found_snapshot(self.source(), content());
         let (facts, is_used) = (Arc::new(facts.clone()), self.uses_source());
         let need = Need::default();
-        let s = SourceSnapshot { facts, origin, object, is_used, others_wait: false, need, is_awaited: false };
+        let (others, told) = (Vec::new(), Known::default());
+        let s = SourceSnapshot { facts, origin, object, is_used, others, need, is_awaited: false, told };
         for action in super::super::decide(&Snapshot::Source(Box::new(s)), later(self.clock)).actions {
             assert!(matches!(action, Action::Unprotect { .. }), "{action:?}");
             self.held = false;
