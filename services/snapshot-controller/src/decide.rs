@@ -78,9 +78,15 @@ pub enum Action {
         target: Target,
         operations: Vec<Value>,
     },
+    /// Makes sure that a content is gone before its VolumeSnapshot is.
+    ConfirmContentGone {
+        content: object::Key,
+    },
     /// Makes sure that a group is gone: its kind may not be watched yet.
     ConfirmGroupGone {
         group: object::Key,
+        /// The one that is meant, where that is told: another may have its name by now.
+        uid: Option<String>,
     },
     /// Adds or drops the finalizer of a claim.
     ProtectClaim {
@@ -161,6 +167,10 @@ pub enum GroupAction {
         target: Target,
         operations: Vec<Value>,
     },
+    /// Makes sure that a group's content is gone before the group is.
+    ConfirmContentGone {
+        content: object::Key,
+    },
 }
 
 /// Why a decision was taken.
@@ -169,6 +179,8 @@ pub enum Why {
     Gone,
     /// A write got no answer; the fresh read under way wakes the key.
     Unknown,
+    /// What belongs to groups is not known yet; the first list of it wakes the key.
+    Unlisted,
     /// People were told what is wrong.
     Broken(&'static str),
     /// The claim's volume must be read.

@@ -70,7 +70,9 @@ pub struct Single {
 pub struct Membership {
     /// The group it belongs to.
     pub of: Option<object::Key>,
-    /// That group's uid, while there is one.
+    /// That group's uid, as the snapshot tells it.
+    pub owner: Option<String>,
+    /// That very group's uid, while there is one.
     pub uid: Option<String>,
     /// The group's name, as the content's group handle tells it.
     pub by_handle: Option<String>,

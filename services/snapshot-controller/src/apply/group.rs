@@ -62,6 +62,11 @@ impl Controller {
                 let deleted = api.delete(&caches.group_contents, &target, Deletion::default()).await;
                 deleted.map_err(Error::write(GROUP_DELETE))
             }
+            GroupAction::ConfirmContentGone { content } => {
+                let read = api.refresh(&caches.group_contents, &content).await;
+                let found = read.map_err(Error::read("the VolumeGroupSnapshotContent"))?;
+                if found.is_some() { Err(Error::Stale("the VolumeGroupSnapshotContent")) } else { Ok(()) }
+            }
             GroupAction::DeleteMember { target } => self.delete_member(&target).await,
         }
     }

@@ -94,6 +94,8 @@ fn populated(tasks: &Tasks) -> Controller {
         "spec": { "source": { "selector": {} } },
     });
     fill(&caches.groups, vec![group]);
+    fill(&caches.group_contents, Vec::new());
+    fill(&caches.group_classes, Vec::new());
     caches.snapshots.mark_unknown(&object::Key::namespaced("shop", "unanswered"));
     controller
 }
@@ -115,4 +117,60 @@ async fn looking_at_snapshots_in_many_states_changes_nothing() {
     assert_eq!(look(&Key::Claim(object::Key::namespaced("shop", "idle"))), Why::Unprotected);
     assert_eq!(look(&Key::Group(object::Key::namespaced("shop", "all"))), Why::NeedsVolume);
     engine::assert_quiet(&controller, at(1));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_group_waits_for_the_first_lists_of_contents_and_classes() {
+    use engine::Controller as _;
+    let tasks = Tasks::new();
+    let setup = Setup::new(World::new(1).life("test").context, tasks.spawner());
+    let controller = Controller::new(&setup, &Options::default());
+    let group = json!({
+        "metadata": {
+            "namespace": "shop", "name": "all", "finalizers": [finalizers::GROUP_SNAPSHOT_BOUND],
+            "deletionTimestamp": "1970-01-01T00:00:01Z",
+        },
+        "spec": { "source": { "selector": {} } },
+    });
+    let caches = &controller.caches;
+    fill(&caches.groups, vec![group]);
+    let look = || {
+        let key = Key::Group(object::Key::namespaced("shop", "all"));
+        decide(&controller.gather(&key, &Reserved::default(), at(1)), at(1)).why
+    };
+    assert_eq!(look(), Why::Unlisted);
+    fill(&caches.group_contents, Vec::new());
+    assert_eq!(look(), Why::Unlisted);
+    fill(&caches.group_classes, Vec::new());
+    assert_eq!(look(), Why::Released);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_group_made_anew_under_the_same_name_does_not_inherit_members() {
+    use engine::Controller as _;
+    let tasks = Tasks::new();
+    let setup = Setup::new(World::new(1).life("test").context, tasks.spawner());
+    let controller = Controller::new(&setup, &Options::default());
+    let caches = &controller.caches;
+    let group = json!({
+        "metadata": { "namespace": "shop", "name": "all", "uid": "new" },
+        "spec": { "source": { "selector": {} } },
+    });
+    fill(&caches.groups, vec![group]);
+    let member = |name: &str, uid: &str| {
+        let mut member = snapshot(name, "data", json!({ "status": { "volumeGroupSnapshotName": "all" } }));
+        member["metadata"]["ownerReferences"] = json!([{ "kind": "VolumeGroupSnapshot", "name": "all", "uid": uid }]);
+        member
+    };
+    fill(&caches.snapshots, vec![member("earlier", "old"), member("present", "new")]);
+    let gather = |key: Key| controller.gather(&key, &Reserved::default(), at(1));
+    let Snapshot::Group(group) = gather(Key::Group(object::Key::namespaced("shop", "all"))) else { panic!() };
+    let names: Vec<&str> = group.snapshots.iter().map(|snapshot| snapshot.meta.name.as_str()).collect();
+    assert_eq!(names, ["present"]);
+    let uid_of = |name: &str| match gather(Key::Snapshot(object::Key::namespaced("shop", name))) {
+        Snapshot::Single(single) => (single.group.owner, single.group.uid),
+        other => panic!("{other:?}"),
+    };
+    assert_eq!(uid_of("earlier"), (Some("old".into()), None));
+    assert_eq!(uid_of("present"), (Some("new".into()), Some("new".into())));
 }

@@ -14,12 +14,14 @@ use stowage_runtime::told::Known;
 use super::{Gatherer, Policy};
 use crate::memory::Look;
 use crate::projections::SourceClaim;
-use crate::watches::Key;
+use crate::watches::{self, Key};
 
 /// One VolumeGroupSnapshot, what it is bound to and what it is made of.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Group {
     pub group: Arc<VolumeGroupSnapshot>,
+    /// Whether contents and classes of groups are known: before, none of them seems to exist.
+    pub is_listed: bool,
     /// The one content that it has or may have.
     pub content_name: String,
     pub content: View<VolumeGroupSnapshotContent>,
@@ -29,6 +31,8 @@ pub struct Group {
     pub defaults: Vec<Arc<VolumeGroupSnapshotClass>>,
     /// The claims that its selector chooses, or why it chooses nothing.
     pub claims: Result<Vec<Candidate>, String>,
+    /// The one node that can make snapshots of all these claims, where nodes make their own.
+    pub node: Option<String>,
     /// What the driver has made.
     pub members: Vec<Member>,
     /// Every VolumeSnapshot that belongs to it.
@@ -79,13 +83,17 @@ impl Gatherer<'_> {
         };
         let class_name = spec.volume_group_snapshot_class_name.as_deref().unwrap_or_default();
         let class = object::Key::cluster(class_name);
-        let snapshots = self.caches.snapshots.by_index("group", &meta.key().to_string());
+        let of_name = self.caches.snapshots.by_index("group", &meta.key().to_string());
+        let snapshots: Vec<_> = of_name.into_iter().filter(|snapshot| watches::is_member(snapshot, meta)).collect();
         let restoring = snapshots.iter().flat_map(|snapshot| self.restoring(&snapshot.meta.key()));
         let needs_claims = asked.is_none() && !meta.is_deleting() && !group.is_ready();
+        let claims = if needs_claims { self.candidates(&group) } else { Ok(Vec::new()) };
         Group {
+            is_listed: self.caches.group_contents.is_synced() && self.caches.group_classes.is_synced(),
             class: if class_name.is_empty() { None } else { self.caches.group_classes.get(&class) },
             defaults: if class_name.is_empty() { self.default_group_classes() } else { Vec::new() },
-            claims: if needs_claims { self.candidates(&group) } else { Ok(Vec::new()) },
+            node: claims.as_ref().ok().filter(|_| self.policy.distributed).and_then(|all| self.common_node(all)),
+            claims,
             restoring: if meta.is_deleting() { restoring.collect() } else { Vec::new() },
             told: self.memory.told.known(&Key::Group(meta.key())),
             policy: self.policy,
@@ -113,6 +121,15 @@ impl Gatherer<'_> {
             }
         }
         Ok(chosen)
+    }
+
+    fn common_node(&self, candidates: &[Candidate]) -> Option<String> {
+        let mut nodes = candidates.iter().map(|candidate| {
+            let volume = candidate.volume.as_ref()?.volume.as_deref()?;
+            self.node_of(volume)
+        });
+        let first = nodes.next()??;
+        nodes.all(|node| node.as_ref() == Some(&first)).then_some(first)
     }
 
     fn members(&self, group: &Meta, content: &VolumeGroupSnapshotContent) -> Vec<Member> {

@@ -63,7 +63,7 @@ impl Gatherer<'_> {
     }
 
     /// The first node, by name, that the volume's affinity allows; none where every node is as good.
-    fn node_of(&self, volume: &Volume) -> Option<String> {
+    pub(super) fn node_of(&self, volume: &Volume) -> Option<String> {
         let required = volume.spec.node_affinity.as_ref()?.required.as_ref()?;
         let nodes = self.caches.nodes.list();
         let node =
@@ -82,6 +82,7 @@ impl Gatherer<'_> {
         }
         let of = watches::group_of(snapshot);
         let group = of.as_ref().and_then(|group| self.caches.groups.get(group));
+        let group = group.filter(|group| watches::is_member(snapshot, &group.meta));
         let handle = match content {
             View::Known(content) => watches::group_handle(content),
             View::Absent | View::Unknown => None,
@@ -90,6 +91,7 @@ impl Gatherer<'_> {
         let mut groups = contents.iter().map(|content| &content.spec.volume_group_snapshot_ref);
         let by_handle = groups.find(|group| group.namespace == snapshot.meta.namespace);
         Membership {
+            owner: watches::group_uid(snapshot).map(str::to_owned),
             uid: group.map(|group| group.meta.uid.clone()),
             by_handle: by_handle.map(|group| group.name.clone()),
             of,

@@ -1,8 +1,8 @@
 use serde_json::{Value, json};
 
 use snapshot_controller::Options;
-use stowage_model::object::kinds;
-use stowage_model::{VolumeGroupSnapshot, VolumeSnapshot, finalizers};
+use stowage_model::object::{Key, kinds};
+use stowage_model::{VolumeGroupSnapshot, VolumeSnapshot, finalizers, labels};
 use stowage_testing::{Fault, Mode};
 
 use super::stage::{DRIVER, SERVICE, Snapshotter, Stage, named};
@@ -139,4 +139,40 @@ async fn without_the_gate_groups_are_left_alone() {
         })
         .await;
     assert_eq!(group(&stage).unwrap().status, None);
+}
+
+/// The labels by which nodes know the contents of a group, its own first.
+async fn managers(zones: [&str; 2]) -> Vec<Option<String>> {
+    let stage = set().await;
+    for (name, zone) in [("a", "north"), ("b", "south")] {
+        let node = json!({ "metadata": { "name": name, "labels": { "zone": zone } } });
+        stage.create(kinds::NODE, node).await;
+    }
+    for (volume, zone) in ["pv-logs", "pv-rows"].into_iter().zip(zones) {
+        let local = json!({ "spec": { "nodeAffinity": { "required": { "nodeSelectorTerms": [
+            { "matchExpressions": [{ "key": "zone", "operator": "In", "values": [zone] }] },
+        ] } } } });
+        stage.world.admin().patch(kinds::VOLUME, &Key::cluster(volume), "", &local).await.unwrap();
+    }
+    let options = Options { distributed_snapshotting: true, ..Options::default() };
+    stage
+        .play(options, Snapshotter::Ready, async {
+            snapshot_group(&stage).await;
+            until_ready(&stage).await;
+        })
+        .await;
+    let of_group = stage.world.admin().list_raw(kinds::VOLUME_GROUP_SNAPSHOT_CONTENT);
+    let of_members = stage.world.admin().list_raw(kinds::VOLUME_SNAPSHOT_CONTENT);
+    let all = of_group.into_iter().chain(of_members);
+    all.map(|content| content["metadata"]["labels"][labels::SNAPSHOT_MANAGED_BY].as_str().map(str::to_owned)).collect()
+}
+
+#[tokio::test(start_paused = true)]
+async fn where_nodes_make_their_own_snapshots_a_group_on_one_node_is_made_by_that() {
+    assert_eq!(managers(["south", "south"]).await, [Some("b".to_owned()), Some("b".to_owned()), Some("b".to_owned())]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_group_on_several_nodes_is_left_to_a_snapshotter_that_serves_all() {
+    assert_eq!(managers(["north", "south"]).await, [None, None, None]);
 }

@@ -6,7 +6,7 @@ use jiff::Timestamp;
 use serde_json::{Value, json};
 
 use stowage_model::object::Projection;
-use stowage_model::{VolumeGroupSnapshot, VolumeGroupSnapshotClass, annotations, finalizers};
+use stowage_model::{VolumeGroupSnapshot, VolumeGroupSnapshotClass, annotations, finalizers, labels};
 use stowage_runtime::api::Target;
 
 use super::super::creation::{check, reference};
@@ -100,12 +100,16 @@ fn plan(group: &Group) -> Result<Plan, Problem> {
         }),
         None => json!({}),
     };
+    let mut metadata = json!({
+        "name": group.content_name,
+        "finalizers": [finalizers::GROUP_SNAPSHOT_CONTENT_BOUND],
+        "annotations": annotations,
+    });
+    if let Some(node) = &group.node {
+        metadata["labels"] = json!({ labels::SNAPSHOT_MANAGED_BY: node });
+    }
     let body = json!({
-        "metadata": {
-            "name": group.content_name,
-            "finalizers": [finalizers::GROUP_SNAPSHOT_CONTENT_BOUND],
-            "annotations": annotations,
-        },
+        "metadata": metadata,
         "spec": {
             "volumeGroupSnapshotRef": reference(VolumeGroupSnapshot::KIND, &object.meta),
             "source": { "volumeHandles": handles },

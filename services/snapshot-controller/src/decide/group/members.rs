@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 use stowage_model::object::{Projection, kinds};
 use stowage_model::volume_snapshot::DeletionPolicy;
 use stowage_model::{
-    Volume, VolumeGroupSnapshotContent, VolumeSnapshot, VolumeSnapshotContent, annotations, finalizers,
+    Volume, VolumeGroupSnapshotContent, VolumeSnapshot, VolumeSnapshotContent, annotations, finalizers, labels,
 };
 use stowage_runtime::api::Target;
 use stowage_runtime::cache::View;
@@ -110,14 +110,16 @@ fn content_body(
     if let Some((_, volume)) = volume_of(group, content, member) {
         spec["sourceVolumeMode"] = volume.spec.volume_mode.as_str().into();
     }
-    json!({
-        "metadata": {
-            "name": member.content_name,
-            "finalizers": [finalizers::SNAPSHOT_CONTENT_BOUND],
-            "annotations": notes,
-        },
-        "spec": spec,
-    })
+    let mut metadata = json!({
+        "name": member.content_name,
+        "finalizers": [finalizers::SNAPSHOT_CONTENT_BOUND],
+        "annotations": notes,
+    });
+    // Who made the group has its members.
+    if let Some(node) = content.meta.labels.get(labels::SNAPSHOT_MANAGED_BY) {
+        metadata["labels"] = json!({ labels::SNAPSHOT_MANAGED_BY: node });
+    }
+    json!({ "metadata": metadata, "spec": spec })
 }
 
 /// What the driver said of a member, where its content does not say it yet. What the snapshotter says later stands.

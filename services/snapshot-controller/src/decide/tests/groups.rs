@@ -43,11 +43,13 @@ fn group_class(name: &str, driver: &str) -> Arc<VolumeGroupSnapshotClass> {
 fn group() -> Group {
     Group {
         group: group_object(json!({})),
+        is_listed: true,
         content_name: GROUP_CONTENT.into(),
         content: View::Absent,
         class: Some(group_class("gold", DRIVER)),
         defaults: Vec::new(),
         claims: Ok(vec![Candidate { claim: claim(json!({})), volume: volume(json!({})) }]),
+        node: None,
         members: Vec::new(),
         snapshots: Vec::new(),
         restoring: Vec::new(),
@@ -201,6 +203,23 @@ fn step_5_9_3_the_volumes_are_read_then_finalizer_and_content_written() {
 }
 
 #[test]
+fn where_nodes_make_their_own_snapshots_a_group_and_its_members_tell_their_node() {
+    let label = json!({ "snapshot.storage.kubernetes.io/managed-by": "n1" });
+    let decision = decided(&Group { node: Some("n1".into()), ..group() });
+    let [_, GroupAction::CreateContent { body, .. }] = acts(&decision)[..] else { panic!("{decision:?}") };
+    assert_eq!(body["metadata"]["labels"], label);
+
+    let mut group = made();
+    let View::Known(content) = &mut group.content else { panic!("{group:?}") };
+    Arc::make_mut(content).meta.labels = serde_json::from_value(label.clone()).unwrap();
+    group.members[0].snapshot =
+        View::Known(snapshot(json!({ "metadata": { "name": group.members[0].snapshot_name } })));
+    let decision = decided(&group);
+    let [GroupAction::CreateMemberContent { body }] = acts(&decision)[..] else { panic!("{decision:?}") };
+    assert_eq!(body["metadata"]["labels"], label);
+}
+
+#[test]
 fn step_5_9_4_a_member_comes_about_in_three_writes_and_only_once() {
     let mut group = made();
     let decision = decided(&group);
@@ -265,7 +284,21 @@ fn step_5_9_7_a_group_deleted_before_it_was_bound_takes_content_and_members_alon
     let (reason, message) = group_told(&decided(&used));
     assert!(reason == "SnapshotDeletePending" && message.contains("\"copy\""), "{message}");
     let gone = Group { content: View::Absent, snapshots: Vec::new(), ..group };
-    assert!(matches!(acts(&decided(&gone))[..], [GroupAction::Release { .. }]));
+    let decision = decided(&gone);
+    let [GroupAction::ConfirmContentGone { content }, GroupAction::Release { .. }] = acts(&decision)[..] else {
+        panic!("{decision:?}")
+    };
+    assert_eq!(content.name, GROUP_CONTENT);
+}
+
+#[test]
+fn before_contents_and_classes_of_groups_are_listed_no_group_is_released_or_called_broken() {
+    let going = json!({ "metadata": { "finalizers": FINAL, "deletionTimestamp": "1970-01-01T00:01:40Z" } });
+    let ready = json!({ "metadata": { "finalizers": FINAL }, "status": { "readyToUse": true } });
+    for change in [going, ready, json!({})] {
+        let group = Group { group: group_object(change), is_listed: false, class: None, ..group() };
+        assert_eq!(decided(&group), Decision::rest(Why::Unlisted));
+    }
 }
 
 #[test]
@@ -303,4 +336,21 @@ fn step_5_9_5_a_content_made_by_hand_is_bound() {
     assert!(matches!(acts(&bare)[..], [GroupAction::Guard { .. }]));
     let empty = of_content(json!({ "spec": { "source": { "volumeHandles": null } } }));
     assert_eq!(group_told(&empty).0, "GroupContentValidationError");
+}
+
+#[test]
+fn a_group_stays_while_a_provisioner_holds_one_of_its_members() {
+    let going = json!({ "metadata": { "finalizers": FINAL, "deletionTimestamp": "1970-01-01T00:01:40Z" } });
+    let held = json!({ "metadata": { "finalizers": [finalizers::SNAPSHOT_SOURCE_OF_PROVISIONER] } });
+    let group = Group {
+        group: group_object(going),
+        content: View::Known(group_content(json!({}))),
+        snapshots: vec![snapshot(json!({})), snapshot(held)],
+        ..group()
+    };
+    let decision = decided(&group);
+    let (reason, message) = group_told(&decision);
+    assert!(reason == "SnapshotDeletePending" && message.contains("\"nightly\""), "{reason}: {message}");
+    assert!(message.contains(finalizers::SNAPSHOT_SOURCE_OF_PROVISIONER), "{message}");
+    assert_eq!((decision.actions.len(), decision.why), (1, Why::InUse));
 }
