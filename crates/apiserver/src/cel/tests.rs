@@ -274,9 +274,27 @@ fn an_expression_that_is_too_long_or_too_deep_is_refused() {
     all_hold(&[
         &format!("true{}", " && true".repeat(5000)),
         &wrapped("(", ")", 99),
-        &format!("1{} == 99", " + 1".repeat(98)),
+        &format!("1{} == 490", " + 1".repeat(489)),
     ]);
     all_hold(&[&format!("{}true{}", "[1].all(x, ".repeat(98), ")".repeat(98))]);
+}
+
+#[test]
+fn a_long_chain_of_operators_or_members_is_taken_also_deep_inside() {
+    let inside = |text: &str| format!("{}{text}{}", "[1].all(x, ".repeat(90), ")".repeat(90));
+    for text in [
+        format!("1{} == 251", " + 1".repeat(250)),
+        format!("self.name{}.size() == 4", ".trim()".repeat(250)),
+        format!("self.list{}.size() == 3", ".map(x, x)".repeat(250)),
+        format!("[self.list]{}.size() == 1", ".filter(x, x[0] == 3)".repeat(250)),
+        format!("dyn({}1{}){} == 1", "[".repeat(90), "]".repeat(90), "[0]".repeat(90)),
+        format!("self.?name{} == optional.of('näme')", ".or(optional.none())".repeat(250)),
+    ] {
+        all_hold(&[text.as_str()]);
+        if !text.starts_with("dyn") {
+            all_hold(&[inside(&text).as_str()]);
+        }
+    }
 }
 
 #[test]
