@@ -7,8 +7,8 @@ use std::time::Duration;
 use futures::future::BoxFuture;
 use jiff::Timestamp;
 
+use stowage_model::names::VolumeHandle;
 use stowage_model::object::{Key as ObjectKey, ObjectId};
-use stowage_runtime::backoff::Backoff;
 use stowage_runtime::driver::Driver;
 use stowage_runtime::engine::{self, Error, Reserved, Setup, Watches};
 use stowage_runtime::operation::Operations;
@@ -51,7 +51,7 @@ pub struct Controller {
     /// GetCapacity before a claim is taken, by claim uid; the result is whether there is room.
     pub rooms: Operations<String, bool>,
     /// DeleteVolume of volumes without an owner, by claim uid; the result is the handle.
-    pub cleanups: Operations<String, String>,
+    pub cleanups: Operations<String, VolumeHandle>,
     /// DeleteVolume of released volumes, by name; the result is the object's uid.
     pub deletions: Operations<String, String>,
     /// Live looks at VolumeSnapshots and their contents, by the snapshot's key.
@@ -65,19 +65,14 @@ pub struct Controller {
 
 /// Provisions until asked to stop.
 pub async fn run(context: Context, options: Options) -> Result<(), Stop> {
-    serve(context, options, None).await
+    Driver::serve(context, &options.driver.clone(), |context, driver| run_with(context, driver, options)).await
 }
 
-/// The same; a driver that was met already is not met again.
+/// The same with a driver that was met already.
 ///
 /// Boxed, so that it is compiled with this crate and not once more with the binary.
-pub fn serve(context: Context, options: Options, driver: Option<Driver>) -> BoxFuture<'static, Result<(), Stop>> {
-    let parallel = options.worker_threads;
-    Box::pin(engine::serve(context, parallel, async move |setup| {
-        let driver = match driver {
-            Some(driver) => driver,
-            None => Driver::meet(&setup.context, &options.csi_address, options.timeout).await?,
-        };
+pub fn run_with(context: Context, driver: Driver, options: Options) -> BoxFuture<'static, Result<(), Stop>> {
+    Box::pin(engine::serve(context, options.driver.workers, async move |setup| {
         Controller::new(setup, options, driver).await
     }))
 }
@@ -87,7 +82,7 @@ impl Controller {
     /// begins anew.
     pub async fn new(setup: &Setup<Key>, options: Options, driver: Driver) -> Result<Self, Stop> {
         let context = &setup.context;
-        let timeout = options.timeout;
+        let (timeout, retry) = (options.driver.timeout, options.driver.retry);
         let facts = Arc::new(Facts::of(&driver, context, options).await?);
         let journal_ready = context.readiness.handle("provisioner journal");
         let needs = Needs::default();
@@ -99,7 +94,6 @@ impl Controller {
         let metrics = Metrics::default();
         context.metrics.register(|registry| metrics.register(registry));
         let calls = Calls::new(driver.caller(context.clone(), timeout), Arc::clone(&facts), journal, recorder, metrics);
-        let retry = Backoff { base: facts.options.retry_interval_start, max: facts.options.retry_interval_max };
         let of_claim = |uid: &String| [Key::Claim(uid.clone())];
         let caches = Caches::new();
         let claims = caches.claims.clone();

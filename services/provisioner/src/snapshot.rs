@@ -6,6 +6,7 @@ use std::sync::Arc;
 
 use stowage_model::claim::Claim;
 use stowage_model::class::StorageClass;
+use stowage_model::names::VolumeHandle;
 use stowage_model::object::Key as ObjectKey;
 use stowage_model::volume::Volume;
 use stowage_runtime::cache::View;
@@ -41,7 +42,7 @@ pub struct ClaimSnapshot {
     pub recorded: Option<Recorded>,
     pub creation: Option<Record<Made>>,
     /// DeleteVolume of a volume that nobody wants any more.
-    pub cleanup: Option<Record<String>>,
+    pub cleanup: Option<Record<VolumeHandle>>,
     /// A PersistentVolume that has the handle of the volume made, whatever its name.
     pub owner: Option<String>,
     /// Where volumes can be; empty where no place has to be chosen any more.
@@ -154,8 +155,8 @@ fn gather_claim(controller: &Controller, uid: &String, told: Known) -> ClaimSnap
 }
 
 /// A PersistentVolume that has the handle.
-fn owner_of(controller: &Controller, handle: &str) -> Option<String> {
-    let mut volumes = controller.caches.volumes.by_index("handle", handle).into_iter();
+fn owner_of(controller: &Controller, handle: &VolumeHandle) -> Option<String> {
+    let mut volumes = controller.caches.volumes.by_index("handle", handle.as_str()).into_iter();
     let owner = volumes.find(|volume| has_handle(volume, handle, &controller.facts.driver));
     owner.map(|volume| volume.meta.name.clone())
 }

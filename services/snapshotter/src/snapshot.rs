@@ -45,7 +45,7 @@ impl Facts {
 
     /// When to look again at a snapshot that was not ready so often.
     pub fn next_look(&self, since: Timestamp, looks: u32) -> Timestamp {
-        let Backoff { base, max } = self.options.retry;
+        let Backoff { base, max } = self.options.driver.retry;
         let delay = Backoff { base, max: max.min(LONGEST_LOOK.max(base)) }.delay(looks);
         let delay = SignedDuration::try_from(delay).unwrap_or(SignedDuration::MAX);
         since.saturating_add(delay).unwrap_or(Timestamp::MAX)

@@ -4,6 +4,7 @@ use tonic::service::Routes;
 use stowage_csi::Channel;
 use stowage_csi::v1::controller_service_capability::rpc::Type as ControllerCapability;
 use stowage_model::finalizers::{CLONING_PROTECTION, SNAPSHOT_SOURCE_OF_PROVISIONER};
+use stowage_runtime::backoff::Backoff;
 use stowage_runtime::engine::Controller as _;
 use stowage_runtime::events::Note;
 use stowage_runtime::operation::{Ended, Failure};

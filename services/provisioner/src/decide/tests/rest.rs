@@ -4,6 +4,7 @@ use proptest::prelude::*;
 use serde_json::json;
 
 use stowage_model::finalizers::SNAPSHOT_SOURCE_OF_PROVISIONER;
+use stowage_model::names::VolumeHandle;
 
 use super::*;
 use crate::fixture::{facts, made, volume_with};
@@ -34,7 +35,7 @@ struct World {
     volume: bool,
     recorded: Option<Recorded>,
     creation: Option<Record<Made>>,
-    cleanup: Option<Record<String>>,
+    cleanup: Option<Record<VolumeHandle>>,
     told: Known,
     in_driver: bool,
     /// Whether the snapshot that the claim names carries our finalizer.
