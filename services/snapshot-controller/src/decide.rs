@@ -21,8 +21,8 @@ use std::collections::BTreeSet;
 use jiff::Timestamp;
 use serde_json::{Value, json};
 
-use stowage_model::VolumeSnapshotContent;
 use stowage_model::object::{self, ObjectId, ObjectRef, kinds};
+use stowage_model::{VolumeSnapshotContent, annotations};
 use stowage_runtime::api::Target;
 use stowage_runtime::engine;
 use stowage_runtime::events::Note;
@@ -253,10 +253,12 @@ impl Problem {
     }
 }
 
-/// Whether the content names this very VolumeSnapshot, by its uid.
+/// Whether the content names this very VolumeSnapshot, by its uid. That of a group's member may have none yet: the original
+/// makes it before the VolumeSnapshot, and may have stopped in between.
 fn is_bound_to(content: &VolumeSnapshotContent, meta: &object::Meta) -> bool {
     let reference = &content.spec.volume_snapshot_ref;
-    !reference.uid.is_empty() && reference.names(meta)
+    let is_member = content.meta.annotation(annotations::SNAPSHOT_GROUP_HANDLE).is_some();
+    (is_member || !reference.uid.is_empty()) && reference.names(meta)
 }
 
 /// Operations that add finalizers to an object of this one version; none where all are there.

@@ -84,6 +84,8 @@ pub struct Membership {
     pub owner: Option<String>,
     /// That very group's uid, while there is one.
     pub uid: Option<String>,
+    /// Whether that group is going.
+    pub is_going: bool,
     /// The group's name, as the content's group handle tells it.
     pub by_handle: Option<String>,
 }

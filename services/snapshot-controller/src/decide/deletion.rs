@@ -31,6 +31,9 @@ pub fn decide(single: &Single, now: Timestamp) -> Decision {
         View::Absent => None,
     };
     if let Some(group) = single.group.of.as_ref().filter(|_| single.group.uid.is_some()) {
+        if single.group.is_going {
+            return Decision::rest(Why::InGroup);
+        }
         let message = format!(
             "the snapshot belongs to VolumeGroupSnapshot {:?} and goes with it: delete that, and all its snapshots are deleted",
             group.name

@@ -102,6 +102,7 @@ impl Gatherer<'_> {
         let by_handle = groups.find(|group| group.namespace == snapshot.meta.namespace);
         Membership {
             owner: watches::group_uid(snapshot).map(str::to_owned),
+            is_going: group.as_ref().is_some_and(|group| group.meta.is_deleting()),
             uid: group.map(|group| group.meta.uid.clone()),
             by_handle: by_handle.map(|group| group.name.clone()),
             of,

@@ -132,7 +132,8 @@ fn status(own: &VolumeSnapshotContent, handle: &str, member: &Member) -> Option<
     }
     let info = &member.info;
     let said = own.status.clone().unwrap_or_default();
-    let is_ready = info.ready_to_use == Some(true) && said.ready_to_use != Some(true) && said.error.is_none();
+    // Also over an error: it is of an earlier look.
+    let is_ready = info.ready_to_use == Some(true) && said.ready_to_use != Some(true);
     let status = if said.snapshot_handle.is_none() || said.volume_group_snapshot_handle.is_none() {
         json!({
             "snapshotHandle": info.snapshot_handle,
@@ -142,7 +143,7 @@ fn status(own: &VolumeSnapshotContent, handle: &str, member: &Member) -> Option<
             "readyToUse": info.ready_to_use.unwrap_or_default(),
         })
     } else if is_ready {
-        json!({ "readyToUse": true })
+        json!({ "readyToUse": true, "error": null })
     } else {
         return None;
     };

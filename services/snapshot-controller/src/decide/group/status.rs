@@ -81,7 +81,9 @@ fn desired(
     said: &VolumeGroupSnapshotContentStatus,
 ) -> VolumeGroupSnapshotStatus {
     let error = said.error.clone().or_else(|| group.members.iter().find_map(trouble));
-    let ready = said.ready_to_use.unwrap_or_default() && (error.is_none() || said.error.is_some());
+    let ready = said.ready_to_use.unwrap_or_default()
+        && (error.is_none() || said.error.is_some())
+        && !group.members.iter().any(is_unready);
     let bound = before.bound_volume_group_snapshot_content_name.clone().filter(|name| !name.is_empty());
     VolumeGroupSnapshotStatus {
         bound_volume_group_snapshot_content_name: bound.or_else(|| Some(content.meta.name.clone())),
@@ -89,6 +91,11 @@ fn desired(
         ready_to_use: Some(ready),
         error: if ready { None } else { error },
     }
+}
+
+/// Whether no volume can be made from a member yet.
+fn is_unready(member: &Member) -> bool {
+    matches!(&member.content, View::Known(content) if !content.is_ready())
 }
 
 /// What went wrong with a member.
