@@ -20,7 +20,7 @@ use stowage_runtime::events::Note;
 
 use crate::controller::{Controller, Key};
 use crate::decide::{Action, DeletionSecret, has_handle, is_wanted};
-use crate::intent::{Intent, Made, SecretRef};
+use crate::intent::{Intent, Made, SecretRef, SourceKind};
 use crate::{ownership, secrets, volume};
 
 impl Controller {
@@ -63,8 +63,10 @@ impl Controller {
         let about: Option<ObjectRef> = match &key {
             Key::Claim(uid) => self.caches.claims.by_index("uid", uid).first().map(|claim| claim.reference()),
             Key::Volume(name) => self.caches.volumes.get(&ObjectKey::cluster(name)).map(|volume| volume.reference()),
-            // Whatever is wrong with a source concerns the claims that name it.
-            Key::Source(_) => None,
+            Key::Source(origin) => match origin.kind {
+                SourceKind::Claim => self.caches.claims.get(&origin.key).map(|claim| claim.reference()),
+                SourceKind::Snapshot => self.caches.snapshots.get(&origin.key).map(|snapshot| snapshot.reference()),
+            },
         };
         let taken = about.is_some_and(|about| self.calls.recorder.record(&about, note.clone()));
         self.told.note(key, (), note, taken, self.context().clock.now());

@@ -24,7 +24,7 @@ use crate::metrics::Metrics;
 use crate::options::Options;
 use crate::ownership::Bids;
 use crate::snapshot::{self, Snapshot};
-use crate::source::{Look, Origin};
+use crate::source::{Look, Needs, Origin};
 use crate::watches::{self, Caches, VolumeNames};
 
 /// Who stops us does not wait for long, and the lease is still to be given back.
@@ -58,6 +58,7 @@ pub struct Controller {
     pub looks: Operations<ObjectKey, Look>,
     pub told: Told<Key>,
     pub bids: Bids,
+    pub needs: Needs,
     /// Whether the role does not let snapshots be held.
     protecting_forbidden: AtomicBool,
 }
@@ -84,7 +85,9 @@ impl Controller {
         let (timeout, retry) = (options.driver.timeout, options.driver.retry);
         let facts = Arc::new(Facts::of(&driver, context, options).await?);
         let journal_ready = context.readiness.handle("provisioner journal");
-        let journal = open_journal(setup, &facts).await.map_err(|error| Stop::Unable { reason: error.to_string() })?;
+        let needs = Needs::default();
+        let journal =
+            open_journal(setup, &facts, &needs).await.map_err(|error| Stop::Unable { reason: error.to_string() })?;
         journal_ready.ready();
         let component = format!("{}_{}_{}", facts.driver, context.identity, context.random.uuid());
         let recorder = setup.recorder(component);
@@ -104,6 +107,7 @@ impl Controller {
             deletions: setup.operations(retry, |name: &String| [Key::Volume(name.clone())]),
             told: Told::default(),
             bids: Bids::default(),
+            needs,
             protecting_forbidden: AtomicBool::new(false),
             calls,
             facts,
@@ -133,13 +137,14 @@ impl Controller {
     }
 }
 
-async fn open_journal(setup: &Setup<Key>, facts: &Facts) -> Result<Journal, journal::Error> {
-    let (context, queue) = (&setup.context, setup.queue.clone());
+async fn open_journal(setup: &Setup<Key>, facts: &Facts, needs: &Needs) -> Result<Journal, journal::Error> {
+    let (context, queue, needs) = (&setup.context, setup.queue.clone(), needs.clone());
     let on_change = move |change: Change<'_>| match change {
         Change::Adopted { uid } => queue.add(Key::Claim(uid.to_owned())),
         Change::Left { intent } => {
             queue.add(Key::Volume(intent.volume.clone()));
             if let Some(source) = &intent.request.source {
+                needs.left(source.origin());
                 queue.add(Key::Source(source.origin()));
             }
         }
@@ -174,10 +179,18 @@ impl engine::Controller for Controller {
     }
 
     /// What was kept for a claim or a volume goes with it, and a bid when its race is over.
-    fn note(&self, key: &Key, snapshot: &Snapshot, decision: &Decision, _now: Timestamp) {
+    fn note(&self, key: &Key, snapshot: &Snapshot, decision: &Decision, now: Timestamp) {
         let is_gone = decision.why == Why::Gone;
         if is_gone {
             self.told.forget(key);
+        }
+        if let Key::Source(origin) = key {
+            match decision.why {
+                Why::Gone | Why::Unprotected => self.needs.forget(origin),
+                Why::LeftOver => self.needs.over(origin, now),
+                Why::InUse => self.needs.needed(origin),
+                _ => {}
+            }
         }
         match (key, snapshot) {
             (Key::Claim(uid), _) if is_gone => {

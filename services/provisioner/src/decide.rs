@@ -120,6 +120,8 @@ pub enum Why {
     Unprotected,
     /// The source is held and need not be any more.
     Unused,
+    /// The same, but another node may be using it unseen.
+    LeftOver,
     /// The intent is not durable yet.
     Unrecorded,
     /// The class or the claim changed since a call that certainly made nothing.

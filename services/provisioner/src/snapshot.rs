@@ -20,7 +20,7 @@ use crate::intent::Made;
 use crate::journal::{Recorded, Trace};
 use crate::ownership::Bid;
 use crate::requirement::Cluster;
-use crate::source::{Found, Object, Origin};
+use crate::source::{Found, Need, Object, Origin};
 
 #[derive(Debug, Clone, PartialEq)]
 pub enum Snapshot {
@@ -90,10 +90,14 @@ pub struct SourceSnapshot {
     pub object: Object,
     /// Whether a record names it.
     pub is_used: bool,
-    /// Whether a claim that waits for another provisioner names it: that one may be making its volume.
-    pub others_wait: bool,
+    /// The claims that name it and wait for another node's provisioner, or for who knows whose: that one may be making
+    /// their volumes. In order.
+    pub others: Vec<ObjectKey>,
+    /// The last need for it.
+    pub need: Need,
     /// Whether a claim of ours that waits names it.
     pub is_awaited: bool,
+    pub told: Known,
 }
 
 impl SourceSnapshot {
@@ -108,7 +112,7 @@ pub fn gather(controller: &Controller, key: &Key) -> Snapshot {
     match key {
         Key::Claim(uid) => Snapshot::Claim(Box::new(gather_claim(controller, uid, told))),
         Key::Volume(name) => Snapshot::Volume(gather_volume(controller, name, told)),
-        Key::Source(origin) => Snapshot::Source(Box::new(source::gather(controller, origin))),
+        Key::Source(origin) => Snapshot::Source(Box::new(source::gather(controller, origin, told))),
     }
 }
 

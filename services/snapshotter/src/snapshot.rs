@@ -78,8 +78,13 @@ pub struct Case {
 #[derive(Debug, Clone, PartialEq)]
 pub enum Class {
     None,
+    /// It is not known yet whether there is one; the first list of classes wakes the key.
+    Unlisted,
     Missing(String),
-    Found { name: String, parameters: BTreeMap<String, String> },
+    Found {
+        name: String,
+        parameters: BTreeMap<String, String>,
+    },
 }
 
 impl Case {
@@ -113,6 +118,7 @@ impl Controller {
             None => Class::None,
             Some(name) => match caches.parameters(key.sort, name) {
                 Some(parameters) => Class::Found { name: name.clone(), parameters },
+                None if !caches.knows_classes(key.sort) => Class::Unlisted,
                 None => Class::Missing(name.clone()),
             },
         };

@@ -10,7 +10,7 @@ use super::*;
 use crate::fixture::{facts, made, volume_with};
 use crate::snapshot::SourceSnapshot;
 use crate::source::tests::{content_with, found_snapshot, looked, restoring, snapshot_with};
-use crate::source::{Found, Look, Origin, Restorable};
+use crate::source::{Found, Look, Need, Origin, Restorable};
 
 fn content() -> Option<Record<Look>> {
     looked(State::Done(content_with(|_| {})))
@@ -57,7 +57,9 @@ impl World {
     fn look_at_source(&mut self, facts: &Facts) {
         let Found { origin, object, .. } = found_snapshot(self.source(), content());
         let (facts, is_used) = (Arc::new(facts.clone()), self.uses_source());
-        let s = SourceSnapshot { facts, origin, object, is_used, others_wait: false, is_awaited: false };
+        let need = Need::default();
+        let (others, told) = (Vec::new(), Known::default());
+        let s = SourceSnapshot { facts, origin, object, is_used, others, need, is_awaited: false, told };
         for action in super::super::decide(&Snapshot::Source(Box::new(s)), later(self.clock)).actions {
             assert!(matches!(action, Action::Unprotect { .. }), "{action:?}");
             self.held = false;

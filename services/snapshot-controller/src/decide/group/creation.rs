@@ -6,7 +6,7 @@ use jiff::Timestamp;
 use serde_json::{Value, json};
 
 use stowage_model::object::Projection;
-use stowage_model::{VolumeGroupSnapshot, VolumeGroupSnapshotClass, annotations, finalizers};
+use stowage_model::{VolumeGroupSnapshot, VolumeGroupSnapshotClass, annotations, finalizers, labels};
 use stowage_runtime::api::Target;
 
 use super::super::creation::{check, reference};
@@ -14,7 +14,7 @@ use super::super::{Action, Decision, GroupAction, Problem, Why, add_finalizers};
 use super::{act, status};
 use crate::projections::SourceClaim;
 use crate::secrets;
-use crate::snapshot::Group;
+use crate::snapshot::{Group, Place};
 
 const FAILED: &str = "GroupSnapshotContentCreationFailed";
 
@@ -88,6 +88,12 @@ fn plan(group: &Group) -> Result<Plan, Problem> {
             "spec.source.selector chooses no claim of this namespace; label claims, or delete this group snapshot";
         return Err(Problem::new(FAILED, message));
     };
+    if group.place == Place::Nowhere {
+        let message = "no node is as spec.nodeAffinity of the volumes of all chosen claims asks, and one node makes the whole \
+                       group; choose claims whose volumes are on one node by spec.source.selector, and see that the node is in \
+                       the cluster";
+        return Err(Problem::new(FAILED, message));
+    }
     let class = class_of(group, &driver)?;
     let secret = secrets::resolve(&secrets::GROUP, &class.parameters, &group.content_name, Some(&object.meta));
     let secret = secret.map_err(|error| {
@@ -100,12 +106,16 @@ fn plan(group: &Group) -> Result<Plan, Problem> {
         }),
         None => json!({}),
     };
+    let mut metadata = json!({
+        "name": group.content_name,
+        "finalizers": [finalizers::GROUP_SNAPSHOT_CONTENT_BOUND],
+        "annotations": annotations,
+    });
+    if let Place::Node(node) = &group.place {
+        metadata["labels"] = json!({ labels::SNAPSHOT_MANAGED_BY: node });
+    }
     let body = json!({
-        "metadata": {
-            "name": group.content_name,
-            "finalizers": [finalizers::GROUP_SNAPSHOT_CONTENT_BOUND],
-            "annotations": annotations,
-        },
+        "metadata": metadata,
         "spec": {
             "volumeGroupSnapshotRef": reference(VolumeGroupSnapshot::KIND, &object.meta),
             "source": { "volumeHandles": handles },

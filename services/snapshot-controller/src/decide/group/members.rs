@@ -5,13 +5,13 @@ use serde_json::{Value, json};
 use stowage_model::object::{Projection, kinds};
 use stowage_model::volume_snapshot::DeletionPolicy;
 use stowage_model::{
-    Volume, VolumeGroupSnapshotContent, VolumeSnapshot, VolumeSnapshotContent, annotations, finalizers,
+    Volume, VolumeGroupSnapshotContent, VolumeSnapshot, VolumeSnapshotContent, annotations, finalizers, labels,
 };
 use stowage_runtime::api::Target;
 use stowage_runtime::cache::View;
 
 use super::super::creation::{reference, secret_annotations};
-use super::super::{Action, Decision, GroupAction, Why};
+use super::super::{Action, Decision, GroupAction, Missing, Why};
 use super::creation;
 use crate::secrets;
 use crate::snapshot::{Group, Member};
@@ -30,24 +30,27 @@ pub fn decide(group: &Group, content: &VolumeGroupSnapshotContent) -> Option<Dec
             return Some(Decision::together(looks, Why::NeedsVolume));
         }
     }
-    let actions: Vec<Action> =
-        group.members.iter().filter_map(|member| step(group, content, handle, member)).map(Action::Group).collect();
+    let missing: Vec<Missing> =
+        group.members.iter().filter_map(|member| missing(group, content, handle, member)).collect();
+    let said = group.members.iter().filter_map(|member| match (&member.snapshot, &member.content) {
+        (View::Known(_), View::Known(own)) => status(own, handle, member),
+        _ => None,
+    });
+    let mut actions: Vec<Action> = said.map(Action::Group).collect();
+    if !missing.is_empty() {
+        actions.push(Action::Group(GroupAction::MakeMembers { group: group.group.reference(), missing }));
+    }
     // One member in trouble does not hold up the others.
     (!actions.is_empty()).then(|| Decision::together(actions, Why::Creating))
 }
 
-/// The next step of one member: its VolumeSnapshot, whose uid its content needs, then that, then what the driver said.
-fn step(group: &Group, content: &VolumeGroupSnapshotContent, handle: &str, member: &Member) -> Option<GroupAction> {
+/// What a member lacks next: its VolumeSnapshot, whose uid its content needs, then that.
+fn missing(group: &Group, content: &VolumeGroupSnapshotContent, handle: &str, member: &Member) -> Option<Missing> {
     let View::Known(snapshot) = &member.snapshot else {
-        return Some(GroupAction::CreateMember { body: snapshot_body(group, content, member) });
+        return Some(Missing::Snapshot(snapshot_body(group, content, member)));
     };
-    match &member.content {
-        View::Known(own) => status(own, handle, member),
-        View::Absent | View::Unknown if snapshot.meta.is_deleting() => None,
-        View::Absent | View::Unknown => {
-            Some(GroupAction::CreateMemberContent { body: content_body(group, content, handle, member, snapshot) })
-        }
-    }
+    let is_wanted = member.content == View::Absent && !snapshot.meta.is_deleting();
+    is_wanted.then(|| Missing::Content(content_body(group, content, handle, member, snapshot)))
 }
 
 /// The claim's volume that the member is of, as far as it was chosen.
@@ -110,14 +113,16 @@ fn content_body(
     if let Some((_, volume)) = volume_of(group, content, member) {
         spec["sourceVolumeMode"] = volume.spec.volume_mode.as_str().into();
     }
-    json!({
-        "metadata": {
-            "name": member.content_name,
-            "finalizers": [finalizers::SNAPSHOT_CONTENT_BOUND],
-            "annotations": notes,
-        },
-        "spec": spec,
-    })
+    let mut metadata = json!({
+        "name": member.content_name,
+        "finalizers": [finalizers::SNAPSHOT_CONTENT_BOUND],
+        "annotations": notes,
+    });
+    // The node that made the group looks after its members.
+    if let Some(node) = content.meta.labels.get(labels::SNAPSHOT_MANAGED_BY) {
+        metadata["labels"] = json!({ labels::SNAPSHOT_MANAGED_BY: node });
+    }
+    json!({ "metadata": metadata, "spec": spec })
 }
 
 /// What the driver said of a member, where its content does not say it yet. What the snapshotter says later stands.
