@@ -148,7 +148,7 @@ fn orphan(s: &SourceSnapshot) -> Whose {
 /// A claim that is deleted while its volume is made is seen no more, and the call of another node goes on. What that node
 /// calls again it holds again first; so the longest call is waited for, from when nobody was seen to need the source.
 fn left_over_until(s: &SourceSnapshot, now: Timestamp) -> Timestamp {
-    let wait = LEFT_OVER.max(s.facts.options.timeout.saturating_mul(2));
+    let wait = LEFT_OVER.max(s.facts.options.driver.timeout.saturating_mul(2));
     let wait = SignedDuration::try_from(wait).unwrap_or(SignedDuration::MAX);
     s.need.over_since.unwrap_or(now).checked_add(wait).unwrap_or(Timestamp::MAX)
 }
