@@ -73,9 +73,54 @@ async fn objects_are_checked_pruned_and_completed() {
         assert_eq!(status["details"]["causes"][0]["field"], "spec.size");
         let made = world.works("POST", &path, typed(&world, "v1", widget(json!({"size": 1, "unknown": true})))).await;
         assert_eq!(made["spec"], json!({"size": 1, "color": "red"}));
+        let with_null = world.patch("merge", &format!("{path}/w"), json!({"spec": {"unknown": null}})).await;
+        assert_eq!(with_null.code, 200);
+        let mut replaced = with_null.json();
+        replaced["spec"] = json!({"size": 2, "color": null, "zone": null});
+        let replaced = world.works("PUT", &format!("{path}/w"), replaced).await;
+        assert_eq!(replaced["spec"], json!({"size": 2, "color": "red"}), "nulls that may not be are none");
         let strict = format!("{path}?fieldValidation=Strict");
         let object = typed(&world, "v1", widget(json!({"size": 1, "unknown": true})));
         world.refused(400, "POST", &strict, object).await;
+        undefine(&world).await;
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn kubectl_creates_and_applies_objects_alone_and_in_lists() {
+    rule(async |world| {
+        define(&world).await;
+        let object = |name: &str, size: u32| {
+            let metadata = json!({"name": name, "namespace": world.namespace});
+            typed(&world, "v1", json!({"metadata": metadata, "spec": {"size": size, "zone": null}}))
+        };
+        let alone = |size: u32| object("alone", size).to_string();
+        let listed = |size: u32| {
+            json!({"apiVersion": "v1", "kind": "List", "items": [object("a", size), object("b", size)]}).to_string()
+        };
+        let does = async |verb: &str, input: &str| {
+            let (ok, output) = world.kubectl(&[verb, "-f", "-"], input).await?;
+            assert!(ok, "kubectl {verb}: {output}");
+            Some(output)
+        };
+        if let Some(applied) = does("apply", &alone(1)).await {
+            assert!(applied.contains("/alone created"), "{applied}");
+            for (size, told) in [(1, "/alone unchanged"), (2, "/alone configured")] {
+                let applied = does("apply", &alone(size)).await.unwrap();
+                assert!(applied.contains(told), "{applied}");
+            }
+            assert!(does("create", &listed(1)).await.unwrap().contains("/b created"));
+            // They were not applied, so kubectl warns, and takes them over.
+            assert!(does("apply", &listed(2)).await.unwrap().contains("/b configured"));
+            assert!(does("apply", &listed(2)).await.unwrap().contains("/b unchanged"));
+            let (ok, output) = world.kubectl(&["apply", "-f", "-"], &alone(0)).await.unwrap();
+            assert!(!ok && output.contains("spec.size"), "{output}");
+            let (ok, output) =
+                world.kubectl(&["apply", "--server-side", "-f", "-"], &object("c", 1).to_string()).await.unwrap();
+            let refused = "server-side apply is not part of this API server";
+            assert_eq!((ok, output.contains(refused)), (!world.is_embedded(), world.is_embedded()), "{output}");
+        }
         undefine(&world).await;
     })
     .await;

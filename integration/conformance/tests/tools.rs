@@ -80,6 +80,32 @@ async fn apply_changes_only_what_is_different() {
     .await;
 }
 
+/// kubectl validates a List by the document of version 2, which it reads as protobuf, where the server validates all else.
+#[tokio::test]
+async fn a_list_is_created_and_applied() {
+    rule(async |world| {
+        let list = |name: &str, data: &str| {
+            format!(
+                "apiVersion: v1\nkind: List\nitems:\n\
+                 - {{apiVersion: v1, kind: ConfigMap, metadata: {{name: {name}}}, data: {{a: {data}}}}}\n\
+                 - {{apiVersion: v1, kind: Secret, metadata: {{name: {name}}}, stringData: {{a: {data}}}}}\n"
+            )
+        };
+        let Some(created) = works(&world, "create -f -", &list("made", "x")).await else { return };
+        assert_eq!(created, "configmap/made created\nsecret/made created\n");
+        let applied = works(&world, "apply -f -", &list("applied", "x")).await.unwrap();
+        assert_eq!(applied, "configmap/applied created\nsecret/applied created\n");
+        let again = works(&world, "apply -f -", &list("applied", "x")).await.unwrap();
+        assert!(again.contains("configmap/applied unchanged"), "{again}");
+        let changed = works(&world, "apply -f -", &list("applied", "z")).await.unwrap();
+        assert!(changed.contains("configmap/applied configured"), "{changed}");
+        assert_eq!(works(&world, "get configmap applied -o jsonpath={.data.a}", "").await.unwrap(), "z");
+        let deleted = works(&world, "delete -f -", &list("applied", "z")).await.unwrap();
+        assert!(deleted.contains("configmap \"applied\" deleted"), "{deleted}");
+    })
+    .await;
+}
+
 #[tokio::test]
 async fn label_annotate_patch_edit_and_wait() {
     rule(async |world| {

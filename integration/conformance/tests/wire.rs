@@ -34,6 +34,23 @@ async fn a_form_nobody_knows_is_refused() {
 }
 
 #[tokio::test]
+async fn the_document_of_version_2_has_the_form_that_was_asked_for() {
+    rule(async |world| {
+        let answer = world.send("GET", "/openapi/v2", &[("accept", "application/json")], "").await;
+        assert_eq!((answer.code, &answer.json()["swagger"]), (200, &json!("2.0")));
+        for separator in ["@", "."] {
+            let asked = format!("application/com.github.proto-openapi.spec.v2{separator}v1.0+protobuf");
+            let answer = world.send("GET", "/openapi/v2", &[("accept", &asked)], "").await;
+            let answered = "application/com.github.proto-openapi.spec.v2.v1.0+protobuf";
+            assert_eq!((answer.code, answer.headers["content-type"].to_str().unwrap()), (200, answered));
+            // The first field is the text "2.0".
+            assert_eq!(answer.bytes[..5], *b"\x0a\x032.0");
+        }
+    })
+    .await;
+}
+
+#[tokio::test]
 async fn large_answers_are_compressed_for_those_who_ask() {
     rule(async |world| {
         let body = json!({"metadata": {"name": "large"}, "data": {"a": "b".repeat(300_000)}});

@@ -84,6 +84,11 @@ impl Observation {
             pods: all(stack, kinds::POD).await?,
             nodes,
             attachments: all(stack, kinds::VOLUME_ATTACHMENT).await?,
+            // The driver's list has no snapshots either: those have tests of their own.
+            snapshots: Vec::new(),
+            contents: Vec::new(),
+            group_snapshots: Vec::new(),
+            group_contents: Vec::new(),
             intents: stack.api.list(kinds::LEASE).await?.iter().map(Value::to_string).collect(),
             driver_name: DRIVER.to_owned(),
             driver,
@@ -288,7 +293,7 @@ async fn listed(stack: &Stack) -> anyhow::Result<State> {
             state.attached.insert(volume.volume_id.clone(), nodes);
         }
         let name = recorded_name(stack, &volume.volume_id)?;
-        let made = Made { name, bytes: volume.capacity_bytes, single_node: true };
+        let made = Made { name, bytes: volume.capacity_bytes, single_node: true, content: 0, source: None };
         state.volumes.insert(volume.volume_id, made);
     }
     Ok(state)

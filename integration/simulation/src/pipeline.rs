@@ -176,11 +176,9 @@ fn start_of(service: &str, world: &World, options: Options) -> Option<Start> {
         }
         "scheduler" => Arc::new(|life| scheduler::run(life.context.clone(), scheduler::Options::default()).boxed()),
         "provisioner" => Arc::new(move |life| {
-            let options = provisioner::Options {
-                csi_address: DRIVER_SOCKET.into(),
-                journal: options.journal,
-                ..provisioner::Options::default()
-            };
+            let journal = options.journal;
+            let mut options = provisioner::Options { journal, ..provisioner::Options::default() };
+            options.driver.csi_address = DRIVER_SOCKET.into();
             provisioner::run(life.context.clone(), options).boxed()
         }),
         "attach-detach-controller" => Arc::new(|life| {
@@ -196,7 +194,8 @@ fn start_of(service: &str, world: &World, options: Options) -> Option<Start> {
             snapshot_controller::run(life.context.clone(), snapshot_controller::Options::default()).boxed()
         }),
         "snapshotter" => Arc::new(|life| {
-            let options = snapshotter::Options { csi_address: DRIVER_SOCKET.into(), ..snapshotter::Options::default() };
+            let mut options = snapshotter::Options::default();
+            options.driver.csi_address = DRIVER_SOCKET.into();
             snapshotter::run(life.context.clone(), options).boxed()
         }),
         "registrar" => Arc::new(move |life| {

@@ -9,6 +9,7 @@ use serde_json::Value;
 use stowage_model::annotations::SELECTED_NODE;
 use stowage_model::claim::Claim;
 use stowage_model::finalizers::PROVISIONER;
+use stowage_model::names::VolumeHandle;
 use stowage_model::object::{Key as ObjectKey, ObjectRef, Projection};
 use stowage_model::phase::{ReclaimPolicy, VolumePhase};
 use stowage_model::volume::Volume;
@@ -19,7 +20,7 @@ use stowage_runtime::events::Note;
 
 use crate::controller::{Controller, Key};
 use crate::decide::{Action, DeletionSecret, has_handle, is_wanted};
-use crate::intent::{Intent, Made, SecretRef};
+use crate::intent::{Intent, Made, SecretRef, SourceKind};
 use crate::{ownership, secrets, volume};
 
 impl Controller {
@@ -62,8 +63,10 @@ impl Controller {
         let about: Option<ObjectRef> = match &key {
             Key::Claim(uid) => self.caches.claims.by_index("uid", uid).first().map(|claim| claim.reference()),
             Key::Volume(name) => self.caches.volumes.get(&ObjectKey::cluster(name)).map(|volume| volume.reference()),
-            // Whatever is wrong with a source concerns the claims that name it.
-            Key::Source(_) => None,
+            Key::Source(origin) => match origin.kind {
+                SourceKind::Claim => self.caches.claims.get(&origin.key).map(|claim| claim.reference()),
+                SourceKind::Snapshot => self.caches.snapshots.get(&origin.key).map(|snapshot| snapshot.reference()),
+            },
         };
         let taken = about.is_some_and(|about| self.calls.recorder.record(&about, note.clone()));
         self.told.note(key, (), note, taken, self.context().clock.now());
@@ -163,7 +166,7 @@ impl Controller {
         let about = intent.claim.reference();
         match self.api().create(&self.caches.volumes, body).await {
             Ok(volume) => {
-                let message = format!("volume {} is made, handle {:?}", volume.meta.name, made.handle);
+                let message = format!("volume {} is made, handle {:?}", volume.meta.name, made.handle.as_str());
                 self.calls.recorder.record(&about, Note::normal("ProvisioningSucceeded", message));
                 Ok(())
             }
@@ -177,7 +180,7 @@ impl Controller {
         }
     }
 
-    async fn clean_up(&self, intent: &Intent, handle: String) -> Result<(), Error> {
+    async fn clean_up(&self, intent: &Intent, handle: VolumeHandle) -> Result<(), Error> {
         self.check_lease()?;
         if self.has_owner(&handle).await? {
             return Err(Error::Stale("the volume"));
@@ -194,7 +197,7 @@ impl Controller {
     }
 
     /// Whether any PersistentVolume has the handle, by a fresh list: objects made by hand have any name.
-    async fn has_owner(&self, handle: &str) -> Result<bool, Error> {
+    async fn has_owner(&self, handle: &VolumeHandle) -> Result<bool, Error> {
         let volumes = self.api().list::<Volume>("", "").await.map_err(Error::read("the volumes"))?;
         let owner = volumes.into_iter().find(|volume| has_handle(volume, handle, &self.facts.driver));
         Ok(owner.is_some_and(|owner| {
@@ -216,7 +219,7 @@ impl Controller {
         patched.map(drop).map_err(Error::write("change the volume's finalizers"))
     }
 
-    async fn delete(&self, volume: &Volume, handle: String, secret: DeletionSecret) -> Result<(), Error> {
+    async fn delete(&self, volume: &Volume, handle: VolumeHandle, secret: DeletionSecret) -> Result<(), Error> {
         self.check_lease()?;
         let fresh = self.read_volume(&volume.meta.name).await?;
         let still = fresh.is_some_and(|fresh| {

@@ -2,52 +2,34 @@
 
 use std::time::Duration;
 
-use anyhow::{Context as _, bail};
+use anyhow::bail;
 use clap::{ArgAction, Parser};
 
-use stowage_runtime::args::{AdminArgs, ClientArgs, CsiArgs, FeatureArgs, LeaderElectionArgs, LogArgs};
+use stowage_runtime::Context;
+use stowage_runtime::args::{RELEASE_ON_EXIT, SidecarArgs, unknown_gates, workers};
 use stowage_runtime::duration::GoDuration;
-use stowage_runtime::launch::Launch;
 
-use crate::controller;
+use crate::controller::run_with;
 use crate::options::{NodeDeployment, Options};
 
-const TIMEOUT: Duration = Duration::from_secs(10);
-
-/// The original's `--kube-api-burst`.
-const BURST: u32 = 10;
+/// Gates that mean something here.
+const TOPOLOGY: &str = "Topology";
+const CROSS_NAMESPACE: &str = "CrossNamespaceVolumeDataSource";
 
 /// Makes and deletes volumes for the claims that ask for one CSI driver
 #[derive(Debug, Clone, Parser)]
 #[command(name = "provisioner", version)]
 pub struct Args {
     #[command(flatten)]
-    client: ClientArgs,
-    #[command(flatten)]
-    log: LogArgs,
-    #[command(flatten)]
-    admin: AdminArgs,
-    #[command(flatten)]
-    csi: CsiArgs,
-    #[command(flatten)]
-    features: FeatureArgs,
-    #[command(flatten)]
-    election: LeaderElectionArgs,
-
+    sidecar: SidecarArgs,
     /// First part of the names of volumes
     #[arg(long, value_name = "PREFIX", default_value = "pvc")]
     volume_name_prefix: String,
     /// Characters of the claim's uid in the names of volumes, without its dashes; -1 for the whole uid
     #[arg(long, value_name = "LENGTH", default_value_t = -1, allow_negative_numbers = true)]
     volume_name_uuid_length: i32,
-    /// Delay after the first failed call for a claim or volume; it doubles with each failure
-    #[arg(long, value_name = "DURATION", default_value = "1s")]
-    retry_interval_start: GoDuration,
-    /// Delay after a failed call that is never exceeded
-    #[arg(long, value_name = "DURATION", default_value = "5m")]
-    retry_interval_max: GoDuration,
     /// Driver calls at a time: creations, and separately deletions
-    #[arg(long, value_name = "COUNT", default_value_t = 100)]
+    #[arg(long, value_name = "COUNT", default_value_t = Options::default().driver.workers)]
     worker_threads: usize,
     /// Tell the driver the names of claim and volume
     #[arg(long)]
@@ -82,9 +64,6 @@ pub struct Args {
     /// 0 leaves snapshots alone that an earlier provisioner held and never freed; otherwise they are freed when seen
     #[arg(long, value_name = "DURATION", default_value = "5m")]
     snapshot_orphan_sweep_interval: GoDuration,
-    /// Without effect: claims that were cloned are freed by the workers that make volumes
-    #[arg(long, value_name = "COUNT", default_value_t = 1)]
-    cloning_protection_threads: u32,
     /// Name of this node, for --node-deployment
     #[arg(long, value_name = "NAME", env = "NODE_NAME", default_value = "", hide = true)]
     node_name: String,
@@ -93,7 +72,15 @@ pub struct Args {
     intent_journal: bool,
 
     #[command(flatten)]
+    ignored: Ignored,
+    #[command(flatten)]
     later: Later,
+}
+
+stowage_runtime::ignored_flags! {
+    struct Ignored {
+        cloning_protection_threads: u32 = "1", "claims that were cloned are freed by the workers that make volumes";
+    }
 }
 
 /// Flags of the original whose features do not exist here yet: any other value than the default is refused at start.
@@ -160,42 +147,25 @@ impl Later {
 impl Args {
     /// Runs the service as a process of its own until a signal or a failure ends it.
     pub async fn run(self) -> anyhow::Result<()> {
-        let launch = Launch { client: &self.client, burst: BURST, log: &self.log, admin: Some(&self.admin) };
         // The namespace and identity of the election also serve without one: for the journal and for events.
-        let always = LeaderElectionArgs { leader_election: true, ..self.election.clone() };
-        let candidate = always.options("unnamed", &self.features)?.context("the election is switched on just above")?;
-        let options = self.options(candidate.namespace)?;
-        let mut context = launch.context().await?;
-        for ignored in self.ignored() {
-            tracing::warn!("{ignored}");
-        }
-        context.identity = candidate.identity;
+        let (namespace, identity) = (self.sidecar.election.namespace(), self.sidecar.election.identity()?);
+        let (options, ignored) = (self.options(namespace)?, self.ignored());
         // The original's lock has the driver's name and nothing else.
-        let election = |driver: &str| self.election.options(&driver.replace('/', "-"), &self.features);
-        let driver = (self.csi.csi_address.as_str(), options.timeout);
-        launch
-            .sidecar(context, driver, election, |context, driver| controller::serve(context, options, Some(driver)))
-            .await
+        let (lease, timeout) = ("{driver}", options.driver.timeout);
+        let service = |mut context: Context, driver| {
+            context.identity = identity;
+            run_with(context, driver, options)
+        };
+        self.sidecar.run(10, lease, timeout, ignored, service).await
     }
 
-    /// What was asked for in vain, one sentence each.
     fn ignored(&self) -> Vec<String> {
         let interval = self.snapshot_orphan_sweep_interval.0;
-        let usual = [Duration::ZERO, Duration::from_secs(300)];
-        let flags = [
-            (
-                "--cloning-protection-threads",
-                self.cloning_protection_threads != 1,
-                "claims that were cloned are freed by the workers that make volumes",
-            ),
-            (
-                "--snapshot-orphan-sweep-interval",
-                !usual.contains(&interval),
-                "snapshots are freed when they are seen; only 0 switches that off",
-            ),
-        ];
-        let flags = flags.into_iter().filter(|(_, set, _)| *set);
-        flags.map(|(flag, _, why)| format!("{flag} has no effect: {why}")).collect()
+        let swept = ![Duration::ZERO, Duration::from_secs(300)].contains(&interval);
+        let why = "--snapshot-orphan-sweep-interval has no effect: snapshots are freed when they are seen; only 0 switches \
+                   that off";
+        let gates = unknown_gates(&self.sidecar.features, &[RELEASE_ON_EXIT, TOPOLOGY, CROSS_NAMESPACE]);
+        self.ignored.sentences().into_iter().chain(swept.then(|| why.to_owned())).chain(gates).collect()
     }
 
     /// What the flags say, for [`crate::run`].
@@ -204,12 +174,10 @@ impl Args {
         if !refused.is_empty() {
             bail!("{} not supported by this provisioner yet; leave it out", refused.join(", "));
         }
-        if !self.features.enabled("Topology", true) {
+        if !self.sidecar.features.enabled(TOPOLOGY, true) {
             bail!("--feature-gates Topology=false is not supported: a volume always keeps the places its driver names");
         }
-        if self.worker_threads == 0 {
-            bail!("--worker-threads 0 would never make a volume; give at least 1");
-        }
+        let workers = workers("--worker-threads", self.worker_threads)?;
         let uuid_length = match self.volume_name_uuid_length {
             -1 => None,
             length @ 0..=32 => usize::try_from(length).ok(),
@@ -225,21 +193,17 @@ impl Args {
             max_delay: self.node_deployment_max_delay.into(),
         });
         Ok(Options {
-            csi_address: self.csi.csi_address.clone(),
+            driver: self.sidecar.driver(Options::default().driver.timeout, workers),
             namespace,
             volume_name_prefix: self.volume_name_prefix.clone(),
             volume_name_uuid_length: uuid_length,
-            retry_interval_start: self.retry_interval_start.into(),
-            retry_interval_max: self.retry_interval_max.into(),
-            worker_threads: self.worker_threads,
-            timeout: self.csi.timeout_or(TIMEOUT),
             default_fstype: self.default_fstype.clone(),
             extra_create_metadata: self.extra_create_metadata,
             controller_publish_readonly: self.controller_publish_readonly,
             strict_topology: self.strict_topology,
             immediate_topology: self.immediate_topology,
             prevent_volume_mode_conversion: self.prevent_volume_mode_conversion,
-            cross_namespace: self.features.enabled("CrossNamespaceVolumeDataSource", false),
+            cross_namespace: self.sidecar.features.enabled(CROSS_NAMESPACE, false),
             sweep_snapshots: self.snapshot_orphan_sweep_interval.0 > Duration::ZERO,
             node_deployment,
             journal: self.intent_journal,
@@ -280,9 +244,9 @@ mod tests {
             "--kube-api-qps=20",
         ])
         .unwrap();
-        assert_eq!(options.csi_address, "/csi/csi.sock");
-        assert_eq!(options.timeout, Duration::from_secs(60));
-        assert_eq!((options.worker_threads, options.volume_name_uuid_length), (5, Some(8)));
+        assert_eq!(options.driver.csi_address, "/csi/csi.sock");
+        assert_eq!(options.driver.timeout, Duration::from_secs(60));
+        assert_eq!((options.driver.workers, options.volume_name_uuid_length), (5, Some(8)));
         assert!(options.extra_create_metadata && options.journal);
     }
 

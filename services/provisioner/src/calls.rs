@@ -11,6 +11,7 @@ use stowage_csi::v1::controller_client::ControllerClient;
 use stowage_csi::v1::{
     CreateVolumeResponse, DeleteVolumeRequest, GetCapacityRequest, GetCapacityResponse, Topology, Volume,
 };
+use stowage_model::names::VolumeHandle;
 use stowage_model::object::ObjectRef;
 use stowage_model::topology::Segments;
 use stowage_runtime::caller::{Caller, NO_SECRET, Refused, Rpc, Secrets};
@@ -41,7 +42,7 @@ pub struct Calls {
 
 impl Calls {
     pub fn new(caller: Caller, facts: Arc<Facts>, journal: Journal, recorder: Recorder, metrics: Metrics) -> Self {
-        let turns = || Arc::new(Semaphore::new(facts.options.worker_threads));
+        let turns = || Arc::new(Semaphore::new(facts.options.driver.workers));
         let (creating, deleting) = (turns(), turns());
         Self { caller, facts, journal, recorder, creating, deleting, metrics }
     }
@@ -140,7 +141,7 @@ impl Calls {
         }
         let (asked, got) = (intent.request.bytes, volume.capacity_bytes);
         if let Some(message) = misfit(intent, &volume) {
-            return match self.delete_volume(&volume.volume_id, secrets).await {
+            return match self.delete_volume(&volume.volume_id.into(), secrets).await {
                 Ended::Done(()) => {
                     self.journal.certainly_not_made(&intent.claim.uid);
                     Ended::Failed(broken(format!("{message}; it was deleted again")))
@@ -151,7 +152,7 @@ impl Calls {
             };
         }
         Ended::Done(Made {
-            handle: volume.volume_id,
+            handle: volume.volume_id.into(),
             bytes: if got == 0 { asked } else { got },
             context: volume.volume_context,
             topology: volume.accessible_topology.into_iter().map(|place| place.segments).collect(),
@@ -159,20 +160,21 @@ impl Calls {
     }
 
     /// DeleteVolume; `done` is the operation's result. With `about`, a failure is told there.
-    pub async fn delete(
+    pub async fn delete<T>(
         self,
-        handle: String,
+        handle: VolumeHandle,
         secret: Option<SecretRef>,
         about: Option<ObjectRef>,
-        done: String,
-    ) -> Ended<String> {
+        done: T,
+    ) -> Ended<T> {
         let ended = self.try_delete(&handle, secret).await;
         if let Ended::Failed(failure) | Ended::Uncertain(failure) = &ended {
-            tracing::warn!(handle, code = failure.code, message = failure.message, "DeleteVolume");
+            tracing::warn!(%handle, code = failure.code, message = failure.message, "DeleteVolume");
             if let Some(about) = about {
                 let Failure { code, message } = failure;
                 let message = format!(
-                    "cannot delete volume {handle:?} in driver {:?}: {code}: {message}; it is tried again until it works",
+                    "cannot delete volume {:?} in driver {:?}: {code}: {message}; it is tried again until it works",
+                    handle.as_str(),
                     self.facts.driver
                 );
                 self.recorder.record(&about, Note::warning("VolumeFailedDelete", message));
@@ -185,21 +187,21 @@ impl Calls {
         }
     }
 
-    async fn try_delete(&self, handle: &str, secret: Option<SecretRef>) -> Ended<()> {
+    async fn try_delete(&self, handle: &VolumeHandle, secret: Option<SecretRef>) -> Ended<()> {
         let _turn = self.deleting.acquire().await;
         let secrets = match self.secrets(secret.as_ref()).await {
             Ok(secrets) => secrets,
             // The secret often goes together with its user's namespace; most drivers delete without it.
             Err(failure) => {
-                tracing::warn!(handle, reason = failure.message, "DeleteVolume goes without its secret");
+                tracing::warn!(%handle, reason = failure.message, "DeleteVolume goes without its secret");
                 Secrets::new()
             }
         };
         self.delete_volume(handle, secrets).await
     }
 
-    async fn delete_volume(&self, handle: &str, secrets: Secrets) -> Ended<()> {
-        let request = DeleteVolumeRequest { volume_id: handle.to_owned(), secrets };
+    async fn delete_volume(&self, handle: &VolumeHandle, secrets: Secrets) -> Ended<()> {
+        let request = DeleteVolumeRequest { volume_id: handle.to_string(), secrets };
         let answer = self.caller.call(DELETE_VOLUME, request, async |channel, request| {
             ControllerClient::new(channel).delete_volume(request).await
         });
@@ -231,7 +233,9 @@ impl Calls {
                 format!("the driver has lost {}; claim from another source", source.unwrap_or_default())
             }
             "AlreadyExists" => format!("remove the other volume named {} from the driver", intent.volume),
-            "Unavailable" => format!("check that the driver runs and listens at {}", self.facts.options.csi_address),
+            "Unavailable" => {
+                format!("check that the driver runs and listens at {}", self.facts.options.driver.csi_address)
+            }
             "DeadlineExceeded" => "the same request is sent again; raise --timeout if the driver needs longer".into(),
             "Unauthenticated" | "PermissionDenied" => "check the provisioner secret of the StorageClass".into(),
             NO_SECRET => "create the secret that the StorageClass names, and let the provisioner read it".into(),

@@ -7,8 +7,8 @@ use std::time::Duration;
 use futures::future::BoxFuture;
 use jiff::Timestamp;
 
+use stowage_model::names::VolumeHandle;
 use stowage_model::object::{Key as ObjectKey, ObjectId};
-use stowage_runtime::backoff::Backoff;
 use stowage_runtime::driver::Driver;
 use stowage_runtime::engine::{self, Error, Reserved, Setup, Watches};
 use stowage_runtime::operation::Operations;
@@ -24,7 +24,7 @@ use crate::metrics::Metrics;
 use crate::options::Options;
 use crate::ownership::Bids;
 use crate::snapshot::{self, Snapshot};
-use crate::source::{Look, Origin};
+use crate::source::{Look, Needs, Origin};
 use crate::watches::{self, Caches, VolumeNames};
 
 /// Who stops us does not wait for long, and the lease is still to be given back.
@@ -51,32 +51,28 @@ pub struct Controller {
     /// GetCapacity before a claim is taken, by claim uid; the result is whether there is room.
     pub rooms: Operations<String, bool>,
     /// DeleteVolume of volumes without an owner, by claim uid; the result is the handle.
-    pub cleanups: Operations<String, String>,
+    pub cleanups: Operations<String, VolumeHandle>,
     /// DeleteVolume of released volumes, by name; the result is the object's uid.
     pub deletions: Operations<String, String>,
     /// Live looks at VolumeSnapshots and their contents, by the snapshot's key.
     pub looks: Operations<ObjectKey, Look>,
     pub told: Told<Key>,
     pub bids: Bids,
+    pub needs: Needs,
     /// Whether the role does not let snapshots be held.
     protecting_forbidden: AtomicBool,
 }
 
 /// Provisions until asked to stop.
 pub async fn run(context: Context, options: Options) -> Result<(), Stop> {
-    serve(context, options, None).await
+    Driver::serve(context, &options.driver.clone(), |context, driver| run_with(context, driver, options)).await
 }
 
-/// The same; a driver that was met already is not met again.
+/// The same with a driver that was met already.
 ///
 /// Boxed, so that it is compiled with this crate and not once more with the binary.
-pub fn serve(context: Context, options: Options, driver: Option<Driver>) -> BoxFuture<'static, Result<(), Stop>> {
-    let parallel = options.worker_threads;
-    Box::pin(engine::serve(context, parallel, async move |setup| {
-        let driver = match driver {
-            Some(driver) => driver,
-            None => Driver::meet(&setup.context, &options.csi_address, options.timeout).await?,
-        };
+pub fn run_with(context: Context, driver: Driver, options: Options) -> BoxFuture<'static, Result<(), Stop>> {
+    Box::pin(engine::serve(context, options.driver.workers, async move |setup| {
         Controller::new(setup, options, driver).await
     }))
 }
@@ -86,17 +82,18 @@ impl Controller {
     /// begins anew.
     pub async fn new(setup: &Setup<Key>, options: Options, driver: Driver) -> Result<Self, Stop> {
         let context = &setup.context;
-        let timeout = options.timeout;
+        let (timeout, retry) = (options.driver.timeout, options.driver.retry);
         let facts = Arc::new(Facts::of(&driver, context, options).await?);
         let journal_ready = context.readiness.handle("provisioner journal");
-        let journal = open_journal(setup, &facts).await.map_err(|error| Stop::Unable { reason: error.to_string() })?;
+        let needs = Needs::default();
+        let journal =
+            open_journal(setup, &facts, &needs).await.map_err(|error| Stop::Unable { reason: error.to_string() })?;
         journal_ready.ready();
         let component = format!("{}_{}_{}", facts.driver, context.identity, context.random.uuid());
         let recorder = setup.recorder(component);
         let metrics = Metrics::default();
         context.metrics.register(|registry| metrics.register(registry));
         let calls = Calls::new(driver.caller(context.clone(), timeout), Arc::clone(&facts), journal, recorder, metrics);
-        let retry = Backoff { base: facts.options.retry_interval_start, max: facts.options.retry_interval_max };
         let of_claim = |uid: &String| [Key::Claim(uid.clone())];
         let caches = Caches::new();
         let claims = caches.claims.clone();
@@ -110,6 +107,7 @@ impl Controller {
             deletions: setup.operations(retry, |name: &String| [Key::Volume(name.clone())]),
             told: Told::default(),
             bids: Bids::default(),
+            needs,
             protecting_forbidden: AtomicBool::new(false),
             calls,
             facts,
@@ -139,13 +137,14 @@ impl Controller {
     }
 }
 
-async fn open_journal(setup: &Setup<Key>, facts: &Facts) -> Result<Journal, journal::Error> {
-    let (context, queue) = (&setup.context, setup.queue.clone());
+async fn open_journal(setup: &Setup<Key>, facts: &Facts, needs: &Needs) -> Result<Journal, journal::Error> {
+    let (context, queue, needs) = (&setup.context, setup.queue.clone(), needs.clone());
     let on_change = move |change: Change<'_>| match change {
         Change::Adopted { uid } => queue.add(Key::Claim(uid.to_owned())),
         Change::Left { intent } => {
             queue.add(Key::Volume(intent.volume.clone()));
             if let Some(source) = &intent.request.source {
+                needs.left(source.origin());
                 queue.add(Key::Source(source.origin()));
             }
         }
@@ -180,10 +179,18 @@ impl engine::Controller for Controller {
     }
 
     /// What was kept for a claim or a volume goes with it, and a bid when its race is over.
-    fn note(&self, key: &Key, snapshot: &Snapshot, decision: &Decision, _now: Timestamp) {
+    fn note(&self, key: &Key, snapshot: &Snapshot, decision: &Decision, now: Timestamp) {
         let is_gone = decision.why == Why::Gone;
         if is_gone {
             self.told.forget(key);
+        }
+        if let Key::Source(origin) = key {
+            match decision.why {
+                Why::Gone | Why::Unprotected => self.needs.forget(origin),
+                Why::LeftOver => self.needs.over(origin, now),
+                Why::InUse => self.needs.needed(origin),
+                _ => {}
+            }
         }
         match (key, snapshot) {
             (Key::Claim(uid), _) if is_gone => {

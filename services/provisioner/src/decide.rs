@@ -10,6 +10,7 @@ use std::time::Duration;
 use jiff::{SignedDuration, Timestamp};
 
 use stowage_model::claim::Claim;
+use stowage_model::names::VolumeHandle;
 use stowage_model::volume::Volume;
 use stowage_runtime::engine;
 use stowage_runtime::events::Note;
@@ -45,7 +46,7 @@ pub enum Action {
     /// Start DeleteVolume of a volume that has no owner.
     CleanUp {
         intent: Arc<Intent>,
-        handle: String,
+        handle: VolumeHandle,
     },
     /// Hold the source, so that it stays while a volume is made from it.
     Protect(Source),
@@ -63,7 +64,7 @@ pub enum Action {
     /// Start DeleteVolume of a released volume.
     Delete {
         volume: Arc<Volume>,
-        handle: String,
+        handle: VolumeHandle,
         secret: DeletionSecret,
     },
     /// Delete the PersistentVolume.
@@ -119,6 +120,8 @@ pub enum Why {
     Unprotected,
     /// The source is held and need not be any more.
     Unused,
+    /// The same, but another node may be using it unseen.
+    LeftOver,
     /// The intent is not durable yet.
     Unrecorded,
     /// The class or the claim changed since a call that certainly made nothing.
@@ -180,8 +183,8 @@ fn call<R>(record: Option<&Record<R>>, now: Timestamp, delay: Duration, action: 
 }
 
 /// Whether the object stands for this volume of the driver.
-pub fn has_handle(volume: &Volume, handle: &str, driver: &str) -> bool {
-    volume.spec.csi.as_ref().is_some_and(|csi| csi.driver == driver && csi.volume_handle == handle)
+pub fn has_handle(volume: &Volume, handle: &VolumeHandle, driver: &str) -> bool {
+    volume.spec.csi.as_ref().is_some_and(|csi| csi.driver == driver && csi.volume_handle == handle.as_str())
 }
 
 #[cfg(test)]

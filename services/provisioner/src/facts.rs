@@ -60,8 +60,9 @@ impl Facts {
     pub async fn of(driver: &Driver, context: &Context, options: Options) -> Result<Self, Stop> {
         let node = match &options.node_deployment {
             Some(deployment) => {
-                let segments = place(&driver.channel, Deadline(options.timeout)).await.map_err(|error| {
-                    let reason = format!("the driver at {} does not say where it is: {error}", options.csi_address);
+                let segments = place(&driver.channel, Deadline(options.driver.timeout)).await.map_err(|error| {
+                    let reason =
+                        format!("the driver at {} does not say where it is: {error}", options.driver.csi_address);
                     Stop::Unable { reason: format!("{reason}; check that it serves the Node service") }
                 })?;
                 Some(NodeFacts { name: deployment.node.clone(), segments })

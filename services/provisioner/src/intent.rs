@@ -12,6 +12,7 @@ use stowage_csi::v1::{
     volume_capability::{AccessMode, AccessType, BlockVolume, MountVolume},
     volume_content_source::{self, SnapshotSource, VolumeSource},
 };
+use stowage_model::names::VolumeHandle;
 use stowage_model::object::{Key, ObjectRef, kinds};
 use stowage_model::topology::Segments;
 
@@ -247,7 +248,7 @@ impl SecretRef {
 /// What the driver answered: the volume that exists now.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Made {
-    pub handle: String,
+    pub handle: VolumeHandle,
     pub bytes: i64,
     pub context: BTreeMap<String, String>,
     /// Where it can be reached from; empty means everywhere.

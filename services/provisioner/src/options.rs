@@ -2,25 +2,19 @@
 
 use std::time::Duration;
 
+use stowage_runtime::driver;
+
 /// How the provisioner runs.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Options {
-    /// Where the driver listens, as the connector understands it.
-    pub csi_address: String,
+    /// How the driver is called. Its workers are calls at a time: creations, and separately deletions.
+    pub driver: driver::Options,
     /// Namespace of the journal's Leases.
     pub namespace: String,
     /// First part of the names of volumes.
     pub volume_name_prefix: String,
     /// How much of the claim's uid follows, without its dashes; `None` for all of it as it is.
     pub volume_name_uuid_length: Option<usize>,
-    /// Delay after the first failed call for a claim or volume.
-    pub retry_interval_start: Duration,
-    /// Delay that is never exceeded.
-    pub retry_interval_max: Duration,
-    /// Calls to the driver at a time: creations, and separately deletions.
-    pub worker_threads: usize,
-    /// Time limit of one call.
-    pub timeout: Duration,
     /// File system of volumes whose class names none; empty leaves it to the driver.
     pub default_fstype: String,
     /// Whether the driver is told the names of claim and volume.
@@ -66,14 +60,10 @@ impl Default for NodeDeployment {
 impl Default for Options {
     fn default() -> Self {
         Self {
-            csi_address: "/run/csi/socket".into(),
+            driver: driver::Options { workers: 100, ..driver::Options::default() },
             namespace: "default".into(),
             volume_name_prefix: "pvc".into(),
             volume_name_uuid_length: None,
-            retry_interval_start: Duration::from_secs(1),
-            retry_interval_max: Duration::from_secs(300),
-            worker_threads: 100,
-            timeout: Duration::from_secs(10),
             default_fstype: String::new(),
             extra_create_metadata: false,
             controller_publish_readonly: false,

@@ -6,6 +6,7 @@ use std::sync::Arc;
 
 use stowage_model::claim::Claim;
 use stowage_model::class::StorageClass;
+use stowage_model::names::VolumeHandle;
 use stowage_model::object::Key as ObjectKey;
 use stowage_model::volume::Volume;
 use stowage_runtime::cache::View;
@@ -19,7 +20,7 @@ use crate::intent::Made;
 use crate::journal::{Recorded, Trace};
 use crate::ownership::Bid;
 use crate::requirement::Cluster;
-use crate::source::{Found, Object, Origin};
+use crate::source::{Found, Need, Object, Origin};
 
 #[derive(Debug, Clone, PartialEq)]
 pub enum Snapshot {
@@ -41,7 +42,7 @@ pub struct ClaimSnapshot {
     pub recorded: Option<Recorded>,
     pub creation: Option<Record<Made>>,
     /// DeleteVolume of a volume that nobody wants any more.
-    pub cleanup: Option<Record<String>>,
+    pub cleanup: Option<Record<VolumeHandle>>,
     /// A PersistentVolume that has the handle of the volume made, whatever its name.
     pub owner: Option<String>,
     /// Where volumes can be; empty where no place has to be chosen any more.
@@ -89,10 +90,14 @@ pub struct SourceSnapshot {
     pub object: Object,
     /// Whether a record names it.
     pub is_used: bool,
-    /// Whether a claim that waits for another provisioner names it: that one may be making its volume.
-    pub others_wait: bool,
+    /// The claims that name it and wait for another node's provisioner, or for who knows whose: that one may be making
+    /// their volumes. In order.
+    pub others: Vec<ObjectKey>,
+    /// The last need for it.
+    pub need: Need,
     /// Whether a claim of ours that waits names it.
     pub is_awaited: bool,
+    pub told: Known,
 }
 
 impl SourceSnapshot {
@@ -107,7 +112,7 @@ pub fn gather(controller: &Controller, key: &Key) -> Snapshot {
     match key {
         Key::Claim(uid) => Snapshot::Claim(Box::new(gather_claim(controller, uid, told))),
         Key::Volume(name) => Snapshot::Volume(gather_volume(controller, name, told)),
-        Key::Source(origin) => Snapshot::Source(Box::new(source::gather(controller, origin))),
+        Key::Source(origin) => Snapshot::Source(Box::new(source::gather(controller, origin, told))),
     }
 }
 
@@ -150,8 +155,8 @@ fn gather_claim(controller: &Controller, uid: &String, told: Known) -> ClaimSnap
 }
 
 /// A PersistentVolume that has the handle.
-fn owner_of(controller: &Controller, handle: &str) -> Option<String> {
-    let mut volumes = controller.caches.volumes.by_index("handle", handle).into_iter();
+fn owner_of(controller: &Controller, handle: &VolumeHandle) -> Option<String> {
+    let mut volumes = controller.caches.volumes.by_index("handle", handle.as_str()).into_iter();
     let owner = volumes.find(|volume| has_handle(volume, handle, &controller.facts.driver));
     owner.map(|volume| volume.meta.name.clone())
 }

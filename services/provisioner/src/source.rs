@@ -1,6 +1,7 @@
 //! What a claim's volume is filled from: which object the claim names, whether it may, and whether it can be used now.
 
 mod clone;
+mod need;
 mod problem;
 mod restorable;
 mod restore;
@@ -20,6 +21,7 @@ use stowage_runtime::operation::Record;
 use crate::facts::Facts;
 use crate::intent::{Source, SourceKind};
 
+pub use need::{Need, Needs};
 pub use problem::Problem;
 pub use restorable::Restorable;
 

@@ -99,7 +99,9 @@ pub fn declare(controller: &Controller, watches: &mut Watches<'_, Controller>) {
     watches.cache(&caches.claims, Scope::all(), claim_changed);
     watches.cache(&caches.volumes, Scope::all(), volume_changed);
     watches.cache(&caches.classes, Scope::all(), |controller, change| {
-        keys_of_waiting(controller, controller.caches.claims.by_index("class", &change.key.name))
+        let claims = controller.caches.claims.by_index("class", &change.key.name);
+        let sources = keys_of_sources(&claims);
+        keys_of_waiting(controller, claims).into_iter().chain(sources).collect::<Vec<_>>()
     });
     // In node deployment the only place is our own node's, which the driver told.
     if facts.topology && facts.node.is_none() {
@@ -122,7 +124,9 @@ pub fn declare(controller: &Controller, watches: &mut Watches<'_, Controller>) {
         watches.optional(&caches.grants, Scope::all(), |controller, change| {
             let namespace = &change.key.namespace;
             let names = |claim: &Arc<Claim>| Origin::of(claim).is_some_and(|origin| origin.key.namespace == *namespace);
-            keys_of_waiting(controller, controller.caches.claims.list().into_iter().filter(names).collect())
+            let claims: Vec<_> = controller.caches.claims.list().into_iter().filter(names).collect();
+            let sources = keys_of_sources(&claims);
+            keys_of_waiting(controller, claims).into_iter().chain(sources).collect::<Vec<_>>()
         });
     }
     if facts.attaches {
@@ -187,6 +191,11 @@ pub fn looked(claims: &Cache<Claim>, key: &ObjectKey) -> Vec<Key> {
 /// The claims that wait to be filled from the object.
 fn keys_of_filled(controller: &Controller, origin: &Origin) -> Vec<Key> {
     keys_of_waiting(controller, controller.caches.claims.by_index("source", &origin.to_string()))
+}
+
+/// What these claims name, and may be held for.
+fn keys_of_sources(claims: &[Arc<Claim>]) -> BTreeSet<Key> {
+    claims.iter().filter_map(|claim| Origin::of(claim)).map(Key::Source).collect()
 }
 
 fn volume_changed(controller: &Controller, change: &Change<'_, Volume>) -> Vec<Key> {

@@ -114,9 +114,15 @@ impl Controller {
                 tell.into_iter().for_each(|note| self.tell(&key, &about, note));
                 Ok(())
             }
-            Action::ConfirmGroupGone { group } => {
+            Action::ConfirmContentGone { content } => {
+                let read = api.refresh(&self.caches.contents, &content).await;
+                let found = read.map_err(Error::read("the VolumeSnapshotContent"))?;
+                if found.is_some() { Err(Error::Stale("the VolumeSnapshotContent")) } else { Ok(()) }
+            }
+            Action::ConfirmGroupGone { group, uid } => {
                 let read = api.refresh(&self.caches.groups, &group).await.map_err(Error::read("the group"))?;
-                if read.is_some() { Err(Error::Stale("the group")) } else { Ok(()) }
+                let is_there = read.is_some_and(|found| uid.is_none_or(|uid| found.meta.uid == uid));
+                if is_there { Err(Error::Stale("the group")) } else { Ok(()) }
             }
             Action::ProtectClaim { target, keep } => {
                 let edit = move |claim: &mut Value| edit_finalizer(claim, finalizers::CLAIM_AS_SNAPSHOT_SOURCE, keep);

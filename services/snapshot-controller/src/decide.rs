@@ -21,8 +21,8 @@ use std::collections::BTreeSet;
 use jiff::Timestamp;
 use serde_json::{Value, json};
 
-use stowage_model::VolumeSnapshotContent;
 use stowage_model::object::{self, ObjectId, ObjectRef, kinds};
+use stowage_model::{VolumeSnapshotContent, annotations};
 use stowage_runtime::api::Target;
 use stowage_runtime::engine;
 use stowage_runtime::events::Note;
@@ -78,9 +78,15 @@ pub enum Action {
         target: Target,
         operations: Vec<Value>,
     },
+    /// Makes sure that a content is gone before its VolumeSnapshot is.
+    ConfirmContentGone {
+        content: object::Key,
+    },
     /// Makes sure that a group is gone: its kind may not be watched yet.
     ConfirmGroupGone {
         group: object::Key,
+        /// The one that is meant, where that is told: another may have its name by now.
+        uid: Option<String>,
     },
     /// Adds or drops the finalizer of a claim.
     ProtectClaim {
@@ -129,13 +135,10 @@ pub enum GroupAction {
         about: ObjectRef,
         finished: Vec<Finished>,
     },
-    /// Makes the VolumeSnapshot of a member.
-    CreateMember {
-        body: Value,
-    },
-    /// Makes the content of a member, whose snapshot the driver has made already.
-    CreateMemberContent {
-        body: Value,
+    /// Makes what members lack, once it is certain that the group still is to be.
+    MakeMembers {
+        group: ObjectRef,
+        missing: Vec<Missing>,
     },
     /// Says in a member's content what the driver said of it.
     WriteMemberStatus {
@@ -161,6 +164,18 @@ pub enum GroupAction {
         target: Target,
         operations: Vec<Value>,
     },
+    /// Makes sure that a group's content is gone before the group is.
+    ConfirmContentGone {
+        content: object::Key,
+    },
+}
+
+/// What a member of a group lacks.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Missing {
+    Snapshot(Value),
+    /// Its content, whose snapshot the driver has made already.
+    Content(Value),
 }
 
 /// Why a decision was taken.
@@ -169,6 +184,8 @@ pub enum Why {
     Gone,
     /// A write got no answer; the fresh read under way wakes the key.
     Unknown,
+    /// What belongs to groups is not known yet; the first list of it wakes the key.
+    Unlisted,
     /// People were told what is wrong.
     Broken(&'static str),
     /// The claim's volume must be read.
@@ -236,10 +253,12 @@ impl Problem {
     }
 }
 
-/// Whether the content names this very VolumeSnapshot, by its uid.
+/// Whether the content names this very VolumeSnapshot, by its uid. That of a group's member may have none yet: the original
+/// makes it before the VolumeSnapshot, and may have stopped in between.
 fn is_bound_to(content: &VolumeSnapshotContent, meta: &object::Meta) -> bool {
     let reference = &content.spec.volume_snapshot_ref;
-    !reference.uid.is_empty() && reference.names(meta)
+    let is_member = content.meta.annotation(annotations::SNAPSHOT_GROUP_HANDLE).is_some();
+    (is_member || !reference.uid.is_empty()) && reference.names(meta)
 }
 
 /// Operations that add finalizers to an object of this one version; none where all are there.

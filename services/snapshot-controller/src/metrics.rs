@@ -1,6 +1,7 @@
 //! How long operations take, under the original's names and labels.
 
 use std::collections::BTreeMap;
+use std::collections::btree_map::Entry;
 use std::sync::{Arc, Mutex, MutexGuard};
 
 use jiff::Timestamp;
@@ -96,12 +97,14 @@ impl Metrics {
             begun.subject.driver = subject.driver;
         }
         for operation in operations {
-            begun.since.entry(*operation).or_insert(now);
+            if let Entry::Vacant(vacant) = begun.since.entry(*operation) {
+                vacant.insert(now);
+                self.in_flight.inc();
+            }
         }
         if begun.since.is_empty() {
             all.remove(key);
         }
-        self.count(&all);
     }
 
     /// Notes that an operation has succeeded.
@@ -109,12 +112,12 @@ impl Metrics {
         let mut all = self.lock();
         let Some(begun) = all.get_mut(key) else { return };
         if let Some(since) = begun.since.remove(&operation) {
+            self.in_flight.dec();
             self.observe(key, &begun.subject, operation, "success", since, now);
         }
         if begun.since.is_empty() {
             all.remove(key);
         }
-        self.count(&all);
     }
 
     /// Notes that an object is gone: its deletion has ended, and whatever else was begun was in vain.
@@ -128,9 +131,9 @@ impl Metrics {
                 Finished::Deleted => ("success", *since),
                 Finished::Created | Finished::Ready => ("cancel", deleted.unwrap_or(*since)),
             };
+            self.in_flight.dec();
             self.observe(key, &begun.subject, *operation, status, since, now);
         }
-        self.count(&all);
     }
 
     fn observe(
@@ -159,11 +162,6 @@ impl Metrics {
             operation_status,
         };
         self.durations.get_or_create(&labels).observe(now.duration_since(since).as_secs_f64());
-    }
-
-    fn count(&self, all: &BTreeMap<Key, Begun>) {
-        let operations: usize = all.values().map(|begun| begun.since.len()).sum();
-        self.in_flight.set(i64::try_from(operations).unwrap_or(i64::MAX));
     }
 
     fn lock(&self) -> MutexGuard<'_, BTreeMap<Key, Begun>> {
@@ -205,6 +203,27 @@ mod tests {
         let labels = r#"driver_name="d.example",operation_name="CreateSnapshot",snapshot_type="dynamic",operation_status="success""#;
         assert!(text.contains(&format!("operation_total_seconds_sum{{{labels}}} 4")), "{text}");
         assert!(text.contains("snapshot_controller_operations_in_flight 1"), "{text}");
+    }
+
+    #[test]
+    fn operations_in_flight_are_counted_by_what_begins_and_ends() {
+        let metrics = Metrics::default();
+        let keys = ["a", "b"].map(|name| Key::Snapshot(object::Key::namespaced("n", name)));
+        let both = [Finished::Created, Finished::Ready];
+        let mut seen = Vec::new();
+        let mut look = |metrics: &Metrics| seen.push(metrics.in_flight.get());
+        keys.iter().for_each(|key| metrics.begin(key, subject("u"), &both, at(0)));
+        look(&metrics);
+        metrics.finish(&keys[0], Finished::Created, at(1));
+        metrics.finish(&keys[0], Finished::Created, at(1));
+        look(&metrics);
+        // Another object of the name has come.
+        metrics.begin(&keys[0], subject("v"), &both, at(2));
+        look(&metrics);
+        keys.iter().for_each(|key| metrics.gone(key, at(3)));
+        metrics.gone(&keys[0], at(3));
+        look(&metrics);
+        assert_eq!(seen, [4, 3, 4, 0]);
     }
 
     #[test]

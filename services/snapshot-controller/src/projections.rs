@@ -75,7 +75,8 @@ impl SourceClaim {
         self.meta.has_finalizer(finalizers::CLAIM_AS_SNAPSHOT_SOURCE)
     }
 
-    /// The VolumeSnapshot that its volume is being made from.
+    /// The VolumeSnapshot of its own namespace that its volume is being made from. Who names one of another namespace may
+    /// not have the right to, and must not keep it; a restore that really began has the provisioner's finalizer.
     pub fn restores(&self) -> Option<object::Key> {
         if self.status.phase != ClaimPhase::Pending {
             return None;
@@ -85,7 +86,33 @@ impl SourceClaim {
         if source.kind != kind.kind || source.api_group.as_deref() != Some(kind.group) {
             return None;
         }
-        let namespace = source.namespace.as_deref().filter(|namespace| !namespace.is_empty());
-        Some(object::Key::namespaced(namespace.unwrap_or(&self.meta.namespace), source.name.as_str()))
+        let namespace = &self.meta.namespace;
+        let elsewhere = source.namespace.as_deref().filter(|named| !named.is_empty() && *named != namespace.as_str());
+        elsewhere.is_none().then(|| object::Key::namespaced(namespace.as_str(), source.name.as_str()))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn a_claim_of_another_namespace_keeps_no_snapshot() {
+        let restores = |namespace: Option<&str>| {
+            let source = json!({
+                "apiGroup": "snapshot.storage.k8s.io", "kind": "VolumeSnapshot", "name": "nightly", "namespace": namespace,
+            });
+            let claim: SourceClaim = serde_json::from_value(json!({
+                "metadata": { "namespace": "shop", "name": "copy" },
+                "spec": { "dataSourceRef": source },
+                "status": { "phase": "Pending" },
+            }))
+            .unwrap();
+            claim.restores()
+        };
+        let own = Some(object::Key::namespaced("shop", "nightly"));
+        assert_eq!([None, Some(""), Some("shop"), Some("bank")].map(restores), [own.clone(), own.clone(), own, None]);
     }
 }

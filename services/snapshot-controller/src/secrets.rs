@@ -2,8 +2,8 @@
 
 use std::collections::BTreeMap;
 
-use stowage_model::object::Meta;
-use stowage_model::volume::SecretRef;
+use stowage_model::object::{Key, Meta};
+use stowage_model::template::{self, Error, Tokens};
 
 /// The parameter keys and the tokens of one sort of class.
 pub struct Words {
@@ -12,6 +12,9 @@ pub struct Words {
     content: &'static str,
     object: &'static str,
     object_namespace: &'static str,
+    /// The tokens that a name may have, and a namespace, for people.
+    in_names: &'static str,
+    in_namespaces: &'static str,
 }
 
 /// Of a VolumeSnapshotClass.
@@ -21,6 +24,8 @@ pub const SNAPSHOT: Words = Words {
     content: "volumesnapshotcontent.name",
     object: "volumesnapshot.name",
     object_namespace: "volumesnapshot.namespace",
+    in_names: "${volumesnapshotcontent.name}, ${volumesnapshot.namespace} or ${volumesnapshot.name}",
+    in_namespaces: "${volumesnapshotcontent.name} or ${volumesnapshot.namespace}",
 };
 
 /// Of a VolumeGroupSnapshotClass.
@@ -30,18 +35,9 @@ pub const GROUP: Words = Words {
     content: "volumegroupsnapshotcontent.name",
     object: "volumegroupsnapshot.name",
     object_namespace: "volumegroupsnapshot.namespace",
+    in_names: "${volumegroupsnapshotcontent.name}, ${volumegroupsnapshot.namespace} or ${volumegroupsnapshot.name}",
+    in_namespaces: "${volumegroupsnapshotcontent.name} or ${volumegroupsnapshot.namespace}",
 };
-
-/// Why a class's secret parameters mean nothing.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum Error {
-    #[error("parameter {present:?} needs {missing:?} beside it, and neither may be empty")]
-    FindHalf { present: &'static str, missing: &'static str },
-    #[error("parameter {key:?} has the value {value:?} with the unknown token {token:?}; use {allowed}")]
-    Expand { key: &'static str, value: String, token: String, allowed: String },
-    #[error("parameter {key:?} gives {value:?}, which is no {what}")]
-    CheckName { key: &'static str, value: String, what: &'static str },
-}
 
 /// The secret of a class for one content, if it names any. Without the user's object only the content's name is known.
 pub fn resolve(
@@ -49,62 +45,25 @@ pub fn resolve(
     parameters: &BTreeMap<String, String>,
     content: &str,
     about: Option<&Meta>,
-) -> Result<Option<SecretRef>, Error> {
-    let value = |key: &str| parameters.get(key).filter(|value| !value.is_empty());
-    let (name, namespace) = match (value(words.name), value(words.namespace)) {
-        (Some(name), Some(namespace)) => (name, namespace),
-        (None, None) if !parameters.contains_key(words.name) && !parameters.contains_key(words.namespace) => {
-            return Ok(None);
-        }
-        (Some(_), None) => return Err(Error::FindHalf { present: words.name, missing: words.namespace }),
-        (None, _) => return Err(Error::FindHalf { present: words.namespace, missing: words.name }),
+) -> Result<Option<Key>, Error> {
+    let name_of = |token: &str| match token {
+        token if token == words.content => Some(content.to_owned()),
+        token if token == words.object_namespace => about.map(|about| about.namespace.clone()),
+        token if token == words.object => about.map(|about| about.name.clone()),
+        _ => None,
     };
     // The namespace is the administrator's to choose, so the user's own name is no part of it.
-    let mut tokens = vec![(words.content, content)];
-    tokens.extend(about.map(|about| (words.object_namespace, about.namespace.as_str())));
-    let namespace = expand(words.namespace, namespace, &tokens)?;
-    if !is_label(&namespace) {
-        return Err(Error::CheckName { key: words.namespace, value: namespace, what: "name of a namespace" });
-    }
-    tokens.extend(about.map(|about| (words.object, about.name.as_str())));
-    let name = expand(words.name, name, &tokens)?;
-    if name.len() > 253 || !name.split('.').all(is_label) {
-        return Err(Error::CheckName { key: words.name, value: name, what: "name of a secret" });
-    }
-    Ok(Some(SecretRef { namespace, name }))
-}
-
-/// Replaces `${token}`; a dollar sign that starts no known token can be part of no name, so it is an error.
-fn expand(key: &'static str, template: &str, tokens: &[(&str, &str)]) -> Result<String, Error> {
-    let mut expanded = String::new();
-    let mut rest = template;
-    while let Some((before, after)) = rest.split_once('$') {
-        expanded.push_str(before);
-        let token = after.strip_prefix('{').and_then(|body| body.split_once('}'));
-        let (token, next) = token.unwrap_or((after, ""));
-        let Some((_, value)) = tokens.iter().find(|(known, _)| *known == token) else {
-            let allowed: Vec<String> = tokens.iter().map(|(known, _)| format!("${{{known}}}")).collect();
-            let token = format!("${{{token}}}");
-            return Err(Error::Expand { key, value: template.into(), token, allowed: allowed.join(" or ") });
-        };
-        expanded.push_str(value);
-        rest = next;
-    }
-    expanded.push_str(rest);
-    Ok(expanded)
-}
-
-/// A DNS-1123 label.
-fn is_label(text: &str) -> bool {
-    let inner = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'-';
-    (1..=63).contains(&text.len()) && text.bytes().all(inner) && !text.starts_with('-') && !text.ends_with('-')
+    let namespace_of = |token: &str| name_of(token).filter(|_| token != words.object);
+    let names = Tokens { value_of: &name_of, allowed: words.in_names };
+    let namespaces = Tokens { value_of: &namespace_of, allowed: words.in_namespaces };
+    template::secret(parameters, (words.name, words.namespace), &names, &namespaces)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    fn resolved(parameters: &[(&str, &str)]) -> Result<Option<SecretRef>, Error> {
+    fn resolved(parameters: &[(&str, &str)]) -> Result<Option<Key>, Error> {
         let about = Meta { namespace: "shop".into(), name: "nightly".into(), ..Meta::default() };
         let parameters = parameters.iter().map(|(key, value)| ((*key).into(), (*value).into())).collect();
         resolve(&SNAPSHOT, &parameters, "snapcontent-1", Some(&about))
@@ -119,7 +78,7 @@ mod tests {
     fn every_token_is_replaced() {
         let name = "${volumesnapshot.namespace}.${volumesnapshot.name}.${volumesnapshotcontent.name}";
         let secret = resolved(&[(SNAPSHOT.name, name), (SNAPSHOT.namespace, "${volumesnapshot.namespace}")]);
-        let expected = SecretRef { namespace: "shop".into(), name: "shop.nightly.snapcontent-1".into() };
+        let expected = Key::namespaced("shop", "shop.nightly.snapcontent-1");
         assert_eq!(secret, Ok(Some(expected)));
     }
 

@@ -56,8 +56,8 @@ pub struct Single {
     pub claim: View<SourceClaim>,
     /// The claim's volume, if it was just read.
     pub volume: Option<Look>,
-    /// The node that the volume is bound to, where that matters.
-    pub node: Option<String>,
+    /// Where the snapshot can be made.
+    pub place: Place,
     /// Claims whose volumes are being made from it, where that matters.
     pub restoring: Vec<object::Key>,
     pub group: Membership,
@@ -65,13 +65,27 @@ pub struct Single {
     pub policy: Policy,
 }
 
+/// Where snapshots of volumes can be made, given what the volumes are bound to.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Place {
+    /// Every node is as good, or that does not matter.
+    Anywhere,
+    Node(String),
+    /// No node is allowed by the affinity of all the volumes.
+    Nowhere,
+}
+
 /// What a VolumeSnapshot has to do with a group snapshot.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct Membership {
     /// The group it belongs to.
     pub of: Option<object::Key>,
-    /// That group's uid, while there is one.
+    /// That group's uid, as the snapshot tells it.
+    pub owner: Option<String>,
+    /// That very group's uid, while there is one.
     pub uid: Option<String>,
+    /// Whether that group is going.
+    pub is_going: bool,
     /// The group's name, as the content's group handle tells it.
     pub by_handle: Option<String>,
 }
@@ -128,7 +142,12 @@ pub fn gather(caches: &Caches, memory: &Memory, policy: Policy, key: &Key, now: 
         Key::GroupContent(name) => match caches.group_contents.view(&object::Key::cluster(name.as_str())) {
             View::Absent => Snapshot::Nothing,
             View::Unknown => Snapshot::Unknown,
-            View::Known(content) => Snapshot::GroupContent(GroupContentFacts { content, told: memory.told.known(key) }),
+            View::Known(content) => Snapshot::GroupContent(GroupContentFacts {
+                group: caches.groups.view(&content.spec.volume_group_snapshot_ref.key()),
+                is_listed: caches.groups.is_synced(),
+                content,
+                told: memory.told.known(key),
+            }),
         },
     }
 }

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use stowage_model::object::{self, OwnerReference, kinds};
+use stowage_model::object::{self, Meta, OwnerReference, kinds};
 use stowage_model::{
     VolumeGroupSnapshot, VolumeGroupSnapshotClass, VolumeGroupSnapshotContent, VolumeSnapshot, VolumeSnapshotClass,
     VolumeSnapshotContent,
@@ -219,6 +219,17 @@ pub fn group_handle(content: &VolumeSnapshotContent) -> Option<String> {
 /// The group snapshot that owns a snapshot.
 pub fn group_owner(snapshot: &VolumeSnapshot) -> Option<&OwnerReference> {
     snapshot.meta.owner_references.iter().find(|owner| owner.kind == kinds::VOLUME_GROUP_SNAPSHOT.kind)
+}
+
+/// The uid of the group snapshot that owns a snapshot, where it is told.
+pub fn group_uid(snapshot: &VolumeSnapshot) -> Option<&str> {
+    group_owner(snapshot).map(|owner| owner.uid.as_str()).filter(|uid| !uid.is_empty())
+}
+
+/// Whether a snapshot belongs to this very group: there may have been another of its name.
+pub fn is_member(snapshot: &VolumeSnapshot, group: &Meta) -> bool {
+    group_of(snapshot).is_some_and(|named| named == group.key())
+        && group_uid(snapshot).is_none_or(|uid| uid == group.uid)
 }
 
 /// The group snapshot that a snapshot belongs to, by its owner or its status.

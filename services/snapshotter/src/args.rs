@@ -1,22 +1,13 @@
 //! The flags of csi-snapshotter, and how the process is put together from them.
 
-use std::time::Duration;
-
 use anyhow::bail;
 use clap::Parser;
 
-use stowage_runtime::args::{
-    AdminArgs, ClientArgs, CsiArgs, FeatureArgs, LeaderElectionArgs, LogArgs, RELEASE_ON_EXIT,
-};
-use stowage_runtime::backoff::Backoff;
+use stowage_runtime::args::{RELEASE_ON_EXIT, SidecarArgs, unknown_gates, workers};
 use stowage_runtime::duration::GoDuration;
-use stowage_runtime::launch::Launch;
 
-use crate::controller;
+use crate::controller::run_with;
 use crate::options::{Names, Options};
-
-/// The original's `--kube-api-burst`.
-const BURST: u32 = 10;
 
 /// The gate of group snapshots.
 const GROUPS: &str = "CSIVolumeGroupSnapshot";
@@ -28,18 +19,7 @@ const GROUPS: &str = "CSIVolumeGroupSnapshot";
 #[command(name = "snapshotter", version)]
 pub struct Args {
     #[command(flatten)]
-    client: ClientArgs,
-    #[command(flatten)]
-    log: LogArgs,
-    #[command(flatten)]
-    admin: AdminArgs,
-    #[command(flatten)]
-    csi: CsiArgs,
-    #[command(flatten)]
-    features: FeatureArgs,
-    #[command(flatten)]
-    election: LeaderElectionArgs,
-
+    sidecar: SidecarArgs,
     /// First part of the names of snapshots in the driver
     #[arg(long, value_name = "PREFIX", default_value = "snapshot")]
     snapshot_name_prefix: String,
@@ -53,80 +33,57 @@ pub struct Args {
     #[arg(long, value_name = "LENGTH", default_value_t = -1, allow_negative_numbers = true)]
     groupsnapshot_name_uuid_length: i32,
     /// Driver calls at a time: to make snapshots, and separately to delete them
-    #[arg(long, value_name = "COUNT", default_value_t = 10)]
+    #[arg(long, value_name = "COUNT", default_value_t = Options::default().driver.workers)]
     worker_threads: usize,
     /// Tell the driver the names of VolumeSnapshot and VolumeSnapshotContent
     #[arg(long)]
     extra_create_metadata: bool,
-    /// Delay after the first failed call for a snapshot; it doubles with each failure
-    #[arg(long, value_name = "DURATION", default_value = "1s")]
-    retry_interval_start: GoDuration,
-    /// Delay after a failed call that is never exceeded
-    #[arg(long, value_name = "DURATION", default_value = "5m")]
-    retry_interval_max: GoDuration,
     /// Serve only snapshots of this node, $NODE_NAME, beside a driver that runs on every node
     #[arg(long)]
     node_deployment: bool,
     /// Name of this node, for --node-deployment
     #[arg(long, value_name = "NAME", env = "NODE_NAME", default_value = "", hide = true)]
     node_name: String,
-    /// Accepted for compatibility: events are never missed for that long
-    #[arg(long, value_name = "DURATION", default_value = "15m", hide = true)]
-    resync_period: GoDuration,
+    #[command(flatten)]
+    ignored: Ignored,
+}
+
+stowage_runtime::ignored_flags! {
+    struct Ignored {
+        resync_period: GoDuration = "15m", "the net for missed events has a fixed period";
+    }
 }
 
 impl Args {
     /// Runs the service as a process of its own until a signal or a failure ends it.
     pub async fn run(self) -> anyhow::Result<()> {
-        let launch = Launch { client: &self.client, burst: BURST, log: &self.log, admin: Some(&self.admin) };
-        let options = self.options()?;
-        let context = launch.context().await?;
-        for ignored in self.ignored() {
-            tracing::warn!("{ignored}");
-        }
-        let election =
-            |driver: &str| self.election.options(&format!("external-snapshotter-leader-{driver}"), &self.features);
-        let (address, timeout) = (options.csi_address.clone(), options.timeout);
-        let service = |context, driver| controller::run(context, options, Some(driver));
-        launch.sidecar(context, (&address, timeout), election, service).await
+        let (options, ignored) = (self.options()?, self.ignored());
+        let (lease, timeout) = ("external-snapshotter-leader-{driver}", options.driver.timeout);
+        self.sidecar.run(10, lease, timeout, ignored, |context, driver| run_with(context, driver, options)).await
     }
 
-    /// What was asked for in vain, one sentence each.
     fn ignored(&self) -> Vec<String> {
-        let mut ignored = Vec::new();
-        if self.resync_period != GoDuration(Duration::from_secs(15 * 60)) {
-            ignored.push("--resync-period has no effect: the net for missed events has a fixed period".to_owned());
-        }
-        let known = |gate: &&String| ![RELEASE_ON_EXIT, GROUPS].contains(&gate.as_str());
-        let gates = self.features.feature_gates.iter().map(|(gate, _)| gate).filter(known);
-        ignored.extend(
-            gates.map(|gate| format!("--feature-gates {gate} has no effect: this snapshotter has no such gate")),
-        );
-        ignored
+        let gates = unknown_gates(&self.sidecar.features, &[RELEASE_ON_EXIT, GROUPS]);
+        self.ignored.sentences().into_iter().chain(gates).collect()
     }
 
     fn options(&self) -> anyhow::Result<Options> {
-        if self.worker_threads == 0 {
-            bail!("--worker-threads 0 would never make a snapshot; give at least 1");
-        }
+        let workers = workers("--worker-threads", self.worker_threads)?;
         if self.node_deployment && self.node_name.is_empty() {
             bail!("--node-deployment needs the name of this node in the environment variable NODE_NAME");
         }
-        if self.node_deployment && self.election.leader_election {
+        if self.node_deployment && self.sidecar.election.leader_election {
             bail!(
                 "--node-deployment and --leader-election exclude each other: every node serves its own snapshots; leave one out"
             );
         }
-        let with_groups = self.features.enabled(GROUPS, true);
+        let with_groups = self.sidecar.features.enabled(GROUPS, true);
         if with_groups {
             check_prefix("--groupsnapshot-name-prefix", &self.groupsnapshot_name_prefix)?;
         }
         check_prefix("--snapshot-name-prefix", &self.snapshot_name_prefix)?;
         Ok(Options {
-            csi_address: self.csi.csi_address.clone(),
-            timeout: self.csi.timeout_or(Options::default().timeout),
-            retry: Backoff { base: self.retry_interval_start.into(), max: self.retry_interval_max.into() },
-            worker_threads: self.worker_threads,
+            driver: self.sidecar.driver(Options::default().driver.timeout, workers),
             snapshots: Names {
                 prefix: self.snapshot_name_prefix.clone(),
                 uuid_length: uuid_length("--snapshot-name-uuid-length", self.snapshot_name_uuid_length)?,
@@ -160,6 +117,9 @@ fn uuid_length(flag: &str, length: i32) -> anyhow::Result<Option<usize>> {
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
+    use stowage_runtime::backoff::Backoff;
     use stowage_runtime::flags::try_parse_from;
 
     use super::*;
@@ -177,8 +137,8 @@ mod tests {
     fn no_flags_give_the_originals_defaults() {
         let options = options(&[]).unwrap();
         assert_eq!(options, Options::default());
-        assert_eq!((options.timeout, options.worker_threads), (Duration::from_secs(60), 10));
-        assert_eq!(options.retry, Backoff { base: Duration::from_secs(1), max: Duration::from_secs(300) });
+        assert_eq!((options.driver.timeout.as_secs(), options.driver.workers), (60, 10));
+        assert_eq!(options.driver.retry, Backoff { base: Duration::from_secs(1), max: Duration::from_secs(300) });
         assert_eq!(options.snapshots.name("a-b"), "snapshot-a-b");
         assert_eq!(options.groups.name("a-b"), "groupsnapshot-a-b");
     }
@@ -202,7 +162,7 @@ mod tests {
             "--worker-threads=40",
         ])
         .unwrap();
-        assert_eq!((options.timeout.as_secs(), options.worker_threads), (150, 40));
+        assert_eq!((options.driver.timeout.as_secs(), options.driver.workers), (150, 40));
         assert_eq!(options.snapshots.name("ab-cd-ef"), "snap-abcde");
         assert!(options.extra_create_metadata && options.with_groups);
     }
@@ -244,7 +204,7 @@ mod tests {
             ignored,
             [
                 "--resync-period has no effect: the net for missed events has a fixed period",
-                "--feature-gates Unheard has no effect: this snapshotter has no such gate"
+                "--feature-gates Unheard has no effect: there is no such gate here"
             ]
         );
     }

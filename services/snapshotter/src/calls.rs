@@ -238,7 +238,8 @@ impl Calls {
                     let answer = ControllerClient::new(channel).list_snapshots(request).await?;
                     match answer.get_ref().entries.is_empty() {
                         true => Err(tonic::Status::not_found(format!(
-                            "the driver lists no snapshot {id:?}; correct spec.source.snapshotHandle by creating the content anew"
+                            "the driver lists no snapshot {id:?}; if it never existed, delete this content (and make it anew with the right \
+                             spec.source.snapshotHandle, if it has one)"
                         ))),
                         false => Ok(answer),
                     }

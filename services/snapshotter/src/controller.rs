@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use futures::future::BoxFuture;
 use jiff::Timestamp;
 use tonic::Code;
 
@@ -35,25 +36,26 @@ pub struct Controller {
     pub told: Told<Key>,
 }
 
-/// Makes and deletes snapshots until asked to stop; a driver that was met already is not met again.
-pub async fn run(context: Context, options: Options, driver: Option<Driver>) -> Result<(), Stop> {
-    let parallel = options.worker_threads;
-    engine::serve(context, parallel, async move |setup| {
-        let driver = match driver {
-            Some(driver) => driver,
-            None => Driver::meet(&setup.context, &options.csi_address, options.timeout).await?,
-        };
+/// Makes and deletes snapshots until asked to stop.
+pub async fn run(context: Context, options: Options) -> Result<(), Stop> {
+    Driver::serve(context, &options.driver.clone(), |context, driver| run_with(context, driver, options)).await
+}
+
+/// The same with a driver that was met already.
+///
+/// Boxed, so that it is compiled with this crate and not once more with the binary.
+pub fn run_with(context: Context, driver: Driver, options: Options) -> BoxFuture<'static, Result<(), Stop>> {
+    Box::pin(engine::serve(context, options.driver.workers, async move |setup| {
         let groups = options.with_groups && has_groups(&driver, &options).await?;
         Controller::new(setup, &driver, groups, options)
-    })
-    .await
+    }))
 }
 
 async fn has_groups(driver: &Driver, options: &Options) -> Result<bool, Stop> {
     if !driver.plugin.contains(&Service::GroupControllerService) {
         return Ok(false);
     }
-    match identity::group_controller_capabilities(&driver.channel, Deadline(options.timeout)).await {
+    match identity::group_controller_capabilities(&driver.channel, Deadline(options.driver.timeout)).await {
         Ok(capabilities) => Ok(capabilities.contains(&GroupCall::CreateDeleteGetVolumeGroupSnapshot)),
         Err(error) if error.code() == Some(Code::Unimplemented) => Ok(false),
         Err(error) => Err(Stop::Unable {
@@ -75,11 +77,11 @@ impl Controller {
             return Err(Stop::Unable { reason });
         }
         let caches = Caches::new(&driver.name);
-        let caller = driver.caller(setup.context.clone(), options.timeout);
+        let caller = driver.caller(setup.context.clone(), options.driver.timeout);
         let of_content = |operation: &Operation| [operation.subject.key.clone()];
         Ok(Self {
-            calls: Calls::new(caller, caches.clone(), setup.queue.clone(), options.worker_threads),
-            operations: setup.operations(options.retry, of_content),
+            calls: Calls::new(caller, caches.clone(), setup.queue.clone(), options.driver.workers),
+            operations: setup.operations(options.driver.retry, of_content),
             recorder: setup.recorder(format!("csi-snapshotter {}", driver.name)),
             told: Told::default(),
             facts: Arc::new(Facts::of(driver, groups, options)),

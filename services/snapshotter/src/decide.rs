@@ -75,6 +75,8 @@ pub enum Why {
     AwaitingFinalizer,
     /// The snapshot-controller has not said yet which snapshot of the group it is.
     AwaitingGroup,
+    /// Classes of its kind are not listed yet.
+    AwaitingClasses,
     /// Ready for a driver call, now or later.
     Waiting,
     /// The snapshot is not ready; it is looked at again.

@@ -30,5 +30,5 @@ pub use self::options::{Names, Options};
 ///
 /// Boxed, so that it is compiled with this crate and not once more with each that awaits it.
 pub fn run(context: Context, options: Options) -> BoxFuture<'static, Result<(), Stop>> {
-    Box::pin(controller::run(context, options, None))
+    Box::pin(controller::run(context, options))
 }

@@ -2,19 +2,13 @@
 
 use std::time::Duration;
 
-use stowage_runtime::backoff::Backoff;
+use stowage_runtime::driver;
 
 /// How the snapshotter runs.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Options {
-    /// Where the driver listens, as the connector understands it.
-    pub csi_address: String,
-    /// Time limit of one call.
-    pub timeout: Duration,
-    /// Between calls for one content that did not end well.
-    pub retry: Backoff,
-    /// Calls at a time: to make and to look, and separately to delete.
-    pub worker_threads: usize,
+    /// How the driver is called. Its workers are calls at a time: to make and to look, and separately to delete.
+    pub driver: driver::Options,
     /// Names of snapshots in the driver.
     pub snapshots: Names,
     /// Names of group snapshots in the driver.
@@ -57,10 +51,7 @@ impl Names {
 impl Default for Options {
     fn default() -> Self {
         Self {
-            csi_address: "/run/csi/socket".into(),
-            timeout: Duration::from_secs(60),
-            retry: Backoff::DRIVER,
-            worker_threads: 10,
+            driver: driver::Options { timeout: Duration::from_secs(60), ..driver::Options::default() },
             snapshots: Names::after("snapshot"),
             groups: Names::after("groupsnapshot"),
             extra_create_metadata: false,

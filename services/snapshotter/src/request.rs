@@ -163,7 +163,7 @@ impl Case {
         let (name, parameters) = match &self.class {
             Class::Found { name, parameters } => (name, parameters),
             Class::Missing(name) => return Err(Problem::FindClass { class: words.class, name: name.clone() }),
-            Class::None => return Ok(None),
+            Class::None | Class::Unlisted => return Ok(None),
         };
         let value_of = |token: &str| (token == words.content_token).then(|| self.content.meta.name.clone());
         let tokens = Tokens { value_of: &value_of, allowed: words.content_token_shown };

@@ -45,7 +45,7 @@ impl Facts {
 
     /// When to look again at a snapshot that was not ready so often.
     pub fn next_look(&self, since: Timestamp, looks: u32) -> Timestamp {
-        let Backoff { base, max } = self.options.retry;
+        let Backoff { base, max } = self.options.driver.retry;
         let delay = Backoff { base, max: max.min(LONGEST_LOOK.max(base)) }.delay(looks);
         let delay = SignedDuration::try_from(delay).unwrap_or(SignedDuration::MAX);
         since.saturating_add(delay).unwrap_or(Timestamp::MAX)
@@ -78,8 +78,13 @@ pub struct Case {
 #[derive(Debug, Clone, PartialEq)]
 pub enum Class {
     None,
+    /// It is not known yet whether there is one; the first list of classes wakes the key.
+    Unlisted,
     Missing(String),
-    Found { name: String, parameters: BTreeMap<String, String> },
+    Found {
+        name: String,
+        parameters: BTreeMap<String, String>,
+    },
 }
 
 impl Case {
@@ -113,6 +118,7 @@ impl Controller {
             None => Class::None,
             Some(name) => match caches.parameters(key.sort, name) {
                 Some(parameters) => Class::Found { name: name.clone(), parameters },
+                None if !caches.knows_classes(key.sort) => Class::Unlisted,
                 None => Class::Missing(name.clone()),
             },
         };

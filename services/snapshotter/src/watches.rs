@@ -89,6 +89,14 @@ impl Caches {
         }
     }
 
+    /// Whether a class that is not found does not exist.
+    pub fn knows_classes(&self, sort: Sort) -> bool {
+        match sort {
+            Sort::Snapshot => self.classes.is_synced(),
+            Sort::Group => self.group_classes.is_synced(),
+        }
+    }
+
     pub fn keys(&self) -> Vec<Key> {
         let snapshots = self.contents.list().into_iter().filter(|content| content.spec.driver == *self.driver);
         let snapshots = snapshots.map(|content| Key { sort: Sort::Snapshot, name: content.meta.name.clone() });

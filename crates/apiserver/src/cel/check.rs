@@ -37,29 +37,57 @@ impl Checker {
     }
 
     /// The type of what this comes to.
+    ///
+    /// Recurses once for each part of a chain, and does nothing else, so that a long one takes little of the stack.
     pub fn check(&mut self, expr: &mut Expr) -> Result<Type, Mistake> {
+        self.qualify(expr);
+        match expr.before_mut() {
+            Some(before) => {
+                let of = self.check(before)?;
+                self.go_on(expr, of)
+            }
+            None => self.alone(expr),
+        }
+    }
+
+    /// The type of a part that goes on from something of this type.
+    #[inline(never)]
+    fn go_on(&mut self, expr: &mut Expr, of: Type) -> Result<Type, Mistake> {
         let at = expr.at;
         match &mut expr.node {
-            Node::Literal(literal) => Ok(of_literal(literal)),
-            Node::Name(name) => self.name(at, name),
-            Node::Select { operand, field, optional } => {
-                let of = self.check(operand)?;
+            Node::Select { field, optional, .. } => {
                 let chained = matches!(of, Type::Optional(_));
                 let found = select(at, &of, field)?;
                 Ok(if *optional || chained { Type::optional(found) } else { found })
             }
+            Node::Index { index, optional, .. } => {
+                let by = self.check(index)?;
+                let chained = matches!(of, Type::Optional(_));
+                let found = indexed(at, &of, &by)?;
+                Ok(if *optional || chained { Type::optional(found) } else { found })
+            }
+            Node::Call { name, arguments, .. } => self.call(at, name, Some(of), arguments),
+            Node::Binary(operator, parts) => {
+                let right = self.check(&mut parts[1])?;
+                of_binary(at, *operator, of, right)
+            }
+            Node::Comprehension(comprehension) => self.comprehension(at, comprehension, of),
+            _ => Ok(of),
+        }
+    }
+
+    #[inline(never)]
+    fn alone(&mut self, expr: &mut Expr) -> Result<Type, Mistake> {
+        let at = expr.at;
+        match &mut expr.node {
+            Node::Literal(literal) => Ok(of_literal(literal)),
+            Node::Name(name) => self.name(at, name),
             Node::Has { operand, field } => {
                 let of = self.check(operand)?;
                 select(at, &of, field)?;
                 Ok(Type::Bool)
             }
-            Node::Index { operand, index, optional } => {
-                let (of, by) = (self.check(operand)?, self.check(index)?);
-                let chained = matches!(of, Type::Optional(_));
-                let found = indexed(at, &of, &by)?;
-                Ok(if *optional || chained { Type::optional(found) } else { found })
-            }
-            Node::Call { .. } => self.call(expr),
+            Node::Call { name, arguments, .. } => self.call(at, name, None, arguments),
             Node::And(parts) | Node::Or(parts) => {
                 parts.iter_mut().try_for_each(|part| self.condition(part))?;
                 Ok(Type::Bool)
@@ -80,11 +108,6 @@ impl Checker {
                     return Err(no_overload(at, "_?_:_", &[Type::Bool, then, otherwise]));
                 }
                 Ok(wider(then, otherwise))
-            }
-            Node::Binary(operator, parts) => {
-                let [left, right] = &mut **parts;
-                let (left, right) = (self.check(left)?, self.check(right)?);
-                of_binary(at, *operator, left, right)
             }
             Node::List(elements) => {
                 let mut of = None;
@@ -108,7 +131,9 @@ impl Checker {
                 }
                 Ok(Type::Map(of.unwrap_or(Type::Dyn).into()))
             }
-            Node::Comprehension(comprehension) => self.comprehension(at, comprehension),
+            Node::Select { .. } | Node::Index { .. } | Node::Binary(..) | Node::Comprehension(_) => {
+                Err(Mistake::new(at, "a part that goes on from another stands alone"))
+            }
         }
     }
 
@@ -132,10 +157,10 @@ impl Checker {
         }
     }
 
-    fn call(&mut self, expr: &mut Expr) -> Result<Type, Mistake> {
-        let at = expr.at;
-        let Node::Call { name, method, arguments } = &mut expr.node else { return Ok(Type::Dyn) };
-        // `math.greatest(..)` looks like a call on a variable.
+    /// `math.greatest(..)` looks like a call on a variable.
+    #[inline(never)]
+    fn qualify(&self, expr: &mut Expr) {
+        let Node::Call { name, method, arguments } = &mut expr.node else { return };
         let space = arguments.first().and_then(|first| match &first.node {
             Node::Name(space) if *method && SPACES.contains(&space.as_str()) => Some(space.clone()),
             _ => None,
@@ -145,25 +170,33 @@ impl Checker {
             *method = false;
             arguments.remove(0);
         }
-        let given = arguments.iter_mut().map(|argument| self.check(argument)).collect::<Result<Vec<_>, _>>()?;
+    }
+
+    /// A call, of a method if there is the type of what it is called on.
+    fn call(&mut self, at: usize, name: &str, on: Option<Type>, arguments: &mut [Expr]) -> Result<Type, Mistake> {
+        let method = on.is_some();
+        let mut given = Vec::from_iter(on);
+        for argument in &mut arguments[usize::from(method)..] {
+            given.push(self.check(argument)?);
+        }
         let fits = |takes: &[Takes]| {
             takes.len() == given.len() && takes.iter().zip(&given).all(|(takes, given)| takes.accepts(given))
         };
-        let found = named(name).find(|function| function.method == *method && fits(function.takes));
+        let found = named(name).find(|function| function.method == method && fits(function.takes));
         let Some(function) = found else {
             return Err(match functions::named(name).next() {
                 Some(_) => no_overload(at, name, &given),
                 None => Mistake::new(at, format!("undeclared reference to '{name}' (in container '')")),
             });
         };
-        if matches!(name.as_str(), "matches" | "find" | "findAll")
+        if matches!(name, "matches" | "find" | "findAll")
             && let Some(Node::Literal(Literal::Text(pattern))) = arguments.get(1).map(|argument| &argument.node)
         {
             self.regexes.add(pattern).map_err(|why| Mistake::new(at, format!("invalid {name} argument: {why}")))?;
         }
         // What is known only later of two types is what the function says of the first that may fit.
         let several = given.iter().any(|given| matches!(given, Type::Dyn))
-            && named(name).filter(|function| function.method == *method && fits(function.takes)).count() > 1;
+            && named(name).filter(|function| function.method == method && fits(function.takes)).count() > 1;
         let gives = function.gives.of(&given);
         Ok(match several && named(name).filter(|f| fits(f.takes)).any(|f| !f.gives.of(&given).fits(&gives)) {
             true => Type::Dyn,
@@ -171,8 +204,7 @@ impl Checker {
         })
     }
 
-    fn comprehension(&mut self, at: usize, it: &mut Comprehension) -> Result<Type, Mistake> {
-        let range = self.check(&mut it.range)?;
+    fn comprehension(&mut self, at: usize, it: &mut Comprehension, range: Type) -> Result<Type, Mistake> {
         let optional = matches!(it.shape, Shape::OptionalMap | Shape::OptionalFlatMap);
         let (key, value) = match &range {
             Type::Dyn => (Type::Dyn, Type::Dyn),

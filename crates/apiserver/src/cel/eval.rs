@@ -61,22 +61,57 @@ fn as_bool(value: &Value<'_>, name: &str) -> Result<bool, Error> {
 }
 
 impl<'a> Evaluation<'a, '_> {
+    /// Recurses once for each part of a chain, and does nothing else, so that a long one takes little of the stack.
     fn value(&mut self, expr: &'a Expr, scope: &Scope<'_, 'a>) -> Result<Value<'a>, Error> {
         self.run.charge(1)?;
+        match expr.before() {
+            Some(before) => {
+                let before = self.value(before, scope)?;
+                self.go_on(expr, before, scope)
+            }
+            None => self.alone(expr, scope),
+        }
+    }
+
+    /// What comes of a part that goes on from this value.
+    #[inline(never)]
+    fn go_on(&mut self, expr: &'a Expr, before: Value<'a>, scope: &Scope<'_, 'a>) -> Result<Value<'a>, Error> {
+        match &expr.node {
+            Node::Select { field, optional, .. } => self.select(&before, field, *optional),
+            Node::Index { index, optional, .. } => self.index(before, index, *optional, scope),
+            Node::Call { name, arguments, .. } => self.call(name, vec![before], &arguments[1..], scope),
+            Node::Binary(operator, parts) => {
+                let right = self.value(&parts[1], scope)?;
+                binary(*operator, &before, &right, self.run)
+            }
+            Node::Comprehension(comprehension) => self.comprehension(comprehension, &before, scope),
+            _ => Ok(before),
+        }
+    }
+
+    fn call(
+        &mut self,
+        name: &str,
+        mut values: Vec<Value<'a>>,
+        arguments: &'a [Expr],
+        scope: &Scope<'_, 'a>,
+    ) -> Result<Value<'a>, Error> {
+        for argument in arguments {
+            values.push(self.value(argument, scope)?);
+        }
+        functions::call(name, &values, self.regexes, self.run)
+    }
+
+    #[inline(never)]
+    fn alone(&mut self, expr: &'a Expr, scope: &Scope<'_, 'a>) -> Result<Value<'a>, Error> {
         match &expr.node {
             Node::Literal(literal) => Ok(constant(literal)),
             Node::Name(name) => variable(name, scope),
-            Node::Select { operand, field, optional } => self.select(operand, field, *optional, scope),
             Node::Has { operand, field } => {
                 let operand = self.value(operand, scope)?;
                 Ok(Value::Bool(self.member(&operand, field)?.is_some()))
             }
-            Node::Index { operand, index, optional } => self.index(operand, index, *optional, scope),
-            Node::Call { name, arguments, .. } => {
-                let values = arguments.iter().map(|argument| self.value(argument, scope));
-                let values = values.collect::<Result<Vec<_>, _>>()?;
-                functions::call(name, &values, self.regexes, self.run)
-            }
+            Node::Call { name, arguments, .. } => self.call(name, Vec::new(), arguments, scope),
             Node::And(parts) => self.junction(parts, false, scope),
             Node::Or(parts) => self.junction(parts, true, scope),
             Node::Not(operand) => Ok(Value::Bool(!as_bool(&self.value(operand, scope)?, "!_")?)),
@@ -92,14 +127,11 @@ impl<'a> Evaluation<'a, '_> {
                 let holds = as_bool(&self.value(condition, scope)?, "_?_:_")?;
                 self.value(if holds { then } else { otherwise }, scope)
             }
-            Node::Binary(operator, parts) => {
-                let [left, right] = &**parts;
-                let (left, right) = (self.value(left, scope)?, self.value(right, scope)?);
-                binary(*operator, &left, &right, self.run)
-            }
             Node::List(elements) => self.list(elements, scope),
             Node::Map(entries) => self.map(entries, scope),
-            Node::Comprehension(comprehension) => self.comprehension(comprehension, scope),
+            Node::Select { .. } | Node::Index { .. } | Node::Binary(..) | Node::Comprehension(_) => {
+                Err(Error::Failed("a part that goes on from another stands alone".to_owned()))
+            }
         }
     }
 
@@ -142,15 +174,8 @@ impl<'a> Evaluation<'a, '_> {
         }
     }
 
-    fn select(
-        &mut self,
-        operand: &'a Expr,
-        field: &str,
-        optional: bool,
-        scope: &Scope<'_, 'a>,
-    ) -> Result<Value<'a>, Error> {
-        let operand = self.value(operand, scope)?;
-        let found = self.member(&operand, field)?;
+    fn select(&mut self, operand: &Value<'a>, field: &str, optional: bool) -> Result<Value<'a>, Error> {
+        let found = self.member(operand, field)?;
         // What is chosen of an optional is optional itself.
         if optional || matches!(operand, Value::Optional(_)) {
             return Ok(Value::Optional(found.map(Into::into)));
@@ -160,12 +185,12 @@ impl<'a> Evaluation<'a, '_> {
 
     fn index(
         &mut self,
-        operand: &'a Expr,
+        operand: Value<'a>,
         index: &'a Expr,
         optional: bool,
         scope: &Scope<'_, 'a>,
     ) -> Result<Value<'a>, Error> {
-        let (operand, index) = (self.value(operand, scope)?, self.value(index, scope)?);
+        let index = self.value(index, scope)?;
         let chained = matches!(operand, Value::Optional(_));
         let operand = match &operand {
             Value::Optional(None) => return Ok(Value::Optional(None)),
@@ -224,12 +249,16 @@ impl<'a> Evaluation<'a, '_> {
         Ok(Value::Map(Map::Made(made.into())))
     }
 
-    fn comprehension(&mut self, it: &'a Comprehension, scope: &Scope<'_, 'a>) -> Result<Value<'a>, Error> {
-        let range = self.value(&it.range, scope)?;
+    fn comprehension(
+        &mut self,
+        it: &'a Comprehension,
+        range: &Value<'a>,
+        scope: &Scope<'_, 'a>,
+    ) -> Result<Value<'a>, Error> {
         if matches!(it.shape, Shape::OptionalMap | Shape::OptionalFlatMap) {
             return self.optional(it, range, scope);
         }
-        let items: Box<dyn Iterator<Item = (Value<'a>, Value<'a>)>> = match &range {
+        let items: Box<dyn Iterator<Item = (Value<'a>, Value<'a>)>> = match range {
             // Numbers of elements are far below the largest integer.
             Value::List(list) => {
                 Box::new(list.iter().enumerate().map(|(index, value)| (Value::Int(index as i64), value)))
@@ -301,9 +330,14 @@ impl<'a> Evaluation<'a, '_> {
         Ok(false)
     }
 
-    fn optional(&mut self, it: &'a Comprehension, range: Value<'a>, scope: &Scope<'_, 'a>) -> Result<Value<'a>, Error> {
-        let (Value::Optional(inner), [name, ..]) = (&range, it.variables.as_slice()) else {
-            return Err(no_overload("optMap", &[&range]));
+    fn optional(
+        &mut self,
+        it: &'a Comprehension,
+        range: &Value<'a>,
+        scope: &Scope<'_, 'a>,
+    ) -> Result<Value<'a>, Error> {
+        let (Value::Optional(inner), [name, ..]) = (range, it.variables.as_slice()) else {
+            return Err(no_overload("optMap", &[range]));
         };
         let Some(inner) = inner else { return Ok(Value::Optional(None)) };
         let scope = Scope { name, value: (**inner).clone(), outer: Some(scope) };

@@ -8,6 +8,9 @@ use super::syntax::{Comprehension, Expr, Literal, Node, Operator, Shape};
 const MAX_LENGTH: usize = 100_000;
 /// Parts inside each other: what reads, checks and evaluates an expression recurses so deep, on stacks of 2 MiB.
 const MAX_DEPTH: usize = 100;
+/// Parts of `a + b + c` and `a.b.c` count as beside each other there, and here with all the others: going down the left
+/// side takes little of a stack. Upstream's parser goes down 250.
+const MAX_HEIGHT: usize = 500;
 
 const RESERVED: [&str; 17] = [
     "as",
@@ -52,25 +55,39 @@ pub(super) fn parse(text: &str) -> Result<Expr, Mistake> {
 }
 
 fn too_deep(at: usize) -> Mistake {
-    Mistake::new(at, format!("an expression may have {MAX_DEPTH} levels of parts inside each other"))
+    let why = format!(
+        "an expression may have {MAX_DEPTH} levels of parts inside each other, and {MAX_HEIGHT} with those of chains such as \
+         a + b + c or a.b.c; make two rules of it"
+    );
+    Mistake::new(at, why)
 }
 
 fn expr(at: usize, node: Node) -> Result<Expr, Mistake> {
-    let deepest = |all: &mut dyn Iterator<Item = &Expr>| all.map(|e| e.depth).max().unwrap_or(0);
-    let inner = match &node {
-        Node::Literal(_) | Node::Name(_) => 0,
+    let mut expr = Expr { at, node, depth: 0, height: 0 };
+    let mut inside: Vec<&Expr> = match &expr.node {
+        Node::Literal(_) | Node::Name(_) => Vec::new(),
         Node::Select { operand, .. } | Node::Has { operand, .. } | Node::Not(operand) | Node::Negate(operand) => {
-            operand.depth
+            vec![operand]
         }
-        Node::Index { operand, index, .. } => operand.depth.max(index.depth),
-        Node::Call { arguments: all, .. } | Node::And(all) | Node::Or(all) => deepest(&mut all.iter()),
-        Node::Conditional(parts) => deepest(&mut parts.iter()),
-        Node::Binary(_, parts) => deepest(&mut parts.iter()),
-        Node::List(all) => deepest(&mut all.iter().map(|(element, _)| element)),
-        Node::Map(all) => deepest(&mut all.iter().flat_map(|(key, value, _)| [key, value])),
-        Node::Comprehension(it) => deepest(&mut [&it.range, &it.body].into_iter().chain(&it.filter)),
+        Node::Index { operand, index, .. } => vec![operand, index],
+        Node::Call { arguments: all, .. } | Node::And(all) | Node::Or(all) => all.iter().collect(),
+        Node::Conditional(parts) => parts.iter().collect(),
+        Node::Binary(_, parts) => parts.iter().collect(),
+        Node::List(all) => all.iter().map(|(element, _)| element).collect(),
+        Node::Map(all) => all.iter().flat_map(|(key, value, _)| [key, value]).collect(),
+        Node::Comprehension(it) => [&it.range, &it.body].into_iter().chain(&it.filter).collect(),
     };
-    if inner >= MAX_DEPTH { Err(too_deep(at)) } else { Ok(Expr { at, node, depth: inner + 1 }) }
+    let height = inside.iter().map(|part| part.height).max().unwrap_or(0) + 1;
+    let before = expr.before();
+    // What it goes on from is the first of its parts.
+    let rest = inside.split_off(usize::from(before.is_some()));
+    let depth = rest.iter().map(|part| part.depth).max().unwrap_or(0) + 1;
+    let depth = depth.max(before.map_or(0, |before| before.depth));
+    if depth > MAX_DEPTH || height > MAX_HEIGHT {
+        return Err(too_deep(at));
+    }
+    (expr.depth, expr.height) = (depth, height);
+    Ok(expr)
 }
 
 /// How strongly an operator binds; `?:`, `||` and `&&` bind less than all of these.

@@ -7,8 +7,33 @@ use std::sync::Arc;
 pub(super) struct Expr {
     pub at: usize,
     pub node: Node,
-    /// Levels of parts inside each other, itself among them.
+    /// Levels of parts inside each other, itself among them, where what a part goes on from counts as beside it.
     pub depth: usize,
+    /// All levels of parts inside each other.
+    pub height: usize,
+}
+
+impl Expr {
+    /// What it goes on from: the left side of an operator, and what a member, an element or a method is of.
+    pub fn before(&self) -> Option<&Self> {
+        match &self.node {
+            Node::Select { operand, .. } | Node::Index { operand, .. } => Some(operand),
+            Node::Call { method: true, arguments, .. } => arguments.first(),
+            Node::Binary(_, parts) => Some(&parts[0]),
+            Node::Comprehension(it) => Some(&it.range),
+            _ => None,
+        }
+    }
+
+    pub fn before_mut(&mut self) -> Option<&mut Self> {
+        match &mut self.node {
+            Node::Select { operand, .. } | Node::Index { operand, .. } => Some(operand),
+            Node::Call { method: true, arguments, .. } => arguments.first_mut(),
+            Node::Binary(_, parts) => Some(&mut parts[0]),
+            Node::Comprehension(it) => Some(&mut it.range),
+            _ => None,
+        }
+    }
 }
 
 #[derive(Debug)]

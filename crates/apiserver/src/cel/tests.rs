@@ -274,9 +274,27 @@ fn an_expression_that_is_too_long_or_too_deep_is_refused() {
     all_hold(&[
         &format!("true{}", " && true".repeat(5000)),
         &wrapped("(", ")", 99),
-        &format!("1{} == 99", " + 1".repeat(98)),
+        &format!("1{} == 490", " + 1".repeat(489)),
     ]);
     all_hold(&[&format!("{}true{}", "[1].all(x, ".repeat(98), ")".repeat(98))]);
+}
+
+#[test]
+fn a_long_chain_of_operators_or_members_is_taken_also_deep_inside() {
+    let inside = |text: &str| format!("{}{text}{}", "[1].all(x, ".repeat(90), ")".repeat(90));
+    for text in [
+        format!("1{} == 251", " + 1".repeat(250)),
+        format!("self.name{}.size() == 4", ".trim()".repeat(250)),
+        format!("self.list{}.size() == 3", ".map(x, x)".repeat(250)),
+        format!("[self.list]{}.size() == 1", ".filter(x, x[0] == 3)".repeat(250)),
+        format!("dyn({}1{}){} == 1", "[".repeat(90), "]".repeat(90), "[0]".repeat(90)),
+        format!("self.?name{} == optional.of('näme')", ".or(optional.none())".repeat(250)),
+    ] {
+        all_hold(&[text.as_str()]);
+        if !text.starts_with("dyn") {
+            all_hold(&[inside(&text).as_str()]);
+        }
+    }
 }
 
 #[test]
@@ -309,6 +327,19 @@ fn an_evaluation_that_costs_too_much_ends() {
         let error = program.evaluate(&own_value, None, &mut run).map(|_| ()).unwrap_err();
         assert_eq!(error, Error::Cost, "{}", &text[text.len() - 60..]);
         assert_eq!(run.left(), 0);
+    }
+}
+
+#[test]
+fn an_object_with_many_heavy_patterns_is_refused_by_cost() {
+    let own = Type::list(Type::Text);
+    let patterns = serde_json::json!(vec!["([a-z]?){3000}[a-z]{3000}"; 400]);
+    for text in ["self.all(p, 'a'.matches(p))", "self.exists(p, 'a'.matches(p))", "self.all(p, 'a'.matches(p) || true)"]
+    {
+        let program = Program::compile(text, &own, &own).unwrap();
+        let mut run = Run::new(1_000_000);
+        let error = program.evaluate(&Value::of(&patterns, &own), None, &mut run).map(|_| ()).unwrap_err();
+        assert_eq!(error, Error::Cost, "{text}");
     }
 }
 

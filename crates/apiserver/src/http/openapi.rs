@@ -7,7 +7,14 @@ use serde_json::{Map, Value, json};
 use crate::kind::{Kind, Kinds};
 use crate::status::Status;
 
-use super::{Body, discovery, json as json_response};
+use super::{Body, discovery, json as json_response, with_type};
+
+mod gnostic;
+
+const TITLE: &str = "Kubernetes";
+const VERSION: &str = "stowage";
+/// What every patch takes; kubectl lets a server validate that knows the last.
+const PARAMETERS: [&str; 3] = ["dryRun", "fieldManager", "fieldValidation"];
 
 /// A document of `/openapi`.
 #[derive(Debug)]
@@ -37,18 +44,25 @@ impl Document {
         let document = match self {
             Self::Whole => {
                 let accept = headers.get(ACCEPT).and_then(|v| v.to_str().ok()).unwrap_or("*/*");
-                if !accept.split(',').any(|one| one.contains("json") || one.contains("*/*")) {
-                    let message = format!("/openapi/v2 is served as JSON only, the request accepts {accept:?}");
+                let asks_for = |known: &[&str]| accept.split(',').any(|one| known.iter().any(|k| one.contains(k)));
+                if asks_for(&[gnostic::ASKED, gnostic::ANSWERED]) {
+                    return Ok(with_type(StatusCode::OK, gnostic::ANSWERED, gnostic::document(kinds.iter())));
+                }
+                if !asks_for(&["json", "*/*"]) {
+                    let message = format!(
+                        "/openapi/v2 is served as JSON and as {:?}, the request accepts {accept:?}",
+                        gnostic::ANSWERED
+                    );
                     return Err(Status::new(406, "NotAcceptable", message));
                 }
                 json!({
-                    "swagger": "2.0", "info": {"title": "Kubernetes", "version": "stowage"},
+                    "swagger": "2.0", "info": {"title": TITLE, "version": VERSION},
                     "paths": paths(kinds.iter()), "definitions": {},
                 })
             }
             Self::Index => index(kinds),
             Self::GroupVersion { group, version } => json!({
-                "openapi": "3.0.0", "info": {"title": "Kubernetes", "version": "stowage"},
+                "openapi": "3.0.0", "info": {"title": TITLE, "version": VERSION},
                 "paths": paths(kinds.iter().filter(|k| k.group == *group && k.version == *version)),
                 "components": {"schemas": {}},
             }),
@@ -81,7 +95,7 @@ fn path_of(kind: &Kind) -> String {
 }
 
 fn operations(kind: &Kind) -> Value {
-    let parameters: Vec<Value> = ["dryRun", "fieldManager", "fieldValidation"]
+    let parameters: Vec<Value> = PARAMETERS
         .iter()
         .map(|name| json!({"name": name, "in": "query", "schema": {"type": "string", "uniqueItems": true}}))
         .collect();

@@ -55,16 +55,26 @@ impl LeaderElectionArgs {
         )
         .context("cannot use the --leader-election-* durations")?;
         Ok(Some(Options {
-            namespace: match self.leader_election_namespace.as_deref() {
-                None | Some("") => own_namespace(),
-                Some(namespace) => namespace.to_owned(),
-            },
+            namespace: self.namespace(),
             name: sanitize(lock),
-            identity: identity(self.leader_election_identity.as_deref())?,
+            identity: self.identity()?,
             timing,
             labels: self.leader_election_labels.iter().map(|l| (l.key.clone(), l.value.clone())).collect(),
             release_on_exit: features.enabled(RELEASE_ON_EXIT, true),
         }))
+    }
+
+    /// The namespace of the Lease, which also serves without an election.
+    pub fn namespace(&self) -> String {
+        match self.leader_election_namespace.as_deref() {
+            None | Some("") => own_namespace(),
+            Some(namespace) => namespace.to_owned(),
+        }
+    }
+
+    /// The name of this replica, which also serves without an election.
+    pub fn identity(&self) -> anyhow::Result<String> {
+        identity(self.leader_election_identity.as_deref())
     }
 }
 

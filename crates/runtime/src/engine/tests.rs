@@ -1,11 +1,15 @@
 use std::collections::BTreeMap;
 use std::sync::Mutex;
 
+use stowage_model::VolumeSnapshot;
 use stowage_model::object::{Key, kinds};
 
 use super::*;
 use crate::backoff::Backoff;
+use crate::cache::Cache;
 use crate::shutdown::Shutdown;
+use crate::tasks::Tasks;
+use crate::watch::Scope;
 
 /// Counts up each key to its goal, one step per decision; steps on one shared object must not overlap.
 struct Counter {
@@ -444,4 +448,22 @@ async fn of_several_that_fail_side_by_side_the_gravest_counts_and_all_are_told()
     let result = run(&context, Arc::clone(&troubled), queue, 8).await;
     assert!(matches!(result, Err(Stop::Unable { .. })), "who is deposed stops: {result:?}");
     assert_eq!(*troubled.failed.lock().unwrap(), [3]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_first_list_of_an_optional_kind_wakes_every_key_though_nothing_is_in_it() {
+    let mut tasks = Tasks::new();
+    let setup = Setup::new(Context::deaf(), tasks.spawner());
+    let state = Mutex::default();
+    let counter = Arc::new(Counter { goals: [("a", 1), ("b", 1)].into(), state, shared: false });
+    let cache: Cache<VolumeSnapshot> = Cache::new();
+    let mut watches = Watches::new(&setup, &counter);
+    watches.optional(&cache, Scope::all(), |_, _| None);
+    watches.begin().await;
+    let pass = Duration::from_millis(10);
+    assert!(tokio::time::timeout(pass, tasks.supervise()).await.is_err());
+    assert_eq!(setup.queue.len(), 0, "nothing is known yet");
+    cache.relist(Vec::new(), 1);
+    assert!(tokio::time::timeout(pass, tasks.supervise()).await.is_err());
+    assert_eq!(setup.queue.len(), 2);
 }

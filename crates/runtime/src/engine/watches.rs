@@ -48,7 +48,8 @@ impl<'a, C: Controller> Watches<'a, C> {
     }
 
     /// The same for a kind that the server may not serve, or not yet: definitions of resources come later. It is asked
-    /// for again and again, and not waited for.
+    /// for again and again, and not waited for: until [`Cache::is_synced`] nothing follows from what is not in it, and
+    /// whoever rests for that reason is woken by the first list.
     pub fn optional<T: Projection, K: IntoIterator<Item = C::Key>>(
         &mut self,
         cache: &Cache<T>,
@@ -56,6 +57,17 @@ impl<'a, C: Controller> Watches<'a, C> {
         wakes: impl Fn(&C, &Change<'_, T>) -> K + Send + Sync + 'static,
     ) {
         self.add(cache, scope, wakes, None);
+        let (controller, queue, full) = (Weak::clone(&self.controller), self.setup.queue.clone(), cache.clone());
+        // What is missing from the list wakes nobody by itself.
+        let listed = async move {
+            full.synced().await;
+            if let Some(controller) = controller.upgrade() {
+                controller.keys().into_iter().for_each(|key| queue.add(key));
+            }
+        };
+        if let Some(group) = self.groups.last_mut() {
+            group.push(Feed { run: listed.boxed(), synced: None });
+        }
     }
 
     /// What is declared from here on is listed after all that was declared before.

@@ -4,6 +4,7 @@ use tonic::service::Routes;
 use stowage_csi::Channel;
 use stowage_csi::v1::controller_service_capability::rpc::Type as ControllerCapability;
 use stowage_model::finalizers::{CLONING_PROTECTION, SNAPSHOT_SOURCE_OF_PROVISIONER};
+use stowage_runtime::backoff::Backoff;
 use stowage_runtime::engine::Controller as _;
 use stowage_runtime::events::Note;
 use stowage_runtime::operation::{Ended, Failure};
@@ -215,6 +216,61 @@ async fn what_was_seen_of_a_snapshot_is_forgotten_when_nobody_restores_it_any_mo
     });
     still.think(&key);
     assert!(still.controller.looks.record(&origin.key).is_none());
+}
+
+/// Another node's or nobody's: not yet said to be of our driver.
+fn waiting_for(claim: &mut Value, namespace: &str) {
+    claim["metadata"]["namespace"] = namespace.into();
+    claim["metadata"]["annotations"] = json!({});
+    claim["spec"]["dataSourceRef"] = restoring();
+    claim["spec"]["dataSourceRef"]["namespace"] = "shop".into();
+}
+
+fn nightly() -> Key {
+    Key::Source(Origin::snapshot(&ObjectKey::namespaced("shop", "nightly")))
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_claim_of_another_namespace_holds_a_source_only_with_a_grant() {
+    let still = Still::new().await;
+    still.controller.caches.snapshots.observe(snapshot_with(|snapshot| {
+        snapshot["metadata"]["finalizers"] = json!([SNAPSHOT_SOURCE_OF_PROVISIONER]);
+    }));
+    still.add_claim("stranger", |claim| waiting_for(claim, "elsewhere"));
+    assert_ne!(still.look(&nightly()).1.why, Why::InUse);
+    let grant = json!({
+        "metadata": { "namespace": "shop", "name": "g", "uid": "g", "resourceVersion": "5" },
+        "spec": {
+            "from": [{ "group": "", "kind": "PersistentVolumeClaim", "namespace": "elsewhere" }],
+            "to": [{ "group": "snapshot.storage.k8s.io", "kind": "VolumeSnapshot" }],
+        },
+    });
+    still.controller.caches.grants.observe(serde_json::from_value(grant).unwrap());
+    assert_eq!(still.look(&nightly()).1.why, Why::InUse);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_claim_of_another_driver_holds_no_source_and_one_of_an_unknown_class_does() {
+    for (class, annotation, holds) in
+        [("fast", None, true), ("unknown", None, true), ("foreign", None, false), ("unknown", Some("x.example"), false)]
+    {
+        let still = Still::new().await;
+        still.controller.caches.snapshots.observe(snapshot_with(|snapshot| {
+            snapshot["metadata"]["finalizers"] = json!([SNAPSHOT_SOURCE_OF_PROVISIONER]);
+        }));
+        still.controller.caches.classes.observe(class_with(|class| {
+            class["metadata"]["name"] = "foreign".into();
+            class["provisioner"] = "x.example".into();
+        }));
+        still.add_claim("waits", |claim| {
+            waiting_for(claim, "shop");
+            claim["spec"]["storageClassName"] = class.into();
+            if let Some(driver) = annotation {
+                claim["metadata"]["annotations"]["volume.kubernetes.io/storage-provisioner"] = driver.into();
+            }
+        });
+        assert_eq!(still.look(&nightly()).1.why == Why::InUse, holds, "{class} {annotation:?}");
+    }
 }
 
 #[tokio::test(start_paused = true)]

@@ -183,7 +183,7 @@ fn settle(s: &ClaimSnapshot, recorded: &Recorded, now: Timestamp) -> Decision {
                 State::Failed(failure) => failure.code != NO_SECRET && failure.code != NO_LEASE,
                 _ => false,
             });
-            let delay = if refused { s.facts.options.retry_interval_max } else { Duration::ZERO };
+            let delay = if refused { s.facts.options.driver.retry.max } else { Duration::ZERO };
             call(s.creation.as_ref(), now, delay, || Action::Create { intent: Arc::clone(intent), wanted: false })
         }
     }

@@ -1,18 +1,24 @@
 //! What must happen next to a source that is held while volumes are made from it: it is let go when none is any more.
 
-use jiff::Timestamp;
+use std::time::Duration;
+
+use jiff::{SignedDuration, Timestamp};
 
 use stowage_model::finalizers::{CLONING_PROTECTION, SNAPSHOT_SOURCE_OF_PROVISIONER};
 use stowage_model::labels::SNAPSHOT_MANAGED_BY;
 use stowage_runtime::cache::View;
+use stowage_runtime::events::Note;
 use stowage_runtime::operation::{Record, State};
 
-use super::{Action, Decision, Why, is_ours};
+use super::{Action, Decision, Why, is_ours, tell};
 use crate::facts::Facts;
 use crate::intent::SourceKind;
 use crate::ownership;
 use crate::snapshot::SourceSnapshot;
 use crate::source::{Look, Object, Restorable};
+
+/// What another node may have under way is over after this: as long as the original waits between its sweeps.
+const LEFT_OVER: Duration = Duration::from_secs(300);
 
 /// What must happen to this source next.
 pub fn decide(s: &SourceSnapshot, now: Timestamp) -> Decision {
@@ -25,17 +31,24 @@ pub fn decide(s: &SourceSnapshot, now: Timestamp) -> Decision {
     if !meta.has_finalizer(finalizer(s.origin.kind)) {
         return Decision::rest(Why::Unprotected);
     }
-    if s.is_used || s.others_wait {
+    let is_held = !s.others.is_empty();
+    if s.is_used || is_held && !meta.is_deleting() {
         return Decision::rest(Why::InUse);
     }
-    let unprotect =
-        || Decision::act([Action::Unprotect { origin: s.origin.clone(), uid: meta.uid.clone() }], Why::Unused);
+    let free = || match is_held {
+        true => tell(&s.told, kept(s), now, Why::InUse),
+        false => Decision::act([Action::Unprotect { origin: s.origin.clone(), uid: meta.uid.clone() }], Why::Unused),
+    };
     match &s.object {
-        Object::Claim { .. } if is_our_claim(&s.object, &s.facts) => unprotect(),
+        Object::Claim { .. } if is_our_claim(&s.object, &s.facts) => free(),
         Object::Claim { .. } => Decision::rest(Why::NotOurs),
         Object::Snapshot { snapshot: View::Known(snapshot), look, .. } => {
-            match whose(snapshot, look.as_ref(), &s.facts, now) {
-                Whose::Ours => unprotect(),
+            match whose(s, snapshot, look.as_ref(), now) {
+                Whose::Ours => free(),
+                Whose::Anybodys => match left_over_until(s, now) {
+                    until if until > now && !is_held => Decision::wait_until(until, Why::LeftOver),
+                    _ => free(),
+                },
                 Whose::Others => Decision::rest(Why::NotOurs),
                 Whose::Unknown => Decision::act([Action::Look(s.origin.clone())], Why::Looking),
                 Whose::Later(at) => Decision::wait_until(at, Why::BacksOff),
@@ -44,6 +57,26 @@ pub fn decide(s: &SourceSnapshot, now: Timestamp) -> Decision {
         }
         Object::Snapshot { .. } => Decision::rest(Why::Looking),
     }
+}
+
+/// So many claims are named in one sentence.
+const NAMED: usize = 5;
+
+/// Whom a source that is being deleted is kept for.
+fn kept(s: &SourceSnapshot) -> Note {
+    let named: Vec<String> = s.others.iter().take(NAMED).map(ToString::to_string).collect();
+    let more = match s.others.len().saturating_sub(NAMED) {
+        0 => String::new(),
+        more => format!(" and {more} more"),
+    };
+    let message = format!(
+        "{} is being deleted, and finalizer {} keeps it while claims that name it as their source wait for a volume: \
+         {}{more}; delete these claims, or wait until they are Bound",
+        s.origin,
+        finalizer(s.origin.kind),
+        named.join(", ")
+    );
+    Note::warning("SourceInUse", message)
 }
 
 /// What holds a source.
@@ -69,6 +102,8 @@ fn is_our_claim(object: &Object, facts: &Facts) -> bool {
 /// Who lets a snapshot go.
 enum Whose {
     Ours,
+    /// Several nodes may be making volumes from it, and none is known to be the only one.
+    Anybodys,
     Others,
     Unknown,
     Later(Timestamp),
@@ -76,28 +111,44 @@ enum Whose {
 }
 
 /// Only the content tells whose driver's a snapshot is, and where. Without one no volume can be made from it.
-fn whose(snapshot: &Restorable, look: Option<&Record<Look>>, facts: &Facts, now: Timestamp) -> Whose {
-    let Some(bound_to) = snapshot.bound_to.as_deref() else { return orphan(facts) };
+fn whose(s: &SourceSnapshot, snapshot: &Restorable, look: Option<&Record<Look>>, now: Timestamp) -> Whose {
+    let facts = &s.facts;
+    let Some(bound_to) = snapshot.bound_to.as_deref() else { return orphan(s) };
     let Some(record) = look else {
         return if facts.options.sweep_snapshots { Whose::Unknown } else { Whose::Others };
     };
     match &record.state {
         State::Running => Whose::Soon,
         State::Done(look) if look.bound_to.as_deref() != Some(bound_to) => Whose::Unknown,
-        State::Done(Look { content: None, .. }) => orphan(facts),
+        State::Done(Look { content: None, .. }) => orphan(s),
+        State::Done(Look { content: Some(content), .. }) if content.spec.driver != facts.driver => Whose::Others,
         State::Done(Look { content: Some(content), .. }) => {
-            let manager = content.meta.labels.get(SNAPSHOT_MANAGED_BY);
-            let is_here = match (&facts.node, manager) {
-                (Some(node), Some(manager)) => *manager == node.name,
-                (Some(_), None) | (None, _) => true,
-            };
-            if content.spec.driver == facts.driver && is_here { Whose::Ours } else { Whose::Others }
+            match (&facts.node, content.meta.labels.get(SNAPSHOT_MANAGED_BY)) {
+                (None, _) => Whose::Ours,
+                (Some(node), Some(manager)) if *manager == node.name => Whose::Ours,
+                (Some(_), Some(_)) => Whose::Others,
+                (Some(_), None) if s.need.was_ours => Whose::Ours,
+                (Some(_), None) => orphan(s),
+            }
         }
         State::Failed(_) | State::Uncertain(_) if record.retry_at > now => Whose::Later(record.retry_at),
         State::Failed(_) | State::Uncertain(_) => Whose::Unknown,
     }
 }
 
-fn orphan(facts: &Facts) -> Whose {
-    if facts.options.sweep_snapshots { Whose::Ours } else { Whose::Others }
+/// What nobody is known to have held.
+fn orphan(s: &SourceSnapshot) -> Whose {
+    match (s.facts.options.sweep_snapshots, &s.facts.node) {
+        (false, _) => Whose::Others,
+        (true, None) => Whose::Ours,
+        (true, Some(_)) => Whose::Anybodys,
+    }
+}
+
+/// A claim that is deleted while its volume is made is seen no more, and the call of another node goes on. What that node
+/// calls again it holds again first; so the longest call is waited for, from when nobody was seen to need the source.
+fn left_over_until(s: &SourceSnapshot, now: Timestamp) -> Timestamp {
+    let wait = LEFT_OVER.max(s.facts.options.driver.timeout.saturating_mul(2));
+    let wait = SignedDuration::try_from(wait).unwrap_or(SignedDuration::MAX);
+    s.need.over_since.unwrap_or(now).checked_add(wait).unwrap_or(Timestamp::MAX)
 }

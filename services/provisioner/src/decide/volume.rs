@@ -8,7 +8,7 @@ use jiff::Timestamp;
 use stowage_model::annotations::{DELETION_SECRET_NAME, DELETION_SECRET_NAMESPACE};
 use stowage_model::finalizers::PROVISIONER;
 use stowage_model::phase::{ReclaimPolicy, VolumePhase};
-use stowage_model::volume::Volume;
+use stowage_model::volume::{CsiSource, Volume};
 use stowage_runtime::cache::View;
 use stowage_runtime::events::Note;
 use stowage_runtime::operation::State;
@@ -89,7 +89,7 @@ fn delete(s: &VolumeSnapshot, volume: &Arc<Volume>, held: bool, now: Timestamp) 
         let message = format!("driver {driver:?} lacks the capability CREATE_DELETE_VOLUME; delete the volume by hand");
         return tell(&s.told, Note::warning("VolumeFailedDelete", message), now, Why::Released);
     }
-    let handle = volume.spec.csi.as_ref().map(|csi| csi.volume_handle.clone()).unwrap_or_default();
+    let handle = volume.spec.csi.as_ref().map(CsiSource::handle).unwrap_or_default();
     let mut decision = call(s.deletion.as_ref(), now, Duration::ZERO, || Action::Delete {
         volume: Arc::clone(volume),
         handle,

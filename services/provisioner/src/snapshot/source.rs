@@ -5,6 +5,7 @@ use std::sync::Arc;
 use stowage_model::claim::Claim;
 use stowage_model::object::{Key as ObjectKey, kinds};
 use stowage_runtime::cache::View;
+use stowage_runtime::told::Known;
 
 use super::SourceSnapshot;
 use crate::controller::Controller;
@@ -16,13 +17,18 @@ use crate::source::{Found, Object, Origin};
 /// What the claim names to be filled from.
 pub fn find(controller: &Controller, claim: &Claim) -> Option<Found> {
     let origin = Origin::of(claim)?;
+    let permitted = is_permitted(controller, claim, &origin);
+    Some(Found { object: object(controller, &origin), permitted, origin })
+}
+
+/// Whether the claim may use it, as far as it is in another namespace.
+fn is_permitted(controller: &Controller, claim: &Claim, origin: &Origin) -> bool {
     let (own, name) = (&claim.meta.namespace, &origin.key.name);
-    let permitted = origin.key.namespace == *own
+    origin.key.namespace == *own
         || controller.caches.grants.list().iter().any(|grant| {
             let is_there = grant.meta.namespace == origin.key.namespace;
             is_there && grant.permits(kinds::CLAIM, own, origin.object_kind(), name)
-        });
-    Some(Found { object: object(controller, &origin), permitted, origin })
+        })
 }
 
 /// Whether the object that the record names is there and can be held, and is not yet.
@@ -40,7 +46,7 @@ pub fn is_unprotected(controller: &Controller, intent: &Intent) -> bool {
     }
 }
 
-pub fn gather(controller: &Controller, origin: &Origin) -> SourceSnapshot {
+pub fn gather(controller: &Controller, origin: &Origin, told: Known) -> SourceSnapshot {
     let facts = &controller.facts;
     let object = object(controller, origin);
     let is_used = match object.meta() {
@@ -48,16 +54,34 @@ pub fn gather(controller: &Controller, origin: &Origin) -> SourceSnapshot {
         View::Absent | View::Unknown => false,
     };
     let waiting = controller.caches.claims.by_index("source", &origin.to_string());
-    let waiting = waiting.iter().filter(|claim| is_wanted(claim));
+    // Who may not use it cannot keep it either.
+    let waiting = waiting.iter().filter(|claim| is_wanted(claim) && is_permitted(controller, claim, origin));
     let (ours, others): (Vec<_>, Vec<_>) =
         waiting.partition(|claim| is_ours(claim, &facts.driver) && ownership::is_claimed(claim, facts));
+    let others = others.into_iter().filter(|claim| may_be_ours(controller, claim)).map(|claim| claim.meta.key());
+    let mut others: Vec<ObjectKey> = others.collect();
+    others.sort();
     SourceSnapshot {
         facts: Arc::clone(facts),
         origin: origin.clone(),
         object,
         is_used,
-        others_wait: !others.is_empty(),
+        others,
+        need: controller.needs.get(origin),
         is_awaited: !ours.is_empty(),
+        told,
+    }
+}
+
+/// Only our own driver fills volumes from what is ours to free. Before the claim is given to a driver its class tells.
+fn may_be_ours(controller: &Controller, claim: &Claim) -> bool {
+    let driver = &controller.facts.driver;
+    match claim.storage_provisioner() {
+        Some(provisioner) => provisioner == driver,
+        None => {
+            let class = controller.caches.classes.get(&ObjectKey::cluster(claim.class_name()));
+            class.is_none_or(|class| class.provisioner == *driver)
+        }
     }
 }
 

@@ -5,14 +5,12 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use http::{Method, Request};
-use jiff::{SignedDuration, Timestamp};
 use serde_json::{Value, json};
 use stowage_apiserver::{Options as ServerOptions, Server};
-use stowage_runtime::clock::Clock;
 use stowage_runtime::{Context, Stop};
+use stowage_testing::VirtualClock;
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
-use tokio::time::Instant;
 use tower::{BoxError, ServiceExt};
 
 use provisioner::Options;
@@ -29,7 +27,7 @@ pub struct World {
     /// Parts of paths that only administrators may write to, or read.
     forbidden: Arc<Mutex<Vec<Forbidden>>>,
     race: Arc<watch::Sender<Race>>,
-    begin: Instant,
+    clock: VirtualClock,
 }
 
 /// A method, or all, and a part of a path.
@@ -41,19 +39,6 @@ struct Race {
     is_on: bool,
     reads: usize,
     updates: usize,
-}
-
-/// Wall time that moves with tokio's paused time.
-struct PausedClock(Instant);
-
-impl Clock for PausedClock {
-    fn now(&self) -> Timestamp {
-        Timestamp::UNIX_EPOCH + SignedDuration::try_from(self.boottime()).unwrap()
-    }
-
-    fn boottime(&self) -> Duration {
-        self.0.elapsed()
-    }
 }
 
 /// A running provisioner; dropping it is the crash.
@@ -88,7 +73,7 @@ impl World {
             writes: Arc::default(),
             forbidden: Arc::default(),
             race: Arc::new(watch::Sender::new(Race::default())),
-            begin: Instant::now(),
+            clock: VirtualClock::start(),
         }
     }
 
@@ -174,7 +159,7 @@ impl World {
     /// A provisioner beside a driver of its own.
     pub fn start_beside(&self, driver: Driver, options: Options) -> Running {
         let mut context = Context::real(self.counted(), Arc::new(driver), "test");
-        context.clock = Arc::new(PausedClock(self.begin));
+        context.clock = Arc::new(self.clock);
         let task = tokio::spawn(provisioner::run(context.clone(), options));
         Running { context, task }
     }

@@ -1,5 +1,6 @@
 //! Carries out one act on a group or its members.
 
+use futures::future::join_all;
 use serde_json::{Value, json};
 
 use stowage_model::object::ObjectRef;
@@ -9,7 +10,7 @@ use stowage_runtime::events::Note;
 
 use super::{DELETE_MEMBER, GROUP_BIND, GROUP_CONTENT, GROUP_DELETE, GROUP_FINALIZER, GROUP_STATUS};
 use crate::controller::Controller;
-use crate::decide::GroupAction;
+use crate::decide::{GroupAction, Missing};
 use crate::watches::Key;
 
 impl Controller {
@@ -36,13 +37,10 @@ impl Controller {
                 tell.into_iter().for_each(|note| self.tell(key, &about, note));
                 Ok(())
             }
-            GroupAction::CreateMember { body } => {
-                let created = api.create(&caches.snapshots, body).await;
-                created.map(drop).map_err(Error::write("create a member's VolumeSnapshot"))
-            }
-            GroupAction::CreateMemberContent { body } => {
-                let created = api.create(&caches.contents, body).await;
-                created.map(drop).map_err(Error::write("create a member's VolumeSnapshotContent"))
+            GroupAction::MakeMembers { group, missing } => {
+                self.confirm_wanted(&group, false).await?;
+                let made = join_all(missing.into_iter().map(|missing| self.make_member(missing))).await;
+                made.into_iter().collect()
             }
             GroupAction::WriteMemberStatus { target, status } => {
                 let body = Patch::Merge(json!({ "status": status }));
@@ -62,11 +60,40 @@ impl Controller {
                 let deleted = api.delete(&caches.group_contents, &target, Deletion::default()).await;
                 deleted.map_err(Error::write(GROUP_DELETE))
             }
+            GroupAction::ConfirmContentGone { content } => {
+                let read = api.refresh(&caches.group_contents, &content).await;
+                let found = read.map_err(Error::read("the VolumeGroupSnapshotContent"))?;
+                if found.is_some() { Err(Error::Stale("the VolumeGroupSnapshotContent")) } else { Ok(()) }
+            }
             GroupAction::DeleteMember { target } => self.delete_member(&target).await,
         }
     }
 
     async fn create_group_content(&self, group: &ObjectRef, body: Value, is_fresh: bool) -> Result<(), Error> {
+        self.confirm_wanted(group, is_fresh).await?;
+        let created = self.context.api.create(&self.caches.group_contents, body).await;
+        let content = created.map_err(Error::write(GROUP_CONTENT))?;
+        let message = format!("driver {:?} is asked to make the group snapshot", content.spec.driver);
+        self.recorder.record(group, Note::normal("CreatingGroupSnapshot", message));
+        Ok(())
+    }
+
+    async fn make_member(&self, missing: Missing) -> Result<(), Error> {
+        let (api, caches) = (&self.context.api, &self.caches);
+        match missing {
+            Missing::Snapshot(body) => {
+                let created = api.create(&caches.snapshots, body).await;
+                created.map(drop).map_err(Error::write("create a member's VolumeSnapshot"))
+            }
+            Missing::Content(body) => {
+                let created = api.create(&caches.contents, body).await;
+                created.map(drop).map_err(Error::write("create a member's VolumeSnapshotContent"))
+            }
+        }
+    }
+
+    /// What is made for a group that is gone belongs to nobody.
+    async fn confirm_wanted(&self, group: &ObjectRef, is_fresh: bool) -> Result<(), Error> {
         let wanted = if is_fresh {
             self.caches.groups.get(&group.key)
         } else {
@@ -76,12 +103,7 @@ impl Controller {
         if !wanted.is_some_and(|wanted| wanted.meta.uid == group.uid && !wanted.meta.is_deleting()) {
             return Err(Error::Stale("the VolumeGroupSnapshot"));
         }
-        self.check_lease()?;
-        let created = self.context.api.create(&self.caches.group_contents, body).await;
-        let content = created.map_err(Error::write(GROUP_CONTENT))?;
-        let message = format!("driver {:?} is asked to make the group snapshot", content.spec.driver);
-        self.recorder.record(group, Note::normal("CreatingGroupSnapshot", message));
-        Ok(())
+        self.check_lease()
     }
 
     /// What is deleted with the content cannot be brought back.

@@ -2,8 +2,8 @@
 
 use jiff::Timestamp;
 
-use stowage_model::finalizers;
 use stowage_model::object::Projection;
+use stowage_model::{annotations, finalizers};
 use stowage_runtime::api::Target;
 use stowage_runtime::cache::View;
 use stowage_runtime::events::Note;
@@ -38,18 +38,33 @@ pub fn decide(facts: &ContentFacts, now: Timestamp) -> Decision {
     Decision::act([Action::GuardContent { target: Target::exact(&content.meta), operations }], Why::Guarding)
 }
 
-/// Who deletes a content whose VolumeSnapshot stays waits for ever, and is told so.
+/// Who deletes a content whose VolumeSnapshot stays, or is gone already, waits for ever, and is told so.
 fn deleting(facts: &ContentFacts, now: Timestamp) -> Decision {
     let content = &facts.content;
-    let View::Known(snapshot) = &facts.snapshot else { return Decision::rest(Why::ContentDeleting) };
-    let is_held = content.meta.has_finalizer(finalizers::SNAPSHOT_CONTENT_BOUND);
-    if !is_held || !is_bound_to(content, &snapshot.meta) || snapshot.meta.is_deleting() {
+    let user = match &facts.snapshot {
+        View::Unknown => return Decision::rest(Why::ContentDeleting),
+        View::Known(snapshot) => Some(snapshot).filter(|snapshot| is_bound_to(content, &snapshot.meta)),
+        View::Absent => None,
+    };
+    // With its mark the snapshotter is at it.
+    let is_marked = content.meta.annotation(annotations::SNAPSHOT_BEING_DELETED).is_some();
+    let is_under_way = user.map_or(is_marked, |snapshot| snapshot.meta.is_deleting());
+    if !content.meta.has_finalizer(finalizers::SNAPSHOT_CONTENT_BOUND) || is_under_way {
         return Decision::rest(Why::ContentDeleting);
     }
-    let message = format!(
-        "the content is kept while VolumeSnapshot {:?} is bound to it; delete that VolumeSnapshot",
-        snapshot.meta.key().to_string()
-    );
+    let name = content.spec.volume_snapshot_ref.key().to_string();
+    let message = match user {
+        Some(_) => {
+            format!("the content is kept while VolumeSnapshot {name:?} is bound to it; delete that VolumeSnapshot")
+        }
+        None => format!(
+            "the VolumeSnapshot {name:?} that the content was bound to is gone, and nobody has said that what the content stands \
+             for may go; annotate the content with {}=yes, and the snapshotter of driver {:?} does as spec.deletionPolicy {} says",
+            annotations::SNAPSHOT_BEING_DELETED,
+            content.spec.driver,
+            content.spec.deletion_policy.as_str()
+        ),
+    };
     tell(facts, Note::warning("SnapshotDeletePending", message), Why::ContentDeleting, now)
 }
 

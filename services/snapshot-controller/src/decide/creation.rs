@@ -3,7 +3,6 @@
 use serde_json::{Value, json};
 
 use stowage_model::object::{self, Kind, Meta, Projection};
-use stowage_model::volume::SecretRef;
 use stowage_model::volume_snapshot::DeletionPolicy;
 use stowage_model::{Volume, VolumeSnapshot, annotations, finalizers, labels};
 use stowage_runtime::cache::View;
@@ -11,7 +10,7 @@ use stowage_runtime::cache::View;
 use super::{Problem, class};
 use crate::projections::SourceClaim;
 use crate::secrets;
-use crate::snapshot::Single;
+use crate::snapshot::{Place, Single};
 
 /// How far a snapshot that has no content yet has come, its claim's finalizer apart.
 #[derive(Debug, Clone, PartialEq)]
@@ -103,6 +102,14 @@ fn plan(single: &Single, claim: &SourceClaim) -> Result<Option<Plan>, Problem> {
         )
     })?;
     let class = class::of(single, &csi.driver)?;
+    if single.place == Place::Nowhere {
+        let volume = &volume.meta.name;
+        let message = format!(
+            "no node is as spec.nodeAffinity of volume {volume:?} of claim {name:?} asks, and the snapshot is made on such a node; \
+             see that the node is in the cluster and has its labels"
+        );
+        return Err(Problem::new(FAILED, message));
+    }
     let meta = &single.snapshot.meta;
     let secret = secrets::resolve(&secrets::SNAPSHOT, &class.parameters, &single.content_name, Some(meta));
     let secret = secret.map_err(|error| {
@@ -113,7 +120,7 @@ fn plan(single: &Single, claim: &SourceClaim) -> Result<Option<Plan>, Problem> {
         "finalizers": [finalizers::SNAPSHOT_CONTENT_BOUND],
         "annotations": secret_annotations(secret.as_ref()),
     });
-    if let Some(node) = &single.node {
+    if let Place::Node(node) = &single.place {
         metadata["labels"] = json!({ labels::SNAPSHOT_MANAGED_BY: node });
     }
     let mut spec = json!({
@@ -146,7 +153,7 @@ pub fn check<'a>(claim: &SourceClaim, volume: Option<&'a Volume>) -> Result<&'a 
     Ok(volume)
 }
 
-pub fn secret_annotations(secret: Option<&SecretRef>) -> Value {
+pub fn secret_annotations(secret: Option<&object::Key>) -> Value {
     match secret {
         Some(secret) => json!({
             annotations::SNAPSHOT_SECRET_NAME: secret.name,

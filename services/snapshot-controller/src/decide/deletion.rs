@@ -3,7 +3,7 @@
 use jiff::{SignedDuration, Timestamp};
 use serde_json::json;
 
-use stowage_model::object::Projection;
+use stowage_model::object::{Key, Projection};
 use stowage_model::volume_snapshot::DeletionPolicy;
 use stowage_model::{VolumeSnapshotContent, annotations, finalizers};
 use stowage_runtime::api::Target;
@@ -31,6 +31,9 @@ pub fn decide(single: &Single, now: Timestamp) -> Decision {
         View::Absent => None,
     };
     if let Some(group) = single.group.of.as_ref().filter(|_| single.group.uid.is_some()) {
+        if single.group.is_going {
+            return Decision::rest(Why::InGroup);
+        }
         let message = format!(
             "the snapshot belongs to VolumeGroupSnapshot {:?} and goes with it: delete that, and all its snapshots are deleted",
             group.name
@@ -43,9 +46,15 @@ pub fn decide(single: &Single, now: Timestamp) -> Decision {
         return status::tell(single, Note::warning(PENDING, message), Why::InUse, now);
     }
     // A group that is not watched yet would look as if it were gone.
-    let confirm = single.group.of.clone().map(|group| Action::ConfirmGroupGone { group });
+    let confirm = |group| Action::ConfirmGroupGone { group, uid: single.group.owner.clone() };
+    let confirm = single.group.of.clone().map(confirm);
     let mut actions: Vec<Action> = confirm.into_iter().collect();
-    let Some(content) = content else { return release(single, actions) };
+    let Some(content) = content else {
+        if single.content == View::Absent && !single.content_name.is_empty() {
+            actions.push(Action::ConfirmContentGone { content: Key::cluster(single.content_name.as_str()) });
+        }
+        return release(single, actions);
+    };
     if content.meta.annotation(annotations::SNAPSHOT_BEING_DELETED).is_none() {
         actions.push(mark(content));
     }

@@ -20,6 +20,9 @@ use super::{Action, Decision, GroupAction, Problem, Why, add_finalizers};
 use crate::snapshot::Group;
 
 pub fn decide(group: &Group, now: Timestamp) -> Decision {
+    if !group.is_listed {
+        return Decision::rest(Why::Unlisted);
+    }
     let object = &group.group;
     if object.meta.is_deleting() {
         return deletion::decide(group, now);

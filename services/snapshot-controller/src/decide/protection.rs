@@ -42,7 +42,11 @@ pub fn decide(facts: &ClaimFacts, now: Timestamp) -> Decision {
         }
         return if claim.meta.is_deleting() { explain(facts, &needs, now) } else { Decision::rest(Why::Protected) };
     }
-    if highest < Need::Wanted as u8 || claim.meta.is_deleting() {
+    // What is going keeps a claim that is protected, and never asks for protection: the snapshotter clears a content's status
+    // on its way out, which then looks as if it were being made.
+    let is_going = |single: &Option<Single>| single.as_ref().is_some_and(|single| single.snapshot.meta.is_deleting());
+    let asks = |(single, need): &(&Option<Single>, Need)| *need as u8 >= Need::Wanted as u8 && !is_going(single);
+    if !needs.iter().any(asks) || claim.meta.is_deleting() {
         return Decision::rest(Why::Unprotected);
     }
     Decision::act([protect(true)], Why::Protected)

@@ -18,7 +18,7 @@ use stowage_runtime::told::Known;
 use super::*;
 use crate::memory::Look;
 use crate::projections::SourceClaim;
-use crate::snapshot::{ClaimFacts, ContentFacts, Membership, Policy, Single};
+use crate::snapshot::{ClaimFacts, ContentFacts, Membership, Place, Policy, Single};
 
 const UID: &str = "snap-uid";
 const CONTENT: &str = "snapcontent-snap-uid";
@@ -121,7 +121,7 @@ fn single() -> Single {
         defaults: Vec::new(),
         claim: View::Known(claim(json!({}))),
         volume: volume(json!({})),
-        node: None,
+        place: Place::Anywhere,
         restoring: Vec::new(),
         group: Membership::default(),
         told: Known::default(),

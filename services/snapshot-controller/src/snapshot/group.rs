@@ -11,15 +11,17 @@ use stowage_model::{
 use stowage_runtime::cache::View;
 use stowage_runtime::told::Known;
 
-use super::{Gatherer, Policy};
+use super::{Gatherer, Place, Policy};
 use crate::memory::Look;
 use crate::projections::SourceClaim;
-use crate::watches::Key;
+use crate::watches::{self, Key};
 
 /// One VolumeGroupSnapshot, what it is bound to and what it is made of.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Group {
     pub group: Arc<VolumeGroupSnapshot>,
+    /// Whether contents and classes of groups are known: before, none of them seems to exist.
+    pub is_listed: bool,
     /// The one content that it has or may have.
     pub content_name: String,
     pub content: View<VolumeGroupSnapshotContent>,
@@ -29,6 +31,8 @@ pub struct Group {
     pub defaults: Vec<Arc<VolumeGroupSnapshotClass>>,
     /// The claims that its selector chooses, or why it chooses nothing.
     pub claims: Result<Vec<Candidate>, String>,
+    /// Where snapshots of all their volumes can be made.
+    pub place: Place,
     /// What the driver has made.
     pub members: Vec<Member>,
     /// Every VolumeSnapshot that belongs to it.
@@ -45,8 +49,6 @@ pub struct Candidate {
     pub claim: Arc<SourceClaim>,
     /// Its volume, if it was just read.
     pub volume: Option<Look>,
-    /// The node that the volume is bound to, where that matters.
-    pub node: Option<String>,
 }
 
 /// One snapshot that the driver made with the group, and the objects that stand for it.
@@ -63,6 +65,10 @@ pub struct Member {
 #[derive(Debug, Clone, PartialEq)]
 pub struct GroupContentFacts {
     pub content: Arc<VolumeGroupSnapshotContent>,
+    /// The group of the name that it gives.
+    pub group: View<VolumeGroupSnapshot>,
+    /// Whether groups are known: before, none seems to exist.
+    pub is_listed: bool,
     pub told: Known,
 }
 
@@ -81,18 +87,24 @@ impl Gatherer<'_> {
         };
         let class_name = spec.volume_group_snapshot_class_name.as_deref().unwrap_or_default();
         let class = object::Key::cluster(class_name);
-        let snapshots = self.caches.snapshots.by_index("group", &meta.key().to_string());
+        let of_name = self.caches.snapshots.by_index("group", &meta.key().to_string());
+        let snapshots: Vec<_> = of_name.into_iter().filter(|snapshot| watches::is_member(snapshot, meta)).collect();
         let restoring = snapshots.iter().flat_map(|snapshot| self.restoring(&snapshot.meta.key()));
         let needs_claims = asked.is_none() && !meta.is_deleting() && !group.is_ready();
+        let claims = if needs_claims { self.candidates(&group) } else { Ok(Vec::new()) };
+        let looks = claims.iter().flatten().filter_map(|candidate| candidate.volume.as_ref());
+        let place = self.place(looks.filter_map(|look| look.volume.as_deref()));
         Group {
+            is_listed: self.caches.group_contents.is_synced() && self.caches.group_classes.is_synced(),
             class: if class_name.is_empty() { None } else { self.caches.group_classes.get(&class) },
             defaults: if class_name.is_empty() { self.default_group_classes() } else { Vec::new() },
-            claims: if needs_claims { self.candidates(&group) } else { Ok(Vec::new()) },
             restoring: if meta.is_deleting() { restoring.collect() } else { Vec::new() },
             told: self.memory.told.known(&Key::Group(meta.key())),
             policy: self.policy,
             content_name,
             content,
+            claims,
+            place,
             members,
             snapshots,
             group,
@@ -111,9 +123,7 @@ impl Gatherer<'_> {
                 && selector.matches(&claim.meta.labels).map_err(|error| error.to_string())?
             {
                 let volume = self.memory.look(&claim.spec.volume_name, self.now);
-                let found = volume.as_ref().and_then(|look| look.volume.as_deref());
-                let node = found.filter(|_| self.policy.distributed).and_then(|volume| self.node_of(volume));
-                chosen.push(Candidate { claim, volume, node });
+                chosen.push(Candidate { claim, volume });
             }
         }
         Ok(chosen)

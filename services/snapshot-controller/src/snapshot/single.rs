@@ -2,11 +2,11 @@
 
 use std::sync::Arc;
 
-use stowage_model::object;
+use stowage_model::object::{self, Meta};
 use stowage_model::{Volume, VolumeSnapshot, VolumeSnapshotClass, VolumeSnapshotContent, names};
 use stowage_runtime::cache::View;
 
-use super::{Gatherer, Membership, Single};
+use super::{Gatherer, Membership, Place, Single};
 use crate::watches::{self, Key};
 
 impl Gatherer<'_> {
@@ -41,7 +41,7 @@ impl Gatherer<'_> {
                 self.caches.classes.get(&object::Key::cluster(class_name))
             },
             defaults: if needs_default { self.default_classes() } else { Vec::new() },
-            node: found.filter(|_| self.policy.distributed).and_then(|volume| self.node_of(volume)),
+            place: self.place(found),
             restoring: if deleting { self.restoring(&meta.key()) } else { Vec::new() },
             group: self.membership(&snapshot, &content),
             told: self.memory.told.known(&Key::Snapshot(meta.key())),
@@ -62,13 +62,23 @@ impl Gatherer<'_> {
         self.caches.classes.list().into_iter().filter(|class| class.is_default()).collect()
     }
 
-    /// The first node, by name, that the volume's affinity allows; none where every node is as good.
-    pub(super) fn node_of(&self, volume: &Volume) -> Option<String> {
-        let required = volume.spec.node_affinity.as_ref()?.required.as_ref()?;
+    /// The first node, by name, that the affinity of all volumes allows.
+    pub(super) fn place<'a>(&self, volumes: impl IntoIterator<Item = &'a Volume>) -> Place {
+        if !self.policy.distributed {
+            return Place::Anywhere;
+        }
+        let volumes = volumes.into_iter();
+        let required: Vec<_> =
+            volumes.filter_map(|volume| volume.spec.node_affinity.as_ref()?.required.as_ref()).collect();
+        if required.is_empty() {
+            return Place::Anywhere;
+        }
+        let allows = |node: &Meta| {
+            required.iter().all(|required| required.matches(&node.name, &node.labels).unwrap_or_default())
+        };
         let nodes = self.caches.nodes.list();
-        let node =
-            nodes.iter().find(|node| required.matches(&node.meta.name, &node.meta.labels).unwrap_or_default())?;
-        Some(node.meta.name.clone())
+        let node = nodes.iter().find(|node| allows(&node.meta));
+        node.map_or(Place::Nowhere, |node| Place::Node(node.meta.name.clone()))
     }
 
     pub(super) fn restoring(&self, snapshot: &object::Key) -> Vec<object::Key> {
@@ -82,6 +92,7 @@ impl Gatherer<'_> {
         }
         let of = watches::group_of(snapshot);
         let group = of.as_ref().and_then(|group| self.caches.groups.get(group));
+        let group = group.filter(|group| watches::is_member(snapshot, &group.meta));
         let handle = match content {
             View::Known(content) => watches::group_handle(content),
             View::Absent | View::Unknown => None,
@@ -90,6 +101,8 @@ impl Gatherer<'_> {
         let mut groups = contents.iter().map(|content| &content.spec.volume_group_snapshot_ref);
         let by_handle = groups.find(|group| group.namespace == snapshot.meta.namespace);
         Membership {
+            owner: watches::group_uid(snapshot).map(str::to_owned),
+            is_going: group.as_ref().is_some_and(|group| group.meta.is_deleting()),
             uid: group.map(|group| group.meta.uid.clone()),
             by_handle: by_handle.map(|group| group.name.clone()),
             of,

@@ -1,7 +1,7 @@
 use serde_json::{Value, json};
 
 use snapshot_controller::Options;
-use stowage_model::object::kinds;
+use stowage_model::object::{Key, kinds};
 use stowage_model::{VolumeGroupSnapshot, VolumeSnapshot, finalizers};
 use stowage_testing::{Fault, Mode};
 
@@ -139,4 +139,30 @@ async fn without_the_gate_groups_are_left_alone() {
         })
         .await;
     assert_eq!(group(&stage).unwrap().status, None);
+}
+
+#[tokio::test(start_paused = true)]
+async fn while_contents_of_groups_are_not_served_nothing_is_said_and_their_first_empty_list_goes_on() {
+    let stage = set().await;
+    let admin = stage.world.admin();
+    let name = Key::cluster("volumegroupsnapshotcontents.groupsnapshot.storage.k8s.io");
+    let definition = admin.get_raw(kinds::DEFINITION, &name).unwrap();
+    admin.delete(kinds::DEFINITION, &name).await.unwrap();
+    stage
+        .play(Options::default(), Snapshotter::Ready, async {
+            snapshot_group(&stage).await;
+            stage.snapshot("nightly", Some("gold")).await;
+            stage.until_ready("nightly").await;
+            stage.world.settle().await;
+            let resting = group(&stage).unwrap();
+            assert_eq!((resting.status, resting.meta.finalizers.len()), (None, 0));
+            let notes = &definition["metadata"]["annotations"];
+            let again = json!({ "metadata": { "name": name.name, "annotations": notes }, "spec": definition["spec"] });
+            stage.create(kinds::DEFINITION, again).await;
+            let ready = || group(&stage).is_some_and(|group| group.is_ready());
+            stage.until("the group is ready", ready).await;
+        })
+        .await;
+    assert_eq!(stage.reasons("all").first().map(String::as_str), Some("CreatingGroupSnapshot"));
+    assert_eq!(stage.missed_wakeups(), 0);
 }

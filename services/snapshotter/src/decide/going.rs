@@ -10,7 +10,7 @@ use super::{Action, Decision, Why, call, done, failure, retry_at, write};
 use crate::calls::{Answer, Kind, must_be_told};
 use crate::content::Source;
 use crate::request::{Planned, Problem};
-use crate::snapshot::{Case, Facts};
+use crate::snapshot::{Case, Class, Facts};
 
 pub fn decide(case: &Case, facts: &Facts, now: Timestamp) -> Decision {
     let content = &case.content;
@@ -40,6 +40,10 @@ pub fn decide(case: &Case, facts: &Facts, now: Timestamp) -> Decision {
         };
     }
     match &content.source {
+        // A class that is gone is done without, one that is not known yet is not.
+        Source::Volumes(_) if case.may_be_made() && case.class == Class::Unlisted => {
+            Decision::rest(Why::AwaitingClasses)
+        }
         // Only the driver knows whether it was made: the same call again brings its handle, or the word that it was not.
         Source::Volumes(_) if case.may_be_made() => match case.create_again(facts) {
             Ok(planned) => wait_or_call(case, Kind::Create, planned, &case.create, now),

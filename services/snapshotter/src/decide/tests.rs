@@ -603,3 +603,12 @@ proptest! {
         prop_assert_eq!(case.content.sort == Sort::Group, is_group);
     }
 }
+
+#[test]
+fn a_class_is_not_called_missing_before_classes_are_listed() {
+    let unlisted = |case: Case| decided(Case { class: Class::Unlisted, ..case }, 0);
+    for case in [group(|_| {}), case(|_| {}), case(existing), Case { doubt: DOUBT, ..case(going) }] {
+        let decision = unlisted(case);
+        assert_eq!((words(&decision), &decision.why), (vec![], &Why::AwaitingClasses));
+    }
+}

@@ -8,7 +8,7 @@ use super::{Action, Decision, Trouble, Why, call, done, failure, retry_at, write
 use crate::calls::{Answer, Kind, must_be_told};
 use crate::content::Source;
 use crate::request::Problem;
-use crate::snapshot::{Case, Facts};
+use crate::snapshot::{Case, Class, Facts};
 use crate::sort::Sort;
 
 pub fn decide(case: &Case, facts: &Facts, now: Timestamp) -> Decision {
@@ -19,6 +19,9 @@ pub fn decide(case: &Case, facts: &Facts, now: Timestamp) -> Decision {
     }
     if content.is_ready() {
         return Decision::rest(Why::Ready);
+    }
+    if case.class == Class::Unlisted {
+        return Decision::rest(Why::AwaitingClasses);
     }
     match &content.source {
         Source::Existing { handle, .. } => look(case, recorded.unwrap_or(handle), facts, now),

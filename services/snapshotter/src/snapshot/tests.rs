@@ -113,3 +113,14 @@ async fn a_call_that_ends_for_a_content_that_is_gone_is_forgotten() {
     engine::Controller::note(&*controller, &key("gone"), &snapshot, &decide(&snapshot, now), now);
     assert!(controller.operations.keys().is_empty());
 }
+
+#[tokio::test]
+async fn whether_a_class_exists_is_known_once_classes_are_listed() {
+    let tasks = Tasks::new();
+    let (controller, _setup) = controller(&tasks);
+    controller.caches.contents.relist(vec![content("new", |_| {})], 2);
+    let class = || controller.gather(&key("new")).case.unwrap().class;
+    assert_eq!(class(), Class::Unlisted);
+    controller.caches.classes.relist(Vec::new(), 1);
+    assert_eq!(class(), Class::Missing("fast".into()));
+}

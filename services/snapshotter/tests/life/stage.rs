@@ -34,7 +34,9 @@ pub struct Stage {
 }
 
 pub fn options() -> Options {
-    Options { csi_address: SOCKET.into(), ..Options::default() }
+    let mut options = Options::default();
+    options.driver.csi_address = SOCKET.into();
+    options
 }
 
 impl Stage {

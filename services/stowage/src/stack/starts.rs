@@ -27,7 +27,8 @@ pub(super) fn of_controller(service: &str, context: Context, csi_address: String
             Box::new(move || attacher::run(context.clone(), options.clone()))
         }
         "provisioner" => {
-            let options = provisioner::Options { csi_address, ..Default::default() };
+            let mut options = provisioner::Options::default();
+            options.driver.csi_address = csi_address;
             Box::new(move || provisioner::run(context.clone(), options.clone()))
         }
         "pv-controller" => {
@@ -41,7 +42,8 @@ pub(super) fn of_controller(service: &str, context: Context, csi_address: String
             Box::new(move || snapshot_controller::run(context.clone(), options.clone()))
         }
         "snapshotter" => {
-            let options = snapshotter::Options { csi_address, ..Default::default() };
+            let mut options = snapshotter::Options::default();
+            options.driver.csi_address = csi_address;
             Box::new(move || snapshotter::run(context.clone(), options.clone()))
         }
         "scheduler" => Box::new(move || scheduler::run(context.clone(), scheduler::Options::default())),

@@ -8,11 +8,9 @@ use std::time::Duration;
 
 use futures::StreamExt;
 use futures::stream::BoxStream;
-use jiff::Timestamp;
 use serde_json::{Value, json};
 use tokio::sync::{Notify, mpsc, watch};
 use tokio::task::JoinHandle;
-use tokio::time::Instant;
 
 use stowage_apiserver::Server;
 use stowage_model::csi_node::{CsiNode, CsiNodeDriver};
@@ -27,6 +25,7 @@ use stowage_runtime::cache::Cache;
 use stowage_runtime::clock::Clock;
 use stowage_runtime::random::Random;
 use stowage_runtime::{Context, Stop, watch as feed};
+use stowage_testing::VirtualClock;
 use volume_manager::plugins::{PluginEvent, PluginSource};
 use volume_manager::{Occupancy, Options};
 
@@ -41,19 +40,6 @@ const PATIENCE: Duration = Duration::from_secs(60);
 
 pub async fn within<T>(future: impl Future<Output = T>) -> T {
     tokio::time::timeout(PATIENCE, future).await.expect("what was waited for did not happen")
-}
-
-/// Wall time that follows tokio's.
-struct VirtualClock(Instant);
-
-impl Clock for VirtualClock {
-    fn now(&self) -> Timestamp {
-        Timestamp::from_second(1_700_000_000).unwrap() + jiff::SignedDuration::try_from(self.0.elapsed()).unwrap()
-    }
-
-    fn boottime(&self) -> Duration {
-        self.0.elapsed()
-    }
 }
 
 /// Registration sockets as the test wishes.
@@ -170,7 +156,7 @@ pub struct Stage {
     sockets: Sockets,
     pub refusal: Refusal,
     root: tempfile::TempDir,
-    begin: Instant,
+    clock: VirtualClock,
     nodes: Cache<Node>,
     pods: Cache<Pod>,
     csi_nodes: Cache<CsiNode>,
@@ -194,8 +180,7 @@ impl Stage {
     }
 
     pub async fn set_without_driver() -> Self {
-        let begin = Instant::now();
-        let clock = VirtualClock(begin);
+        let clock = VirtualClock::start();
         let ids = Random::seeded(1);
         let server = Server::in_memory(stowage_apiserver::Options {
             clock: Arc::new(move || clock.now()),
@@ -222,7 +207,7 @@ impl Stage {
         let root = tempfile::tempdir().unwrap();
         let (driver, sockets, refusal) = (Driver::default(), Sockets::default(), Refusal::default());
         let stage =
-            Self { api, driver, sockets, refusal, root, begin, nodes, pods, csi_nodes, changes, withdrawals, feeds };
+            Self { api, driver, sockets, refusal, root, clock, nodes, pods, csi_nodes, changes, withdrawals, feeds };
         stage.make_objects().await;
         stage
     }
@@ -263,7 +248,7 @@ impl Stage {
     pub fn context(&self) -> Context {
         let client = self.refusal.before(self.api.client().clone());
         let mut context = Context::real(client, Arc::new(self.driver.clone()), "node");
-        context.clock = Arc::new(VirtualClock(self.begin));
+        context.clock = Arc::new(self.clock);
         context.random = Random::seeded(2);
         context
     }
@@ -328,7 +313,7 @@ impl Stage {
     }
 
     pub fn elapsed(&self) -> Duration {
-        self.begin.elapsed()
+        self.clock.elapsed()
     }
 
     pub fn staging_dir(&self) -> PathBuf {

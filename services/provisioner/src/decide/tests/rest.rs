@@ -4,12 +4,13 @@ use proptest::prelude::*;
 use serde_json::json;
 
 use stowage_model::finalizers::SNAPSHOT_SOURCE_OF_PROVISIONER;
+use stowage_model::names::VolumeHandle;
 
 use super::*;
 use crate::fixture::{facts, made, volume_with};
 use crate::snapshot::SourceSnapshot;
 use crate::source::tests::{content_with, found_snapshot, looked, restoring, snapshot_with};
-use crate::source::{Found, Look, Origin, Restorable};
+use crate::source::{Found, Look, Need, Origin, Restorable};
 
 fn content() -> Option<Record<Look>> {
     looked(State::Done(content_with(|_| {})))
@@ -34,7 +35,7 @@ struct World {
     volume: bool,
     recorded: Option<Recorded>,
     creation: Option<Record<Made>>,
-    cleanup: Option<Record<String>>,
+    cleanup: Option<Record<VolumeHandle>>,
     told: Known,
     in_driver: bool,
     /// Whether the snapshot that the claim names carries our finalizer.
@@ -56,7 +57,9 @@ impl World {
     fn look_at_source(&mut self, facts: &Facts) {
         let Found { origin, object, .. } = found_snapshot(self.source(), content());
         let (facts, is_used) = (Arc::new(facts.clone()), self.uses_source());
-        let s = SourceSnapshot { facts, origin, object, is_used, others_wait: false, is_awaited: false };
+        let need = Need::default();
+        let (others, told) = (Vec::new(), Known::default());
+        let s = SourceSnapshot { facts, origin, object, is_used, others, need, is_awaited: false, told };
         for action in super::super::decide(&Snapshot::Source(Box::new(s)), later(self.clock)).actions {
             assert!(matches!(action, Action::Unprotect { .. }), "{action:?}");
             self.held = false;

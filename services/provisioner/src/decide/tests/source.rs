@@ -2,6 +2,8 @@
 
 use serde_json::json;
 
+use stowage_model::object::Key as ObjectKey;
+
 use super::*;
 use crate::fixture::{DRIVER, facts};
 use crate::snapshot::SourceSnapshot;
@@ -9,7 +11,7 @@ use crate::source::tests::{
     SNAPSHOT_UID, cloning, content_with, found_claim, found_snapshot, looked, restoring, snapshot_with,
     source_claim_with, source_volume_with,
 };
-use crate::source::{Found, Look};
+use crate::source::{Found, Look, Need};
 
 const HELD: &str = "provisioner.storage.kubernetes.io/volumesnapshot-as-source-protection";
 const CLONED: &str = "provisioner.storage.kubernetes.io/cloning-protection";
@@ -145,7 +147,9 @@ fn a_claim_that_was_given_to_a_node_without_the_data_is_told_and_given_back() {
 fn source(found: Found) -> SourceSnapshot {
     let Found { origin, object, .. } = found;
     let facts = Arc::new(facts());
-    SourceSnapshot { facts, origin, object, is_used: false, others_wait: false, is_awaited: false }
+    let need = Need::default();
+    let (others, told) = (Vec::new(), Known::default());
+    SourceSnapshot { facts, origin, object, is_used: false, others, need, is_awaited: false, told }
 }
 
 fn decide_source(s: &SourceSnapshot) -> Decision {
@@ -160,13 +164,41 @@ fn unprotect(s: &SourceSnapshot, uid: &str) -> Decision {
     Decision::act([Action::Unprotect { origin: s.origin.clone(), uid: uid.into() }], Why::Unused)
 }
 
+fn waiting(count: usize) -> Vec<ObjectKey> {
+    (1..=count).map(|number| ObjectKey::namespaced("shop", format!("db-{number}"))).collect()
+}
+
+#[test]
+fn a_source_that_is_deleted_and_held_for_claims_tells_which_and_the_way_out() {
+    let going = |look| {
+        let snapshot = snapshot_with(|s| {
+            s["metadata"]["finalizers"] = json!([HELD]);
+            mark_deleting(s);
+        });
+        SourceSnapshot { others: waiting(7), ..source(found_snapshot(snapshot, look)) }
+    };
+    let mut s = going(content());
+    let decision = decide_source(&s);
+    let [Action::Tell(note)] = decision.actions.as_slice() else { panic!("{decision:?}") };
+    for part in
+        ["VolumeSnapshot shop/nightly is being deleted", HELD, "shop/db-1, shop/db-2", "and 2 more", "delete these"]
+    {
+        assert!(note.message.contains(part), "{}", note.message);
+    }
+    assert_eq!((note.reason, decision.why), ("SourceInUse", Why::InUse));
+    s.told = Known::of((), note.clone(), later(60));
+    assert_eq!(decide_source(&s), Decision::wait_until(later(60), Why::InUse));
+    let foreign = going(looked(State::Done(content_with(|c| c["spec"]["driver"] = "x.example".into()))));
+    assert_eq!(decide_source(&foreign), Decision::rest(Why::NotOurs), "its own driver's provisioner tells");
+}
+
 #[test]
 fn a_snapshot_is_freed_when_no_volume_is_made_from_it_any_more() {
     let mut s = held(content());
     assert_eq!(decide_source(&s), unprotect(&s, SNAPSHOT_UID));
     s.is_used = true;
     assert_eq!(decide_source(&s), Decision::rest(Why::InUse));
-    (s.is_used, s.others_wait) = (false, true);
+    (s.is_used, s.others) = (false, waiting(1));
     assert_eq!(decide_source(&s), Decision::rest(Why::InUse));
     let free = source(found_snapshot(snapshot_with(|_| {}), content()));
     assert_eq!(decide_source(&free), Decision::rest(Why::Unprotected));
@@ -198,6 +230,36 @@ fn in_node_deployment_a_snapshot_is_freed_on_its_own_node() {
         let s = SourceSnapshot { facts: Arc::new(Facts { node, ..facts() }), ..held(looked(State::Done(managed()))) };
         assert_eq!(!decide_source(&s).actions.is_empty(), freed);
     }
+}
+
+#[test]
+fn in_node_deployment_without_a_label_only_who_held_a_snapshot_frees_it_at_once() {
+    let segments = [("node".to_owned(), "a".to_owned())].into();
+    let node = Some(crate::facts::NodeFacts { name: "a".into(), segments });
+    let facts = Arc::new(Facts { node, ..facts() });
+    let unbound = || {
+        source(found_snapshot(
+            snapshot_with(|s| {
+                s["metadata"]["finalizers"] = json!([HELD]);
+                s["status"] = json!({});
+            }),
+            None,
+        ))
+    };
+    for seen in [held(content()), unbound()] {
+        let mut s = SourceSnapshot { facts: Arc::clone(&facts), ..seen };
+        // Another node's call may be under way, of a claim that is deleted meanwhile.
+        assert_eq!(decide_source(&s), Decision::wait_until(later(300), Why::LeftOver));
+        s.need.over_since = Some(later(-299));
+        assert_eq!(decide_source(&s), Decision::wait_until(later(1), Why::LeftOver));
+        s.need.over_since = Some(later(-300));
+        assert_eq!(decide_source(&s), unprotect(&s, SNAPSHOT_UID));
+        s.others = waiting(1);
+        assert_eq!(decide_source(&s), Decision::rest(Why::InUse));
+    }
+    let need = Need { was_ours: true, over_since: None };
+    let s = SourceSnapshot { facts, need, ..held(content()) };
+    assert_eq!(decide_source(&s), unprotect(&s, SNAPSHOT_UID));
 }
 
 #[test]

@@ -62,7 +62,9 @@ fn only_released_volumes_with_policy_delete_are_deleted() {
 fn the_data_goes_before_the_object_and_the_object_before_its_finalizer() {
     let facts = facts();
     let mut s = released(&facts);
-    assert!(matches!(decide_volume(&s).actions.as_slice(), [Action::Delete { handle, .. }] if handle == HANDLE));
+    assert!(
+        matches!(decide_volume(&s).actions.as_slice(), [Action::Delete { handle, .. }] if handle.as_str() == HANDLE)
+    );
     s.deletion = ended(State::Done("volume-1".into()), 0);
     assert!(matches!(decide_volume(&s).actions.as_slice(), [Action::RemoveVolume(_)]));
     let deleting = |volume: &mut Value| {

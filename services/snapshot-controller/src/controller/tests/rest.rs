@@ -69,6 +69,7 @@ impl Small {
                 tell.into_iter()
                     .for_each(|note| self.controller.memory.told.note(key.clone(), (), note, true, at(100)));
             }
+            Action::ConfirmContentGone { .. } => assert_eq!(self.content, None),
             Action::DeleteContent { .. } => self.content = None,
             Action::ProtectClaim { keep, .. } => {
                 let list = if keep { json!([finalizers::CLAIM_AS_SNAPSHOT_SOURCE]) } else { json!([]) };

@@ -14,7 +14,7 @@ use super::super::{Action, Decision, GroupAction, Problem, Why, add_finalizers};
 use super::{act, status};
 use crate::projections::SourceClaim;
 use crate::secrets;
-use crate::snapshot::Group;
+use crate::snapshot::{Group, Place};
 
 const FAILED: &str = "GroupSnapshotContentCreationFailed";
 
@@ -56,7 +56,7 @@ fn plan(group: &Group) -> Result<Plan, Problem> {
     if let (Some(_), None) = (&object.spec.volume_group_snapshot_class_name, &group.class) {
         class_of(group, "")?;
     }
-    let (mut driver, mut node, mut handles) = (None, None, Vec::new());
+    let (mut driver, mut handles) = (None, Vec::new());
     for candidate in candidates {
         let (claim, name) = (&candidate.claim, &candidate.claim.meta.name);
         if !claim.is_bound() {
@@ -81,17 +81,6 @@ fn plan(group: &Group) -> Result<Plan, Problem> {
             );
             return Err(Problem::new(FAILED, message));
         }
-        // The driver of one node can cut no other's volumes.
-        if let Some(own) = &candidate.node
-            && *node.get_or_insert(own) != own
-        {
-            let message = format!(
-                "the volume of claim {name:?} is on node {own:?}, and others are on node {:?}; one group needs one node: choose by \
-                 spec.source.selector",
-                node.map(String::as_str).unwrap_or_default()
-            );
-            return Err(Problem::new(FAILED, message));
-        }
         handles.push(csi.volume_handle.clone());
     }
     let Some(driver) = driver else {
@@ -99,6 +88,12 @@ fn plan(group: &Group) -> Result<Plan, Problem> {
             "spec.source.selector chooses no claim of this namespace; label claims, or delete this group snapshot";
         return Err(Problem::new(FAILED, message));
     };
+    if group.place == Place::Nowhere {
+        let message = "no node is as spec.nodeAffinity of the volumes of all chosen claims asks, and one node makes the whole \
+                       group; choose claims whose volumes are on one node by spec.source.selector, and see that the node is in \
+                       the cluster";
+        return Err(Problem::new(FAILED, message));
+    }
     let class = class_of(group, &driver)?;
     let secret = secrets::resolve(&secrets::GROUP, &class.parameters, &group.content_name, Some(&object.meta));
     let secret = secret.map_err(|error| {
@@ -116,7 +111,7 @@ fn plan(group: &Group) -> Result<Plan, Problem> {
         "finalizers": [finalizers::GROUP_SNAPSHOT_CONTENT_BOUND],
         "annotations": annotations,
     });
-    if let Some(node) = node {
+    if let Place::Node(node) = &group.place {
         metadata["labels"] = json!({ labels::SNAPSHOT_MANAGED_BY: node });
     }
     let body = json!({

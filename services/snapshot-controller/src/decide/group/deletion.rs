@@ -3,7 +3,7 @@
 use jiff::{SignedDuration, Timestamp};
 use serde_json::json;
 
-use stowage_model::object::Projection;
+use stowage_model::object::{Key, Projection};
 use stowage_model::volume_snapshot::DeletionPolicy;
 use stowage_model::{VolumeGroupSnapshotContent, annotations, finalizers};
 use stowage_runtime::api::Target;
@@ -29,15 +29,14 @@ pub fn decide(group: &Group, now: Timestamp) -> Decision {
         View::Known(content) => Some(content).filter(|content| is_bound_to(content, &object.meta)),
         View::Absent => None,
     };
-    if !group.restoring.is_empty() {
-        let claims: Vec<String> = group.restoring.iter().map(|claim| format!("{:?}", claim.name)).collect();
-        let message = format!(
-            "volumes are being made from snapshots of the group for the claims {}; it goes once they are bound or deleted",
-            claims.join(", ")
-        );
+    if let Some(message) = use_of(group) {
         return tell(group, Note::warning(PENDING, message), Why::InUse, now);
     }
     let mut actions = Vec::new();
+    if group.content == View::Absent {
+        let content = Key::cluster(group.content_name.as_str());
+        actions.push(GroupAction::ConfirmContentGone { content });
+    }
     if let Some(content) = content {
         if content.meta.annotation(annotations::GROUP_SNAPSHOT_BEING_DELETED).is_none() {
             actions.push(mark(content));
@@ -58,6 +57,27 @@ pub fn decide(group: &Group, now: Timestamp) -> Decision {
             act(actions, Why::Released)
         }
     }
+}
+
+/// Who makes volumes from snapshots of the group.
+fn use_of(group: &Group) -> Option<String> {
+    if !group.restoring.is_empty() {
+        let claims: Vec<String> = group.restoring.iter().map(|claim| format!("{:?}", claim.name)).collect();
+        return Some(format!(
+            "volumes are being made from snapshots of the group for the claims {}; it goes once they are bound or deleted",
+            claims.join(", ")
+        ));
+    }
+    let finalizer = finalizers::SNAPSHOT_SOURCE_OF_PROVISIONER;
+    let held = group.snapshots.iter().filter(|snapshot| snapshot.meta.has_finalizer(finalizer));
+    let held: Vec<String> = held.map(|snapshot| format!("{:?}", snapshot.meta.name)).collect();
+    (!held.is_empty()).then(|| {
+        format!(
+            "a provisioner is making volumes from the group's VolumeSnapshots {}, and the group goes once it has dropped its \
+             finalizer {finalizer} from them; if no provisioner is at work any more, remove that finalizer",
+            held.join(", ")
+        )
+    })
 }
 
 fn mark(content: &VolumeGroupSnapshotContent) -> GroupAction {

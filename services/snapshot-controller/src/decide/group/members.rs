@@ -11,7 +11,7 @@ use stowage_runtime::api::Target;
 use stowage_runtime::cache::View;
 
 use super::super::creation::{reference, secret_annotations};
-use super::super::{Action, Decision, GroupAction, Why};
+use super::super::{Action, Decision, GroupAction, Missing, Why};
 use super::creation;
 use crate::secrets;
 use crate::snapshot::{Group, Member};
@@ -30,24 +30,27 @@ pub fn decide(group: &Group, content: &VolumeGroupSnapshotContent) -> Option<Dec
             return Some(Decision::together(looks, Why::NeedsVolume));
         }
     }
-    let actions: Vec<Action> =
-        group.members.iter().filter_map(|member| step(group, content, handle, member)).map(Action::Group).collect();
+    let missing: Vec<Missing> =
+        group.members.iter().filter_map(|member| missing(group, content, handle, member)).collect();
+    let said = group.members.iter().filter_map(|member| match (&member.snapshot, &member.content) {
+        (View::Known(_), View::Known(own)) => status(own, handle, member),
+        _ => None,
+    });
+    let mut actions: Vec<Action> = said.map(Action::Group).collect();
+    if !missing.is_empty() {
+        actions.push(Action::Group(GroupAction::MakeMembers { group: group.group.reference(), missing }));
+    }
     // One member in trouble does not hold up the others.
     (!actions.is_empty()).then(|| Decision::together(actions, Why::Creating))
 }
 
-/// The next step of one member: its VolumeSnapshot, whose uid its content needs, then that, then what the driver said.
-fn step(group: &Group, content: &VolumeGroupSnapshotContent, handle: &str, member: &Member) -> Option<GroupAction> {
+/// What a member lacks next: its VolumeSnapshot, whose uid its content needs, then that.
+fn missing(group: &Group, content: &VolumeGroupSnapshotContent, handle: &str, member: &Member) -> Option<Missing> {
     let View::Known(snapshot) = &member.snapshot else {
-        return Some(GroupAction::CreateMember { body: snapshot_body(group, content, member) });
+        return Some(Missing::Snapshot(snapshot_body(group, content, member)));
     };
-    match &member.content {
-        View::Known(own) => status(own, handle, member),
-        View::Absent | View::Unknown if snapshot.meta.is_deleting() => None,
-        View::Absent | View::Unknown => {
-            Some(GroupAction::CreateMemberContent { body: content_body(group, content, handle, member, snapshot) })
-        }
-    }
+    let is_wanted = member.content == View::Absent && !snapshot.meta.is_deleting();
+    is_wanted.then(|| Missing::Content(content_body(group, content, handle, member, snapshot)))
 }
 
 /// The claim's volume that the member is of, as far as it was chosen.
@@ -115,6 +118,7 @@ fn content_body(
         "finalizers": [finalizers::SNAPSHOT_CONTENT_BOUND],
         "annotations": notes,
     });
+    // The node that made the group looks after its members.
     if let Some(node) = content.meta.labels.get(labels::SNAPSHOT_MANAGED_BY) {
         metadata["labels"] = json!({ labels::SNAPSHOT_MANAGED_BY: node });
     }
@@ -128,7 +132,8 @@ fn status(own: &VolumeSnapshotContent, handle: &str, member: &Member) -> Option<
     }
     let info = &member.info;
     let said = own.status.clone().unwrap_or_default();
-    let is_ready = info.ready_to_use == Some(true) && said.ready_to_use != Some(true) && said.error.is_none();
+    // Also over an error: it is of an earlier look.
+    let is_ready = info.ready_to_use == Some(true) && said.ready_to_use != Some(true);
     let status = if said.snapshot_handle.is_none() || said.volume_group_snapshot_handle.is_none() {
         json!({
             "snapshotHandle": info.snapshot_handle,
@@ -138,7 +143,7 @@ fn status(own: &VolumeSnapshotContent, handle: &str, member: &Member) -> Option<
             "readyToUse": info.ready_to_use.unwrap_or_default(),
         })
     } else if is_ready {
-        json!({ "readyToUse": true })
+        json!({ "readyToUse": true, "error": null })
     } else {
         return None;
     };

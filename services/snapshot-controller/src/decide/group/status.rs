@@ -20,16 +20,17 @@ use crate::snapshot::{Group, Member};
 /// As for a single snapshot.
 const PATIENCE: SignedDuration = SignedDuration::from_secs(2);
 
+/// As for a single snapshot, too.
+const SILENCE: SignedDuration = SignedDuration::from_mins(1);
+
 /// Copies what the content says, once it says something or is late to.
 pub fn copy(group: &Group, content: &VolumeGroupSnapshotContent, now: Timestamp) -> Decision {
     let object = &group.group;
     let said = content.status.clone().unwrap_or_default();
-    if said == VolumeGroupSnapshotContentStatus::default() && object.bound_content().is_none() {
-        let made = content.meta.creation_timestamp.unwrap_or(Timestamp::MIN);
-        let late_at = made.saturating_add(PATIENCE).unwrap_or(Timestamp::MAX);
-        if now < late_at {
-            return Decision::wait_until(late_at, Why::Quiet);
-        }
+    let is_silent = said == VolumeGroupSnapshotContentStatus::default();
+    let late_at = after(content, PATIENCE);
+    if is_silent && object.bound_content().is_none() && now < late_at {
+        return Decision::wait_until(late_at, Why::Quiet);
     }
     let before = object.status.clone().unwrap_or_default();
     let after = desired(group, content, &before, &said);
@@ -37,7 +38,7 @@ pub fn copy(group: &Group, content: &VolumeGroupSnapshotContent, now: Timestamp)
     let is_ready = after.ready_to_use == Some(true);
     let why = if is_ready { Why::Ready } else { Why::Told };
     if changes == json!({}) {
-        return Decision::rest(why);
+        return if is_silent { wait(group, content, now) } else { Decision::rest(why) };
     }
     let (mut notes, mut finished) = (Vec::new(), Vec::new());
     if before.creation_time.is_none() && after.creation_time.is_some() {
@@ -53,6 +54,26 @@ pub fn copy(group: &Group, content: &VolumeGroupSnapshotContent, now: Timestamp)
     act([GroupAction::WriteStatus { target, status: changes, tell: notes, about, finished }], why)
 }
 
+/// So long after the content was made.
+fn after(content: &VolumeGroupSnapshotContent, patience: SignedDuration) -> Timestamp {
+    let made = content.meta.creation_timestamp.unwrap_or(Timestamp::MIN);
+    made.saturating_add(patience).unwrap_or(Timestamp::MAX)
+}
+
+/// Where no snapshotter answers at all, people are told whom to look for.
+fn wait(group: &Group, content: &VolumeGroupSnapshotContent, now: Timestamp) -> Decision {
+    let late_at = after(content, SILENCE);
+    if now < late_at {
+        return Decision::wait_until(late_at, Why::Quiet);
+    }
+    let message = format!(
+        "no snapshotter of driver {:?} has said anything about VolumeGroupSnapshotContent {:?} yet; see that the driver and its \
+         csi-snapshotter run, the latter with --feature-gates=CSIVolumeGroupSnapshot=true",
+        content.spec.driver, content.meta.name
+    );
+    tell(group, Note::normal("CreatingGroupSnapshot", message), Why::Quiet, now)
+}
+
 fn desired(
     group: &Group,
     content: &VolumeGroupSnapshotContent,
@@ -60,7 +81,9 @@ fn desired(
     said: &VolumeGroupSnapshotContentStatus,
 ) -> VolumeGroupSnapshotStatus {
     let error = said.error.clone().or_else(|| group.members.iter().find_map(trouble));
-    let ready = said.ready_to_use.unwrap_or_default() && (error.is_none() || said.error.is_some());
+    let ready = said.ready_to_use.unwrap_or_default()
+        && (error.is_none() || said.error.is_some())
+        && !group.members.iter().any(is_unready);
     let bound = before.bound_volume_group_snapshot_content_name.clone().filter(|name| !name.is_empty());
     VolumeGroupSnapshotStatus {
         bound_volume_group_snapshot_content_name: bound.or_else(|| Some(content.meta.name.clone())),
@@ -68,6 +91,11 @@ fn desired(
         ready_to_use: Some(ready),
         error: if ready { None } else { error },
     }
+}
+
+/// Whether no volume can be made from a member yet.
+fn is_unready(member: &Member) -> bool {
+    matches!(&member.content, View::Known(content) if !content.is_ready())
 }
 
 /// What went wrong with a member.

@@ -142,7 +142,7 @@ fn step_5_5_7_finalizers_and_content_are_one_write_each_with_all_that_belongs_to
         "csi.storage.k8s.io/snapshotter-secret-name": "${volumesnapshot.name}",
         "csi.storage.k8s.io/snapshotter-secret-namespace": "${volumesnapshot.namespace}",
     } });
-    let decision = decided(&Single { class: Some(class("gold", secret)), node: Some("n1".into()), ..single() });
+    let decision = decided(&Single { class: Some(class("gold", secret)), place: Place::Node("n1".into()), ..single() });
     let [Action::PrepareSnapshot { operations, .. }, Action::CreateContent { body, is_fresh: true, .. }] =
         decision.actions.as_slice()
     else {
@@ -378,4 +378,13 @@ fn step_5_5_8_a_member_made_by_hand_learns_its_group_and_then_its_owner() {
     let decision = decided(&single);
     let [Action::AdoptMember { owner, .. }] = decision.actions.as_slice() else { panic!("{decision:?}") };
     assert_eq!(owner["uid"], json!("group-uid"));
+}
+
+#[test]
+fn a_volume_whose_node_is_gone_gets_no_content_that_nobody_would_look_at() {
+    let decision = decided(&Single { place: Place::Nowhere, ..single() });
+    let (reason, message) = told(&decision);
+    assert!(reason == "SnapshotContentCreationFailed" && message.contains("spec.nodeAffinity"), "{reason}: {message}");
+    assert!(!decision.actions.iter().any(|action| matches!(action, Action::CreateContent { .. })), "{decision:?}");
+    assert_eq!(decision.wake_at, Some(at(160)), "it is looked at again");
 }

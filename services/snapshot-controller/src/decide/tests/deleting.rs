@@ -32,11 +32,12 @@ fn while_a_provisioner_holds_it_it_stays_and_names_the_finalizer() {
 #[test]
 fn step_5_7_4_a_member_stays_while_its_group_is_there_and_goes_once_that_is_certainly_gone() {
     let of = Some(object::Key::namespaced("shop", "all"));
-    let member = Membership { of: of.clone(), uid: Some("g".into()), by_handle: None };
+    let member = Membership { of: of.clone(), uid: Some("g".into()), ..Membership::default() };
     pending(&decided(&Single { group: member, ..deleted() }), "\"all\"");
-    let orphan = Membership { of, uid: None, by_handle: None };
+    let orphan = Membership { of: of.clone(), owner: Some("g".into()), ..Membership::default() };
     let decision = decided(&Single { group: orphan, ..deleted() });
-    assert!(matches!(decision.actions.first(), Some(Action::ConfirmGroupGone { .. })), "{decision:?}");
+    let confirm = Action::ConfirmGroupGone { group: of.unwrap(), uid: Some("g".into()) };
+    assert_eq!(decision.actions.first(), Some(&confirm));
 }
 
 #[test]
@@ -59,7 +60,10 @@ fn steps_5_7_5_and_6_the_content_is_marked_then_deleted_and_the_snapshot_kept_un
     pending(&late, finalizers::SNAPSHOT_CONTENT_BOUND);
 
     let decision = decided(&Single { content: View::Absent, ..deleted() });
-    let [Action::ReleaseSnapshot { operations, .. }] = decision.actions.as_slice() else { panic!("{decision:?}") };
+    let [Action::ConfirmContentGone { .. }, Action::ReleaseSnapshot { operations, .. }] = decision.actions.as_slice()
+    else {
+        panic!("{decision:?}")
+    };
     let expected = [
         json!({ "op": "test", "path": "/metadata/finalizers/1", "value": BOTH[1] }),
         json!({ "op": "remove", "path": "/metadata/finalizers/1" }),
@@ -119,4 +123,23 @@ fn who_deletes_a_content_whose_snapshot_stays_is_told_what_to_delete() {
     let decision = of_content(going.clone(), View::Known(snapshot(json!({}))));
     pending(&decision, "shop/nightly");
     assert_eq!(of_content(going, View::Known(deleted().snapshot)).actions, []);
+}
+
+#[test]
+fn a_content_that_no_cache_shows_is_looked_for_once_more_before_its_snapshot_is_let_go() {
+    let decision = decided(&Single { content: View::Absent, ..deleted() });
+    let Some(Action::ConfirmContentGone { content }) = decision.actions.first() else { panic!("{decision:?}") };
+    assert_eq!(content.name, CONTENT);
+}
+
+#[test]
+fn who_deletes_a_content_whose_snapshot_is_gone_is_told_the_way_out() {
+    let going = json!({ "metadata": { "deletionTimestamp": "1970-01-01T00:01:40Z" } });
+    pending(&of_content(going.clone(), View::Absent), annotations::SNAPSHOT_BEING_DELETED);
+    let another = snapshot(json!({ "metadata": { "uid": "newer" } }));
+    pending(&of_content(going.clone(), View::Known(another)), annotations::SNAPSHOT_BEING_DELETED);
+    let mut marked = going.clone();
+    marked["metadata"]["annotations"] = json!({ annotations::SNAPSHOT_BEING_DELETED: "yes" });
+    assert_eq!(of_content(marked, View::Absent).actions, [], "the snapshotter is at it");
+    assert_eq!(of_content(going, View::Unknown).actions, []);
 }

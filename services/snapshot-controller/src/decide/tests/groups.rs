@@ -1,6 +1,6 @@
 //! 5.9: group snapshots.
 
-use stowage_model::{VolumeGroupSnapshot, VolumeGroupSnapshotClass, VolumeGroupSnapshotContent, labels, names};
+use stowage_model::{VolumeGroupSnapshot, VolumeGroupSnapshotClass, VolumeGroupSnapshotContent, names};
 
 use super::*;
 use crate::snapshot::{Candidate, Group, GroupContentFacts, Member};
@@ -43,11 +43,13 @@ fn group_class(name: &str, driver: &str) -> Arc<VolumeGroupSnapshotClass> {
 fn group() -> Group {
     Group {
         group: group_object(json!({})),
+        is_listed: true,
         content_name: GROUP_CONTENT.into(),
         content: View::Absent,
         class: Some(group_class("gold", DRIVER)),
         defaults: Vec::new(),
-        claims: Ok(vec![Candidate { claim: claim(json!({})), volume: volume(json!({})), node: None }]),
+        claims: Ok(vec![Candidate { claim: claim(json!({})), volume: volume(json!({})) }]),
+        place: Place::Anywhere,
         members: Vec::new(),
         snapshots: Vec::new(),
         restoring: Vec::new(),
@@ -92,6 +94,14 @@ fn acts(decision: &Decision) -> Vec<&GroupAction> {
     acts.collect()
 }
 
+/// What members lack, all in one act: the group is read once for it.
+fn missing(decision: &Decision) -> &[Missing] {
+    match acts(decision)[..] {
+        [GroupAction::MakeMembers { group, missing }] if group.uid == "group-uid" => missing,
+        _ => panic!("{decision:?}"),
+    }
+}
+
 fn group_told(decision: &Decision) -> (&'static str, String) {
     let note = decision.actions.iter().find_map(|action| match action {
         Action::Group(GroupAction::WriteStatus { tell, .. }) => tell.first(),
@@ -123,12 +133,13 @@ fn what_cannot_be_made_is_told_at_the_group() {
             "exactly one",
         ),
         ("5.9.3 no claim", |g| g.claims = Ok(Vec::new()), "GroupSnapshotContentCreationFailed", "chooses no claim"),
+        ("two nodes", |g| g.place = Place::Nowhere, "GroupSnapshotContentCreationFailed", "one node"),
         ("5.9.3 selector", |g| g.claims = Err("bad".into()), "GroupSnapshotContentCreationFailed", "selector: bad"),
         (
             "5.9.3 claim not bound",
             |g| {
                 let pending = claim(json!({ "status": { "phase": "Pending" } }));
-                g.claims = Ok(vec![Candidate { claim: pending, volume: None, node: None }]);
+                g.claims = Ok(vec![Candidate { claim: pending, volume: None }]);
             },
             "GroupSnapshotContentCreationFailed",
             "Pending",
@@ -137,23 +148,10 @@ fn what_cannot_be_made_is_told_at_the_group() {
             "5.9.3 volume not of CSI",
             |g| {
                 let nfs = volume(json!({ "spec": { "csi": null, "nfs": {} } }));
-                g.claims = Ok(vec![Candidate { claim: claim(json!({})), volume: nfs, node: None }]);
+                g.claims = Ok(vec![Candidate { claim: claim(json!({})), volume: nfs }]);
             },
             "GroupSnapshotContentCreationFailed",
             "CSI",
-        ),
-        (
-            "volumes of two nodes",
-            |g| {
-                let on = |node: &str| Candidate {
-                    claim: claim(json!({})),
-                    volume: volume(json!({})),
-                    node: Some(node.into()),
-                };
-                g.claims = Ok(vec![on("east"), on("west")]);
-            },
-            "GroupSnapshotContentCreationFailed",
-            "on node \"west\", and others are on node \"east\"",
         ),
         (
             "5.9.3 class of another driver",
@@ -201,7 +199,7 @@ fn what_cannot_be_made_is_told_at_the_group() {
 
 #[test]
 fn step_5_9_3_the_volumes_are_read_then_finalizer_and_content_written() {
-    let unread = Group { claims: Ok(vec![Candidate { claim: claim(json!({})), volume: None, node: None }]), ..group() };
+    let unread = Group { claims: Ok(vec![Candidate { claim: claim(json!({})), volume: None }]), ..group() };
     assert!(matches!(decided(&unread).actions.as_slice(), [Action::LookAtVolume { .. }]));
     let decision = decided(&group());
     let [GroupAction::Prepare { .. }, GroupAction::CreateContent { body, is_fresh: true, .. }] = acts(&decision)[..]
@@ -213,34 +211,11 @@ fn step_5_9_3_the_volumes_are_read_then_finalizer_and_content_written() {
     assert_eq!(body["spec"]["volumeGroupSnapshotRef"]["uid"], json!("group-uid"));
 }
 
-/// The original labels neither, so that no snapshotter of a node ever sees a group.
-#[test]
-fn a_group_on_one_node_and_its_members_are_that_nodes_snapshotters() {
-    let label = json!({ labels::SNAPSHOT_MANAGED_BY: "east" });
-    let mut begun = group();
-    for candidate in begun.claims.iter_mut().flatten() {
-        candidate.node = Some("east".into());
-    }
-    let decision = decided(&begun);
-    let [.., GroupAction::CreateContent { body, .. }] = acts(&decision)[..] else { panic!("{decision:?}") };
-    assert_eq!(body["metadata"]["labels"], label);
-
-    let mut group = made();
-    let View::Known(content) = &mut group.content else { panic!("it is made") };
-    Arc::make_mut(content).meta.labels.insert(labels::SNAPSHOT_MANAGED_BY.into(), "east".into());
-    let member =
-        json!({ "metadata": { "namespace": "shop", "name": group.members[0].snapshot_name, "uid": "member-uid" } });
-    group.members[0].snapshot = View::Known(read(member));
-    let decision = decided(&group);
-    let [GroupAction::CreateMemberContent { body }] = acts(&decision)[..] else { panic!("{decision:?}") };
-    assert_eq!(body["metadata"]["labels"], label);
-}
-
 #[test]
 fn step_5_9_4_a_member_comes_about_in_three_writes_and_only_once() {
     let mut group = made();
     let decision = decided(&group);
-    let [GroupAction::CreateMember { body }] = acts(&decision)[..] else { panic!("{decision:?}") };
+    let [Missing::Snapshot(body)] = missing(&decision) else { panic!("{decision:?}") };
     assert_eq!(body["spec"]["source"]["persistentVolumeClaimName"], json!("data"));
     assert_eq!(body["metadata"]["ownerReferences"][0]["uid"], json!("group-uid"));
     assert!(body["metadata"]["finalizers"].as_array().unwrap().contains(&json!(finalizers::SNAPSHOT_IN_GROUP)));
@@ -249,7 +224,7 @@ fn step_5_9_4_a_member_comes_about_in_three_writes_and_only_once() {
     group.members[0].snapshot = View::Known(read(stored));
 
     let decision = decided(&group);
-    let [GroupAction::CreateMemberContent { body }] = acts(&decision)[..] else { panic!("{decision:?}") };
+    let [Missing::Content(body)] = missing(&decision) else { panic!("{decision:?}") };
     assert_eq!(body["spec"]["volumeSnapshotRef"]["uid"], json!("member-uid"));
     assert_eq!(body["metadata"]["annotations"][annotations::SNAPSHOT_GROUP_HANDLE], json!("g-1"));
     let mut stored = body.clone();
@@ -301,7 +276,21 @@ fn step_5_9_7_a_group_deleted_before_it_was_bound_takes_content_and_members_alon
     let (reason, message) = group_told(&decided(&used));
     assert!(reason == "SnapshotDeletePending" && message.contains("\"copy\""), "{message}");
     let gone = Group { content: View::Absent, snapshots: Vec::new(), ..group };
-    assert!(matches!(acts(&decided(&gone))[..], [GroupAction::Release { .. }]));
+    let decision = decided(&gone);
+    let [GroupAction::ConfirmContentGone { content }, GroupAction::Release { .. }] = acts(&decision)[..] else {
+        panic!("{decision:?}")
+    };
+    assert_eq!(content.name, GROUP_CONTENT);
+}
+
+#[test]
+fn before_contents_and_classes_of_groups_are_listed_no_group_is_released_or_called_broken() {
+    let going = json!({ "metadata": { "finalizers": FINAL, "deletionTimestamp": "1970-01-01T00:01:40Z" } });
+    let ready = json!({ "metadata": { "finalizers": FINAL }, "status": { "readyToUse": true } });
+    for change in [going, ready, json!({})] {
+        let group = Group { group: group_object(change), is_listed: false, class: None, ..group() };
+        assert_eq!(decided(&group), Decision::rest(Why::Unlisted));
+    }
 }
 
 #[test]
@@ -331,7 +320,8 @@ fn step_5_9_5_a_content_made_by_hand_is_bound() {
     );
 
     let of_content = |change: Value| {
-        let facts = GroupContentFacts { content: group_content(change), told: Known::default() };
+        let (group, told) = (View::Absent, Known::default());
+        let facts = GroupContentFacts { content: group_content(change), group, is_listed: true, told };
         decide(&Snapshot::GroupContent(facts), at(100))
     };
     assert_eq!(of_content(offer).actions, [], "nobody has checked it yet");
@@ -339,4 +329,82 @@ fn step_5_9_5_a_content_made_by_hand_is_bound() {
     assert!(matches!(acts(&bare)[..], [GroupAction::Guard { .. }]));
     let empty = of_content(json!({ "spec": { "source": { "volumeHandles": null } } }));
     assert_eq!(group_told(&empty).0, "GroupContentValidationError");
+}
+
+#[test]
+fn a_group_stays_while_a_provisioner_holds_one_of_its_members() {
+    let going = json!({ "metadata": { "finalizers": FINAL, "deletionTimestamp": "1970-01-01T00:01:40Z" } });
+    let held = json!({ "metadata": { "finalizers": [finalizers::SNAPSHOT_SOURCE_OF_PROVISIONER] } });
+    let group = Group {
+        group: group_object(going),
+        content: View::Known(group_content(json!({}))),
+        snapshots: vec![snapshot(json!({})), snapshot(held)],
+        ..group()
+    };
+    let decision = decided(&group);
+    let (reason, message) = group_told(&decision);
+    assert!(reason == "SnapshotDeletePending" && message.contains("\"nightly\""), "{reason}: {message}");
+    assert!(message.contains(finalizers::SNAPSHOT_SOURCE_OF_PROVISIONER), "{message}");
+    assert_eq!((decision.actions.len(), decision.why), (1, Why::InUse));
+}
+
+#[test]
+fn contents_of_a_group_and_its_members_have_the_label_of_the_node_that_makes_them() {
+    let label = json!({ stowage_model::labels::SNAPSHOT_MANAGED_BY: "n1" });
+    let decision = decided(&Group { place: Place::Node("n1".into()), ..group() });
+    let Some(GroupAction::CreateContent { body, .. }) = acts(&decision).pop() else { panic!("{decision:?}") };
+    assert_eq!(body["metadata"]["labels"], label);
+    let mut group = made();
+    let View::Known(content) = &mut group.content else { panic!() };
+    let labels = [(stowage_model::labels::SNAPSHOT_MANAGED_BY.to_owned(), "n1".to_owned())];
+    Arc::make_mut(content).meta.labels = labels.into();
+    group.members[0].snapshot = View::Known(snapshot(json!({})));
+    let decision = decided(&group);
+    let [Missing::Content(body)] = missing(&decision) else { panic!("{decision:?}") };
+    assert_eq!(body["metadata"]["labels"], label);
+}
+
+#[test]
+fn all_that_members_lack_is_made_after_one_look_at_their_group() {
+    let mut group = made();
+    let mut second = group.members[0].clone();
+    second.snapshot = View::Known(snapshot(json!({})));
+    group.members.push(second);
+    assert!(matches!(missing(&decided(&group)), [Missing::Snapshot(_), Missing::Content(_)]));
+}
+
+#[test]
+fn a_group_of_which_no_snapshotter_speaks_says_so_after_a_minute() {
+    let status = json!({ "boundVolumeGroupSnapshotContentName": GROUP_CONTENT, "readyToUse": false });
+    let silent = Group {
+        group: group_object(json!({ "metadata": { "finalizers": FINAL }, "status": status })),
+        content: View::Known(group_content(json!({}))),
+        ..group()
+    };
+    let early = decided(&silent);
+    assert_eq!((early.actions.len(), early.wake_at), (0, Some(at(160))));
+    let late = decide(&Snapshot::Group(Box::new(silent)), at(160));
+    let (reason, message) = group_told(&late);
+    assert!(reason == "CreatingGroupSnapshot" && message.contains(DRIVER), "{reason}: {message}");
+}
+
+#[test]
+fn who_deletes_the_content_of_a_group_is_told_what_it_waits_for() {
+    let of_content = |marked: bool, group: View<VolumeGroupSnapshot>, is_listed| {
+        let mut going = json!({ "metadata": { "deletionTimestamp": "1970-01-01T00:01:40Z" } });
+        if marked {
+            going["metadata"]["annotations"] = json!({ annotations::GROUP_SNAPSHOT_BEING_DELETED: "yes" });
+        }
+        let facts = GroupContentFacts { content: group_content(going), group, is_listed, told: Known::default() };
+        decide(&Snapshot::GroupContent(facts), at(100))
+    };
+    let living = || View::Known(group_object(json!({})));
+    for (group, word) in [(living(), "shop/all"), (View::Absent, annotations::GROUP_SNAPSHOT_BEING_DELETED)] {
+        let (reason, message) = group_told(&of_content(false, group, true));
+        assert!(reason == "SnapshotDeletePending" && message.contains(word), "{reason}: {message}");
+    }
+    let going = View::Known(group_object(json!({ "metadata": { "deletionTimestamp": "1970-01-01T00:01:40Z" } })));
+    assert_eq!(of_content(false, going, true).actions, []);
+    assert_eq!(of_content(true, View::Absent, true).actions, [], "the snapshotter is at it");
+    assert_eq!(of_content(false, View::Absent, false), Decision::rest(Why::Unlisted));
 }
