@@ -98,7 +98,7 @@ impl Definition {
         Ok(())
     }
 
-    /// Drops what the schema of this version does not have and fills in its defaults; returns the paths of what was dropped.
+    /// Drops what the schema of this version does not have and fills in its defaults, also for nulls; returns the paths of what was dropped.
     pub fn shape(&self, kind: &Kind, tree: &mut Value) -> Result<Vec<String>, Status> {
         let Some(version) = self.versions.get(kind.version) else { return Ok(Vec::new()) };
         let mut dropped = Noted::default();

@@ -302,6 +302,40 @@ fn ruled(mut schema: Value, rule: &str) -> Value {
 }
 
 #[tokio::test]
+async fn a_null_where_none_may_be_is_dropped_or_gets_the_default_as_kube_apiserver_does() {
+    let server = server();
+    let schema = json!({"type": "object", "properties": {"spec": {"type": "object", "required": ["needed"], "properties": {
+        "needed": {"type": "string"},
+        "plain": {"type": "string"},
+        "defaulted": {"type": "string", "default": "d"},
+        "nullable": {"type": "string", "nullable": true},
+        "list": {"type": "array", "items": {"type": "string"}},
+    }}}});
+    let (code, made) = call(&server, Method::POST, DEFINITIONS, widgets(schema)).await;
+    assert_eq!(code, StatusCode::CREATED, "{made}");
+    let widget = |name: &str, spec: Value| json!({"metadata": {"name": name, "creationTimestamp": null}, "spec": spec});
+    let spec = json!({"needed": "n", "plain": null, "defaulted": null, "nullable": null});
+    let (code, made) = call(&server, Method::POST, WIDGETS, widget("w", spec.clone())).await;
+    assert_eq!(code, StatusCode::CREATED, "{made}");
+    assert_eq!(made["spec"], json!({"needed": "n", "defaulted": "d", "nullable": null}));
+    let mut again = made.clone();
+    again["spec"]["plain"] = Value::Null;
+    let (code, same) = call(&server, Method::PUT, &format!("{WIDGETS}/w"), again).await;
+    assert_eq!((code, &same["spec"]), (StatusCode::OK, &made["spec"]));
+    assert_eq!(same["metadata"]["resourceVersion"], made["metadata"]["resourceVersion"], "nothing has changed");
+    let path = format!("{WIDGETS}?fieldManager=t&fieldValidation=Strict");
+    let (code, strict) = call(&server, Method::POST, &path, widget("strict", spec)).await;
+    assert_eq!(code, StatusCode::CREATED, "it is no unknown field: {strict}");
+    for (wrong, field) in
+        [(json!({"needed": null}), "spec.needed"), (json!({"needed": "n", "list": [null]}), "spec.list[0]")]
+    {
+        let (code, status) = call(&server, Method::POST, WIDGETS, widget("wrong", wrong)).await;
+        assert_eq!(code, StatusCode::UNPROCESSABLE_ENTITY, "{status}");
+        assert_eq!(status["details"]["causes"][0]["field"], field, "{status}");
+    }
+}
+
+#[tokio::test]
 async fn a_definition_with_a_rule_that_cannot_be_is_refused_and_the_server_goes_on() {
     let server = server();
     let deep = format!("{}true{}", "(".repeat(49_000), ")".repeat(49_000));

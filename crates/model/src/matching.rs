@@ -87,6 +87,8 @@ pub fn fits(volume: &Volume, claim: &Claim, place: Place<'_>) -> Result<Fit, Mis
     if reserved {
         return if reachable { Ok(Fit::Reserved) } else { Err(Misfit::NodeAffinity) };
     }
+    // Upstream binds it all the same, and its user finds other data (kubernetes/kubernetes#101878).
+    refuse(claim.data_source().is_some(), Misfit::OtherData)?;
     refuse(matches!(place, Place::Undecided), Misfit::WaitsForConsumer)?;
     refuse(volume.status.phase != VolumePhase::Available, Misfit::NotAvailable)?;
     let selected = claim.spec.selector.as_ref().is_none_or(|s| s.matches(&volume.meta.labels).unwrap_or(false));

@@ -111,7 +111,7 @@ mod tests {
     #[test]
     fn no_container_is_privileged_and_each_gives_up_all_capabilities_before_it_takes_any() {
         let compose = Compose::shipped().unwrap();
-        assert_eq!(compose.services.len(), 15);
+        assert_eq!(compose.services.len(), 17);
         for (name, spec) in &compose.services {
             assert!(!spec.privileged && spec.read_only, "{name}");
             assert_eq!(spec.cap_drop, ["ALL"], "{name}");

@@ -8,6 +8,7 @@
 
 pub mod checker;
 pub mod compose;
+pub mod copies;
 pub mod engine;
 pub mod life;
 pub mod machine;

@@ -39,6 +39,8 @@ pub struct Life<'a> {
     claim: String,
     shape: Shape,
     data: Vec<u8>,
+    /// What the volume is filled from, if not by the first pod.
+    source: Option<Value>,
     from: &'static str,
     to: &'static str,
 }
@@ -65,7 +67,7 @@ impl<'a> Life<'a> {
         let seed = claim.bytes().fold(0_u64, |seed, byte| seed.wrapping_mul(31).wrapping_add(byte.into()));
         let mut data = vec![0; DATA_BYTES];
         StdRng::seed_from_u64(seed).fill_bytes(&mut data);
-        Self { stack, claim, shape: EXT4, data, from: NODES[0], to: NODES[1] }
+        Self { stack, claim, shape: EXT4, data, source: None, from: NODES[0], to: NODES[1] }
     }
 
     /// The same the other way round.
@@ -78,6 +80,11 @@ impl<'a> Life<'a> {
     pub fn shaped(mut self, shape: Shape) -> Self {
         self.shape = shape;
         self
+    }
+
+    /// A claim whose volume is to hold what this one's does.
+    pub fn copied(&self, claim: impl Into<String>, source: Value) -> Self {
+        Self { claim: claim.into(), data: self.data.clone(), source: Some(source), ..*self }
     }
 
     pub fn claim(&self) -> &str {
@@ -98,7 +105,11 @@ impl<'a> Life<'a> {
         match step {
             Step::Claim => {
                 let Shape { class, size, .. } = self.shape;
-                api.create(kinds::CLAIM, objects::claim(&self.claim, class, size)).await
+                let mut claim = objects::claim(&self.claim, class, size);
+                if let Some(source) = &self.source {
+                    claim["spec"]["dataSource"] = source.clone();
+                }
+                api.create(kinds::CLAIM, claim).await
             }
             Step::FirstPod => api.create(kinds::POD, objects::pod(&first, &self.claim, self.from)).await,
             Step::EndFirstPod => api.delete(kinds::POD, &first).await,

@@ -16,7 +16,6 @@ use rand::rngs::StdRng;
 use rand::{Rng as _, SeedableRng as _};
 use stowage_model::object::kinds;
 use stowage_mount::{Host as _, LinuxMounter};
-use stowage_services::Place;
 use testcontainers::bollard::models::{DeviceMapping, HostConfig, RestartPolicy, RestartPolicyNameEnum};
 use testcontainers::runners::AsyncRunner as _;
 use testcontainers::{ContainerAsync, GenericImage, ImageExt as _};
@@ -246,7 +245,7 @@ impl Stack {
         let Some((found, (namespace, _))) = found.and_then(|found| Some((found, found.lease?))) else {
             return Ok(service.to_owned());
         };
-        // The sidecars of compose.yaml are told no namespace.
+        // Those of compose.yaml that elect in their own are told no namespace.
         let namespace = if namespace.is_empty() { "default" } else { namespace };
         let name = found.lease_name(DRIVER_NAME).unwrap_or_default();
         let path = format!("/apis/coordination.k8s.io/v1/namespaces/{namespace}/leases/{name}");
@@ -480,12 +479,10 @@ fn extra(spec: &Spec) -> Vec<String> {
         times.map(|(name, time)| format!("--{flag}-{name}={}ms", time.as_millis()))
     };
     let mut words = Vec::new();
-    let is_at = |place| stowage_services::names(|service| service.place == place).into_iter().any(has);
-    if is_at(Place::Cluster) {
-        words.extend(lease("leader-elect"));
-    }
-    if is_at(Place::Sidecar) {
-        words.extend(lease("leader-election"));
+    // Those of kube-controller-manager and kube-scheduler elect in kube-system and have other flags than all others.
+    let elected = stowage_services::SERVICES.iter().find(|service| has(service.name)).and_then(|service| service.lease);
+    if let Some((namespace, _)) = elected {
+        words.extend(lease(if namespace.is_empty() { "leader-election" } else { "leader-elect" }));
     }
     if has("attach-detach-controller") {
         words.push(format!("--max-wait-for-unmount-duration={}s", FORCE_DETACH.as_secs()));

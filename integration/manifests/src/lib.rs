@@ -9,7 +9,10 @@ use anyhow::Context as _;
 use serde_json::Value;
 
 /// What can be given to `kubectl apply -k`, below `deploy/kubernetes`; the first is that directory itself.
-pub const KUSTOMIZATIONS: [&str; 6] = ["", "shared", "local", "controllers", "scheduler", "apiserver"];
+pub const KUSTOMIZATIONS: [&str; 7] = ["", "shared", "local", "snapshots", "controllers", "scheduler", "apiserver"];
+
+/// What comes after them, below `deploy/kubernetes`: objects of kinds that they define.
+pub const SNAPSHOT_CLASSES: [&str; 2] = ["shared/snapshotclass.yaml", "local/snapshotclass.yaml"];
 
 /// The top of the repository.
 pub fn repository() -> PathBuf {
@@ -41,6 +44,15 @@ pub fn objects(folder: &Path) -> anyhow::Result<Vec<Value>> {
 /// The objects of one of [`KUSTOMIZATIONS`].
 pub fn shipped(name: &str) -> anyhow::Result<Vec<Value>> {
     objects(&repository().join("deploy/kubernetes").join(name))
+}
+
+/// The objects of [`SNAPSHOT_CLASSES`].
+pub fn snapshot_classes() -> anyhow::Result<Vec<Value>> {
+    let mut found = Vec::new();
+    for file in SNAPSHOT_CLASSES {
+        found.extend(documents(&repository().join("deploy/kubernetes").join(file))?);
+    }
+    Ok(found)
 }
 
 /// The pods that workloads make, with the workload's name.

@@ -41,7 +41,7 @@ fn outcome(s: &ClaimSnapshot, why: &Why) -> Outcome {
     match why {
         Why::Bind(pair) => Outcome::Takes(pair.volume.clone()),
         Why::Waiting(Waiting::Volume | Waiting::Provisioner | Waiting::Class) | Why::Provision | Why::DefaultClass
-            if !delayed() =>
+            if !delayed() && s.claim.data_source().is_none() =>
         {
             Outcome::Waits
         }

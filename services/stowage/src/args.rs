@@ -101,7 +101,7 @@ pub struct Drain {
 /// Options of `stowage setup`.
 #[derive(Debug, clap::Args)]
 pub struct Setup {
-    /// Files with CSIDriver and StorageClass objects; those that exist are left as they are
+    /// Files with CustomResourceDefinitions, CSIDrivers and classes of storage and of snapshots; what exists is left as it is
     #[arg(long = "filename", short = 'f', value_name = "FILE")]
     pub filenames: Vec<PathBuf>,
     /// Copy the kubeconfig here, readable by its owner only
@@ -110,7 +110,7 @@ pub struct Setup {
     /// Give the copy to the owner of this file or directory
     #[arg(long, value_name = "PATH", requires = "hand_out")]
     pub like: Option<PathBuf>,
-    /// How long the API server may take to answer
+    /// How long the API server may take to answer, and to serve a kind whose definition was just created
     #[arg(long, value_name = "DURATION", default_value = "1m")]
     pub timeout: GoDuration,
     #[command(flatten)]

@@ -16,7 +16,7 @@ use stowage_csi::UnixConnector;
 use stowage_model::Kind;
 use stowage_model::object::kinds;
 use stowage_runtime::Context;
-use stowage_runtime::api::{self, Api};
+use stowage_runtime::api::Api;
 use stowage_runtime::launch::host_name;
 
 use crate::args::Setup;
@@ -24,8 +24,14 @@ use crate::args::Setup;
 /// Between two looks at a server that does not answer yet.
 const LOOK: Duration = Duration::from_millis(200);
 
-/// What a driver brings along.
-const KINDS: [Kind; 2] = [kinds::CSI_DRIVER, kinds::STORAGE_CLASS];
+/// What a driver brings along, in the order in which it is created: definitions before what they define.
+const KINDS: [Kind; 5] = [
+    kinds::DEFINITION,
+    kinds::CSI_DRIVER,
+    kinds::STORAGE_CLASS,
+    kinds::VOLUME_SNAPSHOT_CLASS,
+    kinds::VOLUME_GROUP_SNAPSHOT_CLASS,
+];
 
 /// Waits, creates, hands out.
 pub async fn run(options: Setup) -> anyhow::Result<()> {
@@ -35,12 +41,7 @@ pub async fn run(options: Setup) -> anyhow::Result<()> {
     let context = Context::real(client, Arc::new(UnixConnector), host_name());
     until_it_answers(&context.api, options.timeout.into()).await?;
     for (kind, object) in objects {
-        let name = format!("{} {}", kind.kind, object["metadata"]["name"].as_str().unwrap_or_default());
-        match context.api.create_raw(kind, object).await {
-            Ok(_) => println!("{name} created"),
-            Err(error) if api::Error::is_already_exists(&error) => println!("{name} is there already"),
-            Err(error) => return Err(error).with_context(|| format!("cannot create {name}")),
-        }
+        create(&context.api, kind, &object, options.timeout.into()).await?;
     }
     match (&options.hand_out, &options.client.kubeconfig) {
         (Some(to), Some(from)) => hand_out(Path::new(from), to, options.like.as_deref()),
@@ -67,15 +68,41 @@ fn read(files: &[std::path::PathBuf]) -> anyhow::Result<Vec<(Kind, Value)>> {
                 Some(kind) => objects.push((*kind, object)),
                 None if object.is_null() => {}
                 None => bail!(
-                    "--filename {}: {} {} is not something a driver brings; only CSIDriver and StorageClass are created",
+                    "--filename {}: {} {} is not something a driver brings; only these are created: {}",
                     file.display(),
                     object["apiVersion"],
-                    object["kind"]
+                    object["kind"],
+                    KINDS.map(|kind| format!("{} {}", kind.api_version(), kind.kind)).join(", ")
                 ),
             }
         }
     }
+    objects.sort_by_key(|(kind, _)| KINDS.iter().position(|known| known == kind));
     Ok(objects)
+}
+
+async fn create(api: &Api, kind: Kind, object: &Value, timeout: Duration) -> anyhow::Result<()> {
+    let name = format!("{} {}", kind.kind, object["metadata"]["name"].as_str().unwrap_or_default());
+    let deadline = Instant::now() + timeout;
+    loop {
+        match api.create_raw(kind, object.clone()).await {
+            Ok(_) => println!("{name} created"),
+            Err(error) if error.is_already_exists() => println!("{name} is there already"),
+            // A server begins to serve a kind some time after it took the definition.
+            Err(error) if error.is_not_found() && Instant::now() < deadline => {
+                sleep(LOOK).await;
+                continue;
+            }
+            Err(error) if error.is_not_found() => bail!(
+                "cannot create {name}: the API server does not serve {} {} after {timeout:?}; give the file with its \
+                 CustomResourceDefinition with --filename, too",
+                kind.api_version(),
+                kind.kind
+            ),
+            Err(error) => return Err(error).with_context(|| format!("cannot create {name}")),
+        }
+        return Ok(());
+    }
 }
 
 async fn until_it_answers(api: &Api, timeout: Duration) -> anyhow::Result<()> {
@@ -118,7 +145,11 @@ fn hand_out(from: &Path, to: &Path, like: Option<&Path>) -> anyhow::Result<()> {
 mod tests {
     use std::os::unix::fs::PermissionsExt as _;
 
+    use stowage_apiserver::{Options, Server};
+    use stowage_model::annotations;
+
     use super::*;
+    use crate::objects;
 
     #[test]
     fn objects_of_a_driver_are_read_and_others_are_refused_by_name() {
@@ -129,7 +160,48 @@ mod tests {
         assert_eq!(read(std::slice::from_ref(&file)).unwrap().len(), 2);
         fs::write(&file, "apiVersion: v1\nkind: Pod\n").unwrap();
         let error = read(&[file]).unwrap_err().to_string();
-        assert!(error.contains("\"Pod\"") && error.contains("only CSIDriver and StorageClass"), "{error}");
+        assert!(error.contains("\"Pod\"") && error.contains("storage.k8s.io/v1 CSIDriver"), "{error}");
+    }
+
+    fn snapshot_class() -> Value {
+        objects::snapshot_class("a", "d", annotations::DEFAULT_SNAPSHOT_CLASS)
+    }
+
+    #[test]
+    fn definitions_come_before_classes_whatever_the_order_of_the_files() {
+        let folder = tempfile::tempdir().unwrap();
+        let [class, definitions] = ["class.yaml", "definitions.yaml"].map(|name| folder.path().join(name));
+        fs::write(&class, "apiVersion: snapshot.storage.k8s.io/v1\nkind: VolumeSnapshotClass\n").unwrap();
+        fs::write(&definitions, "apiVersion: apiextensions.k8s.io/v1\nkind: CustomResourceDefinition\n").unwrap();
+        let kinds: Vec<&str> = read(&[class, definitions]).unwrap().iter().map(|(kind, _)| kind.kind).collect();
+        assert_eq!(kinds, ["CustomResourceDefinition", "VolumeSnapshotClass"]);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_class_is_created_once_its_kind_is_served() {
+        let server = Server::in_memory(Options::system());
+        let api = Api::new(kube::Client::new(server.service(), "default"));
+        let minute = Duration::from_secs(60);
+        let defined = async {
+            sleep(minute / 2).await;
+            for definition in stowage_crds::definitions() {
+                create(&api, kinds::DEFINITION, &definition.object(), minute).await.unwrap();
+            }
+        };
+        let body = snapshot_class();
+        let ((), created) = tokio::join!(defined, create(&api, kinds::VOLUME_SNAPSHOT_CLASS, &body, minute));
+        created.unwrap();
+        create(&api, kinds::VOLUME_SNAPSHOT_CLASS, &body, minute).await.unwrap();
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_class_whose_kind_is_never_served_is_refused_with_the_way_out() {
+        let server = Server::in_memory(Options::system());
+        let api = Api::new(kube::Client::new(server.service(), "default"));
+        let minute = Duration::from_secs(60);
+        let refused = create(&api, kinds::VOLUME_SNAPSHOT_CLASS, &snapshot_class(), minute).await;
+        let error = refused.unwrap_err().to_string();
+        assert!(error.contains("VolumeSnapshotClass a") && error.contains("--filename"), "{error}");
     }
 
     #[test]

@@ -313,6 +313,19 @@ fn an_evaluation_that_costs_too_much_ends() {
 }
 
 #[test]
+fn an_object_with_many_heavy_patterns_is_refused_by_cost() {
+    let own = Type::list(Type::Text);
+    let patterns = serde_json::json!(vec!["([a-z]?){3000}[a-z]{3000}"; 400]);
+    for text in ["self.all(p, 'a'.matches(p))", "self.exists(p, 'a'.matches(p))", "self.all(p, 'a'.matches(p) || true)"]
+    {
+        let program = Program::compile(text, &own, &own).unwrap();
+        let mut run = Run::new(1_000_000);
+        let error = program.evaluate(&Value::of(&patterns, &own), None, &mut run).map(|_| ()).unwrap_err();
+        assert_eq!(error, Error::Cost, "{text}");
+    }
+}
+
+#[test]
 fn an_expression_knows_whether_it_asks_for_the_old_value() {
     let uses = |text: &str| Program::compile(text, &Type::Int, &Type::Int).unwrap().uses_old_self();
     assert!(uses("self == oldSelf") && uses("[1].all(x, x < oldSelf)"));

@@ -8,6 +8,8 @@ use serde_json::Value;
 
 /// What a compiled pattern may take, tried one after the other: most need little, and count for little.
 const SIZES: [usize; 4] = [16 << 10, 128 << 10, 1 << 20, 8 << 20];
+/// What a pattern may take that a rule computes, tried likewise: whoever writes an object may have chosen it.
+pub(crate) const SIZES_OF_COMPUTED: [usize; 2] = [SIZES[0], SIZES[1]];
 /// What all patterns of one definition may take together.
 pub(super) const MAX_COMPILED: usize = 32 << 20;
 /// What each thread may keep beside a pattern to match with it.
@@ -57,16 +59,20 @@ impl Patterns {
 
 /// The compiled pattern and about how much it takes, or what is wrong with it.
 pub(crate) fn compile(pattern: &str) -> Result<(Regex, usize), String> {
-    let translated = as_upstream(pattern);
     let mut too_big = String::new();
     for size in SIZES {
-        match RegexBuilder::new(&translated).size_limit(size).dfa_size_limit(MAX_MATCHING).build() {
+        match compile_within(pattern, size) {
             Ok(compiled) => return Ok((compiled, size)),
             Err(error @ regex::Error::CompiledTooBig(_)) => too_big = error.to_string(),
             Err(error) => return Err(error.to_string()),
         }
     }
     Err(too_big)
+}
+
+/// The compiled pattern, if it takes at most about `size`.
+pub(crate) fn compile_within(pattern: &str, size: usize) -> Result<Regex, regex::Error> {
+    RegexBuilder::new(&as_upstream(pattern)).size_limit(size).dfa_size_limit(MAX_MATCHING).build()
 }
 
 /// The pattern with upstream's meaning: there `\d`, `\s`, `\w` and `\b` are of ASCII.

@@ -61,7 +61,8 @@ fn prune_members(
     });
 }
 
-/// Fills in what the schema has a default for; a null where none may be counts as absent. Few bytes of empty elements can
+/// Fills in what the schema has a default for; a null where none may be counts as absent, and is dropped where there is no
+/// default: Go programs write one for many an empty field. Elements of lists are not dropped. Few bytes of empty elements can
 /// ask for many of defaults: more than an object may have of both is refused.
 pub(super) fn default_root(schema: &Value, tree: &mut Value) -> Result<(), Status> {
     let mut room = MAX_OBJECT;
@@ -76,6 +77,11 @@ fn defaults(schema: &Value, tree: &mut Value, levels: usize, room: &mut usize) -
     match tree {
         Value::Object(members) => {
             let properties = schema.get("properties").and_then(Value::as_object);
+            let others = schema.get("additionalProperties").filter(|o| o.is_object());
+            members.retain(|name, value| {
+                let known = properties.and_then(|p| p.get(name)).or(others);
+                !value.is_null() || known.is_none_or(|known| flag(known, "nullable") || has_default(known))
+            });
             for (name, property) in properties.into_iter().flatten() {
                 if let Some(value) = property.get("default") {
                     let slot = members.get(name);
@@ -90,18 +96,34 @@ fn defaults(schema: &Value, tree: &mut Value, levels: usize, room: &mut usize) -
                     defaults(property, value, levels, room)?;
                 }
             }
-            if let Some(others) = schema.get("additionalProperties").filter(|o| o.is_object()) {
+            if let Some(others) = others {
                 for (_, value) in members.iter_mut().filter(|(n, _)| properties.is_none_or(|p| !p.contains_key(*n))) {
+                    replace_null(others, value, room)?;
                     defaults(others, value, levels, room)?;
                 }
             }
         }
         Value::Array(elements) => {
             if let Some(items) = schema.get("items") {
-                elements.iter_mut().try_for_each(|element| defaults(items, element, levels, room))?;
+                for element in elements {
+                    replace_null(items, element, room)?;
+                    defaults(items, element, levels, room)?;
+                }
             }
         }
         _ => {}
+    }
+    Ok(())
+}
+
+fn has_default(schema: &Value) -> bool {
+    schema.get("default").is_some_and(|value| !value.is_null())
+}
+
+fn replace_null(schema: &Value, value: &mut Value, room: &mut usize) -> Result<(), Status> {
+    if let Some(default) = schema.get("default").filter(|_| value.is_null() && !flag(schema, "nullable")) {
+        *room = room.checked_sub(encoded_length(default)).ok_or_else(too_large)?;
+        value.clone_from(default);
     }
     Ok(())
 }
@@ -145,6 +167,36 @@ mod tests {
         let mut tree = json!({"spec": {"size": null, "list": [{}]}});
         default_root(&schema(), &mut tree).unwrap();
         assert_eq!(tree, json!({"spec": {"size": 3, "list": [{"a": "d"}]}}));
+    }
+
+    #[test]
+    fn nulls_that_may_not_be_are_dropped_or_replaced_but_those_of_lists_and_of_unknown_members_stay() {
+        let text = |more: Value| {
+            let mut schema = json!({"type": "string"});
+            schema.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+            schema
+        };
+        let members = json!({
+            "plain": text(json!({})),
+            "nullable": text(json!({"nullable": true, "default": "d"})),
+            "defaulted": text(json!({"default": "d"})),
+            "map": {"additionalProperties": text(json!({}))},
+            "defaulted_map": {"additionalProperties": text(json!({"default": "d"}))},
+            "list": {"items": {"type": "object", "properties": {"plain": text(json!({}))}}},
+            "defaulted_list": {"items": text(json!({"default": "d"}))},
+            "free": {"type": "object", "x-kubernetes-preserve-unknown-fields": true},
+        });
+        let schema = json!({"properties": {"spec": {"type": "object", "properties": members}}});
+        let mut tree = json!({"spec": {
+            "plain": null, "nullable": null, "defaulted": null, "map": {"a": null, "b": "b"}, "defaulted_map": {"a": null},
+            "list": [null, {"plain": null}], "defaulted_list": [null], "free": {"a": null},
+        }});
+        default_root(&schema, &mut tree).unwrap();
+        let expected = json!({"spec": {
+            "nullable": null, "defaulted": "d", "map": {"b": "b"}, "defaulted_map": {"a": "d"},
+            "list": [null, {}], "defaulted_list": ["d"], "free": {"a": null},
+        }});
+        assert_eq!(tree, expected);
     }
 
     #[test]

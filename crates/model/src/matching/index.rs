@@ -210,9 +210,12 @@ impl Index {
     pub fn candidates(&self, claim: &Claim, place: Place<'_>, may_take: impl Fn(&Volume) -> bool) -> Vec<Arc<Volume>> {
         let claimed = self.claimed_handles(&claim.meta.key(), &claim.meta.uid).filter(|volume| may_take(volume));
         let mut candidates: Vec<Arc<Volume>> = claimed.cloned().collect();
+        if matches!(place, Place::Undecided) || claim.data_source().is_some() {
+            return candidates;
+        }
         for ((modes, volume_mode), group) in self.free.get(claim.class_name()).into_iter().flatten() {
             let suits = modes.contains_all(claim.spec.access_modes) && *volume_mode == claim.spec.volume_mode;
-            if suits && !matches!(place, Place::Undecided) {
+            if suits {
                 let mut large_enough = group.range((claim.requested(), String::new())..).map(|(_, volume)| volume);
                 let first = large_enough.find(|volume| fits(volume, claim, place).is_ok() && may_take(volume));
                 candidates.extend(first.cloned());

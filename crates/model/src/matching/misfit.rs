@@ -23,6 +23,8 @@ pub enum Misfit {
     AttributesClass,
     /// It is being deleted.
     Deleting,
+    /// It is free, and the claim wants one that is filled from its data source.
+    OtherData,
     /// It is free, but the claim waits for its first consumer.
     WaitsForConsumer,
     /// Its phase is not `Available`.
@@ -62,6 +64,11 @@ impl Misfit {
                 named(claim.attributes_class())
             ),
             Self::Deleting => format!("volume {name:?} is being deleted"),
+            Self::OtherData => {
+                format!(
+                    "volume {name:?} is not known to hold what the claim names in spec.dataSource or spec.dataSourceRef"
+                )
+            }
             Self::WaitsForConsumer => "the claim waits for a pod to use it".to_owned(),
             Self::NotAvailable => format!("volume {name:?} is {}, not Available", volume.status.phase),
             Self::Selector => format!("labels of volume {name:?} do not match the claim's selector"),
@@ -84,6 +91,7 @@ impl fmt::Display for Misfit {
             Self::VolumeMode => "other volume mode",
             Self::AttributesClass => "other attributes class",
             Self::Deleting => "being deleted",
+            Self::OtherData => "other data",
             Self::WaitsForConsumer => "waiting for a pod",
             Self::NotAvailable => "not available",
             Self::Selector => "not selected",

@@ -350,6 +350,24 @@ fn the_satisfy_check_tells_the_first_reason_in_order() {
 }
 
 #[test]
+fn a_claim_that_is_to_be_filled_gets_a_reserved_volume_or_none() {
+    for field in ["dataSource", "dataSourceRef"] {
+        let source = json!({"kind": "PersistentVolumeClaim", "name": "old"});
+        let claim = claim("1Gi", &[RWO], json!({"spec": {field: source}}));
+        let free = volume("free", "1Gi", &[RWO], json!({}));
+        let node = node("a");
+        for place in [Place::Anywhere, Place::Undecided, Place::On(&node)] {
+            assert_eq!(fits(&free, &claim, place), Err(Misfit::OtherData), "{field} {place:?}");
+            for uid in ["", "claim-uid"] {
+                let volumes = [free.clone(), volume("made", "5Gi", &[RWO], reserved_for("claim1", uid))];
+                assert_eq!(found(&volumes, &claim, place), Some("made"), "{field} {place:?} {uid:?}");
+            }
+        }
+        assert_eq!(satisfies(&free, &claim), Ok(()), "its user names the volume in spec.volumeName");
+    }
+}
+
+#[test]
 fn a_misfit_is_described_with_the_values_that_differ() {
     let volume = volume("pv", "1Gi", &[RWO], json!({}));
     let claim = claim("2Gi", &[RWX], json!({"spec": {"storageClassName": "gold"}}));
@@ -464,13 +482,16 @@ proptest! {
         size in 1..6_u32,
         modes in prop::sample::subsequence(vec![RWO, ROX, RWX], 0..=2),
         class in prop::sample::select(vec!["", "wait"]),
+        filled in prop::bool::weighted(0.2),
         place in 0..3_u8,
     ) {
         let mut index = Index::default();
         for volume in volumes {
             index.insert(Arc::new(volume));
         }
-        let claim = claim(&format!("{size}Gi"), &modes, json!({"spec": {"storageClassName": class}}));
+        let source = filled.then(|| json!({"kind": "PersistentVolumeClaim", "name": "old"}));
+        let spec = json!({"storageClassName": class, "dataSource": source});
+        let claim = claim(&format!("{size}Gi"), &modes, json!({ "spec": spec }));
         let node = node("a");
         let place = [Place::Anywhere, Place::Undecided, Place::On(&node)][usize::from(place)];
         let name = |volume: Option<&Volume>| volume.map(|volume| volume.meta.name.clone());
@@ -489,6 +510,7 @@ proptest! {
         class in prop::sample::select(vec!["", "", "wait", "gold"]),
         attributes in prop::sample::select(vec!["", "silver"]),
         selects in any::<bool>(),
+        filled in prop::bool::weighted(0.2),
         place in 0..3_u8,
     ) {
         let mut index = Index::default();
@@ -501,6 +523,9 @@ proptest! {
         let mut asked = json!({"spec": {"storageClassName": class, "volumeAttributesClassName": attributes}});
         if selects {
             merge(&mut asked, json!({"spec": {"selector": {"matchLabels": {"tier": "fast"}}}}));
+        }
+        if filled {
+            merge(&mut asked, json!({"spec": {"dataSourceRef": {"kind": "PersistentVolumeClaim", "name": "old"}}}));
         }
         let claim = claim(&format!("{size}Gi"), &modes, asked);
         let node = node("a");

@@ -3,7 +3,7 @@
 use std::process::Command;
 
 use kube::Client;
-use manifest_suite::{KUSTOMIZATIONS, repository, shipped};
+use manifest_suite::{KUSTOMIZATIONS, SNAPSHOT_CLASSES, documents, objects, repository, shipped, snapshot_classes};
 use serde_json::Value;
 use stowage_apiserver::{Options, Server};
 
@@ -12,7 +12,7 @@ fn path(object: &Value) -> String {
     let (version, kind) = (object["apiVersion"].as_str().unwrap(), object["kind"].as_str().unwrap());
     let root = if version.contains('/') { format!("/apis/{version}") } else { format!("/api/{version}") };
     let plural = match kind {
-        "StorageClass" => "storageclasses".to_owned(),
+        kind if kind.ends_with("Class") => format!("{}es", kind.to_lowercase()),
         _ => format!("{}s", kind.to_lowercase()),
     };
     match object["metadata"]["namespace"].as_str() {
@@ -44,6 +44,45 @@ async fn every_kustomization_is_taken_by_the_embedded_server() {
 }
 
 #[tokio::test]
+async fn the_kinds_of_snapshots_come_first_and_take_the_classes_of_both_drivers() {
+    for name in ["", "shared", "local", "snapshots"] {
+        let objects = shipped(name).unwrap();
+        let kinds: Vec<&str> = objects.iter().map(|object| object["kind"].as_str().unwrap()).collect();
+        assert_eq!(kinds[..6], ["CustomResourceDefinition"; 6], "{name}");
+        let classes = kinds.iter().filter(|kind| kind.contains("SnapshotClass")).count();
+        assert_eq!(classes, 0, "{name}: kubectl does not know the kinds yet when it is applied");
+    }
+    let server = Server::in_memory(Options::system());
+    let client = Client::new(server.service(), "default");
+    for object in shipped("snapshots").unwrap() {
+        create(&client, &object).await.unwrap();
+    }
+    let classes = snapshot_classes().unwrap();
+    assert_eq!(classes.len(), 4, "of snapshots and of groups, for each driver");
+    for class in classes {
+        create(&client, &class).await.unwrap_or_else(|error| panic!("{class}: {error}"));
+        let driver = shipped(if class["metadata"]["name"] == "stowage" { "shared" } else { "local" }).unwrap();
+        let known = |object: &Value| object["kind"] == "CSIDriver" && object["metadata"]["name"] == class["driver"];
+        assert!(driver.iter().any(known), "{class} is of no driver that is shipped with it");
+    }
+}
+
+#[tokio::test]
+async fn every_example_is_taken_by_the_embedded_server() {
+    let server = Server::in_memory(Options::system());
+    let client = Client::new(server.service(), "default");
+    for definition in objects(&repository().join("deploy/crds")).unwrap() {
+        create(&client, &definition).await.unwrap();
+    }
+    for entry in std::fs::read_dir(repository().join("examples")).unwrap() {
+        let file = entry.unwrap().path();
+        for object in documents(&file).unwrap() {
+            create(&client, &object).await.unwrap_or_else(|error| panic!("{}: {error}", file.display()));
+        }
+    }
+}
+
+#[tokio::test]
 async fn kubectl_applies_every_kustomization_and_finds_nothing_to_change_the_second_time() {
     if Command::new("kubectl").args(["version", "--client"]).output().is_err() {
         eprintln!("skipped: no kubectl in PATH");
@@ -60,17 +99,25 @@ async fn kubectl_applies_every_kustomization_and_finds_nothing_to_change_the_sec
     let (stop, stopped) = tokio::sync::oneshot::channel::<()>();
     let served = tokio::spawn(bound.run(async { _ = stopped.await }));
     let applied = tokio::task::spawn_blocking(move || {
+        let apply = |what: &str, flag: &str, round: &str| {
+            let mut command = Command::new("kubectl");
+            command.arg("--kubeconfig").arg(&kubeconfig).args(["apply", flag]);
+            let output = command.arg(repository().join("deploy/kubernetes").join(what)).output().unwrap();
+            let said = String::from_utf8_lossy(&output.stdout).into_owned();
+            assert!(output.status.success(), "{what}: {}", String::from_utf8_lossy(&output.stderr));
+            // Several bring these along.
+            let shared = |line: &str| line.starts_with("namespace/") || line.starts_with("customresourcedefinition");
+            let done = |line: &str| line.ends_with(round) || shared(line) && line.ends_with("unchanged");
+            assert!(said.lines().count() > 1 && said.lines().all(done), "{what}, to be {round}:\n{said}");
+        };
         // The directory itself holds the same objects as its part `shared`, which are there by then.
         for name in KUSTOMIZATIONS.into_iter().filter(|name| *name != "shared") {
-            for round in ["created", "unchanged"] {
-                let mut command = Command::new("kubectl");
-                command.arg("--kubeconfig").arg(&kubeconfig).args(["apply", "-k"]);
-                let output = command.arg(repository().join("deploy/kubernetes").join(name)).output().unwrap();
-                let said = String::from_utf8_lossy(&output.stdout).into_owned();
-                assert!(output.status.success(), "{name}: {}", String::from_utf8_lossy(&output.stderr));
-                let done = |line: &str| line.ends_with(round) || line.starts_with("namespace/");
-                assert!(said.lines().count() > 3 && said.lines().all(done), "{name}, to be {round}:\n{said}");
-            }
+            apply(name, "-k", "created");
+            apply(name, "-k", "unchanged");
+        }
+        for file in SNAPSHOT_CLASSES {
+            apply(file, "-f", "created");
+            apply(file, "-f", "unchanged");
         }
     });
     let applied = applied.await;

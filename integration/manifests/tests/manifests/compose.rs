@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::process::Command;
 
-use manifest_suite::{documents, repository, words};
+use manifest_suite::{documents, objects, repository, words};
 use serde_json::{Value, json};
 
 fn services(file: &str) -> serde_json::Map<String, Value> {
@@ -77,4 +77,33 @@ fn what_is_merged_starts_no_container_with_more_rights_than_it_needs() {
 fn setup_waits_for_a_server_that_takes_minutes() {
     let command = words(&services("compose.yaml")["setup"]["command"]);
     assert!(command.contains(&"--timeout=5m".to_owned()), "{command:?}");
+}
+
+#[test]
+fn setup_creates_every_kind_of_snapshots_and_the_classes_of_the_driver() {
+    let setup = &services("compose.yaml")["setup"];
+    let folders = [("/objects/", "deploy/kubernetes/shared"), ("/crds/", "deploy/crds")];
+    let mut made = Vec::new();
+    for file in words(&setup["command"]).iter().filter_map(|word| word.strip_prefix("--filename=")) {
+        let (inside, outside) = folders.into_iter().find(|(inside, _)| file.starts_with(inside)).unwrap();
+        let mount = format!("./{outside}:{}:ro", inside.trim_end_matches('/'));
+        assert!(words(&setup["volumes"]).contains(&mount), "{file}: no {mount}");
+        made.extend(documents(&repository().join(outside).join(file.trim_start_matches(inside))).unwrap());
+    }
+    for definition in objects(&repository().join("deploy/crds")).unwrap() {
+        assert!(made.contains(&definition), "{} is not created", definition["metadata"]["name"]);
+    }
+    for kind in ["CSIDriver", "StorageClass", "VolumeSnapshotClass", "VolumeGroupSnapshotClass"] {
+        assert!(made.iter().any(|object| object["kind"] == kind), "no {kind} is created");
+    }
+}
+
+/// Whoever adds a service to the table adds it to the stack of containers.
+#[test]
+fn every_process_of_the_table_runs_in_compose() {
+    let base = services("compose.yaml");
+    let images: BTreeSet<&str> = base.values().map(|service| service["image"].as_str().unwrap()).collect();
+    for name in stowage_services::names(|service| service.is_process()) {
+        assert!(images.iter().any(|image| image.contains(&format!("/{name}:"))), "{name}");
+    }
 }

@@ -21,6 +21,10 @@ pub fn parse(service: &str, words: &[String]) -> Result<(), String> {
         "pv-controller" => flags::try_parse_from::<pv_controller::args::Args>(all()).map(drop).map_err(said),
         "registrar" => flags::try_parse_from::<registrar::args::Args>(all()).map(drop).map_err(said),
         "scheduler" => flags::try_parse_from::<scheduler::args::Args>(all()).map(drop).map_err(said),
+        "snapshot-controller" => {
+            flags::try_parse_from::<snapshot_controller::args::Args>(all()).map(drop).map_err(said)
+        }
+        "snapshotter" => flags::try_parse_from::<snapshotter::Args>(all()).map(drop).map_err(said),
         "stowage" => flags::try_parse_from::<stowage::args::Args>(all()).map(drop).map_err(said),
         "volume-manager" => flags::try_parse_from::<volume_manager::args::Args>(all()).map(drop).map_err(said),
         other => Err(format!("there is no service {other}")),

@@ -99,11 +99,17 @@ fn place(service: &str, resource: &str) -> (&'static str, &'static str, &'static
         ("leases", "attacher") => {
             ("coordination.k8s.io", "stowage-system", "external-attacher-leader-shared-csi-stowage-dev")
         }
+        ("leases", "snapshotter") => {
+            ("coordination.k8s.io", "stowage-system", "external-snapshotter-leader-shared-csi-stowage-dev")
+        }
+        ("leases", "snapshot-controller") => ("coordination.k8s.io", "stowage-system", "snapshot-controller-leader"),
         ("leases", _) => ("coordination.k8s.io", "stowage-system", ""),
         ("persistentvolumeclaims" | "pods" | "events", _) => ("", "default", ""),
         ("persistentvolumes" | "nodes", _) => ("", "", ""),
         ("volumesnapshots", _) => ("snapshot.storage.k8s.io", "default", ""),
-        ("volumesnapshotcontents", _) => ("snapshot.storage.k8s.io", "", ""),
+        ("volumesnapshotcontents" | "volumesnapshotclasses", _) => ("snapshot.storage.k8s.io", "", ""),
+        ("volumegroupsnapshots", _) => ("groupsnapshot.storage.k8s.io", "default", ""),
+        ("volumegroupsnapshotcontents" | "volumegroupsnapshotclasses", _) => ("groupsnapshot.storage.k8s.io", "", ""),
         _ => ("storage.k8s.io", "", ""),
     }
 }

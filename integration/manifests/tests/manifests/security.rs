@@ -1,7 +1,7 @@
 //! One container is privileged, because Bidirectional mounts demand it; one is root with two named rights, to delete what
 //! pods own; every other is restricted.
 
-use manifest_suite::{KUSTOMIZATIONS, containers, pods, service_of, shipped};
+use manifest_suite::{KUSTOMIZATIONS, containers, pods, service_of, shipped, words};
 use serde_json::{Value, json};
 
 fn is_restricted(container: &Value, workload: &str) -> bool {
@@ -87,6 +87,21 @@ fn every_container_has_probes_and_resources_and_mounts_only_what_its_pod_has() {
             }
         }
     }
+}
+
+/// Whose nodes make their own snapshots: each must know which content is whose.
+#[test]
+fn the_snapshotters_of_the_local_driver_serve_their_node_and_the_controller_says_which() {
+    let container = |name: &str, service: &str| {
+        let objects = shipped(name).unwrap();
+        let found = pods(&objects).into_iter().flat_map(|(_, pod)| containers(pod).cloned().collect::<Vec<_>>());
+        found.into_iter().find(|container| container["name"] == service).unwrap()
+    };
+    let snapshotter = container("local", "snapshotter");
+    assert!(words(&snapshotter["args"]).contains(&"--node-deployment".to_owned()));
+    assert_eq!(snapshotter["env"][0]["valueFrom"]["fieldRef"]["fieldPath"], "spec.nodeName");
+    let distributed = "--enable-distributed-snapshotting".to_owned();
+    assert!(words(&container("snapshots", "snapshot-controller")["args"]).contains(&distributed));
 }
 
 /// A second controller would write the same pool; its sidecars may overlap, the driver may not.

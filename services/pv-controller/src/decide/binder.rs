@@ -79,10 +79,11 @@ fn unbound(s: &ClaimSnapshot, now: Timestamp) -> Decision<ClaimAction> {
         return provision(s, now);
     }
     let text = format!(
-        "no volume fits claim {} ({}), and it names no class that could make one; create a PersistentVolume that fits, or \
-         the claim anew with spec.storageClassName",
+        "no volume fits claim {} ({}), and it names no class that could make one; {}, or the claim anew with \
+         spec.storageClassName",
         claim.meta.key(),
-        s.misfits
+        s.misfits,
+        provision::by_hand(claim)
     );
     let note = Note::normal("FailedBinding", text);
     pending(s, Some(note), Some(Unbound::NoFittingVolume), Waiting::Volume, now)

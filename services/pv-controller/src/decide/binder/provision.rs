@@ -40,9 +40,10 @@ pub fn provision(s: &ClaimSnapshot, now: Timestamp) -> Decision<ClaimAction> {
     };
     let text = format!(
         "claim {} has no volume yet: provisioner {provisioner:?} of class {:?} was asked to make one; if nothing happens, \
-         check that this provisioner runs and that its log names no error, or create a fitting PersistentVolume by hand",
+         check that this provisioner runs and that its log names no error, or {} by hand",
         claim.meta.key(),
         class.meta.name,
+        by_hand(claim)
     );
     let note = Note::normal("ExternalProvisioning", text);
     if claim.meta.annotation(annotations::STORAGE_PROVISIONER) != Some(provisioner) {
@@ -52,6 +53,14 @@ pub fn provision(s: &ClaimSnapshot, now: Timestamp) -> Decision<ClaimAction> {
     }
     // One that once could not be bound loses that reason.
     waiting(s, Status::of(claim), Some(note), None, Waiting::Provisioner, now)
+}
+
+/// What people can do themselves. A volume that is only free is not taken for one that was filled from a source.
+pub fn by_hand(claim: &Claim) -> &'static str {
+    match claim.data_source() {
+        None => "create a fitting PersistentVolume",
+        Some(_) => "create a PersistentVolume that holds the data, with the claim in its spec.claimRef",
+    }
 }
 
 /// The external provisioner of the class, a driver in place of an in-tree plugin included.
@@ -69,13 +78,17 @@ fn ask(provisioner: &str, migrated_to: Option<&'static str>) -> Decision<ClaimAc
 fn no_provisioner(s: &ClaimSnapshot, class: &StorageClass) -> String {
     let (name, plugin) = (&class.meta.name, &class.provisioner);
     let way_out = if plugin == NO_PROVISIONER || plugin.is_empty() {
-        "create a fitting PersistentVolume"
+        ""
     } else if plugin == migration::HOST_PATH {
-        "start the pv-controller with --enable-hostpath-provisioner, or create a fitting PersistentVolume"
+        "start the pv-controller with --enable-hostpath-provisioner, or "
     } else {
-        "use a class of a CSI driver, or create a fitting PersistentVolume"
+        "use a class of a CSI driver, or "
     };
-    format!("class {name:?} has provisioner {plugin:?}, which makes no volumes here: {way_out} ({})", s.misfits)
+    let by_hand = by_hand(&s.claim);
+    format!(
+        "class {name:?} has provisioner {plugin:?}, which makes no volumes here: {way_out}{by_hand} ({})",
+        s.misfits
+    )
 }
 
 fn fail(s: &ClaimSnapshot, text: String, unbound: Unbound, now: Timestamp) -> Decision<ClaimAction> {

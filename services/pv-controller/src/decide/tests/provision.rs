@@ -2,8 +2,10 @@
 
 use serde_json::{Value, json};
 
+use stowage_model::object::Key;
+
 use super::expect::*;
-use super::fixtures::{Fixture, claim, class, volume};
+use super::fixtures::{Fixture, claim, claim_named, class, volume};
 use super::scenarios;
 use super::world::{Plugin, REFUSED, UNANSWERED, World};
 
@@ -16,6 +18,11 @@ fn gold() -> Fixture {
 
 fn external() -> Fixture {
     class("gold", VENDOR)
+}
+
+/// What wants the data of another, and not any volume that is as large.
+fn filled() -> Fixture {
+    claim().class("gold").with("spec.dataSourceRef", json!({ "kind": "PersistentVolumeClaim", "name": "old" }))
 }
 
 fn made_with(finalizers: Value) -> String {
@@ -182,6 +189,17 @@ scenarios! {
             external(),
         ])
         => vec![text("Normal ExternalProvisioning pvc/c")];
+    a_claim_that_is_to_be_filled_is_bound_to_no_free_volume:
+        settle World::new([filled(), external(), volume("v", "1Gi").available().class("gold")]) => asked();
+    a_claim_that_is_to_be_filled_and_has_no_provisioner_waits_beside_a_free_volume:
+        settle World::new([filled(), class("gold", "kubernetes.io/no-provisioner"), volume("v", "1Gi").available().class("gold")])
+        => failed();
+    a_claim_that_is_to_be_filled_is_bound_to_the_volume_made_for_it:
+        settle World::new([filled(), external(), volume("v", "1Gi").available().class("gold"), volume("w", "1Gi").class("gold").refers("c", "u")])
+        => provided("w", "1Gi");
+    a_claim_that_is_to_be_filled_is_bound_to_the_volume_its_user_names:
+        settle World::new([filled().names("v"), external(), volume("v", "1Gi").available().class("gold")])
+        => named("v", "1Gi");
     s12_01_a_volume_that_was_made_is_bound: settle World::new([claim().class("gold"), gold()]).host_path()
         => [made(), provided("pvc-u", "1Gi")].concat();
     s12_03_an_external_claim_stays_pending: settle World::new([claim().class("gold"), external()]) => asked();
@@ -191,6 +209,18 @@ scenarios! {
     integ_a_chosen_node_is_kept_where_no_other_would_do:
         sync_claims World::new([claim().class("gold").mode("Block").on_node("node1"), late(gold())]).host_path()
         => [vec![pvc_asks(PLUGIN)], failed()].concat();
+}
+
+#[test]
+fn a_claim_that_is_to_be_filled_is_told_what_a_volume_of_its_own_needs_and_wakes_nobodys_volume() {
+    let mut world =
+        World::new([filled(), class("gold", "kubernetes.io/no-provisioner"), claim_named("d", "d").class("gold")]);
+    world.settle();
+    let told = |text: &&String| text.contains("with the claim in its spec.claimRef");
+    assert_eq!(world.said.iter().filter(told).count(), 1, "{:?}", world.said);
+    world.put(volume("v", "1Gi").class("gold"));
+    world.settle();
+    assert_eq!(world.caches.matchmaker.claimed_by(&Key::namespaced("n", "d"), "d"), [Key::cluster("v")]);
 }
 
 #[test]

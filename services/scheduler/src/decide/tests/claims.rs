@@ -313,6 +313,30 @@ fn a_malformed_selector_is_told_with_its_field() {
 }
 
 #[test]
+fn a_claim_that_is_to_be_filled_takes_no_free_volume_but_the_one_reserved_for_it() {
+    let filled = |field: &str| {
+        let mut claim = claim("c", "waits", "1Gi");
+        claim["spec"][field] = json!({ "apiGroup": "snapshot.storage.k8s.io", "kind": "VolumeSnapshot", "name": "s" });
+        claim
+    };
+    for field in ["dataSource", "dataSourceRef"] {
+        let mut world = two_nodes();
+        world.volume(volume("v", "1Gi", "b")).claim(filled(field)).pod(pod("p", &["c"]));
+        let decision = world.decide("p");
+        assert!(matches!(decision.actions.as_slice(), [PodAction::Select { .. }]), "a new one is made: {decision:?}");
+        let mut world = two_nodes_static();
+        world.volume(volume("v", "1Gi", "b")).claim(filled(field)).pod(pod("p", &["c"]));
+        assert_eq!(world.message("p"), CONFLICT);
+        let mut reserved = volume("w", "1Gi", "b");
+        reserved["spec"]["claimRef"] = json!({ "namespace": "default", "name": "c" });
+        world.volume(reserved);
+        assert_eq!(world.settle("p"), Why::AwaitVolumes { node: "b".into() });
+        let free = world.caches.volumes.get(&Key::cluster("v")).unwrap();
+        assert_eq!(free.spec.claim_ref, None, "{field}");
+    }
+}
+
+#[test]
 fn a_clone_goes_where_its_source_is_and_anywhere_while_that_is_not_known() {
     let cloned = || {
         let mut claim = claim("new", "waits", "1Gi");
