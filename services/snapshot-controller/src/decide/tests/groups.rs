@@ -212,6 +212,23 @@ fn step_5_9_3_the_volumes_are_read_then_finalizer_and_content_written() {
 }
 
 #[test]
+fn where_nodes_make_their_own_snapshots_a_group_and_its_members_tell_their_node() {
+    let label = json!({ "snapshot.storage.kubernetes.io/managed-by": "n1" });
+    let decision = decided(&Group { place: Place::Node("n1".into()), ..group() });
+    let [_, GroupAction::CreateContent { body, .. }] = acts(&decision)[..] else { panic!("{decision:?}") };
+    assert_eq!(body["metadata"]["labels"], label);
+
+    let mut group = made();
+    let View::Known(content) = &mut group.content else { panic!("{group:?}") };
+    Arc::make_mut(content).meta.labels = serde_json::from_value(label.clone()).unwrap();
+    group.members[0].snapshot =
+        View::Known(snapshot(json!({ "metadata": { "name": group.members[0].snapshot_name } })));
+    let decision = decided(&group);
+    let [Missing::Content(body)] = missing(&decision) else { panic!("{decision:?}") };
+    assert_eq!(body["metadata"]["labels"], label);
+}
+
+#[test]
 fn step_5_9_4_a_member_comes_about_in_three_writes_and_only_once() {
     let mut group = made();
     let decision = decided(&group);
@@ -346,22 +363,6 @@ fn a_group_stays_while_a_provisioner_holds_one_of_its_members() {
     assert!(reason == "SnapshotDeletePending" && message.contains("\"nightly\""), "{reason}: {message}");
     assert!(message.contains(finalizers::SNAPSHOT_SOURCE_OF_PROVISIONER), "{message}");
     assert_eq!((decision.actions.len(), decision.why), (1, Why::InUse));
-}
-
-#[test]
-fn contents_of_a_group_and_its_members_have_the_label_of_the_node_that_makes_them() {
-    let label = json!({ stowage_model::labels::SNAPSHOT_MANAGED_BY: "n1" });
-    let decision = decided(&Group { place: Place::Node("n1".into()), ..group() });
-    let Some(GroupAction::CreateContent { body, .. }) = acts(&decision).pop() else { panic!("{decision:?}") };
-    assert_eq!(body["metadata"]["labels"], label);
-    let mut group = made();
-    let View::Known(content) = &mut group.content else { panic!() };
-    let labels = [(stowage_model::labels::SNAPSHOT_MANAGED_BY.to_owned(), "n1".to_owned())];
-    Arc::make_mut(content).meta.labels = labels.into();
-    group.members[0].snapshot = View::Known(snapshot(json!({})));
-    let decision = decided(&group);
-    let [Missing::Content(body)] = missing(&decision) else { panic!("{decision:?}") };
-    assert_eq!(body["metadata"]["labels"], label);
 }
 
 #[test]
