@@ -10,11 +10,14 @@ use nix::mount::{MntFlags, umount2};
 use stowage_mount::{Host as _, LinuxMounter, LoopDevice, Mounter as _};
 use tokio::time::{Instant, sleep};
 
+use crate::disk;
+
 /// The kernel lets go of a loop device when the last program that looks at it closes it.
 const SETTLE: Duration = Duration::from_secs(30);
 const LOOK: Duration = Duration::from_millis(50);
 
-/// Waits until nothing of any volume is left below the root: no mount, loop device, image, record or pod directory.
+/// Waits until nothing of any volume or snapshot is left below the root: no mount, loop device, image, record or pod
+/// directory.
 pub async fn none(root: &Path) -> anyhow::Result<()> {
     let deadline = Instant::now() + SETTLE;
     loop {
@@ -40,18 +43,24 @@ pub fn sockets(root: &Path) -> anyhow::Result<Vec<PathBuf>> {
     Ok(found)
 }
 
-/// What is there of volumes: mounts, loop devices, images, records and pod directories.
+/// What is there of volumes and snapshots: mounts, loop devices, images, records and pod directories. The disks of pools
+/// are not theirs.
 pub async fn of_volumes(root: &Path) -> anyhow::Result<Vec<String>> {
     let mut found = Vec::new();
-    for mount in LinuxMounter.mounts().await.context("cannot read the mount table")?.under(root) {
+    let mut pools = vec![root.join("pool")];
+    pools.extend(entries(&root.join("nodes"))?.iter().map(|node| node.join("pool")));
+    let table = LinuxMounter.mounts().await.context("cannot read the mount table")?;
+    for mount in table.under(root).filter(|mount| !pools.contains(&mount.target)) {
         found.push(format!("mount {}", mount.target.display()));
     }
-    for device in loops(root).await? {
+    let disks = disk::folder(root);
+    for device in loops(root).await?.into_iter().filter(|device| !device.backing.starts_with(&disks)) {
         found.push(format!("loop device {} of {}", device.path.display(), device.backing.display()));
     }
-    let mut folders = vec![root.join("pool/volumes")];
+    let mut folders: Vec<PathBuf> =
+        pools.iter().flat_map(|pool| ["volumes", "snapshots", "groups"].map(|folder| pool.join(folder))).collect();
     for node in entries(&root.join("nodes"))? {
-        folders.extend([node.join("plugins"), node.join("pool/volumes")]);
+        folders.push(node.join("plugins"));
         let pods = entries(&node.join("pods"))?;
         found.extend(pods.iter().map(|pod| format!("pod directory {}", pod.display())));
     }
@@ -73,6 +82,11 @@ async fn loops(root: &Path) -> anyhow::Result<Vec<LoopDevice>> {
 
 /// Removes every mount and loop device below the root, for a test that may have failed half-way.
 pub async fn sweep(root: &Path) -> anyhow::Result<()> {
+    // Found before: without its pool's disk mounted an image has no path that would tell whose it is.
+    let mut devices = loops(root).await.unwrap_or_default();
+    let disks = disk::folder(root);
+    // These go with their mounts.
+    devices.retain(|device| !device.backing.starts_with(&disks));
     let table = LinuxMounter.mounts().await.context("cannot read the mount table")?;
     let mut mounts: Vec<_> = table.under(root).map(|mount| (mount.id, mount.target.clone())).collect();
     // Later mounts lie on top of earlier ones.
@@ -80,7 +94,7 @@ pub async fn sweep(root: &Path) -> anyhow::Result<()> {
     for (_, target) in mounts {
         umount2(&target, MntFlags::MNT_DETACH).with_context(|| format!("cannot unmount {}", target.display()))?;
     }
-    for device in loops(root).await.unwrap_or_default() {
+    for device in devices {
         LinuxMounter.detach_loop(&device).await.context("cannot detach a loop device")?;
     }
     Ok(())

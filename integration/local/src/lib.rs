@@ -8,10 +8,12 @@
 
 pub mod api;
 pub mod binaries;
+pub mod disk;
 pub mod driver;
 pub mod leftovers;
 pub mod life;
 pub mod machine;
 pub mod objects;
 pub mod process;
+pub mod records;
 pub mod stack;

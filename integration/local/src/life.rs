@@ -45,7 +45,9 @@ impl Life<'_> {
         let table = LinuxMounter.mounts().await.context("cannot read the mount table")?;
         let mount =
             table.at(&path).with_context(|| format!("{pod} runs but nothing is mounted at {}", path.display()))?;
-        ensure!(mount.fs_type == "ext4", "{} is {}, not ext4", path.display(), mount.fs_type);
+        let volume = self.api.get(kinds::VOLUME, volume).await?.context("a bound claim without its volume")?;
+        let wanted = volume["spec"]["csi"]["fsType"].as_str().unwrap_or("ext4");
+        ensure!(mount.fs_type == wanted, "{} is {}, not {wanted}", path.display(), mount.fs_type);
         Ok(path)
     }
 

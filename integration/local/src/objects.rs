@@ -1,6 +1,7 @@
 //! The objects a test creates.
 
 use serde_json::{Value, json};
+use stowage_model::Kind;
 
 /// The driver whose pool all nodes see.
 pub const DRIVER: &str = "shared.csi.stowage.dev";
@@ -11,6 +12,8 @@ pub const IMMEDIATE: &str = "immediate";
 /// A class whose volumes are made when a pod needs them.
 pub const WAITING: &str = "waiting";
 
+/// A class whose volumes are made at once, with a file system that grows without the capability SYS_RESOURCE.
+pub const XFS: &str = "xfs";
 /// A class of the local driver whose volumes are made at once, by any node.
 pub const LOCAL_IMMEDIATE: &str = "local-immediate";
 /// A class of the local driver whose volumes are made on the node of their pod.
@@ -18,6 +21,8 @@ pub const LOCAL_WAITING: &str = "local-waiting";
 
 /// A class of snapshots.
 pub const SNAPSHOTS: &str = "snapshots";
+/// A class of snapshots of the local driver, and of its group snapshots.
+pub const LOCAL_SNAPSHOTS: &str = "local-snapshots";
 
 /// What the cluster knows about a driver.
 pub fn csi_driver(name: &str, attach_required: bool) -> Value {
@@ -37,7 +42,7 @@ pub fn class(name: &str, driver: &str, binding: &str) -> Value {
     })
 }
 
-/// A class of snapshots of a driver.
+/// A class of snapshots or group snapshots of a driver.
 pub fn snapshot_class(name: &str, driver: &str) -> Value {
     json!({ "metadata": { "name": name }, "driver": driver, "deletionPolicy": "Delete" })
 }
@@ -51,6 +56,32 @@ pub fn claim(name: &str, class: &str, size: &str) -> Value {
             "storageClassName": class,
             "resources": { "requests": { "storage": size } },
         },
+    })
+}
+
+/// A claim whose volume begins as a copy of something.
+pub fn copy(name: &str, class: &str, size: &str, (kind, source): (Kind, &str)) -> Value {
+    let mut claim = claim(name, class, size);
+    claim["spec"]["dataSource"] = json!({ "kind": kind.kind, "name": source });
+    if !kind.group.is_empty() {
+        claim["spec"]["dataSource"]["apiGroup"] = kind.group.into();
+    }
+    claim
+}
+
+/// A snapshot of a claim.
+pub fn snapshot(name: &str, class: &str, claim: &str) -> Value {
+    json!({
+        "metadata": { "namespace": "default", "name": name },
+        "spec": { "volumeSnapshotClassName": class, "source": { "persistentVolumeClaimName": claim } },
+    })
+}
+
+/// A snapshot of all claims with a label.
+pub fn group_snapshot(name: &str, class: &str, (label, value): (&str, &str)) -> Value {
+    json!({
+        "metadata": { "namespace": "default", "name": name },
+        "spec": { "volumeGroupSnapshotClassName": class, "source": { "selector": { "matchLabels": { label: value } } } },
     })
 }
 

@@ -13,14 +13,16 @@ use anyhow::{Context as _, bail, ensure};
 use nix::sys::signal::Signal;
 use rand::rngs::StdRng;
 use rand::{Rng as _, SeedableRng as _};
-use serde_json::Value;
+use serde_json::{Value, json};
 use stowage_model::object::kinds;
 use stowage_services::names;
 use tokio::time::{Instant, sleep};
 
 use crate::api::{Api, PATIENCE};
 use crate::binaries;
-use crate::objects::{self, DRIVER, IMMEDIATE, LOCAL_DRIVER, LOCAL_IMMEDIATE, LOCAL_WAITING, SNAPSHOTS, WAITING};
+use crate::objects::{
+    self, DRIVER, IMMEDIATE, LOCAL_DRIVER, LOCAL_IMMEDIATE, LOCAL_SNAPSHOTS, LOCAL_WAITING, SNAPSHOTS, WAITING, XFS,
+};
 use crate::process::Process;
 
 /// The nodes of a stack.
@@ -44,9 +46,12 @@ pub enum Service {
     Scheduler,
     SnapshotController,
     Snapshotter,
+    /// Tells the snapshotter of each node which snapshots are its own.
+    DistributedSnapshotController,
     NodeDriver(&'static str),
     LocalDriver(&'static str),
     LocalProvisioner(&'static str),
+    LocalSnapshotter(&'static str),
     Registrar(&'static str),
     VolumeManager(&'static str),
 }
@@ -86,6 +91,14 @@ impl Service {
         all
     }
 
+    /// The same, and who makes snapshots there.
+    pub fn local_snapshots() -> Vec<Self> {
+        let mut all = Self::local();
+        all.push(Self::DistributedSnapshotController);
+        all.extend(NODES.map(Self::LocalSnapshotter));
+        all
+    }
+
     fn binary(self) -> &'static str {
         match self {
             Self::Apiserver => "apiserver",
@@ -95,8 +108,8 @@ impl Service {
             Self::AttachDetachController => "attach-detach-controller",
             Self::Attacher => "attacher",
             Self::Scheduler => "scheduler",
-            Self::SnapshotController => "snapshot-controller",
-            Self::Snapshotter => "snapshotter",
+            Self::SnapshotController | Self::DistributedSnapshotController => "snapshot-controller",
+            Self::Snapshotter | Self::LocalSnapshotter(_) => "snapshotter",
             Self::Registrar(_) => "registrar",
             Self::VolumeManager(_) => "volume-manager",
         }
@@ -125,6 +138,7 @@ impl Service {
             Self::PvController | Self::AttachDetachController | Self::Scheduler => vec![kubeconfig, alone],
             // It elects only where it is asked to.
             Self::SnapshotController => vec![kubeconfig],
+            Self::DistributedSnapshotController => vec![kubeconfig, "--enable-distributed-snapshotting".to_owned()],
             Self::Provisioner | Self::Attacher | Self::Snapshotter => vec![kubeconfig, socket],
             Self::NodeDriver(node) => vec![
                 format!("--endpoint=unix://{}", place.node_socket(node).display()),
@@ -150,6 +164,12 @@ impl Service {
                 // Nobody waits 20 seconds in a test for a claim that binds at once.
                 "--node-deployment-base-delay=100ms".to_owned(),
             ],
+            Self::LocalSnapshotter(node) => vec![
+                kubeconfig,
+                format!("--csi-address={}", place.node_socket(node).display()),
+                "--node-deployment".to_owned(),
+                format!("--node-name={node}"),
+            ],
             Self::Registrar(node) => vec![
                 format!("--csi-address={}", place.node_socket(node).display()),
                 format!("--kubelet-registration-path={}", place.node_socket(node).display()),
@@ -169,6 +189,7 @@ impl fmt::Display for Service {
             Self::NodeDriver(node)
             | Self::LocalDriver(node)
             | Self::LocalProvisioner(node)
+            | Self::LocalSnapshotter(node)
             | Self::Registrar(node)
             | Self::VolumeManager(node) => write!(f, "{}-{node}", self.binary()),
             _ => f.write_str(self.binary()),
@@ -252,10 +273,16 @@ impl Stack {
         api.create(kinds::CSI_DRIVER, objects::csi_driver(DRIVER, true)).await?;
         api.create(kinds::STORAGE_CLASS, objects::class(IMMEDIATE, DRIVER, "Immediate")).await?;
         api.create(kinds::STORAGE_CLASS, objects::class(WAITING, DRIVER, "WaitForFirstConsumer")).await?;
+        let mut xfs = objects::class(XFS, DRIVER, "Immediate");
+        xfs["parameters"] = json!({ "csi.storage.k8s.io/fstype": "xfs" });
+        api.create(kinds::STORAGE_CLASS, xfs).await?;
         for definition in stowage_crds::definitions() {
             api.create(kinds::DEFINITION, definition.object()).await?;
         }
         api.create(kinds::VOLUME_SNAPSHOT_CLASS, objects::snapshot_class(SNAPSHOTS, DRIVER)).await?;
+        for kind in [kinds::VOLUME_SNAPSHOT_CLASS, kinds::VOLUME_GROUP_SNAPSHOT_CLASS] {
+            api.create(kind, objects::snapshot_class(LOCAL_SNAPSHOTS, LOCAL_DRIVER)).await?;
+        }
         api.create(kinds::CSI_DRIVER, objects::csi_driver(LOCAL_DRIVER, false)).await?;
         api.create(kinds::STORAGE_CLASS, objects::class(LOCAL_IMMEDIATE, LOCAL_DRIVER, "Immediate")).await?;
         api.create(kinds::STORAGE_CLASS, objects::class(LOCAL_WAITING, LOCAL_DRIVER, "WaitForFirstConsumer")).await?;

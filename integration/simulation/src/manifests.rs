@@ -80,6 +80,14 @@ pub fn snapshot(name: &str, claim: &str) -> Value {
     })
 }
 
+/// A snapshot of all claims with a label.
+pub fn group_snapshot(name: &str, (label, value): (&str, &str)) -> Value {
+    json!({
+        "metadata": { "name": name, "namespace": NAMESPACE },
+        "spec": { "volumeGroupSnapshotClassName": CLASS, "source": { "selector": { "matchLabels": { label: value } } } },
+    })
+}
+
 /// A snapshot that the driver has already, and the content that stands for it.
 pub fn known_snapshot(name: &str, handle: &str) -> (Value, Value) {
     let snapshot = json!({

@@ -4,9 +4,11 @@ use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex};
 
 use futures::FutureExt;
+use serde_json::json;
 
+use stowage_model::VolumeGroupSnapshot;
 use stowage_model::claim::Claim;
-use stowage_model::object::{Key, kinds};
+use stowage_model::object::{self, Key, kinds};
 use stowage_model::volume_snapshot::{VolumeSnapshot, VolumeSnapshotContent};
 use stowage_testing::driver::Source;
 use stowage_testing::{Abilities, Fault, Hang, Point, Violation, World, crds};
@@ -20,8 +22,13 @@ const CLAIM: &str = "data";
 const COPY: &str = "copy";
 const SNAPSHOT: &str = "monday";
 
-/// The driver's id of the claim's volume, which is made first.
+/// The other claim of a group, and the label of both.
+const SECOND: &str = "more";
+const LABEL: (&str, &str) = ("of", "pair");
+
+/// The driver's id of the claim's volume, which is made first, and of the other one's.
 const VOLUME: &str = "vol-1";
+const SECOND_VOLUME: &str = "vol-2";
 
 /// Which life is played.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -46,11 +53,13 @@ pub enum Kind {
     Restored,
     /// A claim is made from the claim.
     Cloned,
+    /// A group of two claims is made, ready, deleted.
+    Group,
 }
 
 impl Kind {
     /// All of them.
-    pub const ALL: [Self; 10] = [
+    pub const ALL: [Self; 11] = [
         Self::Plain,
         Self::Slow,
         Self::Hasty,
@@ -61,11 +70,26 @@ impl Kind {
         Self::PreProvisioned,
         Self::Restored,
         Self::Cloned,
+        Self::Group,
     ];
 
     /// Whether this life is [`Kind::Plain`] until its deletion.
     pub fn begins_plain(self) -> bool {
         matches!(self, Self::ContentFirst | Self::ClassFirst)
+    }
+
+    /// Whether most of what it does is done in no other life, so that it is stopped in every way.
+    pub fn is_primary(self) -> bool {
+        matches!(self, Self::Plain | Self::Restored | Self::Cloned | Self::Group)
+    }
+
+    /// What is deleted at a fault, if anything is.
+    fn doomed(self) -> (object::Kind, &'static str) {
+        match self {
+            Self::Cloned => (kinds::CLAIM, CLAIM),
+            Self::Group => (kinds::VOLUME_GROUP_SNAPSHOT, SNAPSHOT),
+            _ => (kinds::VOLUME_SNAPSHOT, SNAPSHOT),
+        }
     }
 
     /// Whether a claim is made from something.
@@ -156,10 +180,13 @@ impl Stage<'_> {
         self.set().await;
         let pipeline = Pipeline::start(world, self.script.options);
         world.until("the claim Bound", LIMIT, || is_bound(world, CLAIM)).await?;
-        world.driver().write(VOLUME, 1);
+        if kind == Kind::Group {
+            world.until("the other claim Bound", LIMIT, || is_bound(world, SECOND)).await?;
+        }
+        write(world, kind, 1);
         self.make().await;
         if !matches!(kind, Kind::Hasty | Kind::Cloned) {
-            world.until("the snapshot ready", LIMIT, || self.gave_up() || is_ready(world)).await?;
+            world.until("the snapshot ready", LIMIT, || self.gave_up() || is_ready(world, kind)).await?;
             self.rest("everything at rest with the snapshot ready").await?;
         }
         if kind == Kind::ClaimFirst {
@@ -168,7 +195,7 @@ impl Stage<'_> {
                 .await?;
             self.rest("everything at rest without the claim").await?;
         }
-        world.driver().write(VOLUME, 2);
+        write(world, kind, 2);
         if kind.makes_copy() {
             self.copy().await?;
         }
@@ -203,15 +230,24 @@ impl Stage<'_> {
         admin.create(kinds::STORAGE_CLASS, manifests::class(Binding::Immediate)).await.expect(made);
         let policy = if kind == Kind::Retained { "Retain" } else { "Delete" };
         admin.create(kinds::VOLUME_SNAPSHOT_CLASS, manifests::snapshot_class(policy)).await.expect(made);
-        admin.create(kinds::CLAIM, manifests::claim(CLAIM, "1Gi")).await.expect(made);
+        let mut claim = manifests::claim(CLAIM, "1Gi");
+        if kind == Kind::Group {
+            let class = manifests::snapshot_class(policy);
+            admin.create(kinds::VOLUME_GROUP_SNAPSHOT_CLASS, class).await.expect(made);
+            claim["metadata"]["labels"] = json!({ LABEL.0: LABEL.1 });
+            let mut second = claim.clone();
+            second["metadata"]["name"] = SECOND.into();
+            admin.create(kinds::CLAIM, second).await.expect(made);
+        }
+        admin.create(kinds::CLAIM, claim).await.expect(made);
         let Some(fault) = self.script.fault.clone() else { return };
         let (world, delete) = (self.world.clone(), self.script.delete);
-        let doomed = if kind == Kind::Cloned { (kinds::CLAIM, CLAIM) } else { (kinds::VOLUME_SNAPSHOT, SNAPSHOT) };
+        let doomed = kind.doomed();
         let at_fault = move || {
             let world = world.clone();
             async move {
                 // Whatever is cut anew after this is of another moment.
-                world.driver().write(VOLUME, 9);
+                write(&world, kind, 9);
                 if delete {
                     world.admin().delete(doomed.0, &key(doomed.1)).await.expect("what a user made can be deleted");
                 }
@@ -228,6 +264,10 @@ impl Stage<'_> {
         self.report.asked_for = self.world.trace().len();
         match kind {
             Kind::Cloned => {}
+            Kind::Group => {
+                let group = manifests::group_snapshot(SNAPSHOT, LABEL);
+                admin.create(kinds::VOLUME_GROUP_SNAPSHOT, group).await.expect(made);
+            }
             Kind::PreProvisioned => {
                 let handle = self.world.driver().cut(VOLUME).expect("the volume is there");
                 let (snapshot, content) = manifests::known_snapshot(SNAPSHOT, &handle);
@@ -289,11 +329,12 @@ impl Stage<'_> {
             admin.delete(kinds::VOLUME_SNAPSHOT_CLASS, &Key::cluster(manifests::CLASS)).await.expect(deletable);
             world.settle().await;
         }
-        admin.delete(kinds::VOLUME_SNAPSHOT, &key(SNAPSHOT)).await.expect(deletable);
+        let what = if kind == Kind::Group { kinds::VOLUME_GROUP_SNAPSHOT } else { kinds::VOLUME_SNAPSHOT };
+        admin.delete(what, &key(SNAPSHOT)).await.expect(deletable);
         if kind == Kind::Retained {
             self.give_back().await?;
         }
-        for claim in [CLAIM, COPY] {
+        for claim in [CLAIM, COPY, SECOND] {
             admin.delete(kinds::CLAIM, &key(claim)).await.expect(deletable);
         }
         Ok(())
@@ -340,7 +381,19 @@ fn is_bound(world: &World, claim: &str) -> bool {
     claim.is_some_and(|claim| claim.is_fully_bound())
 }
 
-fn is_ready(world: &World) -> bool {
+/// Changes what is in the volumes of which something is made.
+fn write(world: &World, kind: Kind, content: u64) {
+    let second = (kind == Kind::Group).then_some(SECOND_VOLUME);
+    for volume in [Some(VOLUME), second].into_iter().flatten() {
+        world.driver().write(volume, content);
+    }
+}
+
+fn is_ready(world: &World, kind: Kind) -> bool {
+    if kind == Kind::Group {
+        let group: Option<VolumeGroupSnapshot> = world.admin().get(&key(SNAPSHOT));
+        return group.is_some_and(|group| group.is_ready());
+    }
     let snapshot: Option<VolumeSnapshot> = world.admin().get(&key(SNAPSHOT));
     snapshot.is_some_and(|snapshot| snapshot.is_ready())
 }

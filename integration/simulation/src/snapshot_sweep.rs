@@ -12,6 +12,9 @@ use crate::pipeline::Options;
 use crate::snapshot_life::{Kind, Report, Script, play};
 use crate::sweep::{DOWNTIME, compare, play_all};
 
+/// The variable that asks for every way in every life, which takes some minutes.
+pub const FULL: &str = "STOWAGE_FULL";
+
 /// What else happens at the fault.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Twist {
@@ -101,13 +104,18 @@ impl Recording {
         self.report.trace.iter().enumerate().skip(begin).filter(move |(_, point)| is_swept(point))
     }
 
-    /// Every way to stop a service at every point, alone and with the snapshot deleted there.
-    pub fn cases(&self) -> Vec<Case> {
+    /// Ways to stop a service at every point, alone and with the snapshot deleted there: every way in the primary lives and
+    /// where all is asked for, else only the two that lose the most, a crash before the act and one before its answer.
+    pub fn cases(&self, full: bool) -> Vec<Case> {
+        let modes = match full || self.script.kind.is_primary() {
+            true => &Mode::ALL[..],
+            false => &[Mode::Before, Mode::AnswerLost],
+        };
         let mut cases = Vec::new();
         for (index, point) in self.points() {
             // Earlier there is nothing to delete, later its deletion was asked for anyway.
             let is_there = (self.report.asked_for..self.report.deleted).contains(&index);
-            for mode in Mode::ALL {
+            for &mode in modes {
                 let fault = Fault { service: point.service.clone(), number: point.number, mode };
                 let twists = match (is_there, mode.stops()) {
                     (false, _) => &[Twist::None][..],
