@@ -34,6 +34,12 @@ fn step_5_7_4_a_member_stays_while_its_group_is_there_and_goes_once_that_is_cert
     let all = object::Key::namespaced("shop", "all");
     let member = Membership { of: Some(all.clone()), uid: Some("g".into()), ..Membership::default() };
     pending(&decided(&Single { group: member, ..deleted() }), "\"all\"");
+    let going = Membership { of: Some(all.clone()), uid: Some("g".into()), is_going: true, ..Membership::default() };
+    assert_eq!(
+        decided(&Single { group: going, ..deleted() }).actions,
+        [],
+        "who deletes the group knows of its members"
+    );
     let orphan = Membership { of: Some(all.clone()), owner: Some("g".into()), ..Membership::default() };
     let decision = decided(&Single { group: orphan, ..deleted() });
     let confirm = Action::ConfirmGroupGone { group: all, uid: Some("g".into()) };

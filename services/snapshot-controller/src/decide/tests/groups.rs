@@ -409,3 +409,28 @@ fn who_deletes_the_content_of_a_group_is_told_what_it_waits_for() {
     assert_eq!(of_content(true, View::Absent, true).actions, [], "the snapshotter is at it");
     assert_eq!(of_content(false, View::Absent, false), Decision::rest(Why::Unlisted));
 }
+
+#[test]
+fn a_group_is_not_ready_before_its_members_are_and_an_early_error_of_one_is_overruled() {
+    let mut group = made();
+    let member = &mut group.members[0];
+    member.snapshot = View::Known(snapshot(json!({ "metadata": { "name": member.snapshot_name } })));
+    let early = json!({ "message": "lists no snapshot", "time": "1970-01-01T00:01:00Z" });
+    let unready = json!({
+        "metadata": { "name": member.content_name, "annotations": { annotations::SNAPSHOT_GROUP_HANDLE: "g-1" } },
+        "spec": { "volumeSnapshotRef": { "name": member.snapshot_name } },
+        "status": {
+            "snapshotHandle": "s-1", "volumeGroupSnapshotHandle": "g-1", "readyToUse": false, "error": early,
+        },
+    });
+    member.content = View::Known(content(unready));
+    let decision = decided(&group);
+    let [GroupAction::WriteMemberStatus { status, .. }] = acts(&decision)[..] else { panic!("{decision:?}") };
+    assert_eq!(*status, json!({ "readyToUse": true, "error": null }));
+
+    // Where the driver says of the member what its content says, the group waits for it.
+    group.members[0].info.ready_to_use = Some(false);
+    let decision = decided(&group);
+    let [GroupAction::WriteStatus { status, .. }] = acts(&decision)[..] else { panic!("{decision:?}") };
+    assert_eq!(status["readyToUse"], false);
+}
