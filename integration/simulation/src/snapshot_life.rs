@@ -1,6 +1,7 @@
 //! The lives of a snapshot: made, used, deleted in every order, gone.
 
 use std::collections::BTreeSet;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 
 use futures::FutureExt;
@@ -140,7 +141,7 @@ pub struct Report {
 
 /// Plays a life and checks the invariants; a hang ends it early and is among what is wrong.
 pub async fn play(world: &World, script: &Script) -> Report {
-    let mut stage = Stage { world, script, report: Report::default() };
+    let mut stage = Stage { world, script, report: Report::default(), taken_over: Arc::default() };
     let broken: Arc<Mutex<BTreeSet<Violation>>> = Arc::default();
     let watcher = tokio::spawn(watch(world.clone(), Arc::clone(&broken), script.watch));
     let played = stage.play().await;
@@ -172,6 +173,8 @@ struct Stage<'a> {
     world: &'a World,
     script: &'a Script,
     report: Report,
+    /// Whether at the fault a content was bound and its snapshot found, so that services must delete both.
+    taken_over: Arc<AtomicBool>,
 }
 
 impl Stage<'_> {
@@ -242,10 +245,15 @@ impl Stage<'_> {
         admin.create(kinds::CLAIM, claim).await.expect(made);
         let Some(fault) = self.script.fault.clone() else { return };
         let (world, delete) = (self.world.clone(), self.script.delete);
-        let doomed = kind.doomed();
+        let (doomed, taken_over) = (kind.doomed(), Arc::clone(&self.taken_over));
         let at_fault = move || {
-            let world = world.clone();
+            let (world, taken_over) = (world.clone(), Arc::clone(&taken_over));
             async move {
+                let is_taken_over = |content: &VolumeSnapshotContent| {
+                    !content.spec.volume_snapshot_ref.uid.is_empty() && content.snapshot_handle().is_some()
+                };
+                let contents = world.admin().list::<VolumeSnapshotContent>();
+                taken_over.store(contents.iter().any(is_taken_over), Ordering::Relaxed);
                 // Whatever is cut anew after this is of another moment.
                 write(&world, kind, 9);
                 if delete {
@@ -334,9 +342,30 @@ impl Stage<'_> {
         if kind == Kind::Retained {
             self.give_back().await?;
         }
+        if kind == Kind::PreProvisioned && self.gave_up() && !self.taken_over.load(Ordering::Relaxed) {
+            self.take_back().await?;
+        }
         for claim in [CLAIM, COPY, SECOND] {
             admin.delete(kinds::CLAIM, &key(claim)).await.expect(deletable);
         }
+        Ok(())
+    }
+
+    /// What an administrator brought and nobody took over in time stays theirs.
+    async fn take_back(&mut self) -> Result<(), Hang> {
+        let (world, admin) = (self.world, self.world.admin());
+        world.until("the end of the snapshot", LIMIT, || !admin.exists(kinds::VOLUME_SNAPSHOT, &key(SNAPSHOT))).await?;
+        // Who comes back late may still take it over.
+        tokio::time::sleep(self.script.options.downtime).await;
+        world.settle().await;
+        for content in admin.list::<VolumeSnapshotContent>() {
+            let key = content.meta.key();
+            admin.delete(kinds::VOLUME_SNAPSHOT_CONTENT, &key).await.expect("an administrator can delete a content");
+        }
+        let no_content = || admin.list_raw(kinds::VOLUME_SNAPSHOT_CONTENT).is_empty();
+        world.until("the end of the content", LIMIT, no_content).await?;
+        let left: Vec<String> = world.driver().snapshot().snapshots.into_keys().collect();
+        left.iter().for_each(|id| world.driver().discard(id));
         Ok(())
     }
 

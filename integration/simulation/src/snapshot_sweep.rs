@@ -104,21 +104,24 @@ impl Recording {
         self.report.trace.iter().enumerate().skip(begin).filter(move |(_, point)| is_swept(point))
     }
 
-    /// Ways to stop a service at every point, alone and with the snapshot deleted there: every way in the primary lives and
-    /// where all is asked for, else only the two that lose the most, a crash before the act and one before its answer.
+    /// Ways to stop a service, alone and with the snapshot deleted there. All of them at all points where that is asked for.
+    /// Else every way at every point of a primary life, but with a deletion not also `After`, since who was stopped knows as
+    /// little as if it had lost the answer; and at every other point of the others the two ways that lose the most.
     pub fn cases(&self, full: bool) -> Vec<Case> {
         let modes = match full || self.script.kind.is_primary() {
             true => &Mode::ALL[..],
             false => &[Mode::Before, Mode::AnswerLost],
         };
         let mut cases = Vec::new();
-        for (index, point) in self.points() {
+        let stride = if full || self.script.kind.is_primary() { 1 } else { 2 };
+        for (index, point) in self.points().step_by(stride) {
             // Earlier there is nothing to delete, later its deletion was asked for anyway.
             let is_there = (self.report.asked_for..self.report.deleted).contains(&index);
             for &mode in modes {
                 let fault = Fault { service: point.service.clone(), number: point.number, mode };
                 let twists = match (is_there, mode.stops()) {
                     (false, _) => &[Twist::None][..],
+                    (true, true) if mode == Mode::After && !full => &[Twist::None],
                     (true, false) => &[Twist::None, Twist::Deleted],
                     (true, true) => &Twist::ALL,
                 };

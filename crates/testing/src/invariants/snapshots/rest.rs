@@ -66,8 +66,10 @@ impl Observed {
             if content.is_ready() && content.meta.annotation(annotations::SNAPSHOT_BEING_CREATED).is_some() {
                 held(format!("content {name} is ready and still marked as being created"));
             }
-            let is_deletable =
-                content.snapshot_handle().is_some() && content.spec.deletion_policy == DeletionPolicy::Delete;
+            // One that was never bound is an administrator's.
+            let is_deletable = content.snapshot_handle().is_some()
+                && content.spec.deletion_policy == DeletionPolicy::Delete
+                && !content.spec.volume_snapshot_ref.uid.is_empty();
             if is_deletable && !content.meta.has_finalizer(finalizers::SNAPSHOT_CONTENT_BOUND) {
                 held(format!("content {name} has a snapshot to delete and no finalizer to wait for that"));
             }

@@ -1,0 +1,167 @@
+//! How fast snapshots become ready, beside how fast the server writes.
+//!
+//! `cargo bench -p snapshotter --bench snapshots -- [--sizes 80,1000] [--rounds 3] [--memory 10000]`
+//!
+//! snapshot-controller and snapshotter run in this process over the embedded server, with the in-memory driver behind a
+//! real socket. The server's own rate is that of conditional writes to as many snapshots with the same watches open, 64 in
+//! flight. With `--memory`, what the two binaries take as processes of their own, over HTTPS:
+//! `cargo build --release -p snapshot-controller` first.
+#![allow(clippy::unwrap_used, clippy::panic)]
+
+mod counting;
+mod memory;
+mod world;
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::{Duration, Instant};
+
+use serde_json::json;
+
+use stowage_model::VolumeSnapshot;
+use stowage_model::object::Key;
+use stowage_runtime::Context;
+use stowage_runtime::api::{Api, Part, Patch, Target};
+use stowage_runtime::cache::Cache;
+
+use counting::Counts;
+use world::{NAMESPACE, Running, World};
+
+/// Writes in flight, of the user and of the bare server.
+pub const IN_FLIGHT: usize = 64;
+
+struct Round {
+    took: Duration,
+    /// Of the controller and of the snapshotter, for each snapshot; events apart.
+    writes: [f64; 2],
+    events: f64,
+    conflicts: u64,
+}
+
+/// Waits until so many snapshots are ready.
+pub async fn ready(snapshots: &Cache<VolumeSnapshot>, count: usize) {
+    let (sender, mut seen) = tokio::sync::watch::channel(0);
+    snapshots.on_change(move |change| {
+        let was = change.before.is_some_and(|snapshot| snapshot.is_ready());
+        if change.after.is_some_and(|snapshot| snapshot.is_ready()) && !was {
+            sender.send_modify(|count| *count += 1);
+        }
+    });
+    snapshots.replay();
+    seen.wait_for(|seen| *seen >= count).await.unwrap();
+}
+
+/// Until nobody has written for a while: the one place where a benchmark has to wait by the clock.
+async fn quiet(counts: &[Arc<Counts>; 2]) {
+    let all = || counts.iter().map(|of| of.writes.load(Ordering::Relaxed) + of.events.load(Ordering::Relaxed)).sum();
+    let mut last: u64 = u64::MAX;
+    while last != all() {
+        last = all();
+        tokio::time::sleep(Duration::from_millis(400)).await;
+    }
+}
+
+async fn measure(count: usize) -> Round {
+    let world = World::start(count).await;
+    let (controller, of_controller) = world.counting();
+    let (sidecar, of_sidecar) = world.counting();
+    let counts = [of_controller, of_sidecar];
+    let connector = || Arc::new(stowage_csi::UnixConnector);
+    let context = Context::real(controller, connector(), "controller");
+    let options = snapshot_controller::Options::default();
+    let _controller = Running(tokio::spawn(async move { snapshot_controller::run(context, options).await.unwrap() }));
+    let context = Context::real(sidecar, connector(), "sidecar");
+    let mut options = snapshotter::Options::default();
+    options.driver.csi_address = format!("unix://{}", world.socket().display());
+    let _sidecar = Running(tokio::spawn(async move { snapshotter::run(context, options).await.unwrap() }));
+    let (snapshots, _watch) = world.watch().await;
+    quiet(&counts).await;
+    let before = counts.each_ref().map(|of| of.writes.load(Ordering::Relaxed));
+    let begin = Instant::now();
+    world.ask(0, count).await;
+    ready(&snapshots, count).await;
+    let took = begin.elapsed();
+    quiet(&counts).await;
+    let each = |n: u64| n as f64 / count as f64;
+    Round {
+        took,
+        writes: [0, 1].map(|at| each(counts[at].writes.load(Ordering::Relaxed) - before[at])),
+        events: counts.iter().map(|of| each(of.events.load(Ordering::Relaxed))).sum(),
+        conflicts: counts.iter().map(|of| of.conflicts.load(Ordering::Relaxed)).sum(),
+    }
+}
+
+/// Writes per second of the server alone: each snapshot is written six times, in turn itself and its status.
+async fn raw(count: usize) -> f64 {
+    const WRITES: usize = 6;
+    let world = World::start(0).await;
+    world.ask(0, count).await;
+    let (snapshots, _watch) = world.watch().await;
+    let (_seen, _watched) = world.watch().await;
+    let begin = Instant::now();
+    World::each(count, |n| {
+        let (api, snapshots): (Api, _) = (world.user.clone(), snapshots.clone());
+        async move {
+            let mut snapshot = snapshots.get(&Key::namespaced(NAMESPACE, format!("s{n}"))).unwrap();
+            for write in 0..WRITES {
+                let (part, body) = match write % 2 {
+                    0 => (Part::Main, json!({ "metadata": { "annotations": { "write": write.to_string() } } })),
+                    _ => (Part::Status, json!({ "status": { "readyToUse": write % 4 == 1, "restoreSize": "1Gi" } })),
+                };
+                let target = Target::exact(&snapshot.meta);
+                snapshot = api.patch(&snapshots, &target, part, Patch::Merge(body)).await.unwrap();
+            }
+        }
+    })
+    .await;
+    (count * WRITES) as f64 / begin.elapsed().as_secs_f64()
+}
+
+fn middle(mut values: Vec<f64>) -> f64 {
+    values.sort_by(f64::total_cmp);
+    values[values.len() / 2]
+}
+
+fn value<'a>(words: &'a [String], flag: &str) -> Option<&'a str> {
+    words.iter().position(|word| word == flag).and_then(|at| words.get(at + 1)).map(String::as_str)
+}
+
+#[tokio::main]
+async fn main() {
+    let words: Vec<String> = std::env::args().skip(1).collect();
+    let sizes: Vec<usize> =
+        value(&words, "--sizes").unwrap_or("80,1000").split(',').map(|size| size.parse().unwrap()).collect();
+    let rounds: usize = value(&words, "--rounds").unwrap_or("3").parse().unwrap();
+    println!(
+        "| snapshots | all ready | per second | writes each (controller + snapshotter) | events each | conflicts | server alone | share |"
+    );
+    println!("|---|---|---|---|---|---|---|---|");
+    for count in sizes {
+        let (mut times, mut rates, mut shares, mut last) = (Vec::new(), Vec::new(), Vec::new(), None);
+        for _ in 0..rounds {
+            let (rate, round) = (raw(count).await, measure(count).await);
+            let took = round.took.as_secs_f64();
+            // The user's own write is one of them.
+            let all = (round.writes.iter().sum::<f64>() + round.events + 1.0) * count as f64;
+            shares.push(all / took / rate * 100.0);
+            times.push(took);
+            rates.push(rate);
+            last = Some(round);
+        }
+        let (took, Some(round)) = (middle(times), last) else { continue };
+        let [controller, sidecar] = round.writes;
+        println!(
+            "| {count} | {:.0} ms | {:.0} | {:.2} ({controller:.2} + {sidecar:.2}) | {:.2} | {} | {:.0} writes/s | {:.0} % |",
+            took * 1000.0,
+            count as f64 / took,
+            controller + sidecar,
+            round.events,
+            round.conflicts,
+            middle(rates),
+            middle(shares)
+        );
+    }
+    if let Some(count) = value(&words, "--memory") {
+        memory::measure(count.parse().unwrap()).await;
+    }
+}
