@@ -53,11 +53,12 @@ fn request(name: &str) -> CreateVolumeRequest {
 async fn serve(options: &Options, client: impl Future<Output = ()>) {
     let (stop, stopped) = oneshot::channel::<()>();
     let (ready, is_ready) = oneshot::channel::<()>();
-    let server = run(options.clone(), Arc::new(LinuxMounter), async move {
+    let stopping = async move {
         // The first poll of the stop signal comes with the first poll of the listening server.
         ready.send(()).unwrap();
         let _ = stopped.await;
-    });
+    };
+    let server = run(options.clone(), Arc::new(LinuxMounter), Box::pin(stopping));
     let client = async {
         is_ready.await.unwrap();
         client.await;

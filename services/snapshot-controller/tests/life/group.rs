@@ -2,7 +2,7 @@ use serde_json::{Value, json};
 
 use snapshot_controller::Options;
 use stowage_model::object::{Key, kinds};
-use stowage_model::{VolumeGroupSnapshot, VolumeSnapshot, finalizers};
+use stowage_model::{VolumeGroupSnapshot, VolumeSnapshot, finalizers, labels};
 use stowage_testing::{Fault, Mode};
 
 use super::stage::{DRIVER, SERVICE, Snapshotter, Stage, named};
@@ -165,4 +165,51 @@ async fn while_contents_of_groups_are_not_served_nothing_is_said_and_their_first
         .await;
     assert_eq!(stage.reasons("all").first().map(String::as_str), Some("CreatingGroupSnapshot"));
     assert_eq!(stage.missed_wakeups(), 0);
+}
+
+/// Two nodes, and the volumes of the group each where one of them is.
+async fn set_in_zones(zones: [&str; 2]) -> Stage {
+    let stage = set().await;
+    for (name, zone) in [("a", "north"), ("b", "south")] {
+        let node = json!({ "metadata": { "name": name, "labels": { "zone": zone } } });
+        stage.create(kinds::NODE, node).await;
+    }
+    for (volume, zone) in ["pv-logs", "pv-rows"].into_iter().zip(zones) {
+        let local = json!({ "spec": { "nodeAffinity": { "required": { "nodeSelectorTerms": [
+            { "matchExpressions": [{ "key": "zone", "operator": "In", "values": [zone] }] },
+        ] } } } });
+        stage.world.admin().patch(kinds::VOLUME, &Key::cluster(volume), "", &local).await.unwrap();
+    }
+    stage
+}
+
+#[tokio::test(start_paused = true)]
+async fn where_nodes_make_their_own_snapshots_a_group_on_one_node_is_made_by_that() {
+    let stage = set_in_zones(["south", "south"]).await;
+    let options = Options { distributed_snapshotting: true, ..Options::default() };
+    stage
+        .play(options, Snapshotter::Ready, async {
+            snapshot_group(&stage).await;
+            until_ready(&stage).await;
+        })
+        .await;
+    let of_group = stage.world.admin().list_raw(kinds::VOLUME_GROUP_SNAPSHOT_CONTENT);
+    let of_members = stage.world.admin().list_raw(kinds::VOLUME_SNAPSHOT_CONTENT);
+    let all = of_group.iter().chain(&of_members);
+    let managers: Vec<_> = all.map(|content| &content["metadata"]["labels"][labels::SNAPSHOT_MANAGED_BY]).collect();
+    assert_eq!(managers, ["b"; 3]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn where_nodes_make_their_own_snapshots_a_group_on_several_nodes_is_refused() {
+    let stage = set_in_zones(["north", "south"]).await;
+    let options = Options { distributed_snapshotting: true, ..Options::default() };
+    stage
+        .play(options, Snapshotter::Ready, async {
+            snapshot_group(&stage).await;
+            let error = || group(&stage).and_then(|group| group.status?.error?.message).unwrap_or_default();
+            stage.until("why is told", || error().contains("spec.nodeAffinity")).await;
+        })
+        .await;
+    assert!(stage.world.admin().list_raw(kinds::VOLUME_GROUP_SNAPSHOT_CONTENT).is_empty());
 }

@@ -331,6 +331,18 @@ fn step_5_5_7_a_content_made_by_hand_is_bound_with_uid_class_and_finalizer_in_on
 }
 
 #[test]
+fn a_members_content_that_the_original_left_without_a_uid_is_bound() {
+    let left = json!({
+        "metadata": { "finalizers": null, "annotations": { annotations::SNAPSHOT_GROUP_HANDLE: "g-1" } },
+        "spec": { "volumeSnapshotRef": { "uid": null } },
+    });
+    let decision = decided(&Single { content: View::Known(content(left)), ..bound() });
+    let [Action::BindContent { body, .. }] = decision.actions.as_slice() else { panic!("{decision:?}") };
+    assert_eq!(body["spec"]["volumeSnapshotRef"]["uid"], UID);
+    assert_eq!(body["metadata"]["finalizers"], json!([finalizers::SNAPSHOT_CONTENT_BOUND]));
+}
+
+#[test]
 fn step_5_5_8_data_that_was_there_and_is_gone_is_not_made_again_from_the_claim_of_today() {
     for ready in [true, false] {
         let status = json!({

@@ -31,12 +31,18 @@ fn while_a_provisioner_holds_it_it_stays_and_names_the_finalizer() {
 
 #[test]
 fn step_5_7_4_a_member_stays_while_its_group_is_there_and_goes_once_that_is_certainly_gone() {
-    let of = Some(object::Key::namespaced("shop", "all"));
-    let member = Membership { of: of.clone(), uid: Some("g".into()), ..Membership::default() };
+    let all = object::Key::namespaced("shop", "all");
+    let member = Membership { of: Some(all.clone()), uid: Some("g".into()), ..Membership::default() };
     pending(&decided(&Single { group: member, ..deleted() }), "\"all\"");
-    let orphan = Membership { of: of.clone(), owner: Some("g".into()), ..Membership::default() };
+    let going = Membership { of: Some(all.clone()), uid: Some("g".into()), is_going: true, ..Membership::default() };
+    assert_eq!(
+        decided(&Single { group: going, ..deleted() }).actions,
+        [],
+        "who deletes the group knows of its members"
+    );
+    let orphan = Membership { of: Some(all.clone()), owner: Some("g".into()), ..Membership::default() };
     let decision = decided(&Single { group: orphan, ..deleted() });
-    let confirm = Action::ConfirmGroupGone { group: of.unwrap(), uid: Some("g".into()) };
+    let confirm = Action::ConfirmGroupGone { group: all, uid: Some("g".into()) };
     assert_eq!(decision.actions.first(), Some(&confirm));
 }
 

@@ -212,6 +212,23 @@ fn step_5_9_3_the_volumes_are_read_then_finalizer_and_content_written() {
 }
 
 #[test]
+fn where_nodes_make_their_own_snapshots_a_group_and_its_members_tell_their_node() {
+    let label = json!({ "snapshot.storage.kubernetes.io/managed-by": "n1" });
+    let decision = decided(&Group { place: Place::Node("n1".into()), ..group() });
+    let [_, GroupAction::CreateContent { body, .. }] = acts(&decision)[..] else { panic!("{decision:?}") };
+    assert_eq!(body["metadata"]["labels"], label);
+
+    let mut group = made();
+    let View::Known(content) = &mut group.content else { panic!("{group:?}") };
+    Arc::make_mut(content).meta.labels = serde_json::from_value(label.clone()).unwrap();
+    group.members[0].snapshot =
+        View::Known(snapshot(json!({ "metadata": { "name": group.members[0].snapshot_name } })));
+    let decision = decided(&group);
+    let [Missing::Content(body)] = missing(&decision) else { panic!("{decision:?}") };
+    assert_eq!(body["metadata"]["labels"], label);
+}
+
+#[test]
 fn step_5_9_4_a_member_comes_about_in_three_writes_and_only_once() {
     let mut group = made();
     let decision = decided(&group);
@@ -349,22 +366,6 @@ fn a_group_stays_while_a_provisioner_holds_one_of_its_members() {
 }
 
 #[test]
-fn contents_of_a_group_and_its_members_have_the_label_of_the_node_that_makes_them() {
-    let label = json!({ stowage_model::labels::SNAPSHOT_MANAGED_BY: "n1" });
-    let decision = decided(&Group { place: Place::Node("n1".into()), ..group() });
-    let Some(GroupAction::CreateContent { body, .. }) = acts(&decision).pop() else { panic!("{decision:?}") };
-    assert_eq!(body["metadata"]["labels"], label);
-    let mut group = made();
-    let View::Known(content) = &mut group.content else { panic!() };
-    let labels = [(stowage_model::labels::SNAPSHOT_MANAGED_BY.to_owned(), "n1".to_owned())];
-    Arc::make_mut(content).meta.labels = labels.into();
-    group.members[0].snapshot = View::Known(snapshot(json!({})));
-    let decision = decided(&group);
-    let [Missing::Content(body)] = missing(&decision) else { panic!("{decision:?}") };
-    assert_eq!(body["metadata"]["labels"], label);
-}
-
-#[test]
 fn all_that_members_lack_is_made_after_one_look_at_their_group() {
     let mut group = made();
     let mut second = group.members[0].clone();
@@ -407,4 +408,29 @@ fn who_deletes_the_content_of_a_group_is_told_what_it_waits_for() {
     assert_eq!(of_content(false, going, true).actions, []);
     assert_eq!(of_content(true, View::Absent, true).actions, [], "the snapshotter is at it");
     assert_eq!(of_content(false, View::Absent, false), Decision::rest(Why::Unlisted));
+}
+
+#[test]
+fn a_group_is_not_ready_before_its_members_are_and_an_early_error_of_one_is_overruled() {
+    let mut group = made();
+    let member = &mut group.members[0];
+    member.snapshot = View::Known(snapshot(json!({ "metadata": { "name": member.snapshot_name } })));
+    let early = json!({ "message": "lists no snapshot", "time": "1970-01-01T00:01:00Z" });
+    let unready = json!({
+        "metadata": { "name": member.content_name, "annotations": { annotations::SNAPSHOT_GROUP_HANDLE: "g-1" } },
+        "spec": { "volumeSnapshotRef": { "name": member.snapshot_name } },
+        "status": {
+            "snapshotHandle": "s-1", "volumeGroupSnapshotHandle": "g-1", "readyToUse": false, "error": early,
+        },
+    });
+    member.content = View::Known(content(unready));
+    let decision = decided(&group);
+    let [GroupAction::WriteMemberStatus { status, .. }] = acts(&decision)[..] else { panic!("{decision:?}") };
+    assert_eq!(*status, json!({ "readyToUse": true, "error": null }));
+
+    // Where the driver says of the member what its content says, the group waits for it.
+    group.members[0].info.ready_to_use = Some(false);
+    let decision = decided(&group);
+    let [GroupAction::WriteStatus { status, .. }] = acts(&decision)[..] else { panic!("{decision:?}") };
+    assert_eq!(status["readyToUse"], false);
 }

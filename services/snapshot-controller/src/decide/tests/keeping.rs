@@ -33,6 +33,13 @@ fn many_snapshots_of_one_claim_share_one_finalizer() {
 }
 
 #[test]
+fn a_snapshot_that_goes_asks_for_no_protection_though_its_content_says_nothing_any_more() {
+    let mut going = deleted();
+    Arc::make_mut(&mut going.snapshot).status = None;
+    assert_eq!(keeps(&facts(false, false, vec![Some(going)])), None);
+}
+
+#[test]
 fn a_claim_on_its_way_out_is_not_held_back_for_a_snapshot_that_has_not_begun() {
     assert_eq!(keeps(&facts(false, true, vec![Some(single())])), None);
 }
