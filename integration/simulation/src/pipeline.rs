@@ -37,7 +37,7 @@ pub fn services() -> Vec<&'static str> {
 pub const SNAPSHOTS: [&str; 4] = ["pv-controller", "provisioner", "snapshot-controller", "snapshotter"];
 
 /// The table's, but for those that would only wait for the definitions of their kinds.
-fn without_snapshots() -> Vec<&'static str> {
+pub fn ordinary() -> Vec<&'static str> {
     services().into_iter().filter(|service| !service.starts_with("snapshot")).collect()
 }
 
@@ -82,7 +82,7 @@ impl Pipeline {
     pub fn start(world: &World, options: Options) -> Self {
         let driver = options.driver.then(|| listen(world));
         let ends = Arc::default();
-        let services = options.services.map_or_else(without_snapshots, <[_]>::to_vec);
+        let services = options.services.map_or_else(ordinary, <[_]>::to_vec);
         let supervisors = services.into_iter().map(|service| {
             let start = start_of(service, world, options).expect("a new service gets its start below");
             tokio::spawn(supervise(world.clone(), service, start, options.downtime, Arc::clone(&ends)))

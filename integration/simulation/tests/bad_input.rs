@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 
 use simulation_suite::block_on;
 use simulation_suite::manifests::{self, Binding, key};
-use simulation_suite::pipeline::{DRIVER_SOCKET, Options, Pipeline};
+use simulation_suite::pipeline::{DRIVER_SOCKET, Options, Pipeline, ordinary};
 use stowage_model::object::kinds;
 use stowage_model::phase::PodPhase;
 use stowage_model::pod::Pod;
@@ -143,7 +143,9 @@ fn a_driver_socket_that_does_not_exist_is_named_and_nothing_is_lost_until_it_doe
         claim(&fixture, "1Gi").await;
         fixture.world.admin().create(kinds::POD, manifests::pod("app", "data")).await.unwrap();
         tokio::time::sleep(Duration::from_secs(120)).await;
-        let beside = |service: &Service| matches!(service.place, Place::Sidecar | Place::NodeSidecar);
+        let beside = |service: &Service| {
+            matches!(service.place, Place::Sidecar | Place::NodeSidecar) && ordinary().contains(&service.name)
+        };
         for service in names(beside) {
             let named =
                 |end: &String| end.starts_with(service) && end.contains(DRIVER_SOCKET) && end.contains("driver");

@@ -6,7 +6,7 @@ use std::time::Duration;
 use simulation_suite::block_on;
 use simulation_suite::life::{Report, Script, play};
 use simulation_suite::manifests::Binding;
-use simulation_suite::pipeline::services;
+use simulation_suite::pipeline::ordinary;
 use stowage_testing::{Numbers, Port, World};
 
 const SEED: u64 = 1;
@@ -32,7 +32,7 @@ fn tells(binding: Binding) {
     assert!(report.wrong.is_empty(), "{}\n{text}", report.wrong.join("\n"));
     assert_eq!(report.ends, [""; 0], "a service gave up");
     println!("{} life: {} points, {revision} revisions", binding.as_str(), report.trace.len());
-    for service in services() {
+    for service in ordinary() {
         let count = |port| report.trace.iter().filter(|p| p.service == service && p.port == port).count();
         println!(
             "  {service:26} {:3} api writes {:3} csi calls {:3} node changes {:4} decisions",

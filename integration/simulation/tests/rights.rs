@@ -11,7 +11,7 @@ use stowage_testing::World;
 type Rights = BTreeMap<(String, String), BTreeSet<String>>;
 
 /// The roles that the originals ship, with the rules they ship commented out (secrets) as far as they name them.
-const SHIPPED: [(&str, &str, &str); 19] = [
+const SHIPPED: [(&str, &str, &str); 28] = [
     ("provisioner", "persistentvolumes", "get list watch create patch delete"),
     ("provisioner", "persistentvolumeclaims", "get list watch update"),
     ("provisioner", "storageclasses", "get list watch"),
@@ -31,6 +31,15 @@ const SHIPPED: [(&str, &str, &str); 19] = [
     ("attacher", "volumeattachments/status", "patch"),
     ("attacher", "leases", "get watch list delete update create patch"),
     ("attacher", "secrets", "get list"),
+    ("snapshotter", "events", "list watch create update patch"),
+    ("snapshotter", "volumesnapshotclasses", "get list watch"),
+    ("snapshotter", "volumesnapshotcontents", "get list watch update patch"),
+    ("snapshotter", "volumesnapshotcontents/status", "update patch"),
+    ("snapshotter", "volumegroupsnapshotclasses", "get list watch"),
+    ("snapshotter", "volumegroupsnapshotcontents", "get list watch update patch"),
+    ("snapshotter", "volumegroupsnapshotcontents/status", "update patch"),
+    ("snapshotter", "leases", "get watch list delete update create"),
+    ("snapshotter", "secrets", "get list"),
 ];
 
 fn verbs(text: &str) -> BTreeSet<String> {
