@@ -1,9 +1,11 @@
 //! Compiles the contracts under `proto/` without protoc, and generates what prost cannot: a `Debug` that obeys the
-//! contract's `csi_secret` option, and, for the tests, one printer per message.
+//! contract's `csi_secret` option, the table by which calls are logged, and, for the tests, one printer per message.
 
 use std::{env, error::Error, fmt::Write as _, fs, path::PathBuf};
 
-use protox::prost_reflect::{ExtensionDescriptor, FieldDescriptor, MessageDescriptor, Value};
+use protox::prost_reflect::{
+    DescriptorPool, ExtensionDescriptor, FieldDescriptor, Kind, MessageDescriptor, ServiceDescriptor, Value,
+};
 
 type Result<T> = std::result::Result<T, Box<dyn Error>>;
 
@@ -33,6 +35,7 @@ fn main() -> Result<()> {
     }
     fs::write(out.join("csi.v1.debug.rs"), debug)?;
     fs::write(out.join("printers.rs"), printers(&messages)?)?;
+    fs::write(out.join("calls.rs"), calls(&pool, &secret)?)?;
     fs::write(out.join("descriptors.bin"), compiler.encode_file_descriptor_set())?;
 
     tonic_prost_build::configure()
@@ -80,6 +83,80 @@ fn printers(messages: &[MessageDescriptor]) -> Result<String> {
         writeln!(out, "    ({:?}, |bytes| print::<crate::{}>(bytes)),", message.full_name(), rust_path(message)?)?;
     }
     out.push_str("]\n");
+    Ok(out)
+}
+
+/// What `calls/wire.rs` needs to read any message of a unary call from its bytes.
+fn calls(pool: &DescriptorPool, secret: &ExtensionDescriptor) -> Result<String> {
+    let unary = |service: &ServiceDescriptor| {
+        service
+            .methods()
+            .filter(|method| !method.is_server_streaming() && !method.is_client_streaming())
+            .collect::<Vec<_>>()
+    };
+    let mut messages: Vec<MessageDescriptor> = Vec::new();
+    let mut ahead: Vec<MessageDescriptor> = pool
+        .services()
+        .flat_map(|service| unary(&service))
+        .flat_map(|method| [method.input(), method.output()])
+        .collect();
+    while let Some(message) = ahead.pop() {
+        if !messages.contains(&message) {
+            let nested = message.fields().filter(|field| !field.is_map()).filter_map(|field| match field.kind() {
+                Kind::Message(nested) => Some(nested),
+                _ => None,
+            });
+            ahead.extend(nested);
+            messages.push(message);
+        }
+    }
+    let place = |wanted: &MessageDescriptor| {
+        let found = messages.iter().position(|message| message.full_name() == wanted.full_name());
+        found.ok_or_else(|| format!("{} is not in the pool", wanted.full_name()))
+    };
+    let mut out = String::from("pub(super) static METHODS: &[(&str, usize, usize)] = &[\n");
+    for service in pool.services() {
+        for method in unary(&service) {
+            let (input, output) = (place(&method.input())?, place(&method.output())?);
+            writeln!(out, "    (\"/{}/{}\", {input}, {output}),", service.full_name(), method.name())?;
+        }
+    }
+    out.push_str("];\npub(super) static MESSAGES: &[&[Field]] = &[\n");
+    for message in &messages {
+        writeln!(out, "    // {}\n    &[", message.full_name())?;
+        for field in message.fields() {
+            let (number, name, repeated) = (field.number(), field.name(), field.is_list());
+            // CSI wants mount flags kept from others too, though it does not mark them.
+            let hidden = is_secret(&field, secret) || name == "mount_flags";
+            let shape = match (hidden, field.kind()) {
+                (true, _) => "Shape::Secret".to_owned(),
+                (false, Kind::Message(entry)) if field.is_map() => {
+                    let value = entry.map_entry_value_field();
+                    if entry.map_entry_key_field().kind() != Kind::String || value.kind() != Kind::String {
+                        return Err(format!("{}: build.rs logs only maps of text; teach it", field.full_name()).into());
+                    }
+                    "Shape::Map".to_owned()
+                }
+                (false, Kind::Message(nested)) => format!("Shape::Message({})", place(&nested)?),
+                (false, Kind::String) => "Shape::Text".to_owned(),
+                (false, Kind::Bool) => "Shape::Bool".to_owned(),
+                (false, Kind::Int32 | Kind::Int64 | Kind::Uint32 | Kind::Uint64) => "Shape::Number".to_owned(),
+                (false, Kind::Enum(names)) => {
+                    let names: Vec<_> = names.values().map(|value| (value.number(), value.name().to_owned())).collect();
+                    format!("Shape::Enum(&{names:?})")
+                }
+                (false, other) => {
+                    return Err(format!("{}: build.rs does not log {other:?}; teach it", field.full_name()).into());
+                }
+            };
+            writeln!(
+                out,
+                "        Field {{ number: {number}, name: {name:?}, repeated: {repeated}, shape: {shape} }},"
+            )?;
+        }
+        writeln!(out, "    ],")?;
+    }
+    out.push_str("];\n");
     Ok(out)
 }
 

@@ -18,7 +18,7 @@ const BASE: &str = "node-base";
 /// What that stands on.
 const DEBIAN: &str = "debian:12-slim";
 const SUITE: &str = "bookworm";
-const FILE_SYSTEM_PROGRAMS: &str = "e2fsprogs,xfsprogs,btrfs-progs";
+const FILE_SYSTEM_PROGRAMS: &str = "e2fsprogs,xfsprogs,btrfs-progs,nfs-common";
 /// What Debian's own slim images leave out too.
 const NOT_SLIM: [&str; 7] = [
     "usr/share/doc",

@@ -96,6 +96,11 @@ impl Identity {
         Ok(self)
     }
 
+    /// The certificate of the authority, as PEM.
+    pub fn authority(&self) -> &str {
+        &self.tls.ca_certificate
+    }
+
     /// The TLS side.
     pub fn tls(&self) -> &Tls {
         &self.tls

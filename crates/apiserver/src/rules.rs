@@ -17,6 +17,7 @@ pub(crate) mod metadata;
 pub(crate) mod pod;
 mod rbac;
 pub(crate) mod schema;
+pub(crate) mod service_account;
 mod source;
 mod storage;
 mod volume;
@@ -60,7 +61,10 @@ pub(crate) fn create(ground: &Ground, kind: &Kind, tree: &mut Value, now: Timest
         }
         "PersistentVolumeClaim" => claim::create(ground, tree),
         "PersistentVolume" => volume::create(tree, now),
-        "Pod" => pod::create(tree),
+        "Pod" => {
+            pod::create(tree);
+            return service_account::admit(ground, tree);
+        }
         "CustomResourceDefinition" => crd::create(ground, tree, now),
         _ => {}
     }

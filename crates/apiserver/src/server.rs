@@ -186,6 +186,17 @@ impl Server {
         self.shared.core.access.use_token_key(key);
     }
 
+    /// Admits pods by their service accounts: from now on each gets its account's token and the certificate of `authority`
+    /// as files, unless it or its account does without. Each namespace has that certificate as `kube-root-ca.crt`.
+    pub fn mount_tokens(&self, authority: impl Into<String>) {
+        let now = self.shared.core.now();
+        let mut state = self.shared.core.lock();
+        let events = state.store.mount_tokens(authority.into(), now);
+        if !events.is_empty() {
+            self.shared.settle(state, &events);
+        }
+    }
+
     /// How long an event stays after it was last written; an hour unless told otherwise.
     ///
     /// Events go with the next write after their time, and while the server is served, within a minute.

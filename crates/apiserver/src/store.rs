@@ -28,7 +28,7 @@ mod expiry;
 mod ground;
 mod namespace;
 mod owners;
-pub(crate) use namespace::{DEFAULT_ACCOUNT, PERMANENT as PERMANENT_NAMESPACES};
+pub(crate) use namespace::{DEFAULT_ACCOUNT, PERMANENT as PERMANENT_NAMESPACES, ROOT_AUTHORITY};
 mod rollback;
 mod table;
 #[cfg(test)]
@@ -216,6 +216,8 @@ pub struct Store {
     head: u64,
     published: u64,
     window: usize,
+    /// The certificate of the authority that pods are told of; none where they get no token.
+    root_authority: Option<String>,
 }
 
 impl Store {
@@ -233,6 +235,7 @@ impl Store {
             head: 0,
             published: 0,
             window,
+            root_authority: None,
         }
     }
 

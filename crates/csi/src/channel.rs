@@ -14,10 +14,11 @@ use tonic::{Status, body::Body, service::Routes};
 use tower::{Layer, Service, ServiceExt, util::BoxCloneSyncService};
 
 use crate::Endpoint;
+use crate::calls::LoggedCalls;
 
-mod unix;
+mod socket;
 
-pub use unix::Unreachable;
+pub use socket::Unreachable;
 
 /// A cheap clone of a way to one driver, over which the generated clients run: `NodeClient::new(channel)`.
 ///
@@ -33,9 +34,10 @@ impl Channel {
     /// A channel that connects to the socket when first used, and again whenever the connection is gone.
     ///
     /// A call that finds nobody there fails at once with `Unavailable`: the caller has its own backoff, and an event
-    /// about a missing driver is worth more than silence. Must be called inside a tokio runtime.
+    /// about a missing driver is worth more than silence. At `-v=5` every call is logged. Must be called inside a tokio
+    /// runtime.
     pub fn unix(endpoint: &Endpoint) -> Self {
-        Self::named(endpoint.to_string(), unix::connect(endpoint))
+        Self::named(endpoint.to_string(), LoggedCalls::new(socket::connect(endpoint)))
     }
 
     /// A channel to services in this process: no socket, no HTTP/2, no task of its own.

@@ -1,11 +1,12 @@
 //! The Container Storage Interface as Stowage speaks it: the generated types and services of CSI 1.13 and of the
-//! kubelet's plugin registration, a [`Channel`] to call them over a unix socket or in process, a [`server`] that
+//! kubelet's plugin registration, a [`Channel`] to call them over a socket or in process, a [`server`] that
 //! offers them on a private socket, and the one table ([`code`]) that says what a gRPC code means for the volume.
 //!
 //! A message that carries secrets can be printed: the fields the contract marks `csi_secret` are not shown.
 
 #![forbid(unsafe_code)]
 
+pub mod calls;
 mod capability;
 pub mod channel;
 pub mod code;

@@ -16,4 +16,4 @@ impl fmt::Debug for Redacted<'_> {
 }
 
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;

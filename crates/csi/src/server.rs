@@ -1,10 +1,11 @@
-//! Offers services on a unix socket that is private from its first moment.
+//! Offers services on a unix socket that is private from its first moment, or on a port.
 //!
 //! The order is: bind, set the mode, listen. A socket that does not listen refuses every connection, so nobody gets in
 //! under the mode the umask happened to give. The directory is locked meanwhile, so that of two servers that start
 //! together neither mistakes the other's socket, bound but not listening yet, for a stale one.
 
 mod authority;
+mod tcp;
 
 use std::{
     fmt,
@@ -15,17 +16,24 @@ use std::{
     str::FromStr,
 };
 
-use futures::TryStreamExt;
+use futures::{Stream, TryStreamExt};
 use nix::{
     errno::Errno,
     sys::socket::{AddressFamily, SockFlag, SockType, UnixAddr, connect, socket},
 };
+use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{UnixListener, UnixSocket};
 use tokio_stream::wrappers::UnixListenerStream;
-use tonic::{service::Routes, transport::Server};
+use tonic::{
+    service::Routes,
+    transport::{Server, server::Connected},
+};
 
+use crate::calls::LoggedCalls;
 use crate::{Endpoint, endpoint};
 use authority::{AnyAuthority, MAX_FRAME, MAX_LIST};
+
+pub use tcp::Port;
 
 /// Connections the kernel keeps for us until we accept them.
 const BACKLOG: u32 = 128;
@@ -77,6 +85,33 @@ impl fmt::Debug for SocketMode {
     }
 }
 
+/// Where a driver listens: a private socket, or a port where that was asked for.
+#[derive(Debug)]
+pub enum Listener {
+    /// On a socket.
+    Socket(Socket),
+    /// On a port.
+    Port(Port),
+}
+
+impl Listener {
+    /// Listens at the endpoint; the mode is a socket's. Must be called inside a tokio runtime.
+    pub async fn bind(endpoint: &Endpoint, mode: SocketMode) -> Result<Self, Error> {
+        match (endpoint.path(), endpoint.host_and_port()) {
+            (Some(path), _) => Socket::bind(path, mode).map(Self::Socket),
+            (None, address) => Port::bind(address.unwrap_or_default()).await.map(Self::Port),
+        }
+    }
+
+    /// Answers until `stop`, then refuses new calls and lets those in flight finish.
+    pub async fn serve(self, routes: Routes, stop: impl Future<Output = ()>) -> Result<(), Error> {
+        match self {
+            Self::Socket(socket) => socket.serve(routes, stop).await,
+            Self::Port(port) => port.serve(routes, stop).await,
+        }
+    }
+}
+
 /// A socket that listens; connections wait until [`serve`](Self::serve). Its file goes when this is dropped.
 #[derive(Debug)]
 pub struct Socket {
@@ -88,7 +123,8 @@ impl Socket {
     /// Listens at this path with this mode. A socket left there by a server that is gone is replaced; one that
     /// somebody answers on, and anything that is not a socket, is left alone. Must be called inside a tokio runtime.
     pub fn bind(path: impl Into<PathBuf>, mode: SocketMode) -> Result<Self, Error> {
-        let path = Endpoint::at(path).map_err(|source| Error::CheckPath { source })?.path().to_owned();
+        let path = path.into();
+        Endpoint::at(&path).map_err(|source| Error::CheckPath { source })?;
         let failed = |source| Error::Bind { path: path.clone(), source };
 
         let _lock = lock_directory_of(&path)?;
@@ -118,15 +154,28 @@ impl Socket {
     /// the future instead ends at once, and removes the socket too.
     pub async fn serve(self, routes: Routes, stop: impl Future<Output = ()>) -> Result<(), Error> {
         let Self { listener, file } = self;
-        // Said aloud, because what passes through `AnyAuthority` is held to the same limits.
-        let served = Server::builder()
-            .max_frame_size(MAX_FRAME as u32)
-            .http2_max_header_list_size(MAX_LIST as u32)
-            .add_routes(routes.prepare())
-            .serve_with_incoming_shutdown(UnixListenerStream::new(listener).map_ok(AnyAuthority::new), stop)
-            .await;
-        served.map_err(|source| Error::Serve { path: file.path.clone(), source })
+        let served = answer(UnixListenerStream::new(listener), routes, stop).await;
+        served.map_err(|source| Error::Serve { place: format!("{:?}", file.path), source })
     }
+}
+
+/// Answers on every connection, and logs the calls at `-v=5`.
+async fn answer<S>(
+    connections: impl Stream<Item = io::Result<S>>,
+    routes: Routes,
+    stop: impl Future<Output = ()>,
+) -> Result<(), tonic::transport::Error>
+where
+    S: AsyncRead + AsyncWrite + Connected + Unpin + Send + 'static,
+{
+    // Said aloud, because what passes through `AnyAuthority` is held to the same limits.
+    Server::builder()
+        .max_frame_size(MAX_FRAME as u32)
+        .http2_max_header_list_size(MAX_LIST as u32)
+        .layer(tower::layer::layer_fn(LoggedCalls::new))
+        .add_routes(routes.prepare())
+        .serve_with_incoming_shutdown(connections.map_ok(AnyAuthority::new), stop)
+        .await
 }
 
 /// Which file this is: a path may name another one by now, and an inode number may have been used again.
@@ -262,6 +311,14 @@ pub enum Error {
         /// What the kernel said.
         source: io::Error,
     },
+    /// The address is none of this machine, or taken.
+    #[error("cannot listen on tcp://{address}: {source}; choose a free port of this machine")]
+    BindPort {
+        /// Host and port.
+        address: String,
+        /// What the kernel said.
+        source: io::Error,
+    },
     /// The mode cannot be set, so nobody is let in.
     #[error("cannot set mode {mode} on {path:?}: {source}")]
     SetMode {
@@ -273,10 +330,10 @@ pub enum Error {
         source: io::Error,
     },
     /// Serving ended by itself.
-    #[error("serving on {path:?} failed: {source}")]
+    #[error("serving on {place} failed: {source}")]
     Serve {
-        /// The socket's path.
-        path: PathBuf,
+        /// Where.
+        place: String,
         /// What tonic said.
         source: tonic::transport::Error,
     },

@@ -21,6 +21,9 @@ text_enum! {
 }
 
 impl AccessMode {
+    /// Those that Kubernetes has.
+    pub const KNOWN: [Self; 4] = [Self::ReadWriteOnce, Self::ReadOnlyMany, Self::ReadWriteMany, Self::ReadWriteOncePod];
+
     const ALL: [Self; 5] =
         [Self::ReadWriteOnce, Self::ReadOnlyMany, Self::ReadWriteMany, Self::ReadWriteOncePod, Self::Unknown];
 

@@ -79,9 +79,14 @@ impl VolumeAttachment {
         self.spec.source.persistent_volume_name.as_deref()
     }
 
+    /// The volume that it describes itself, if it names none.
+    pub fn inline_spec(&self) -> Option<&VolumeSpec> {
+        self.spec.source.inline_volume_spec.as_deref()
+    }
+
     /// The CSI volume that it describes itself, if it names none.
     pub fn inline_csi(&self) -> Option<&CsiSource> {
-        self.spec.source.inline_volume_spec.as_ref()?.csi.as_ref()
+        self.inline_spec()?.csi.as_ref()
     }
 
     /// The driver's id of the node when the volume was attached.

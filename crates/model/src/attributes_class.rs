@@ -1,5 +1,7 @@
 //! VolumeAttributesClass.
 
+use std::collections::BTreeMap;
+
 use crate::object::{Kind, Meta, Projection, kinds};
 
 projection! {
@@ -10,6 +12,8 @@ projection! {
         pub meta: Meta,
         /// The driver that understands it.
         pub driver_name: String,
+        /// What the driver is told: `mutable_parameters`.
+        pub parameters: BTreeMap<String, String>,
     }
 }
 

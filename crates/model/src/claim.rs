@@ -38,6 +38,12 @@ projection! {
         pub storage: Option<Quantity>,
     }
 
+    /// How far the growth of each resource is; a volume has only one.
+    pub struct ResizeStatuses {
+        /// Of the size.
+        pub storage: ResizeStatus,
+    }
+
     /// What a new volume is to be filled from.
     pub struct DataSource {
         /// API group of the source, absent for core kinds.
@@ -48,6 +54,25 @@ projection! {
         pub name: String,
         /// Namespace of the source, if not the claim's.
         pub namespace: Option<String>,
+    }
+}
+
+text_enum! {
+    /// How far a claim's growth is.
+    pub enum ResizeStatus {
+        /// Nothing is under way.
+        #[default]
+        None = "",
+        /// The driver's controller is at it.
+        ControllerResizeInProgress = "ControllerResizeInProgress",
+        /// The driver's controller cannot.
+        ControllerResizeInfeasible = "ControllerResizeInfeasible",
+        /// The node's turn.
+        NodeResizePending = "NodeResizePending",
+        /// The node is at it.
+        NodeResizeInProgress = "NodeResizeInProgress",
+        /// The node cannot.
+        NodeResizeInfeasible = "NodeResizeInfeasible",
     }
 }
 
@@ -95,6 +120,9 @@ pub struct ClaimStatus {
     /// The size a resize in progress aims at.
     #[serde(deserialize_with = "or_default")]
     pub allocated_resources: Storage,
+    /// How far that is.
+    #[serde(deserialize_with = "or_default")]
+    pub allocated_resource_statuses: ResizeStatuses,
     /// Conditions.
     #[serde(deserialize_with = "exact")]
     pub conditions: Vec<Condition>,

@@ -1,6 +1,17 @@
-//! In-tree plugins whose work CSI drivers have taken over.
+//! In-tree plugins whose work CSI drivers have taken over: their names, and their volumes as those drivers know them.
 
 use crate::volume::Volume;
+
+pub mod source;
+pub mod topology;
+
+mod class;
+mod in_tree;
+mod translate;
+
+pub use class::{Error as ClassError, class_to_csi};
+pub use in_tree::{Error as InTreeError, to_in_tree};
+pub use translate::{Error, inline_to_csi, repair_handle, to_csi};
 
 /// The prefix of every in-tree plugin's name.
 pub const IN_TREE: &str = "kubernetes.io/";
@@ -27,10 +38,19 @@ pub fn driver_of(plugin: &str) -> Option<&'static str> {
     MIGRATED.iter().find(|(known, _, _)| *known == plugin).map(|(_, driver, _)| *driver)
 }
 
+/// The plugin that the driver took over from, if it did.
+pub fn plugin_of(driver: &str) -> Option<&'static str> {
+    MIGRATED.iter().find(|(_, known, _)| *known == driver).map(|(plugin, _, _)| *plugin)
+}
+
+/// The driver that took over the source which this member of a spec names, if one did.
+pub fn driver_of_member(member: &str) -> Option<&'static str> {
+    MIGRATED.iter().find(|(_, _, known)| *known == member).map(|(_, driver, _)| *driver)
+}
+
 /// The driver that took over the volume's in-tree source, if one did.
 pub fn driver_of_source(volume: &Volume) -> Option<&'static str> {
-    let source = volume.spec.other_source?;
-    MIGRATED.iter().find(|(_, _, member)| *member == source).map(|(_, driver, _)| *driver)
+    driver_of_member(volume.spec.other_source?)
 }
 
 /// The in-tree plugin that handles the volume's source, migrated or not; none for CSI and for sources without plugin.
@@ -46,26 +66,4 @@ pub fn plugin_of_source(volume: &Volume) -> Option<&'static str> {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_migrated_plugin_has_a_driver_and_others_have_none() {
-        assert_eq!(driver_of("kubernetes.io/aws-ebs"), Some("ebs.csi.aws.com"));
-        assert_eq!(driver_of(HOST_PATH), None);
-        assert_eq!(driver_of("ebs.csi.aws.com"), None);
-    }
-
-    #[test]
-    fn a_volumes_source_names_plugin_and_driver() {
-        let read = |text| serde_json::from_str::<Volume>(text).unwrap();
-        let cinder = read(r#"{"spec":{"cinder":{"volumeID":"x"}}}"#);
-        assert_eq!(driver_of_source(&cinder), Some("cinder.csi.openstack.org"));
-        assert_eq!(plugin_of_source(&cinder), Some("kubernetes.io/cinder"));
-        let path = read(r#"{"spec":{"hostPath":{"path":"/x"}}}"#);
-        assert_eq!(driver_of_source(&path), None);
-        assert_eq!(plugin_of_source(&path), Some(HOST_PATH));
-        let csi = read(r#"{"spec":{"csi":{"driver":"d","volumeHandle":"h"}}}"#);
-        assert_eq!((driver_of_source(&csi), plugin_of_source(&csi)), (None, None));
-    }
-}
+mod tests;

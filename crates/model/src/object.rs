@@ -100,6 +100,7 @@ kinds! {
     VOLUME_ATTACHMENT = "storage.k8s.io", "v1", "VolumeAttachment", "volumeattachments", false;
     CSI_DRIVER = "storage.k8s.io", "v1", "CSIDriver", "csidrivers", false;
     CSI_NODE = "storage.k8s.io", "v1", "CSINode", "csinodes", false;
+    STORAGE_CAPACITY = "storage.k8s.io", "v1", "CSIStorageCapacity", "csistoragecapacities", true;
     VOLUME_SNAPSHOT = "snapshot.storage.k8s.io", "v1", "VolumeSnapshot", "volumesnapshots", true;
     VOLUME_SNAPSHOT_CONTENT = "snapshot.storage.k8s.io", "v1", "VolumeSnapshotContent", "volumesnapshotcontents", false;
     VOLUME_SNAPSHOT_CLASS = "snapshot.storage.k8s.io", "v1", "VolumeSnapshotClass", "volumesnapshotclasses", false;
@@ -111,6 +112,8 @@ kinds! {
     REFERENCE_GRANT = "gateway.networking.k8s.io", "v1beta1", "ReferenceGrant", "referencegrants", true;
     DEFINITION =
         "apiextensions.k8s.io", "v1", "CustomResourceDefinition", "customresourcedefinitions", false;
+    CLUSTER_TRUST_BUNDLE =
+        "certificates.k8s.io", "v1beta1", "ClusterTrustBundle", "clustertrustbundles", false;
     LEASE = "coordination.k8s.io", "v1", "Lease", "leases", true;
 }
 

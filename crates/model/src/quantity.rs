@@ -64,6 +64,13 @@ impl Quantity {
         if self.nanos % NANOS > 0 { whole + 1 } else { whole }
     }
 
+    /// The amount in thousandths of a unit, rounded up.
+    pub const fn millis(self) -> i128 {
+        const NANOS_IN_A_THOUSANDTH: i128 = NANOS / 1000;
+        let whole = self.nanos / NANOS_IN_A_THOUSANDTH;
+        if self.nanos % NANOS_IN_A_THOUSANDTH > 0 { whole + 1 } else { whole }
+    }
+
     /// The amount as a size in bytes, rounded up, if it is one that CSI can carry.
     pub fn size(self) -> Result<i64, Error> {
         match i64::try_from(self.bytes()) {

@@ -15,6 +15,9 @@ projection! {
         /// Metadata.
         #[serde(rename = "metadata")]
         pub meta: Meta,
+        /// What kind of values they are, as in `Opaque`.
+        #[serde(rename = "type")]
+        pub kind: String,
         /// The values.
         pub data: SecretData,
     }

@@ -9,6 +9,10 @@ use serde::de::IgnoredAny;
 use crate::access_mode::AccessModes;
 use crate::annotations;
 use crate::claim::{Claim, Storage};
+use crate::migration::source::{
+    AwsElasticBlockStore, AzureDisk, AzureFile, Cinder, GcePersistentDisk, InTree, PortworxVolume, VsphereVolume,
+    in_tree,
+};
 use crate::names::{UniqueVolumeName, VolumeHandle};
 use crate::object::{Key, Kind, Meta, Projection, exact, kinds, or_default};
 use crate::phase::{ReclaimPolicy, VolumeMode, VolumePhase};
@@ -111,13 +115,15 @@ pub struct VolumeSpec {
     pub csi: Option<CsiSource>,
     /// The field that names its source, if it is not a CSI volume: `hostPath`, `nfs`, ...
     pub other_source: Option<&'static str>,
+    /// That source, where a CSI driver has taken over its plugin; see [`crate::migration::to_csi`].
+    pub in_tree: Option<Box<InTree>>,
     /// The VolumeAttributesClass it has.
     pub volume_attributes_class_name: Option<String>,
 }
 
-/// Declares the spec as it is on the wire, with every source that is not CSI only looked at for presence.
+/// Declares the spec as it is on the wire; sources that no CSI driver took over are only looked at for presence.
 macro_rules! wire {
-    ($( $source:ident = $text:literal, )*) => {
+    ($( $source:ident: $type:ty = $text:literal, )*) => {
         #[derive(Default, Deserialize)]
         #[serde(rename_all = "camelCase", default)]
         struct Wire {
@@ -137,7 +143,7 @@ macro_rules! wire {
             node_affinity: Option<VolumeNodeAffinity>,
             csi: Option<CsiSource>,
             volume_attributes_class_name: Option<String>,
-            $( #[serde(rename = $text)] $source: Option<IgnoredAny>, )*
+            $( #[serde(rename = $text)] $source: Option<$type>, )*
         }
 
         impl Wire {
@@ -150,34 +156,35 @@ macro_rules! wire {
 }
 
 wire! {
-    host_path = "hostPath",
-    local = "local",
-    nfs = "nfs",
-    iscsi = "iscsi",
-    fc = "fc",
-    flex_volume = "flexVolume",
-    aws = "awsElasticBlockStore",
-    gce = "gcePersistentDisk",
-    azure_disk = "azureDisk",
-    azure_file = "azureFile",
-    vsphere = "vsphereVolume",
-    cinder = "cinder",
-    ceph_fs = "cephfs",
-    rbd = "rbd",
-    glusterfs = "glusterfs",
-    flocker = "flocker",
-    quobyte = "quobyte",
-    photon = "photonPersistentDisk",
-    portworx = "portworxVolume",
-    scale_io = "scaleIO",
-    storage_os = "storageos",
+    host_path: IgnoredAny = "hostPath",
+    local: IgnoredAny = "local",
+    nfs: IgnoredAny = "nfs",
+    iscsi: IgnoredAny = "iscsi",
+    fc: IgnoredAny = "fc",
+    flex_volume: IgnoredAny = "flexVolume",
+    aws: AwsElasticBlockStore = "awsElasticBlockStore",
+    gce: GcePersistentDisk = "gcePersistentDisk",
+    azure_disk: AzureDisk = "azureDisk",
+    azure_file: AzureFile = "azureFile",
+    vsphere: VsphereVolume = "vsphereVolume",
+    cinder: Cinder = "cinder",
+    ceph_fs: IgnoredAny = "cephfs",
+    rbd: IgnoredAny = "rbd",
+    glusterfs: IgnoredAny = "glusterfs",
+    flocker: IgnoredAny = "flocker",
+    quobyte: IgnoredAny = "quobyte",
+    photon: IgnoredAny = "photonPersistentDisk",
+    portworx: PortworxVolume = "portworxVolume",
+    scale_io: IgnoredAny = "scaleIO",
+    storage_os: IgnoredAny = "storageos",
 }
 
 impl<'de> Deserialize<'de> for VolumeSpec {
     fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        let wire = Wire::deserialize(deserializer)?;
+        let mut wire = Wire::deserialize(deserializer)?;
         Ok(Self {
             other_source: wire.other_source(),
+            in_tree: in_tree!(&mut wire),
             capacity: wire.capacity.storage,
             access_modes: wire.access_modes,
             claim_ref: wire.claim_ref,

@@ -92,6 +92,13 @@ pub(crate) fn bind_seen_at(from: &Target, seen: &Place, target: &Target, options
     unless_moved(target)
 }
 
+/// Shows an open file or directory, whatever its name leads to by now.
+pub(crate) fn bind_open_at(from: BorrowedFd<'_>, path: &Path, target: &Target) -> Result<()> {
+    let call = || bind_on(clone_tree(Some(from), Path::new(""))?, &target.open()?, &MountOptions::default());
+    call().map_err(|source| Error::Bind { from: path.into(), target: target.path().into(), source })?;
+    unless_moved(target)
+}
+
 fn bind_on(tree: OwnedFd, place: &File, options: &MountOptions) -> io::Result<()> {
     let attributes = attributes(options);
     if attributes.set | attributes.clear != 0 {
@@ -133,12 +140,47 @@ fn attributes(options: &MountOptions) -> MountAttr {
 }
 
 pub(crate) fn unmount(target: &Path) -> Result<()> {
-    match umount2(target, MntFlags::UMOUNT_NOFOLLOW) {
+    unmount_with(target, MntFlags::empty())
+}
+
+pub(crate) fn unmount_lazily(target: &Path) -> Result<()> {
+    unmount_with(target, MntFlags::MNT_DETACH)
+}
+
+pub(crate) fn unmount_by_force(target: &Path) -> Result<()> {
+    unmount_with(target, MntFlags::MNT_FORCE)
+}
+
+/// The flags of the mount that are not named stay: mount(2) would clear them.
+pub(crate) fn remount(target: &Path, options: &MountOptions) -> Result<()> {
+    let failed = |source| Error::Remount { target: target.into(), source };
+    let Some(resolved) = files::resolve(target)? else { return Err(failed(Errno::ENOENT.into())) };
+    let table = MountTable::read()?;
+    let mount = table.at(&resolved).ok_or_else(|| failed(Errno::EINVAL.into()))?;
+    let (flags, _) = MountOptions::new(mount.options.iter().chain(&options.words)).split();
+    let (_, data) = options.split();
+    let data = (!data.is_empty()).then_some(data.as_str());
+    let held = open_place(target).map_err(failed)?;
+    let place = format!("/proc/thread-self/fd/{}", held.as_raw_fd());
+    let flags = flags | MsFlags::MS_REMOUNT;
+    nix::mount::mount(None::<&str>, place.as_str(), None::<&str>, flags, data).map_err(|errno| failed(errno.into()))
+}
+
+fn unmount_with(target: &Path, flags: MntFlags) -> Result<()> {
+    match umount2(target, MntFlags::UMOUNT_NOFOLLOW | flags) {
         Ok(()) | Err(Errno::ENOENT) => Ok(()),
         // Also what the kernel says of mounts it will not let go; only the table tells the two apart.
         Err(Errno::EINVAL) if !is_mounted(target)? => Ok(()),
         Err(Errno::EBUSY) => Err(Error::UnmountUsed { target: target.into() }),
         Err(errno) => Err(Error::Unmount { target: target.into(), source: errno.into() }),
+    }
+}
+
+/// Takes a mount away whoever is in it; what they have open stays theirs until they close it.
+pub(crate) fn detach_at(target: &Target) -> Result<()> {
+    match umount2(&target.through_directory(), MntFlags::UMOUNT_NOFOLLOW | MntFlags::MNT_DETACH) {
+        Ok(()) | Err(Errno::ENOENT) => Ok(()),
+        Err(errno) => Err(Error::Unmount { target: target.path().into(), source: errno.into() }),
     }
 }
 
@@ -170,7 +212,8 @@ fn open_place(target: &Path) -> io::Result<File> {
 fn clone_tree(directory: Option<BorrowedFd<'_>>, from: &Path) -> io::Result<OwnedFd> {
     let directory = directory.map_or(libc::AT_FDCWD, |directory| directory.as_raw_fd());
     let path = CString::new(from.as_os_str().as_bytes())?;
-    let flags = OPEN_TREE_CLONE | libc::O_CLOEXEC as c_uint | libc::AT_SYMLINK_NOFOLLOW as c_uint;
+    let itself = if from.as_os_str().is_empty() { libc::AT_EMPTY_PATH } else { 0 };
+    let flags = OPEN_TREE_CLONE | libc::O_CLOEXEC as c_uint | (libc::AT_SYMLINK_NOFOLLOW | itself) as c_uint;
     // SAFETY: open_tree reads a NUL-terminated path that lives until the call returns, and writes no memory.
     let fd = check(unsafe { libc::syscall(libc::SYS_open_tree, directory, path.as_ptr(), flags) })?;
     // SAFETY: the kernel has just made this descriptor for us; nobody else owns it.

@@ -116,8 +116,52 @@ impl Mounter for Counting {
         self.change("unmount", target, self.inner.unmount(target)).await
     }
 
+    async fn unmount_lazily(&self, target: &Path) -> Result<()> {
+        self.change("unmount_lazily", target, self.inner.unmount_lazily(target)).await
+    }
+
+    async fn unmount_by_force(&self, target: &Path) -> Result<()> {
+        self.change("unmount_by_force", target, self.inner.unmount_by_force(target)).await
+    }
+
+    async fn remount(&self, target: &Path, options: &MountOptions) -> Result<()> {
+        self.change("remount", target, self.inner.remount(target, options)).await
+    }
+
+    async fn selinux(&self) -> Result<bool> {
+        self.look()?.selinux().await
+    }
+
     async fn create_dir(&self, path: &Path) -> Result<()> {
         self.change("create_dir", path, self.inner.create_dir(path)).await
+    }
+
+    async fn create_dir_with(&self, path: &Path, mode: u32) -> Result<()> {
+        self.change("create_dir", path, self.inner.create_dir_with(path, mode)).await
+    }
+
+    async fn remove_all(&self, path: &Path) -> Result<()> {
+        self.change("remove_all", path, self.inner.remove_all(path)).await
+    }
+
+    async fn write_file_with(&self, path: &Path, contents: &[u8], mode: u32) -> Result<()> {
+        self.change("write_file", path, self.inner.write_file_with(path, contents, mode)).await
+    }
+
+    async fn make_file(&self, path: &Path, mode: u32) -> Result<()> {
+        self.change("make_file", path, self.inner.make_file(path, mode)).await
+    }
+
+    async fn symlink(&self, to: &Path, path: &Path) -> Result<()> {
+        self.change("symlink", path, self.inner.symlink(to, path)).await
+    }
+
+    async fn read_link(&self, path: &Path) -> Result<Option<PathBuf>> {
+        self.look()?.read_link(path).await
+    }
+
+    async fn canonical(&self, path: &Path) -> Result<Option<PathBuf>> {
+        self.look()?.canonical(path).await
     }
 
     async fn remove_dir(&self, path: &Path) -> Result<()> {
@@ -205,10 +249,6 @@ impl Host for Counting {
 
     async fn btrfs_id(&self, directory: &Path) -> Result<Option<[u8; 16]>> {
         self.look()?.btrfs_id(directory).await
-    }
-
-    async fn locate(&self, path: &Path) -> Result<PathBuf> {
-        self.look()?.locate(path).await
     }
 
     async fn create_file(&self, path: &Path) -> Result<()> {

@@ -15,9 +15,33 @@ pub enum Error {
     /// mount(2) refused.
     #[error("cannot mount {from} ({fs_type}) at {target}: {source}")]
     Mount { from: String, target: PathBuf, fs_type: String, source: io::Error },
+    /// Network file systems are mounted by programs of their own.
+    #[error(
+        "cannot mount {from}: {helper} is not installed here; install the package nfs-common (Debian, Ubuntu) or nfs-utils (others)"
+    )]
+    FindHelper { from: String, helper: &'static str },
+    /// The kernel was built without a file system, or its module is not there.
+    #[error(
+        "cannot mount {from}: this kernel has no file system {fs_type}; load it (modprobe {fs_type}) or install the kernel's further modules"
+    )]
+    FindFileSystem { from: String, fs_type: String },
+    /// The helper has said why.
+    #[error("cannot mount {from} at {target}: {output}")]
+    MountNetwork { from: String, target: PathBuf, output: String },
+    /// The server, or the way to it, is silent.
+    #[error(
+        "mounting {from} at {target} was given up after {seconds} s; is its server there, and does a firewall let it through?"
+    )]
+    AwaitServer { from: String, target: PathBuf, seconds: u64 },
+    /// Whoever can write in it could lead a mount elsewhere.
+    #[error("{path} belongs to somebody else, or others may write in it; give the driver a directory of its own")]
+    TrustDirectory { path: PathBuf },
     /// A bind mount could not be made.
     #[error("cannot bind {from} to {target}: {source}")]
     Bind { from: PathBuf, target: PathBuf, source: io::Error },
+    /// The options of a mount could not be changed.
+    #[error("cannot remount {target}: {source}")]
+    Remount { target: PathBuf, source: io::Error },
     /// umount(2) refused.
     #[error("cannot unmount {target}: {source}")]
     Unmount { target: PathBuf, source: io::Error },
@@ -35,6 +59,15 @@ pub enum Error {
     /// A directory is or holds a mount point and is therefore not removed.
     #[error("will not remove {path}: {mounted} is still mounted")]
     RemoveMounted { path: PathBuf, mounted: PathBuf },
+    /// A sub path says by itself that it leads out of its volume.
+    #[error("subPath {sub_path:?} is refused: {why}")]
+    RefuseSubPath { sub_path: String, why: &'static str },
+    /// A part of a volume could not be shown; the source is for the log, because it names paths of the machine.
+    #[error("cannot prepare subPath {sub_path:?}: {why}")]
+    PrepareSubPath { sub_path: String, why: &'static str, source: Box<Error> },
+    /// A pod's directory is not empty although nothing of the pod is left to be taken down.
+    #[error("will not remove the orphaned pod directory {path}: {reason}")]
+    RemoveOrphan { path: PathBuf, reason: String },
     /// A file or directory could not be read or changed.
     #[error("cannot {action} {path}: {source}")]
     AccessFile { action: &'static str, path: PathBuf, source: io::Error },
@@ -71,6 +104,9 @@ pub enum Error {
     /// There is no way to make or check this file system here.
     #[error("making a file system of type {file_system} is not supported; use ext4, xfs or btrfs")]
     MakeUnsupported { file_system: FileSystem },
+    /// A mount did not tell how full it is.
+    #[error("cannot tell how full {path} is: {reason}")]
+    ProbeUsage { path: PathBuf, reason: String },
     /// The worker thread that made the call is gone.
     #[error("the call did not finish: {reason}")]
     FinishCall { reason: String },
@@ -83,15 +119,42 @@ impl Error {
     /// The error the kernel gave, if it came from there.
     pub fn os_error(&self) -> Option<i32> {
         match self {
+            Error::PrepareSubPath { source, .. } => source.os_error(),
             Error::ReadTable { source, .. }
             | Error::Mount { source, .. }
             | Error::Bind { source, .. }
+            | Error::Remount { source, .. }
             | Error::Unmount { source, .. }
             | Error::AccessFile { source, .. }
             | Error::AccessLoop { source, .. }
             | Error::RunTool { source, .. } => source.raw_os_error(),
             _ => None,
         }
+    }
+
+    /// Whether a server will not have us.
+    pub fn is_denied(&self) -> bool {
+        let says = |output: &String| output.contains("access denied") || output.contains("Permission denied");
+        matches!(self, Error::MountNetwork { output, .. } if says(output))
+    }
+
+    /// Whether a mount helper did not understand its options.
+    pub fn is_bad_option(&self) -> bool {
+        let says = |output: &String| {
+            let output = output.to_ascii_lowercase();
+            ["invalid argument", "incorrect mount option", "parsing error"].iter().any(|word| output.contains(word))
+        };
+        matches!(self, Error::MountNetwork { output, .. } if says(output))
+    }
+
+    /// Whether the server no longer knows what is mounted.
+    pub fn is_stale(&self) -> bool {
+        self.os_error() == Some(nix::libc::ESTALE)
+    }
+
+    /// Whether something is where something else was to be renamed to.
+    pub fn is_occupied(&self) -> bool {
+        matches!(self.os_error(), Some(nix::libc::EEXIST | nix::libc::ENOTEMPTY))
     }
 
     /// Whether the disk, the quota or the inodes ran out.
@@ -133,7 +196,7 @@ impl Error {
 
     /// Whether nobody knows if the change was made: the call got no answer.
     pub fn is_uncertain(&self) -> bool {
-        matches!(self, Error::FinishCall { .. } | Error::Stopped { .. })
+        matches!(self, Error::FinishCall { .. } | Error::Stopped { .. } | Error::AwaitServer { .. })
     }
 
     /// Whether the file or one of its parents does not exist.

@@ -1,13 +1,16 @@
 use std::ffi::{OsStr, OsString};
-use std::fs::{self, DirBuilder, File, OpenOptions};
+use std::fs::{self, DirBuilder, File, OpenOptions, Permissions};
 use std::io::{self, ErrorKind, Read, Write};
-use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
+use std::os::unix::fs::{DirBuilderExt, FileTypeExt, MetadataExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
 use nix::libc;
 use nix::sys::statvfs::{FsFlags, Statvfs, statvfs};
 
 use crate::{Error, MountTable, Result};
+
+/// The mode of a file that is nobody else's.
+const PRIVATE: u32 = 0o600;
 
 /// Largest file `read_file` returns: records are small, and a pool is not trusted to hold only ours.
 const MAX_SMALL_FILE: u64 = 1 << 20;
@@ -45,6 +48,39 @@ impl From<fs::FileType> for FileKind {
     }
 }
 
+/// What kind of file a name stands for, with all kinds that there are.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum NodeKind {
+    /// A regular file.
+    File,
+    /// A directory.
+    Directory,
+    /// A symbolic link.
+    Link,
+    /// The end of a connection.
+    Socket,
+    /// A pipe with a name.
+    Pipe,
+    /// A device that is read byte by byte.
+    CharDevice,
+    /// A device that is read block by block.
+    BlockDevice,
+}
+
+impl From<fs::FileType> for NodeKind {
+    fn from(kind: fs::FileType) -> Self {
+        match kind {
+            kind if kind.is_dir() => NodeKind::Directory,
+            kind if kind.is_symlink() => NodeKind::Link,
+            kind if kind.is_socket() => NodeKind::Socket,
+            kind if kind.is_fifo() => NodeKind::Pipe,
+            kind if kind.is_char_device() => NodeKind::CharDevice,
+            kind if kind.is_block_device() => NodeKind::BlockDevice,
+            _ => NodeKind::File,
+        }
+    }
+}
+
 /// One name in a directory.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub struct DirEntry {
@@ -59,12 +95,20 @@ pub struct DirEntry {
 pub struct FileInfo {
     /// What it is.
     pub kind: FileKind,
+    /// The same, told in full.
+    pub node: NodeKind,
     /// Its length in bytes.
     pub size: u64,
     /// The bytes it really occupies: fewer than `size` if it is sparse.
     pub allocated: u64,
     /// Its identity.
     pub id: FileId,
+    /// Its permissions, with the three bits before them.
+    pub mode: u32,
+    /// Whose it is.
+    pub uid: u32,
+    /// Its group.
+    pub gid: u32,
 }
 
 /// How full a file system is.
@@ -91,7 +135,7 @@ pub(crate) fn failed(action: &'static str, path: &Path) -> impl FnOnce(io::Error
 }
 
 /// Turns "it is not there" into an answer.
-fn unless_missing<T>(result: io::Result<T>) -> io::Result<Option<T>> {
+pub(crate) fn unless_missing<T>(result: io::Result<T>) -> io::Result<Option<T>> {
     match result {
         Ok(value) => Ok(Some(value)),
         Err(error) if matches!(error.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory) => Ok(None),
@@ -170,16 +214,20 @@ pub(crate) fn parent(path: &Path) -> &Path {
     path.parent().unwrap_or_else(|| Path::new("/"))
 }
 
-pub(crate) fn write_file(path: &Path, contents: &[u8]) -> Result<()> {
+pub(crate) fn write_file(path: &Path, contents: &[u8], mode: u32) -> Result<()> {
     let waiting = waiting_name(path);
     let write = || -> io::Result<()> {
         let mut file = OpenOptions::new()
             .write(true)
             .create(true)
             .truncate(true)
-            .mode(0o600)
+            .mode(PRIVATE)
             .custom_flags(libc::O_NOFOLLOW)
             .open(&waiting)?;
+        if mode != PRIVATE {
+            // Not by open's own mode, which the umask cuts.
+            file.set_permissions(Permissions::from_mode(mode))?;
+        }
         file.write_all(contents)?;
         file.sync_all()?;
         fs::rename(&waiting, path)
@@ -240,10 +288,14 @@ pub(crate) fn stat(path: &Path) -> Result<Option<FileInfo>> {
     let about = unless_missing(fs::symlink_metadata(path)).map_err(failed("stat", path))?;
     Ok(about.map(|about| FileInfo {
         kind: about.file_type().into(),
+        node: about.file_type().into(),
         size: about.len(),
         // st_blocks counts 512-byte units whatever the file system's block size.
         allocated: about.blocks() * 512,
         id: FileId { device: about.dev(), inode: about.ino() },
+        mode: about.mode() & 0o7777,
+        uid: about.uid(),
+        gid: about.gid(),
     }))
 }
 
@@ -284,8 +336,8 @@ mod tests {
     fn a_written_file_is_read_back_and_leaves_nothing_else_behind() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("record.json");
-        write_file(&path, b"one").unwrap();
-        write_file(&path, b"two").unwrap();
+        write_file(&path, b"one", PRIVATE).unwrap();
+        write_file(&path, b"two", PRIVATE).unwrap();
         assert_eq!(read_file(&path).unwrap().unwrap(), b"two");
         assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 1);
     }
@@ -296,7 +348,7 @@ mod tests {
         let path = dir.path().join("record.json");
         fs::write(waiting_name(&path), b"half").unwrap();
         assert_eq!(list_dir(dir.path()).unwrap().unwrap(), []);
-        write_file(&path, b"whole").unwrap();
+        write_file(&path, b"whole", PRIVATE).unwrap();
         let names: Vec<_> = fs::read_dir(dir.path()).unwrap().map(|entry| entry.unwrap().file_name()).collect();
         assert_eq!(names, ["record.json"]);
         fs::write(waiting_name(&path), b"half").unwrap();
@@ -312,7 +364,7 @@ mod tests {
         std::os::unix::fs::symlink(&victim, &link).unwrap();
         std::os::unix::fs::symlink(&victim, waiting_name(&dir.path().join("record"))).unwrap();
         assert_eq!(read_file(&link).unwrap_err().os_error(), Some(libc::ELOOP));
-        assert_eq!(write_file(&dir.path().join("record"), b"x").unwrap_err().os_error(), Some(libc::ELOOP));
+        assert_eq!(write_file(&dir.path().join("record"), b"x", PRIVATE).unwrap_err().os_error(), Some(libc::ELOOP));
         assert_eq!(fs::read(&victim).unwrap(), b"precious");
         assert_eq!(stat(&link).unwrap().unwrap().kind, FileKind::Link);
     }

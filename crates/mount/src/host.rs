@@ -1,12 +1,12 @@
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use async_trait::async_trait;
 
-use crate::{Content, DeviceNumber, FileSystem, Images, LoopDevice, LoopOptions, Mounter, Result, Targets};
+use crate::{Content, DeviceNumber, FileSystem, Images, LoopDevice, LoopOptions, Mounter, Result, Shares};
 
-/// A [`Mounter`] that also has images, loop devices, file systems and held places: all that a local storage driver changes.
+/// A [`Mounter`] that also has images, loop devices, file systems, held places and shares: all that a storage driver changes.
 #[async_trait]
-pub trait Host: Mounter + Images + Targets {
+pub trait Host: Mounter + Images + Shares {
     /// 128 bits that nobody has seen before, as text.
     async fn unique_id(&self) -> Result<String>;
 
@@ -49,9 +49,6 @@ pub trait Host: Mounter + Images + Targets {
     /// What tells the btrfs of a directory from all others, whose subvolumes have devices of their own; `None` if it is not
     /// btrfs.
     async fn btrfs_id(&self, directory: &Path) -> Result<Option<[u8; 16]>>;
-
-    /// Where a path leads: links followed as far as it exists, but for its last name, which is left as it is.
-    async fn locate(&self, path: &Path) -> Result<PathBuf>;
 
     /// Makes an empty file where there is none, mode 0600.
     async fn create_file(&self, path: &Path) -> Result<()>;

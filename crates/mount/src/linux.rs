@@ -3,9 +3,10 @@ use std::path::{Path, PathBuf};
 use async_trait::async_trait;
 use tokio::sync::oneshot;
 
+use crate::patience::Waiter;
 use crate::{
     Access, Content, DeviceNumber, DirEntry, Error, FileInfo, FileSystem, Host, LoopDevice, LoopOptions, MountOptions,
-    MountTable, Mounter, Result, Usage, bind, files, filesystem, loopback,
+    MountTable, Mounter, Result, Usage, bind, files, filesystem, loopback, places, remove_all,
 };
 
 /// The machine this process runs on.
@@ -22,6 +23,15 @@ pub(crate) async fn blocking<T: Send + 'static>(call: impl FnOnce() -> Result<T>
     let finished = tokio::task::spawn_blocking(work).await;
     finished.map_err(|error| Error::FinishCall { reason: error.to_string() })?;
     answered.try_recv().unwrap_or_else(|error| Err(Error::FinishCall { reason: error.to_string() }))
+}
+
+/// Runs a call that may never return on a thread of its own, for which neither the runtime nor the process waits.
+async fn apart<T: Send + 'static>(call: impl FnOnce() -> Result<T> + Send + 'static) -> Result<T> {
+    let (answer, answered) = oneshot::channel();
+    let work = move || _ = answer.send(call());
+    let started = std::thread::Builder::new().name("apart".into()).spawn(work);
+    started.map_err(|error| Error::FinishCall { reason: error.to_string() })?;
+    answered.await.unwrap_or_else(|error| Err(Error::FinishCall { reason: error.to_string() }))
 }
 
 /// Runs a function of one path on a blocking thread.
@@ -56,8 +66,59 @@ impl Mounter for LinuxMounter {
         on(target, bind::unmount).await
     }
 
+    async fn unmount_lazily(&self, target: &Path) -> Result<()> {
+        on(target, bind::unmount_lazily).await
+    }
+
+    async fn unmount_by_force(&self, target: &Path) -> Result<()> {
+        on(target, bind::unmount_by_force).await
+    }
+
+    async fn remount(&self, target: &Path, options: &MountOptions) -> Result<()> {
+        let (target, options) = (target.to_owned(), options.clone());
+        blocking(move || bind::remount(&target, &options)).await
+    }
+
+    async fn selinux(&self) -> Result<bool> {
+        blocking(places::selinux).await
+    }
+
     async fn create_dir(&self, path: &Path) -> Result<()> {
         on(path, files::create_dir).await
+    }
+
+    async fn create_dir_with(&self, path: &Path, mode: u32) -> Result<()> {
+        let path = path.to_owned();
+        blocking(move || places::create_dir_with(&path, mode)).await
+    }
+
+    async fn remove_all(&self, path: &Path) -> Result<()> {
+        let (_waiter, waiting) = Waiter::new();
+        let path = path.to_owned();
+        blocking(move || remove_all::remove(&path, &waiting)).await
+    }
+
+    async fn write_file_with(&self, path: &Path, contents: &[u8], mode: u32) -> Result<()> {
+        let (path, contents) = (path.to_owned(), contents.to_owned());
+        blocking(move || files::write_file(&path, &contents, mode)).await
+    }
+
+    async fn make_file(&self, path: &Path, mode: u32) -> Result<()> {
+        let path = path.to_owned();
+        blocking(move || places::make_file(&path, mode)).await
+    }
+
+    async fn symlink(&self, to: &Path, path: &Path) -> Result<()> {
+        let (to, path) = (to.to_owned(), path.to_owned());
+        blocking(move || places::symlink(&to, &path)).await
+    }
+
+    async fn read_link(&self, path: &Path) -> Result<Option<PathBuf>> {
+        on(path, places::read_link).await
+    }
+
+    async fn canonical(&self, path: &Path) -> Result<Option<PathBuf>> {
+        on(path, places::canonical).await
     }
 
     async fn remove_dir(&self, path: &Path) -> Result<()> {
@@ -66,7 +127,7 @@ impl Mounter for LinuxMounter {
 
     async fn write_file(&self, path: &Path, contents: &[u8]) -> Result<()> {
         let (path, contents) = (path.to_owned(), contents.to_owned());
-        blocking(move || files::write_file(&path, &contents)).await
+        blocking(move || files::write_file(&path, &contents, 0o600)).await
     }
 
     async fn read_file(&self, path: &Path) -> Result<Option<Vec<u8>>> {
@@ -86,7 +147,8 @@ impl Mounter for LinuxMounter {
     }
 
     async fn usage(&self, path: &Path) -> Result<Usage> {
-        on(path, files::usage).await
+        let path = path.to_owned();
+        apart(move || files::usage(&path)).await
     }
 }
 
@@ -153,10 +215,6 @@ impl Host for LinuxMounter {
 
     async fn btrfs_id(&self, directory: &Path) -> Result<Option<[u8; 16]>> {
         on(directory, filesystem::btrfs_id).await
-    }
-
-    async fn locate(&self, path: &Path) -> Result<PathBuf> {
-        on(path, files::locate).await
     }
 
     async fn create_file(&self, path: &Path) -> Result<()> {

@@ -51,6 +51,11 @@ pub(crate) fn of(file: BorrowedFd<'_>) -> io::Result<Place> {
 }
 
 fn ask(directory: BorrowedFd<'_>, name: &OsStr, flags: libc::c_int) -> io::Result<Place> {
+    statx(directory, name, flags).map(|answer| place(&answer))
+}
+
+/// All that the kernel tells of a name in an open directory, or of the open file itself; links are not followed.
+pub(crate) fn statx(directory: BorrowedFd<'_>, name: &OsStr, flags: libc::c_int) -> io::Result<libc::statx> {
     let text = CString::new(name.as_bytes())?;
     let mut answer = MaybeUninit::<libc::statx>::zeroed();
     let flags = flags | libc::AT_SYMLINK_NOFOLLOW | libc::AT_NO_AUTOMOUNT;
@@ -59,7 +64,7 @@ fn ask(directory: BorrowedFd<'_>, name: &OsStr, flags: libc::c_int) -> io::Resul
     let code = unsafe { libc::statx(directory.as_raw_fd(), text.as_ptr(), flags, wanted, answer.as_mut_ptr()) };
     match code {
         // SAFETY: all-zero is a valid `statx`, and the call has filled it.
-        0 => Ok(place(&unsafe { answer.assume_init() })),
+        0 => Ok(unsafe { answer.assume_init() }),
         _ => Err(io::Error::last_os_error()),
     }
 }

@@ -53,6 +53,11 @@ impl Mount {
     pub fn is_read_only(&self) -> bool {
         self.options.iter().chain(&self.super_options).any(|option| option == "ro")
     }
+
+    /// Whether the files in it carry labels of their own for SELinux, and a pod's label would have to be put on each.
+    pub fn has_labels(&self) -> bool {
+        self.options.iter().chain(&self.super_options).any(|option| option == "seclabel")
+    }
 }
 
 /// The mount table of one moment, oldest mount first.
@@ -89,6 +94,11 @@ impl MountTable {
     /// The mount one sees at exactly this path, if it is a mount point.
     pub fn at(&self, path: &Path) -> Option<&Mount> {
         self.iter().rev().find(|mount| mount.target == path)
+    }
+
+    /// The mount that holds this path, be it a mount point or not.
+    pub fn holding(&self, path: &Path) -> Option<&Mount> {
+        path.ancestors().find_map(|ancestor| self.at(ancestor))
     }
 
     /// The mounts at or below this path.
@@ -208,6 +218,14 @@ mod tests {
     #[test]
     fn the_newest_mount_at_a_target_is_the_one_seen() {
         assert_eq!(table().at(Path::new("/mnt/a")).unwrap().source, "second");
+    }
+
+    #[test]
+    fn a_path_is_held_by_the_nearest_mount_above_it_and_labels_show_there() {
+        let table = MountTable::parse(b"1 0 8:1 / / rw - ext4 a rw,seclabel\n2 1 7:0 / /a/b rw - ext4 b rw\n").unwrap();
+        let held = |path: &str| table.holding(Path::new(path)).unwrap();
+        assert_eq!((held("/a/b/c").id, held("/a/b").id, held("/a/bc").id), (2, 2, 1));
+        assert!(held("/x").has_labels() && !held("/a/b").has_labels());
     }
 
     #[test]

@@ -1,10 +1,11 @@
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use async_trait::async_trait;
 
 use crate::linux::blocking;
 use crate::{
-    Counting, DeviceNumber, LinuxMounter, MountOptions, Place, Result, Target, Usage, bind, filesystem, freeze, target,
+    Counting, DeviceNumber, LinuxMounter, MountOptions, Place, Result, Target, Usage, bind, files, filesystem, freeze,
+    target,
 };
 
 /// The part of the port that works at places a caller has named, who may not be the only one to change what leads there.
@@ -12,8 +13,11 @@ use crate::{
 /// A mount that would be somewhere else than at its target's path when the call returns is taken away again.
 #[async_trait]
 pub trait Targets: Send + Sync {
+    /// Where a path leads: links followed as far as it exists, but for its last name, which is left as it is.
+    async fn locate(&self, path: &Path) -> Result<PathBuf>;
+
     /// Goes once to the directory a path is in, past no link, and holds it; `None` if it is not there. The path is one that
-    /// [`Host::locate`](crate::Host::locate) gave.
+    /// `locate` gave.
     async fn hold(&self, path: &Path) -> Result<Option<Target>>;
 
     /// The same, after making the directories that are missing, mode 0750.
@@ -72,6 +76,11 @@ async fn on<T: Send + 'static>(target: &Target, call: fn(&Target) -> Result<T>) 
 
 #[async_trait]
 impl Targets for LinuxMounter {
+    async fn locate(&self, path: &Path) -> Result<PathBuf> {
+        let path = path.to_owned();
+        blocking(move || files::locate(&path)).await
+    }
+
     async fn hold(&self, path: &Path) -> Result<Option<Target>> {
         let path = path.to_owned();
         blocking(move || target::hold(&path)).await
@@ -148,6 +157,10 @@ impl Targets for LinuxMounter {
 
 #[async_trait]
 impl Targets for Counting {
+    async fn locate(&self, path: &Path) -> Result<PathBuf> {
+        self.look()?.locate(path).await
+    }
+
     async fn hold(&self, path: &Path) -> Result<Option<Target>> {
         self.look()?.hold(path).await
     }

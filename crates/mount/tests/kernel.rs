@@ -1,6 +1,15 @@
 //! The real kernel, in a mount namespace of the test's own thread. Needs root.
 #![allow(clippy::unwrap_used, clippy::panic, unsafe_code)]
 
+#[path = "kernel/node.rs"]
+mod node;
+#[path = "kernel/orphans.rs"]
+mod orphans;
+#[path = "kernel/ownership.rs"]
+mod ownership;
+#[path = "kernel/sub_paths.rs"]
+mod sub_paths;
+
 use std::fs;
 use std::io::Read;
 use std::os::unix::process::CommandExt;
@@ -26,7 +35,7 @@ fn in_own_namespace<F: Future<Output = ()>>(test: impl FnOnce(PathBuf) -> F + Se
         unshare(CloneFlags::CLONE_NEWNS | CloneFlags::CLONE_FS).unwrap();
         mount(None::<&str>, "/", None::<&str>, MsFlags::MS_REC | MsFlags::MS_PRIVATE, None::<&str>).unwrap();
         let dir = tempfile::tempdir().unwrap();
-        let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap();
         runtime.block_on(test(dir.path().canonicalize().unwrap()));
     });
     if let Err(panic) = thread.join() {

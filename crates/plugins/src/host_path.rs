@@ -1,5 +1,7 @@
 //! Files and directories of this machine.
 
+mod on_node;
+
 use std::path::Path;
 use std::sync::Arc;
 
@@ -12,6 +14,9 @@ use stowage_model::migration;
 use crate::disk::Disk;
 use crate::permit::Permit;
 use crate::reclaim::{DeletableVolumePlugin, Error, RecyclableVolumePlugin, text};
+
+pub use on_node::HostPathVolume;
+pub(crate) use on_node::kind;
 
 /// Files and directories of this machine.
 pub struct HostPath {

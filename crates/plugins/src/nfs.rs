@@ -1,4 +1,6 @@
-//! Directories of other machines, exported over NFS, for volumes that are erased without a pod.
+//! Directories of other machines, exported over NFS: mounted for pods, or erased without one.
+
+mod on_node;
 
 use std::io;
 use std::net::IpAddr;
@@ -16,6 +18,8 @@ use crate::disk::{Disk, Threads, checked};
 use crate::erase::erase;
 use crate::permit::Permit;
 use crate::reclaim::{Error, RecyclableVolumePlugin, name, text};
+
+pub use on_node::NfsVolume;
 
 /// Where exports are mounted while they are erased. Names of volumes are names of directories too.
 const ROOT: &str = "/run/stowage/recycle";

@@ -61,6 +61,8 @@ pub struct Admin {
     metrics: Metrics,
     readiness: Readiness,
     metrics_path: String,
+    /// Whether the metrics are served, and whether anything else is.
+    serves: (bool, bool),
     election: Option<Election>,
     check: Option<Check>,
 }
@@ -68,12 +70,31 @@ pub struct Admin {
 impl Admin {
     /// A server of these numbers and this readiness, with metrics under `/metrics`.
     pub fn new(metrics: Metrics, readiness: Readiness) -> Self {
-        Self { metrics, readiness, metrics_path: "/metrics".to_owned(), election: None, check: None }
+        Self {
+            metrics,
+            readiness,
+            metrics_path: "/metrics".to_owned(),
+            serves: (true, true),
+            election: None,
+            check: None,
+        }
     }
 
     /// Serves the metrics under another path.
     pub fn metrics_path(mut self, path: impl Into<String>) -> Self {
         self.metrics_path = path.into();
+        self
+    }
+
+    /// Serves no metrics.
+    pub fn without_metrics(mut self) -> Self {
+        self.serves.0 = false;
+        self
+    }
+
+    /// Serves nothing but the metrics: nobody takes this server's answer for the service's health.
+    pub fn only_metrics(mut self) -> Self {
+        self.serves.1 = false;
         self
     }
 
@@ -116,7 +137,13 @@ impl Admin {
             return plain(StatusCode::METHOD_NOT_ALLOWED, "use GET");
         }
         let path = request.uri().path();
+        let (metrics, others) = self.serves;
         match path {
+            _ if metrics && path == self.metrics_path => {
+                const OPEN_METRICS: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
+                respond(StatusCode::OK, OPEN_METRICS, self.metrics.encode())
+            }
+            _ if !others => plain(StatusCode::NOT_FOUND, format!("only {} is here", self.metrics_path)),
             "/healthz" | "/livez" => match &self.check {
                 Some(check) => outcome(check().await),
                 None => plain(StatusCode::OK, "ok"),
@@ -128,10 +155,7 @@ impl Admin {
                 Some(health) => outcome(health().map_err(|reason| (StatusCode::INTERNAL_SERVER_ERROR, reason))),
                 None => plain(StatusCode::NOT_FOUND, "leader election is off"),
             },
-            _ if path == self.metrics_path => {
-                const OPEN_METRICS: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
-                respond(StatusCode::OK, OPEN_METRICS, self.metrics.encode())
-            }
+            _ if !metrics => plain(StatusCode::NOT_FOUND, "try /healthz or /readyz"),
             _ => plain(
                 StatusCode::NOT_FOUND,
                 format!("try /healthz, /readyz, /healthz/leader-election or {}", self.metrics_path),
@@ -250,6 +274,14 @@ mod tests {
         let admin = admin().0.metrics_path("/numbers");
         assert!(ask(&admin, "/numbers").await.1.ends_with("# EOF\n"));
         assert_eq!(ask(&admin, "/metrics").await.0, 404);
+    }
+
+    #[tokio::test]
+    async fn metrics_and_health_can_be_served_apart() {
+        let metrics = admin().0.only_metrics();
+        assert_eq!((ask(&metrics, "/metrics").await.0, ask(&metrics, "/healthz").await.0), (200, 404));
+        let health = admin().0.without_metrics();
+        assert_eq!((ask(&health, "/metrics").await.0, ask(&health, "/healthz").await.0), (404, 200));
     }
 
     #[tokio::test]

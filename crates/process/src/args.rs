@@ -22,7 +22,7 @@ pub enum LogFormat {
 #[derive(Debug, Clone, Default, clap::Args)]
 #[command(next_help_heading = "Logging")]
 pub struct LogArgs {
-    /// Verbosity: up to 3 informs, 4 and 5 debug, above that traces; RUST_LOG overrides it
+    /// Verbosity: up to 3 informs, 4 debugs, 5 shows each call of the CSI too, above that traces; RUST_LOG overrides it
     #[arg(short = 'v', long = "v", value_name = "LEVEL", default_value_t = 0, allow_negative_numbers = true)]
     pub verbosity: i32,
     /// Format of log lines
@@ -89,7 +89,7 @@ impl AdminArgs {
 #[derive(Debug, Clone, clap::Args)]
 #[command(next_help_heading = "Driver")]
 pub struct CsiArgs {
-    /// Socket of the CSI driver
+    /// Socket of the CSI driver: a path, unix:///PATH, or tcp://HOST:PORT
     #[arg(long, value_name = "SOCKET", default_value = "/run/csi/socket")]
     pub csi_address: String,
     /// Time limit of one driver call; each service documents its default

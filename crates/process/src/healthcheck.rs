@@ -59,7 +59,8 @@ pub(crate) fn end_if_asked() {
 }
 
 fn check(address: &str) -> Result<(), Error> {
-    match (address.strip_prefix("http://"), address.starts_with("unix://")) {
+    let is_driver = address.starts_with("unix://") || address.starts_with("tcp://");
+    match (address.strip_prefix("http://"), is_driver) {
         (Some(rest), _) => ask_admin(address, rest),
         (None, true) => ask_driver(address),
         (None, false) => Err(Error::Address { address: address.to_owned() }),

@@ -91,11 +91,13 @@ impl<W: io::Write> io::Write for Lines<W> {
     }
 }
 
-/// klog's scale: up to 3 is for operators, 4 and 5 for debugging, above that everything.
+/// klog's scale: up to 3 is for operators, 4 and 5 for debugging, 5 with every call of the CSI, above that everything.
 fn directives(verbosity: i32) -> String {
     match verbosity {
         ..=3 => said_once("info"),
-        4..=5 => said_once(&format!("debug,{QUIET}")),
+        // The originals write calls from 5 on.
+        4 => said_once(&format!("debug,{QUIET},stowage_csi::calls=info")),
+        5 => said_once(&format!("debug,{QUIET}")),
         6..=7 => said_once(&format!("trace,{QUIET}")),
         _ => said_once("trace"),
     }
@@ -114,10 +116,20 @@ mod tests {
 
     #[test]
     fn every_verbosity_gives_a_filter_that_parses() {
-        for (verbosity, level) in [(-1, "info"), (0, "info"), (3, "info"), (5, "debug"), (6, "trace"), (10, "trace")] {
+        for (verbosity, level) in
+            [(-1, "info"), (0, "info"), (3, "info"), (4, "debug"), (5, "debug"), (6, "trace"), (10, "trace")]
+        {
             let directives = directives(verbosity);
             assert!(directives.starts_with(level), "-v={verbosity} gave {directives}");
             filter(&directives).unwrap();
+        }
+    }
+
+    #[test]
+    fn calls_are_logged_from_5_on_as_the_originals_do() {
+        for (verbosity, passes) in [(3, false), (4, false), (5, true), (6, true), (10, true)] {
+            let filter = filter(&directives(verbosity)).unwrap();
+            assert_eq!(filter.would_enable("stowage_csi::calls", &tracing::Level::DEBUG), passes, "-v={verbosity}");
         }
     }
 

@@ -9,7 +9,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use jiff::Timestamp;
-use prometheus_client::encoding::{EncodeLabelSet, text};
+use prometheus_client::encoding::{EncodeLabel, EncodeLabelSet, LabelSetEncoder, text};
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
@@ -51,7 +51,7 @@ pub struct InvariantLabels {
 }
 
 /// The labels of a driver call.
-#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct CsiLabels {
     /// The driver's name, `unknown-driver` until it has told it.
     pub driver_name: String,
@@ -59,6 +59,25 @@ pub struct CsiLabels {
     pub method_name: String,
     /// The code's name, such as `OK`, or `unknown-non-grpc`.
     pub grpc_status_code: String,
+    /// Whether the call was for an object of an in-tree plugin; only calls to drivers that took over from one have it.
+    pub migrated: Option<bool>,
+}
+
+/// By hand, because most calls have one label less.
+impl EncodeLabelSet for CsiLabels {
+    fn encode(&self, encoder: &mut LabelSetEncoder<'_>) -> Result<(), std::fmt::Error> {
+        for (name, value) in [
+            ("driver_name", &self.driver_name),
+            ("method_name", &self.method_name),
+            ("grpc_status_code", &self.grpc_status_code),
+        ] {
+            (name, value.as_str()).encode(encoder.encode_label())?;
+        }
+        match self.migrated {
+            Some(migrated) => ("migrated", migrated.to_string()).encode(encoder.encode_label()),
+            None => Ok(()),
+        }
+    }
 }
 
 /// All shared families and the registry they are in; clones share everything.
@@ -201,9 +220,13 @@ impl Metrics {
     }
 
     /// Records one finished driver call.
-    pub fn observe_csi(&self, driver: &str, method: &str, code: &str, took: Duration) {
-        let labels =
-            CsiLabels { driver_name: driver.into(), method_name: method.into(), grpc_status_code: code.into() };
+    pub fn observe_csi(&self, driver: &str, method: &str, code: &str, migrated: Option<bool>, took: Duration) {
+        let labels = CsiLabels {
+            driver_name: driver.into(),
+            method_name: method.into(),
+            grpc_status_code: code.into(),
+            migrated,
+        };
         self.csi_operations_seconds.get_or_create_owned(&labels).observe(took.as_secs_f64());
     }
 
@@ -290,7 +313,7 @@ mod tests {
         metrics.started(Timestamp::from_second(1_700_000_000).unwrap());
         metrics.decisions("attacher").inc();
         metrics.missed_wakeups("attacher");
-        metrics.observe_csi("d.example", "/csi.v1.Controller/CreateVolume", "OK", Duration::from_millis(200));
+        metrics.observe_csi("d.example", "/csi.v1.Controller/CreateVolume", "OK", None, Duration::from_millis(200));
         let queue = metrics.queue("claims");
         queue.adds.inc();
         queue.depth.set(3);

@@ -225,6 +225,22 @@ impl Api {
         }
     }
 
+    /// Puts an object back, whole and edited, that an answer gave before: its own version guards the write. Gives the version
+    /// it has now, so that who alone writes an object need not read it between writes.
+    pub async fn put_back(&self, id: &ObjectId, object: &Value) -> Result<String, Error> {
+        #[derive(serde::Deserialize)]
+        struct Answer {
+            metadata: Versioned,
+        }
+        #[derive(serde::Deserialize)]
+        #[serde(rename_all = "camelCase")]
+        struct Versioned {
+            resource_version: String,
+        }
+        let answer = self.send(Method::PUT, id, "", Some(object), JSON).await?;
+        parse::<Answer>("update", id, &answer).map(|answer| answer.metadata.resource_version)
+    }
+
     /// Deletes the object with this uid; an object that is gone already is success.
     pub async fn delete<T: Projection>(&self, cache: &Cache<T>, target: &Target, how: Deletion) -> Result<(), Error> {
         let id = id::<T>(&target.key);

@@ -172,6 +172,11 @@ impl<T: Projection> Cache<T> {
         self.lock().unreadable.contains(key)
     }
 
+    /// Whether some object exists in a form that cannot be read.
+    pub fn has_unreadable(&self) -> bool {
+        !self.lock().unreadable.is_empty()
+    }
+
     /// Keys of every object, unknown ones included.
     pub fn keys(&self) -> Vec<Key> {
         self.lock().objects.keys().cloned().collect()

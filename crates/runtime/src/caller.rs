@@ -8,6 +8,7 @@ use tonic::{Code, Request, Response, Status};
 
 use stowage_csi::code::{self, Family, Outcome};
 use stowage_csi::{Channel, Deadline};
+use stowage_model::migration;
 use stowage_model::object::Key;
 use stowage_model::secret::Secret;
 use stowage_model::volume::SecretRef;
@@ -84,12 +85,20 @@ pub struct Caller {
     channel: Channel,
     driver: Arc<str>,
     timeout: Duration,
+    /// Whether calls are for objects of an in-tree plugin, where the driver took over from one.
+    migrated: Option<bool>,
 }
 
 impl Caller {
     /// Calls of the driver of this name over this channel.
     pub fn new(context: Context, channel: Channel, driver: &str, timeout: Duration) -> Self {
-        Self { context, channel, driver: driver.into(), timeout }
+        let migrated = migration::plugin_of(driver).map(|_| false);
+        Self { context, channel, driver: driver.into(), timeout, migrated }
+    }
+
+    /// The same, for an object that is an in-tree plugin's or not: metrics tell these calls apart, as the originals' do.
+    pub fn for_migrated(&self, is_migrated: bool) -> Self {
+        Self { migrated: self.migrated.map(|_| is_migrated), ..self.clone() }
     }
 
     /// The world outside.
@@ -157,7 +166,7 @@ impl Caller {
         let answer = Deadline(self.timeout).call(request, |request| send(channel, request)).await;
         let code = answer.as_ref().err().map_or(Code::Ok, Status::code);
         let took = self.context.clock.boottime().saturating_sub(begin);
-        self.context.metrics.observe_csi(&self.driver, rpc.path, code::name(code), took);
+        self.context.metrics.observe_csi(&self.driver, rpc.path, code::name(code), self.migrated, took);
         answer.map_err(|status| Refused::Answered { outcome: code::outcome_of(rpc.family, &status), status })
     }
 }

@@ -37,7 +37,7 @@ pub use watches::{Watches, subscribe};
 
 use busy::Parked;
 
-/// Every decision is taken again this often, as a net under missed events.
+/// Every decision is taken again this often, unless a controller says otherwise.
 const RESYNC: Duration = Duration::from_secs(600);
 
 /// A stale view is decided on again at once this often in a row, then with backoff.
@@ -169,6 +169,11 @@ pub trait Controller: Sized + Send + Sync + 'static {
     /// Every key there is, for the resync.
     fn keys(&self) -> Vec<Self::Key>;
 
+    /// How often every decision is taken again, as a net under missed events.
+    fn resync(&self) -> Duration {
+        RESYNC
+    }
+
     /// Called once, when all that is watched is known and nothing is decided yet.
     fn begin(&self) {}
 
@@ -199,7 +204,8 @@ pub async fn run<C: Controller>(
     let mut parked: Parked<C::Key> = Parked::default();
     let mut stale: BTreeMap<C::Key, u32> = BTreeMap::new();
     let mut rounds = FuturesUnordered::new();
-    let mut resync = Box::pin(tokio::time::sleep(context.random.jitter(RESYNC, 0.2)));
+    let pause = || tokio::time::sleep(context.random.jitter(controller.resync(), 0.2));
+    let mut resync = Box::pin(pause());
     let mut stopping = pin!(context.shutdown.requested());
     // Kept while rounds end, with the timer of whatever is delayed.
     let mut next = pin!(queue.next());
@@ -283,7 +289,7 @@ pub async fn run<C: Controller>(
                         queue.add_after(key, until(now, at));
                     }
                 }
-                resync = Box::pin(tokio::time::sleep(context.random.jitter(RESYNC, 0.2)));
+                resync = Box::pin(pause());
             }
         }
     }

@@ -339,7 +339,8 @@ fn request(kind: Kind, scope: &Scope, parts: Vec<(&'static str, String)>) -> Req
     Request::get(uri).body(Body::empty()).expect("every reserved character of the query is escaped")
 }
 
-pub(crate) fn escape(text: &str) -> String {
+/// A text as a value in the query of an address.
+pub fn escape(text: &str) -> String {
     let mut escaped = String::with_capacity(text.len());
     for byte in text.bytes() {
         if byte.is_ascii_alphanumeric() || b"-._~".contains(&byte) {

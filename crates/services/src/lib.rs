@@ -13,6 +13,9 @@ pub enum Place {
     Sidecar,
     /// Beside the driver on each node; speaks to the driver and the kubelet only.
     NodeSidecar,
+    /// Beside every driver, its controller and those of nodes; asked by kubelets and container engines, so that stacks
+    /// which have neither do without.
+    Probe,
     /// The driver, its controller and on each node.
     Driver,
     /// In the kubelet's place on each node; a client of the API.
@@ -51,7 +54,7 @@ const SMALL: Image = Image::Scratch { most: Some(15.0) };
 const OWN: &str = "";
 
 /// All of them, in the order of their names.
-pub const SERVICES: [Service; 12] = [
+pub const SERVICES: [Service; 14] = [
     Service { name: "apiserver", place: Place::Server, image: SMALL, lease: None },
     Service {
         name: "attach-detach-controller",
@@ -65,6 +68,7 @@ pub const SERVICES: [Service; 12] = [
         image: SMALL,
         lease: Some((OWN, "external-attacher-leader-{driver}")),
     },
+    Service { name: "livenessprobe", place: Place::Probe, image: SMALL, lease: None },
     Service { name: "node-plugin", place: Place::Driver, image: Image::Debian, lease: None },
     Service { name: "provisioner", place: Place::Sidecar, image: SMALL, lease: Some((OWN, "{driver}")) },
     Service {
@@ -74,6 +78,7 @@ pub const SERVICES: [Service; 12] = [
         lease: Some(("kube-system", "pv-controller")),
     },
     Service { name: "registrar", place: Place::NodeSidecar, image: SMALL, lease: None },
+    Service { name: "resizer", place: Place::Sidecar, image: SMALL, lease: Some((OWN, "external-resizer-{driver}")) },
     Service { name: "scheduler", place: Place::Cluster, image: SMALL, lease: Some(("kube-system", "kube-scheduler")) },
     Service {
         name: "snapshot-controller",

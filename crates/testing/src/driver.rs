@@ -4,6 +4,7 @@
 //! are refused as a real driver would, and noted as violations of the design's invariants.
 
 mod abilities;
+mod changes;
 mod controller;
 mod group;
 mod identity;
@@ -29,6 +30,7 @@ use crate::clock::VirtualClock;
 use crate::mounter::MemoryMounter;
 
 pub use abilities::Abilities;
+pub use changes::Growth;
 pub use script::Step;
 pub use state::{Cut, Grouped, Made, Source, State};
 
@@ -78,6 +80,11 @@ impl Driver {
     /// Of every snapshot that is cut from now on, so many answers say that it is not ready.
     pub fn ready_after(&self, looks: u32) {
         self.lock().state.ready_after = looks;
+    }
+
+    /// How volumes grow from now on.
+    pub fn grow(&self, growth: Growth) {
+        self.lock().state.growth = growth;
     }
 
     /// Writes to a volume, as a pod does that has it; what a snapshot holds is told by it.

@@ -77,7 +77,7 @@ fn violation(id: &'static str, text: String) -> Violation {
 }
 
 impl Observed {
-    /// What must hold at every moment: B1, P1, P2, P3, A1, A2, M1, M2, S1.
+    /// What must hold at every moment: B1, P1, P2, P3, A1, A2, M1, M2, S1, R1.
     pub fn violations(&self) -> Vec<Violation> {
         let mut found = self.broken_bindings();
         found.extend(self.ownerless(true));
@@ -86,6 +86,25 @@ impl Observed {
         found.extend(self.wrong_places());
         found.extend(self.unreported());
         found.extend(self.broken_snapshots());
+        found.extend(self.oversized());
+        found
+    }
+
+    /// A claim never says that it has more than its device has.
+    fn oversized(&self) -> Vec<Violation> {
+        let mut found = Vec::new();
+        for claim in self.claims.iter().filter(|claim| claim.names_volume()) {
+            let volume = self.volumes.iter().find(|volume| volume.is_bound_to(claim));
+            let made = volume.and_then(|volume| self.driver.volumes.get(self.ours(volume)?));
+            let says = claim.status.capacity.storage.unwrap_or_default();
+            if let Some(made) = made.filter(|made| says.bytes() > i128::from(made.bytes)) {
+                let (key, has) = (claim.key(), made.bytes);
+                found.push(violation(
+                    "R1",
+                    format!("claim {key} says that it has {says}, but its device has {has} bytes"),
+                ));
+            }
+        }
         found
     }
 

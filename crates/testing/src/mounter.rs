@@ -1,6 +1,7 @@
 //! The files and mounts of a node, in memory.
 
 mod gated;
+mod node;
 mod tree;
 
 use std::path::{Path, PathBuf};
@@ -67,8 +68,52 @@ impl Mounter for MemoryMounter {
         self.with(|tree| tree.unmount(target))
     }
 
+    async fn unmount_lazily(&self, target: &Path) -> Result<()> {
+        self.with(|tree| tree.unmount_lazily(target))
+    }
+
+    async fn unmount_by_force(&self, target: &Path) -> Result<()> {
+        self.with(|tree| tree.unmount(target))
+    }
+
+    async fn remount(&self, target: &Path, options: &MountOptions) -> Result<()> {
+        self.with(|tree| tree.remount(target, options))
+    }
+
+    async fn selinux(&self) -> Result<bool> {
+        Ok(self.look(Tree::selinux))
+    }
+
     async fn create_dir(&self, path: &Path) -> Result<()> {
         self.with(|tree| tree.create_dir(path))
+    }
+
+    async fn create_dir_with(&self, path: &Path, mode: u32) -> Result<()> {
+        self.with(|tree| tree.create_dir_with(path, mode))
+    }
+
+    async fn remove_all(&self, path: &Path) -> Result<()> {
+        self.with(|tree| tree.remove_all(path))
+    }
+
+    async fn write_file_with(&self, path: &Path, contents: &[u8], mode: u32) -> Result<()> {
+        self.with(|tree| tree.write_file_with(path, contents, mode))
+    }
+
+    async fn make_file(&self, path: &Path, mode: u32) -> Result<()> {
+        self.with(|tree| tree.make_file(path, mode))
+    }
+
+    async fn symlink(&self, to: &Path, path: &Path) -> Result<()> {
+        self.with(|tree| tree.symlink(to, path))
+    }
+
+    async fn read_link(&self, path: &Path) -> Result<Option<PathBuf>> {
+        self.look(|tree| tree.read_link(path))
+    }
+
+    async fn canonical(&self, path: &Path) -> Result<Option<PathBuf>> {
+        Ok(self.look(|tree| tree.canonical(path)))
     }
 
     async fn remove_dir(&self, path: &Path) -> Result<()> {
@@ -95,7 +140,14 @@ impl Mounter for MemoryMounter {
         Ok(self.look(|tree| tree.stat(path)))
     }
 
-    async fn usage(&self, _path: &Path) -> Result<Usage> {
+    async fn usage(&self, path: &Path) -> Result<Usage> {
+        loop {
+            let count = self.changes.count();
+            if !self.look(|tree| tree.is_hung(path)) {
+                break;
+            }
+            self.changes.beyond(count).await;
+        }
         Ok(Usage { total_bytes: 1 << 30, available_bytes: 1 << 30, ..Usage::default() })
     }
 }

@@ -139,7 +139,7 @@ async fn call(
     let body = body.collect().await?.to_bytes();
     let what = format!("{} {}", parts.uri.path(), digest(&body));
     let request = http::Request::from_parts(parts, Body::new(Full::new(body)));
-    let path = endpoint.path().to_string_lossy().into_owned();
+    let path = endpoint.path().map(|path| path.to_string_lossy().into_owned()).unwrap_or_default();
     let answer = async {
         match sockets.listener(&path) {
             Some(listener) => listener.send(request).await,

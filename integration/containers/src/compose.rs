@@ -33,6 +33,8 @@ pub struct Spec {
     #[serde(default)]
     pub command: Vec<String>,
     #[serde(default)]
+    pub environment: BTreeMap<String, String>,
+    #[serde(default)]
     pub user: Option<String>,
     #[serde(default)]
     pub restart: String,
@@ -111,7 +113,7 @@ mod tests {
     #[test]
     fn no_container_is_privileged_and_each_gives_up_all_capabilities_before_it_takes_any() {
         let compose = Compose::shipped().unwrap();
-        assert_eq!(compose.services.len(), 17);
+        assert_eq!(compose.services.len(), 21);
         for (name, spec) in &compose.services {
             assert!(!spec.privileged && spec.read_only, "{name}");
             assert_eq!(spec.cap_drop, ["ALL"], "{name}");

@@ -359,8 +359,8 @@ fn relays(compose: &Compose, volume: impl Fn(&str) -> PathBuf) -> anyhow::Result
 }
 
 /// The services of a node.
-fn parts_of(node: &str) -> [String; 3] {
-    [node.to_owned(), format!("{node}-registrar"), format!("{node}-plugin")]
+fn parts_of(node: &str) -> [String; 4] {
+    [node.to_owned(), format!("{node}-registrar"), format!("{node}-probe"), format!("{node}-plugin")]
 }
 
 /// Looks until there is something; the clock is only a limit.
@@ -406,6 +406,9 @@ impl Starting<'_> {
             .with_host_config_modifier(move |host| config.apply(host));
         if let Some(user) = &spec.user {
             request = request.with_user(user);
+        }
+        for (name, value) in &spec.environment {
+            request = request.with_env_var(name, value);
         }
         for capability in &spec.cap_drop {
             request = request.with_cap_drop(capability);

@@ -43,9 +43,11 @@ pub enum Service {
     Provisioner,
     AttachDetachController,
     Attacher,
+    Resizer,
     Scheduler,
     SnapshotController,
     Snapshotter,
+    Livenessprobe,
     /// Tells the snapshotter of each node which snapshots are its own.
     DistributedSnapshotController,
     NodeDriver(&'static str),
@@ -66,9 +68,11 @@ impl Service {
             Self::Provisioner,
             Self::AttachDetachController,
             Self::Attacher,
+            Self::Resizer,
             Self::Scheduler,
             Self::SnapshotController,
             Self::Snapshotter,
+            Self::Livenessprobe,
         ];
         for node in NODES {
             all.extend([Self::NodeDriver(node), Self::Registrar(node), Self::VolumeManager(node)]);
@@ -107,9 +111,11 @@ impl Service {
             Self::Provisioner | Self::LocalProvisioner(_) => "provisioner",
             Self::AttachDetachController => "attach-detach-controller",
             Self::Attacher => "attacher",
+            Self::Resizer => "resizer",
             Self::Scheduler => "scheduler",
             Self::SnapshotController | Self::DistributedSnapshotController => "snapshot-controller",
             Self::Snapshotter | Self::LocalSnapshotter(_) => "snapshotter",
+            Self::Livenessprobe => "livenessprobe",
             Self::Registrar(_) => "registrar",
             Self::VolumeManager(_) => "volume-manager",
         }
@@ -139,7 +145,8 @@ impl Service {
             // It elects only where it is asked to.
             Self::SnapshotController => vec![kubeconfig],
             Self::DistributedSnapshotController => vec![kubeconfig, "--enable-distributed-snapshotting".to_owned()],
-            Self::Provisioner | Self::Attacher | Self::Snapshotter => vec![kubeconfig, socket],
+            Self::Provisioner | Self::Attacher | Self::Resizer | Self::Snapshotter => vec![kubeconfig, socket],
+            Self::Livenessprobe => vec![socket, "--http-endpoint=127.0.0.1:0".to_owned()],
             Self::NodeDriver(node) => vec![
                 format!("--endpoint=unix://{}", place.node_socket(node).display()),
                 format!("--nodeid={node}"),

@@ -9,10 +9,12 @@ use anyhow::Context as _;
 use serde_json::Value;
 
 /// What can be given to `kubectl apply -k`, below `deploy/kubernetes`; the first is that directory itself.
-pub const KUSTOMIZATIONS: [&str; 7] = ["", "shared", "local", "snapshots", "controllers", "scheduler", "apiserver"];
+pub const KUSTOMIZATIONS: [&str; 8] =
+    ["", "shared", "local", "nfs", "snapshots", "controllers", "scheduler", "apiserver"];
 
 /// What comes after them, below `deploy/kubernetes`: objects of kinds that they define.
-pub const SNAPSHOT_CLASSES: [&str; 2] = ["shared/snapshotclass.yaml", "local/snapshotclass.yaml"];
+pub const SNAPSHOT_CLASSES: [&str; 3] =
+    ["shared/snapshotclass.yaml", "local/snapshotclass.yaml", "nfs/snapshotclass.yaml"];
 
 /// The top of the repository.
 pub fn repository() -> PathBuf {

@@ -1,9 +1,12 @@
 //! The whole pipeline in the in-memory world: lives of claims, crashes at every point, bad input.
 //!
 //! `life` plays the life of a claim; `sweep` plays it again and again, each time with another service stopped at another
-//! point. `snapshot_life` and `snapshot_sweep` do the same for snapshots. A failing case prints the command that replays it.
+//! point. `snapshot_life` and `snapshot_sweep` do the same for snapshots,
+//! `growth_life` and `growth_sweep` for claims that grow and change. A failing case prints the command that replays it.
 #![forbid(unsafe_code)]
 
+pub mod growth_life;
+pub mod growth_sweep;
 pub mod life;
 pub mod manifests;
 pub mod pipeline;

@@ -36,9 +36,12 @@ pub fn services() -> Vec<&'static str> {
 /// The services that snapshots are about, without those of nodes: a snapshot is made of a volume, mounted or not.
 pub const SNAPSHOTS: [&str; 4] = ["pv-controller", "provisioner", "snapshot-controller", "snapshotter"];
 
-/// The table's, but for those that would only wait for the definitions of their kinds.
+/// The services that make volumes grow and change, without those of nodes.
+pub const GROWTH: [&str; 3] = ["pv-controller", "provisioner", "resizer"];
+
+/// The table's, but for those that would only wait: for the definitions of their kinds, or for claims to grow.
 pub fn ordinary() -> Vec<&'static str> {
-    services().into_iter().filter(|service| !service.starts_with("snapshot")).collect()
+    services().into_iter().filter(|service| !service.starts_with("snapshot") && *service != "resizer").collect()
 }
 
 /// How the pipeline differs from the ordinary one.
@@ -189,6 +192,11 @@ fn start_of(service: &str, world: &World, options: Options) -> Option<Start> {
             let mut options = attacher::Options::default();
             options.driver.csi_address = DRIVER_SOCKET.into();
             attacher::run(life.context.clone(), options).boxed()
+        }),
+        "resizer" => Arc::new(|life| {
+            let mut options = resizer::Options::default();
+            options.driver.csi_address = DRIVER_SOCKET.into();
+            resizer::run(life.context.clone(), options).boxed()
         }),
         "snapshot-controller" => Arc::new(|life| {
             snapshot_controller::run(life.context.clone(), snapshot_controller::Options::default()).boxed()

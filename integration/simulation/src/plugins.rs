@@ -11,7 +11,7 @@ use tonic::service::Routes;
 
 use registrar::serve::{self, Serve};
 use stowage_testing::{Gate, Port, Sockets};
-use volume_manager::plugins::{PluginEvent, PluginSource};
+use volume_manager::plugin_watcher::{PluginEvent, PluginSource};
 
 /// Offers registration at a path of the world; being stopped leaves a socket nobody answers at, as a killed process does.
 pub struct SimulatedServe {

@@ -11,7 +11,7 @@ use stowage_testing::World;
 type Rights = BTreeMap<(String, String), BTreeSet<String>>;
 
 /// The roles that the originals ship, with the rules they ship commented out (secrets) as far as they name them.
-const SHIPPED: [(&str, &str, &str); 28] = [
+const SHIPPED: [(&str, &str, &str); 37] = [
     ("provisioner", "persistentvolumes", "get list watch create patch delete"),
     ("provisioner", "persistentvolumeclaims", "get list watch update"),
     ("provisioner", "storageclasses", "get list watch"),
@@ -24,6 +24,7 @@ const SHIPPED: [(&str, &str, &str); 28] = [
     ("provisioner", "leases", "get watch list delete update create patch"),
     ("provisioner", "csistoragecapacities", "get list watch create update patch delete"),
     ("provisioner", "pods", "get"),
+    ("provisioner", "replicasets", "get"),
     ("provisioner", "secrets", "get list"),
     ("attacher", "persistentvolumes", "get list watch patch"),
     ("attacher", "csinodes", "get list watch"),
@@ -31,6 +32,14 @@ const SHIPPED: [(&str, &str, &str); 28] = [
     ("attacher", "volumeattachments/status", "patch"),
     ("attacher", "leases", "get watch list delete update create patch"),
     ("attacher", "secrets", "get list"),
+    ("resizer", "persistentvolumes", "get list watch patch"),
+    ("resizer", "persistentvolumeclaims", "get list watch"),
+    ("resizer", "persistentvolumeclaims/status", "patch"),
+    ("resizer", "pods", "get list watch"),
+    ("resizer", "events", "list watch create update patch"),
+    ("resizer", "volumeattributesclasses", "get list watch"),
+    ("resizer", "leases", "get watch list delete update create"),
+    ("resizer", "secrets", "get list watch"),
     ("snapshotter", "events", "list watch create update patch"),
     ("snapshotter", "volumesnapshotclasses", "get list watch"),
     ("snapshotter", "volumesnapshotcontents", "get list watch update patch"),

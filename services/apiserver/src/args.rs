@@ -35,6 +35,9 @@ pub struct Args {
     /// Who may do what: AlwaysAllow (everyone who is known, everything) or RBAC.
     #[arg(long, default_value = "AlwaysAllow", value_name = "MODE")]
     pub authorization_mode: Authorization,
+    /// Admit pods by their service accounts: each gets a token, kube-root-ca.crt and its namespace as files.
+    #[arg(long)]
+    pub service_account_admission: bool,
     #[command(flatten)]
     pub limits: LimitArgs,
     /// How long an event stays after it was last written, such as 1h0m0s.
@@ -63,6 +66,7 @@ impl Args {
             token_auth_file: self.token_auth_file,
             client_ca_file: self.client_ca_file,
             authorization: self.authorization_mode,
+            mount_tokens: self.service_account_admission,
             limits: self.limits.into(),
             event_ttl: Some(self.event_ttl),
         };

@@ -25,6 +25,8 @@ pub struct Access {
     pub token_auth_file: Option<PathBuf>,
     pub client_ca_file: Option<PathBuf>,
     pub authorization: Authorization,
+    /// Whether pods are admitted by their service accounts and get tokens.
+    pub mount_tokens: bool,
     pub limits: Limits,
     /// How long an event stays after it was last written; an hour where nothing is said.
     pub event_ttl: Option<Duration>,
@@ -94,6 +96,9 @@ pub async fn bind_with(options: Options, access: Access) -> Result<Bound, Error>
         None => Identity::generate(&addresses)?,
     };
     server.use_token_key(identity.token_key());
+    if access.mount_tokens {
+        server.mount_tokens(identity.authority());
+    }
     if let Some(path) = &access.client_ca_file {
         identity = identity.with_client_authorities(&read("--client-ca-file", path)?)?;
     }

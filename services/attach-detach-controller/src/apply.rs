@@ -1,7 +1,8 @@
 //! Carries out one action.
 
-use serde_json::json;
+use serde_json::{Value, json};
 
+use stowage_model::Volume;
 use stowage_model::object::Key;
 use stowage_runtime::api::{Deletion, Target};
 use stowage_runtime::engine::Error;
@@ -14,14 +15,18 @@ use crate::snapshot::{Force, mentions};
 impl Controller {
     pub(crate) async fn carry_out(&self, action: Action) -> Result<(), Error> {
         match action {
-            Action::CreateAttachment { name, driver, node, volume_name } => {
+            Action::CreateAttachment { name, driver, node, volume_name, inline } => {
                 self.check_lease()?;
+                let source = match inline.as_deref().and_then(inline_spec) {
+                    Some(spec) => json!({ "inlineVolumeSpec": spec }),
+                    None => json!({ "persistentVolumeName": volume_name }),
+                };
                 let body = json!({
                     "metadata": { "name": name },
                     "spec": {
                         "attacher": driver,
                         "nodeName": node,
-                        "source": { "persistentVolumeName": volume_name },
+                        "source": source,
                     },
                 });
                 let created = self.context.api.create(&self.caches.attachments, body).await;
@@ -88,4 +93,21 @@ impl Controller {
     fn check_lease(&self) -> Result<(), Error> {
         if self.context.may_call_driver() { Ok(()) } else { Err(Error::Deposed) }
     }
+}
+
+/// A volume that has no object of its own, as an attachment carries it.
+fn inline_spec(volume: &Volume) -> Option<Value> {
+    let csi = volume.spec.csi.as_ref()?;
+    let mut source = json!({
+        "driver": csi.driver,
+        "volumeHandle": csi.volume_handle,
+        "readOnly": csi.read_only,
+        "fsType": csi.fs_type,
+        "volumeAttributes": csi.volume_attributes,
+    });
+    if let Some(secret) = &csi.node_stage_secret_ref {
+        source["nodeStageSecretRef"] = json!({ "namespace": secret.namespace, "name": secret.name });
+    }
+    let modes = volume.spec.access_modes.names();
+    Some(json!({ "accessModes": modes, "volumeMode": volume.spec.volume_mode.as_str(), "csi": source }))
 }

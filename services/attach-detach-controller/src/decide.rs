@@ -5,8 +5,11 @@
 //! answer to that very write or later, loses the attachment. A node starts to use a volume only when it sees the entry
 //! after having said so, hence the two can not miss each other.
 
+use std::sync::Arc;
+
 use jiff::{SignedDuration, Timestamp};
 
+use stowage_model::Volume;
 use stowage_model::names::UniqueVolumeName;
 use stowage_model::object::ObjectRef;
 use stowage_runtime::engine;
@@ -26,6 +29,8 @@ pub enum Action {
         driver: String,
         node: String,
         volume_name: String,
+        /// The volume itself where it has no object.
+        inline: Option<Arc<Volume>>,
     },
     DeleteAttachment {
         name: String,
@@ -143,6 +148,7 @@ impl At<'_> {
             driver: self.snapshot.driver.clone(),
             node: self.name.to_owned(),
             volume_name: first.volume_name.clone(),
+            inline: first.inline.clone(),
         });
         Reason::Wanted
     }

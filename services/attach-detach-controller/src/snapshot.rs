@@ -1,13 +1,14 @@
 //! One volume and every node that wants it, has it or says so.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 use std::time::Duration;
 
 use jiff::Timestamp;
 
 use stowage_model::names::{self, UniqueVolumeName};
 use stowage_model::object::{self, ObjectRef, Projection};
-use stowage_model::{Node, VolumeAttachment};
+use stowage_model::{AccessModes, Node, Volume, VolumeAttachment, migration};
 use stowage_runtime::cache::View;
 use stowage_runtime::told::Known;
 
@@ -95,6 +96,8 @@ pub struct Wish {
     pub pod: ObjectRef,
     /// The volume object the pod's claim is bound to.
     pub volume_name: String,
+    /// The volume itself where the pod names it and there is no object; then the name is made up.
+    pub inline: Option<Arc<Volume>>,
     pub since: Option<Timestamp>,
 }
 
@@ -148,7 +151,15 @@ fn gather_volume(
     let objects = caches.volumes.by_index("unique", volume.as_str());
     let attachable = caches.drivers.get(&object::Key::cluster(driver)).is_none_or(|driver| driver.needs_attach());
     let mut wishes: BTreeMap<String, Vec<Wish>> = BTreeMap::new();
-    let mut attachments = Vec::new();
+    let mut attachments = caches.attachments.by_index("inline", volume.as_str());
+    let mut modes: Vec<AccessModes> = objects.iter().map(|object| modes_of(object)).collect();
+    modes.extend(attachments.iter().filter_map(|attachment| Some(attachment.inline_spec()?.access_modes)));
+    for (pod, named) in caches.pods_with(volume).into_iter().filter(|_| attachable) {
+        modes.push(named.spec.access_modes);
+        let (volume_name, since) = (named.meta.name.clone(), pod.meta.creation_timestamp);
+        let wish = Wish { pod: pod.reference(), volume_name, inline: Some(named), since };
+        wishes.entry(pod.spec.node_name.clone()).or_default().push(wish);
+    }
     for object in &objects {
         attachments.extend(caches.attachments.by_index("volume", &object.meta.name));
         if !attachable {
@@ -158,6 +169,7 @@ fn gather_volume(
             let wish = Wish {
                 pod: pod.reference(),
                 volume_name: object.meta.name.clone(),
+                inline: None,
                 since: pod.meta.creation_timestamp,
             };
             wishes.entry(pod.spec.node_name.clone()).or_default().push(wish);
@@ -190,20 +202,24 @@ fn gather_volume(
         volume: Some(volume.clone()),
         driver: driver.to_owned(),
         // No mode at all says nothing against it; one object that forbids it is enough.
-        many_nodes: objects
-            .iter()
-            .all(|volume| volume.spec.access_modes.is_empty() || volume.spec.access_modes.allow_many_nodes()),
+        many_nodes: modes.iter().all(|modes| modes.is_empty() || modes.allow_many_nodes()),
         sites: nodes.into_iter().map(site).collect(),
         told: memory.told.known(volume),
         policy,
     })
 }
 
+/// As the driver is asked for them.
+fn modes_of(volume: &Volume) -> AccessModes {
+    let translated = migration::to_csi(volume).ok().flatten();
+    translated.map_or(volume.spec.access_modes, |volume| volume.spec.access_modes)
+}
+
 /// An attachment of ours whose volume object is gone and which no node mentions: nothing can want or use it.
 fn gather_orphan(caches: &Caches, policy: Policy, name: &str, now: Timestamp) -> Option<Snapshot> {
     let attachment = caches.attachments.get(&object::Key::cluster(name))?;
     let volume = object::Key::cluster(attachment.volume_name()?);
-    // A volume that exists but is not of CSI belongs to the original's migration code.
+    // A volume that exists but that no driver knows is not ours.
     if !is_ours(name) || caches.volumes.get(&volume).is_some() || caches.volume_of(&attachment).is_some() {
         return None;
     }

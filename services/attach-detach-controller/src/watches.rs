@@ -4,11 +4,11 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use stowage_model::names::{self, UniqueVolumeName};
-use stowage_model::object;
 use stowage_model::phase::ClaimPhase;
 use stowage_model::pod::PodVolumeSource;
 use stowage_model::volume::CsiSource;
 use stowage_model::{Claim, CsiDriver, Node, Pod, Volume, VolumeAttachment};
+use stowage_model::{migration, object};
 use stowage_runtime::cache::{Cache, Change};
 use stowage_runtime::engine::Watches;
 use stowage_runtime::watch::Scope;
@@ -41,6 +41,7 @@ impl Caches {
             pods: Cache::indexed(&[
                 ("claim", |pod| pod.claims().map(|claim| claim.to_string()).collect()),
                 ("node", |pod| vec![pod.spec.node_name.clone()]),
+                ("inline", |pod| inline(pod).iter().filter_map(unique_name).map(|name| name.to_string()).collect()),
             ]),
             claims: Cache::new(),
             volumes: Cache::indexed(&[("unique", |volume| {
@@ -51,6 +52,9 @@ impl Caches {
             })]),
             attachments: Cache::indexed(&[
                 ("volume", |attachment| attachment.volume_name().map(str::to_owned).into_iter().collect()),
+                ("inline", |attachment| {
+                    attachment.inline_csi().map(|csi| csi.unique_name().to_string()).into_iter().collect()
+                }),
                 ("node", |attachment| vec![attachment.spec.node_name.clone()]),
             ]),
             drivers: Cache::new(),
@@ -121,10 +125,12 @@ impl Caches {
         if needs(change.before) == needs(change.after) {
             return BTreeSet::new();
         }
-        let volumes = self.volumes.list();
-        let of_driver =
-            volumes.iter().filter(|volume| volume.spec.csi.as_ref().is_some_and(|csi| csi.driver == change.key.name));
-        of_driver.filter_map(|volume| unique_name(volume)).map(Key::Volume).collect()
+        let mut volumes: BTreeSet<UniqueVolumeName> =
+            self.volumes.list().iter().filter_map(|volume| unique_name(volume)).collect();
+        volumes.extend(self.pods.list().iter().flat_map(|pod| inline(pod)).filter_map(|volume| unique_name(&volume)));
+        let is_its =
+            |volume: &UniqueVolumeName| volume.driver_and_handle().is_some_and(|(driver, _)| driver == change.key.name);
+        volumes.into_iter().filter(is_its).map(Key::Volume).collect()
     }
 
     fn of_volume(&self, change: &Change<'_, Volume>) -> BTreeSet<Key> {
@@ -162,17 +168,31 @@ impl Caches {
             return Vec::new();
         }
         let mut pods = self.pods.by_index("claim", &key.to_string());
-        pods.retain(|pod| {
-            let node = wants_at(pod).map(|node| self.nodes.get(&object::Key::cluster(node)));
-            node.is_some_and(|node| node.is_none_or(|node| node.is_attach_managed())) && uses(pod, &claim)
-        });
+        pods.retain(|pod| self.wants(pod) && uses(pod, &claim));
         pods
     }
 
-    /// The volumes behind a pod's claims.
+    /// The pods that name a disk of this volume themselves and want it on such a node, and what they name.
+    pub fn pods_with(&self, volume: &UniqueVolumeName) -> Vec<(Arc<Pod>, Arc<Volume>)> {
+        let mut pods = self.pods.by_index("inline", volume.as_str());
+        pods.retain(|pod| self.wants(pod));
+        let named = |pod: Arc<Pod>| {
+            let found = inline(&pod).into_iter().find(|found| unique_name(found).as_ref() == Some(volume));
+            found.map(|found| (pod, Arc::new(found)))
+        };
+        pods.into_iter().filter_map(named).collect()
+    }
+
+    fn wants(&self, pod: &Pod) -> bool {
+        let node = wants_at(pod).map(|node| self.nodes.get(&object::Key::cluster(node)));
+        node.is_some_and(|node| node.is_none_or(|node| node.is_attach_managed()))
+    }
+
+    /// The volumes behind a pod's claims, and those that it names itself.
     fn volumes_of_pod(&self, pod: &Pod) -> impl Iterator<Item = UniqueVolumeName> {
         let claims = pod.claims().filter_map(|key| self.claims.get(&key));
-        claims.filter_map(|claim| self.volume_of_claim(&claim))
+        let own = inline(pod).into_iter().filter_map(|volume| unique_name(&volume));
+        claims.filter_map(|claim| self.volume_of_claim(&claim)).chain(own)
     }
 
     fn volume_of_claim(&self, claim: &Claim) -> Option<UniqueVolumeName> {
@@ -181,6 +201,9 @@ impl Caches {
 
     /// An attachment's volume: from the volume object, or where that is gone, from the node that mentions it.
     pub fn volume_of(&self, attachment: &VolumeAttachment) -> Option<UniqueVolumeName> {
+        if let Some(csi) = attachment.inline_csi() {
+            return Some(csi.unique_name());
+        }
         let volume = self.volumes.get(&object::Key::cluster(attachment.volume_name()?));
         if let Some(volume) = volume {
             return unique_name(&volume);
@@ -217,8 +240,17 @@ fn uses(pod: &Pod, claim: &Claim) -> bool {
     })
 }
 
+/// Under the name of its CSI driver, also where an in-tree plugin had it before.
 fn unique_name(volume: &Volume) -> Option<UniqueVolumeName> {
+    let volume = migration::to_csi(volume).ok().flatten()?;
     volume.spec.csi.as_ref().map(CsiSource::unique_name)
+}
+
+/// The disks of in-tree plugins that a pod names itself, as the drivers that took over know them. What they cannot use
+/// is the node's to tell.
+fn inline(pod: &Pod) -> Vec<Volume> {
+    let own = pod.spec.volumes.iter().filter(|volume| matches!(volume.source, PodVolumeSource::InTree(_)));
+    own.filter_map(|volume| migration::inline_to_csi(volume, &pod.meta.namespace).ok().flatten()).collect()
 }
 
 /// The name of a volume's attachment to a node.

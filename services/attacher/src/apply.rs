@@ -11,7 +11,7 @@ use stowage_runtime::engine::Error;
 
 use crate::calls::{Kind, Operation, Request, call};
 use crate::controller::Controller;
-use crate::decide::Action;
+use crate::decide::{Action, is_left};
 
 impl Controller {
     pub(crate) async fn carry_out(&self, handle: VolumeHandle, action: Action) -> Result<(), Error> {
@@ -23,7 +23,7 @@ impl Controller {
             Action::ProtectVolume(meta) => volumes.add_finalizer(&meta, finalizer).await,
             Action::ReleaseVolume(meta) => {
                 let fresh = volumes.fresh(&meta).await?;
-                match fresh.meta.is_deleting() {
+                match is_left(&fresh, &self.facts.name) {
                     true => volumes.remove_finalizer(&fresh.meta, finalizer).await,
                     false => Err(Error::Stale("the volume")),
                 }
@@ -46,21 +46,24 @@ impl Controller {
                 attachments.merge_status(&attachment, json!({ "status": status })).await?;
                 // Only now: a crash, or a write that is lost, finds in the record what the driver gave.
                 self.forget(&handle, &attachment);
+                self.doubts.remove(&attachment.uid);
                 Ok(())
             }
             Action::SaveDetached(meta) => {
                 let status = json!({ "attached": false, "attachmentMetadata": null, "detachError": null });
                 attachments.merge_status(&meta, json!({ "status": status })).await
             }
-            Action::SaveTrouble { attachment, trouble } => {
+            Action::SaveTrouble { attachment, attached, trouble } => {
                 let mut shown = trouble.body();
                 let status = if attachment.is_deleting() {
                     json!({ "detachError": shown })
                 } else {
                     // Only attach errors have a code in the API.
-                    shown["errorCode"] = trouble.code.into();
+                    if self.facts.error_codes {
+                        shown["errorCode"] = trouble.code.into();
+                    }
                     // The field is required, and an attachment that never got a status has none yet.
-                    json!({ "attached": false, "attachError": shown })
+                    json!({ "attached": attached, "attachError": shown })
                 };
                 attachments.merge_status(&attachment, json!({ "status": status })).await
             }
@@ -78,11 +81,15 @@ impl Controller {
         request: Request,
         secret: Option<SecretRef>,
     ) -> Result<(), Error> {
+        // From here on: whatever ends this makes room for the next.
+        let turn = self.lanes.turn(request.kind());
         let context = self.caller.context();
         let fresh = context.objects(&self.caches.attachments).fresh(attachment).await?;
-        let is_kept = fresh.meta.has_finalizer(&self.facts.finalizer);
+        let is_doubted = self.doubts.contains(&fresh.meta.uid);
+        let is_kept =
+            fresh.meta.has_finalizer(&self.facts.finalizer) || is_doubted && request.kind() == Kind::Unpublish;
         let is_over = match request.kind() {
-            Kind::Publish => fresh.status.attached || fresh.node_id() != Some(request.node_id()),
+            Kind::Publish => fresh.status.attached && !is_doubted || fresh.node_id() != Some(request.node_id()),
             Kind::Unpublish => fresh.status.attached && !fresh.meta.is_deleting(),
         };
         if !is_kept || is_over || fresh.meta.is_deleting() != attachment.is_deleting() {
@@ -95,7 +102,13 @@ impl Controller {
         // What the opposite call achieved is not true any more once this one begins.
         self.operations.forget(&operation.opposite());
         tracing::debug!(attachment = %fresh.meta.name, volume = %handle, kind = ?request.kind(), "calling the driver");
-        self.operations.start(operation, call(self.caller.clone(), request, secret));
+        let caller = self.caller.clone();
+        let call = async move {
+            let ended = call(caller, request, secret).await;
+            drop(turn);
+            ended
+        };
+        self.operations.start(operation, call);
         Ok(())
     }
 

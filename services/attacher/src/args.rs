@@ -1,5 +1,8 @@
 //! The flags of csi-attacher.
 
+use std::time::Duration;
+
+use anyhow::bail;
 use clap::Parser;
 
 use stowage_runtime::args::{RELEASE_ON_EXIT, SidecarArgs, unknown_gates, workers};
@@ -21,42 +24,59 @@ pub struct Args {
     /// File system type of volumes that name none
     #[arg(long, value_name = "TYPE", default_value = "")]
     default_fstype: String,
-    #[command(flatten)]
-    ignored: Ignored,
+    /// How often to compare the attachments with what the driver lists, where it can list that
+    #[arg(long, value_name = "DURATION", default_value = "1m")]
+    reconcile_sync: GoDuration,
+    /// Volumes asked for in one page of that list; 0 leaves it to the driver
+    #[arg(long, value_name = "COUNT", default_value_t = 0, value_parser = clap::value_parser!(i32).range(0..))]
+    max_entries: i32,
+    /// How often to look at every attachment again, in case an event was missed
+    #[arg(long, value_name = "DURATION", default_value = "10m")]
+    resync: GoDuration,
+    /// The most characters of a driver's answer in the log at -v=5; 0 and less for all of it
+    #[arg(long, value_name = "COUNT", default_value_t = -1, allow_negative_numbers = true)]
+    max_grpc_log_length: i64,
 }
 
-stowage_runtime::ignored_flags! {
-    struct Ignored {
-        reconcile_sync: GoDuration = "1m", "what the driver lists is not compared with the attachments";
-        max_entries: u32 = "0", "what the driver lists is not compared with the attachments";
-        resync: GoDuration = "10m", "the net for missed events has a fixed period";
-        max_grpc_log_length: i64 = "-1", "answers of the driver are not logged";
-    }
-}
+/// Whether attach errors say the gRPC code, by which schedulers learn that a node is full.
+const ERROR_CODES: &str = "MutableCSINodeAllocatableCount";
 
 impl Args {
     pub async fn run(self) -> anyhow::Result<()> {
         let (options, ignored) = (self.options()?, self.ignored());
+        stowage_csi::calls::limit_answers(self.max_grpc_log_length);
         let (lease, timeout) = ("external-attacher-leader-{driver}", options.driver.timeout);
         self.sidecar.run(10, lease, timeout, ignored, |context, driver| run_with(context, driver, options)).await
     }
 
     fn ignored(&self) -> Vec<String> {
-        let gates = unknown_gates(&self.sidecar.features, &[RELEASE_ON_EXIT]);
-        self.ignored.sentences().into_iter().chain(gates).collect()
+        unknown_gates(&self.sidecar.features, &[RELEASE_ON_EXIT, ERROR_CODES])
     }
 
     fn options(&self) -> anyhow::Result<Options> {
         let workers = workers("--worker-threads", self.worker_threads)?;
         let driver = self.sidecar.driver(Options::default().driver.timeout, workers);
-        Ok(Options { driver, default_fs_type: self.default_fstype.clone() })
+        Ok(Options {
+            driver,
+            default_fs_type: self.default_fstype.clone(),
+            reconcile_sync: period("--reconcile-sync", self.reconcile_sync)?,
+            max_entries: self.max_entries,
+            resync: period("--resync", self.resync)?,
+            error_codes: self.sidecar.features.enabled(ERROR_CODES, true),
+        })
     }
+}
+
+fn period(flag: &str, given: GoDuration) -> anyhow::Result<Duration> {
+    let period = Duration::from(given);
+    if period.is_zero() {
+        bail!("{flag} 0s would never pause; give at least 1s");
+    }
+    Ok(period)
 }
 
 #[cfg(test)]
 mod tests {
-    use std::time::Duration;
-
     use stowage_runtime::backoff::Backoff;
 
     use super::*;
@@ -94,18 +114,43 @@ mod tests {
         let options = options(&given).unwrap();
         assert_eq!((options.driver.timeout, options.driver.workers), (Duration::from_secs(60), 20));
         assert_eq!(options.default_fs_type, "ext4");
+        assert_eq!((options.max_entries, options.reconcile_sync), (100, Duration::from_secs(60)));
     }
 
     #[test]
-    fn a_flag_that_means_nothing_here_is_named_when_it_is_set() {
-        let ignored = |flags: &[&str]| Args::try_parse_from(["attacher"].iter().chain(flags)).unwrap().ignored();
-        assert_eq!(ignored(&["--resync=10m", "--reconcile-sync=1m", "--max-entries=0"]), Vec::<String>::new());
-        for flag in ["--resync=1h", "--reconcile-sync=5m", "--max-entries=100", "--max-grpc-log-length=10"] {
-            let [sentence] = ignored(&[flag]).try_into().unwrap();
-            assert!(flag.starts_with(sentence.split(' ').next().unwrap()), "{sentence}");
+    fn the_originals_example_manifest_starts_it() {
+        let given = [
+            "--v=5",
+            "--csi-address=/var/lib/csi/sockets/pluginproxy/mock.socket",
+            "--leader-election",
+            "--http-endpoint=:8080",
+        ];
+        let words = std::iter::once("attacher").chain(given).map(Into::into);
+        let args: Args = stowage_runtime::flags::try_parse_from(words).unwrap();
+        assert_eq!(args.sidecar.admin.address().unwrap(), Some(":8080"));
+        assert!(args.sidecar.election.leader_election);
+        assert_eq!(args.options().unwrap().driver.csi_address, "/var/lib/csi/sockets/pluginproxy/mock.socket");
+        assert!(args.ignored().is_empty());
+    }
+
+    #[test]
+    fn every_flag_reaches_the_options() {
+        let given = ["--resync=1h", "--reconcile-sync=5m", "--max-entries=7"];
+        let set = options(&given).unwrap();
+        assert_eq!((set.resync, set.reconcile_sync), (Duration::from_secs(3600), Duration::from_secs(300)));
+        assert_eq!(set.max_entries, 7);
+        assert!(set.error_codes);
+        assert!(!options(&["--feature-gates=MutableCSINodeAllocatableCount=false"]).unwrap().error_codes);
+        for flag in ["--resync", "--reconcile-sync"] {
+            assert!(options(&[&format!("{flag}=0s")]).unwrap_err().to_string().contains(flag));
         }
-        let gates = ignored(&["--feature-gates=ReleaseLeaderElectionOnExit=true,Unheard=true"]);
-        assert_eq!(gates, ["--feature-gates Unheard has no effect: there is no such gate here"]);
+    }
+
+    #[test]
+    fn a_gate_that_nobody_knows_is_named() {
+        let gates = "--feature-gates=ReleaseLeaderElectionOnExit=true,MutableCSINodeAllocatableCount=true,Unheard=true";
+        let ignored = Args::try_parse_from(["attacher", gates]).unwrap().ignored();
+        assert_eq!(ignored, ["--feature-gates Unheard has no effect: there is no such gate here"]);
     }
 
     #[test]

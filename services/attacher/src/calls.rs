@@ -23,6 +23,18 @@ pub enum Kind {
     Unpublish,
 }
 
+impl Kind {
+    pub const ALL: [Self; 2] = [Self::Publish, Self::Unpublish];
+
+    /// What people call the lane of such calls.
+    pub fn lane(self) -> &'static str {
+        match self {
+            Self::Publish => "attach",
+            Self::Unpublish => "detach",
+        }
+    }
+}
+
 /// What a call is about. Each attachment has its own backoff; that only one call per handle runs is decided.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Operation {

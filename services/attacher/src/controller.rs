@@ -6,13 +6,18 @@ use std::time::Duration;
 use futures::future::BoxFuture;
 use jiff::Timestamp;
 
+use stowage_csi::v1::controller_service_capability::rpc::Type as Call;
 use stowage_runtime::caller::Caller;
 use stowage_runtime::driver::{self, Driver};
 use stowage_runtime::engine::{self, Reserved, Setup, Watches};
+use stowage_runtime::tasks::Spawner;
 use stowage_runtime::{Context, Stop};
 
-use crate::calls::{Operation, Operations};
+use crate::calls::{Kind, Operation, Operations};
 use crate::decide::{Action, Decision, Why, decide};
+use crate::lanes::Lanes;
+use crate::metrics::Metrics;
+use crate::reconcile::{Doubts, Reconciler};
 use crate::snapshot::{Facts, Snapshot};
 use crate::watches::{Caches, Key};
 
@@ -21,12 +26,27 @@ pub struct Options {
     pub driver: driver::Options,
     /// File system type of volumes that name none.
     pub default_fs_type: String,
+    /// How often what the driver lists is compared with the attachments.
+    pub reconcile_sync: Duration,
+    /// Entries of one page of that list; 0 leaves it to the driver.
+    pub max_entries: i32,
+    /// How often every decision is taken again, as a net under missed events.
+    pub resync: Duration,
+    /// Whether an attach error says the gRPC code.
+    pub error_codes: bool,
 }
 
 impl Default for Options {
     fn default() -> Self {
         let driver = driver::Options { timeout: Duration::from_secs(15), ..driver::Options::default() };
-        Self { driver, default_fs_type: String::new() }
+        Self {
+            driver,
+            default_fs_type: String::new(),
+            reconcile_sync: Duration::from_secs(60),
+            max_entries: 0,
+            resync: Duration::from_secs(600),
+            error_codes: true,
+        }
     }
 }
 
@@ -35,6 +55,12 @@ pub(crate) struct Controller {
     pub(crate) caches: Caches,
     pub(crate) operations: Operations,
     pub(crate) caller: Caller,
+    pub(crate) lanes: Lanes,
+    pub(crate) doubts: Doubts,
+    /// None for a driver that cannot say where its volumes are published.
+    reconciler: Option<Reconciler>,
+    spawner: Spawner,
+    resync: Duration,
 }
 
 /// Attaches and detaches until shutdown.
@@ -46,18 +72,38 @@ pub async fn run(context: Context, options: Options) -> Result<(), Stop> {
 ///
 /// Boxed, so that it is compiled with this crate and not once more with the binary.
 pub(crate) fn run_with(context: Context, driver: Driver, options: Options) -> BoxFuture<'static, Result<(), Stop>> {
-    Box::pin(engine::serve(context, options.driver.workers, async move |setup| {
-        Ok(Controller::new(setup, &driver, &options))
-    }))
+    // Writes of both lanes at once: those of one never wait for those of the other.
+    let parallel = options.driver.workers.saturating_mul(Kind::ALL.len());
+    Box::pin(engine::serve(context, parallel, async move |setup| Ok(Controller::new(setup, &driver, &options))))
 }
 
 impl Controller {
     pub(crate) fn new(setup: &Setup<Key>, driver: &Driver, options: &Options) -> Self {
+        let (facts, caches) = (Arc::new(Facts::of(driver, options)), Caches::new(driver.name.clone()));
+        let caller = driver.caller(setup.context.clone(), options.driver.timeout);
+        let lanes = Lanes::new(options.driver.workers, setup.queue.clone(), Arc::clone(&setup.context.clock));
+        let metrics = setup.context.metrics.own(Metrics::register);
+        setup.context.metrics.before_encoding(metrics.watch(&lanes));
+        let doubts = Doubts::default();
+        let can_compare = facts.can(Call::ListVolumes) && facts.can(Call::ListVolumesPublishedNodes);
+        let reconciler = can_compare.then(|| Reconciler {
+            caller: caller.clone(),
+            caches: caches.clone(),
+            doubts: doubts.clone(),
+            queue: setup.queue.clone(),
+            period: options.reconcile_sync,
+            max_entries: options.max_entries,
+        });
         Self {
-            facts: Arc::new(Facts::of(driver, options)),
-            caches: Caches::new(driver.name.clone()),
+            facts,
+            caches,
             operations: setup.operations(options.driver.retry, |call: &Operation| [Key::Handle(call.handle.clone())]),
-            caller: driver.caller(setup.context.clone(), options.driver.timeout),
+            caller,
+            lanes,
+            doubts,
+            reconciler,
+            spawner: setup.spawner.clone(),
+            resync: options.resync,
         }
     }
 }
@@ -82,7 +128,19 @@ impl engine::Controller for Controller {
         decide(snapshot, now)
     }
 
-    fn note(&self, _key: &Key, snapshot: &Snapshot, _decision: &Decision, _now: Timestamp) {
+    fn note(&self, key: &Key, snapshot: &Snapshot, decision: &Decision, _now: Timestamp) {
+        if let Key::Handle(handle) = key {
+            for kind in Kind::ALL {
+                let calls = |action: &Action| matches!(action, Action::Call { request, .. } if request.kind() == kind);
+                if decision.actions.iter().any(calls) {
+                    self.lanes.take(kind, handle);
+                } else if decision.why.turns.contains(&kind) {
+                    self.lanes.wait(kind, handle);
+                } else {
+                    self.lanes.leave(kind, handle);
+                }
+            }
+        }
         // Their attachments went while the calls were under way, and nobody asks for them any more.
         snapshot.abandoned.iter().for_each(|operation| self.operations.forget(operation));
     }
@@ -91,7 +149,21 @@ impl engine::Controller for Controller {
         self.carry_out(key.handle(), action).await
     }
 
+    fn queue_name(_key: &Key) -> &'static str {
+        "csi-attacher-va"
+    }
+
     fn keys(&self) -> Vec<Key> {
         self.caches.keys()
+    }
+
+    fn resync(&self) -> Duration {
+        self.resync
+    }
+
+    fn begin(&self) {
+        if let Some(reconciler) = &self.reconciler {
+            self.spawner.spawn(reconciler.clone().keep_comparing());
+        }
     }
 }

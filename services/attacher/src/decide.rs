@@ -16,7 +16,7 @@ use stowage_runtime::engine;
 use stowage_runtime::operation::Record;
 use stowage_runtime::trouble::Trouble;
 
-use crate::calls::Request;
+use crate::calls::{Kind, Request};
 use crate::request::Problem;
 use crate::snapshot::{Case, Facts, PublishContext, Snapshot, Source};
 
@@ -51,6 +51,8 @@ pub enum Action {
     /// Shows why it is not attached, or not detached yet where it is being deleted.
     SaveTrouble {
         attachment: Meta,
+        /// As the status says: one that is doubted stays attached until it is known not to be.
+        attached: bool,
         trouble: Trouble,
     },
     RefreshAttachment(String),
@@ -59,7 +61,11 @@ pub enum Action {
 
 /// Why, attachment by attachment.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct Why(pub Vec<(String, Reason)>);
+pub struct Why {
+    pub attachments: Vec<(String, Reason)>,
+    /// Calls that are due and wait for their turn.
+    pub turns: Vec<Kind>,
+}
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Reason {
@@ -79,6 +85,16 @@ pub enum Reason {
 
 pub type Decision = engine::Decision<Action, Why>;
 
+impl Action {
+    /// The sort of call that it starts, if it starts one.
+    pub fn calls(&self) -> Option<Kind> {
+        match self {
+            Self::Call { request, .. } => Some(request.kind()),
+            _ => None,
+        }
+    }
+}
+
 pub fn decide(snapshot: &Snapshot, now: Timestamp) -> Decision {
     let facts = &*snapshot.facts;
     let mut why = Why::default();
@@ -88,10 +104,10 @@ pub fn decide(snapshot: &Snapshot, now: Timestamp) -> Decision {
         let part = decide_attachment(case, facts, now);
         writes.extend(part.write);
         calls.extend(part.call);
-        why.0.push((case.attachment.meta.name.clone(), part.reason));
+        why.attachments.push((case.attachment.meta.name.clone(), part.reason));
     }
     writes.extend(snapshot.unnamed.iter().filter_map(|volume| release(volume, facts)));
-    let (call, wake_at) = choose(snapshot, calls, now);
+    let (call, wake_at) = choose(snapshot, calls, now, &mut why.turns);
     // The call starts before the writes: it takes longest.
     Decision { wake_at, ..Decision::act(call.into_iter().chain(writes).collect::<Vec<_>>(), why) }
 }
@@ -118,11 +134,36 @@ impl Part {
     }
 }
 
-/// One call at a time per handle: the one that has waited longest. The end of one that is under way comes back here.
-fn choose(snapshot: &Snapshot, calls: Vec<(Timestamp, Action)>, now: Timestamp) -> (Option<Action>, Option<Timestamp>) {
-    match calls.into_iter().filter(|_| !snapshot.calling).min_by_key(|(at, _)| *at) {
-        Some((at, call)) if at <= now => (Some(call), None),
-        first => (None, first.map(|(at, _)| at)),
+/// One call at a time per handle: of those whose lane has room the one that has waited longest. The end of one that is
+/// under way comes back here, and so does a turn.
+fn choose(
+    snapshot: &Snapshot,
+    calls: Vec<(Timestamp, Action)>,
+    now: Timestamp,
+    turns: &mut Vec<Kind>,
+) -> (Option<Action>, Option<Timestamp>) {
+    if snapshot.calling {
+        return (None, None);
+    }
+    let (due, later): (Vec<_>, Vec<_>) = calls.into_iter().partition(|(at, _)| *at <= now);
+    let mut waiting = Vec::new();
+    let mut first = None;
+    for (at, action) in due {
+        let kind = action.calls();
+        match kind.is_none_or(|kind| snapshot.room.has(kind)) {
+            true if first.as_ref().is_none_or(|(earlier, _)| at < *earlier) => first = Some((at, action)),
+            true => {}
+            false => waiting.extend(kind),
+        }
+    }
+    match first {
+        Some((_, call)) => (Some(call), None),
+        None => {
+            waiting.sort_unstable();
+            waiting.dedup();
+            *turns = waiting;
+            (None, later.into_iter().map(|(at, _)| at).min())
+        }
     }
 }
 
@@ -150,7 +191,7 @@ fn decide_attachment(case: &Case, facts: &Facts, now: Timestamp) -> Part {
 
 fn attach(case: &Case, facts: &Facts, now: Timestamp) -> Result<Part, Problem> {
     let attachment = &case.attachment;
-    if attachment.status.attached {
+    if attachment.status.attached && !case.doubted {
         return Ok(Part::rest(Reason::Attached));
     }
     if let Some(context) = case.publish.as_ref().and_then(Record::done) {
@@ -179,14 +220,15 @@ fn attach(case: &Case, facts: &Facts, now: Timestamp) -> Result<Part, Problem> {
 
 fn detach(case: &Case, facts: &Facts, now: Timestamp) -> Result<Part, Problem> {
     let meta = &case.attachment.meta;
-    if !meta.has_finalizer(&facts.finalizer) {
+    let is_done = case.unpublish.as_ref().and_then(Record::done).is_some();
+    if !meta.has_finalizer(&facts.finalizer) && (is_done || !case.doubted) {
         // Never published, or unpublished already. Where nobody else holds it, it is gone and has no status to save.
         return Ok(match !meta.finalizers.is_empty() && case.attachment.status.attached {
             true => Part::write(Action::SaveDetached(meta.clone())),
             false => Part::rest(Reason::Detached),
         });
     }
-    if case.unpublish.as_ref().and_then(Record::done).is_some() {
+    if is_done {
         return Ok(Part::write(Action::ReleaseAttachment(meta.clone())));
     }
     unpublish(case, facts, now)
@@ -220,7 +262,8 @@ fn shown(case: &Case) -> Option<&VolumeError> {
 }
 
 fn save(case: &Case, trouble: Trouble) -> Action {
-    Action::SaveTrouble { attachment: case.attachment.meta.clone(), trouble }
+    let attachment = &case.attachment;
+    Action::SaveTrouble { attachment: attachment.meta.clone(), attached: attachment.status.attached, trouble }
 }
 
 fn save_attached(case: &Case, context: &PublishContext) -> Action {
@@ -229,8 +272,13 @@ fn save_attached(case: &Case, context: &PublishContext) -> Action {
     Action::SaveAttached { attachment: case.attachment.meta.clone(), metadata: left.chain(given).collect() }
 }
 
-/// A volume that is going and that no attachment names has no more need of us.
+/// A volume that is going, or not ours any more, and that no attachment names has no more need of us.
 fn release(volume: &Volume, facts: &Facts) -> Option<Action> {
-    let is_over = volume.meta.is_deleting() && volume.meta.has_finalizer(&facts.finalizer);
+    let is_over = is_left(volume, &facts.name) && volume.meta.has_finalizer(&facts.finalizer);
     is_over.then(|| Action::ReleaseVolume(volume.meta.clone()))
+}
+
+/// Whether the volume is going, or its in-tree plugin has taken it back from the driver.
+pub fn is_left(volume: &Volume, driver: &str) -> bool {
+    volume.meta.is_deleting() || volume.spec.in_tree.is_some() && volume.migrated_to() != Some(driver)
 }

@@ -3,9 +3,9 @@
 use stowage_csi::v1::controller_service_capability::rpc::Type as Call;
 use stowage_csi::v1::volume_capability::MountVolume;
 use stowage_csi::v1::{ControllerPublishVolumeRequest, ControllerUnpublishVolumeRequest, VolumeCapability};
-use stowage_model::access_mode;
 use stowage_model::phase::VolumeMode;
 use stowage_model::volume::{CsiSource, SecretRef, VolumeSpec};
+use stowage_model::{access_mode, migration};
 
 use crate::snapshot::{Case, Facts, Source};
 
@@ -25,6 +25,8 @@ pub enum Problem {
     #[error("node {node:?} has no driver {driver:?} in its CSINode; see that the driver runs there and is registered")]
     FindNode { node: String, driver: String },
     #[error("PersistentVolume {name:?}: {source}")]
+    Translate { name: String, source: migration::Error },
+    #[error("PersistentVolume {name:?}: {source}")]
     MapModes { name: String, source: access_mode::Error },
 }
 
@@ -34,6 +36,7 @@ impl Case {
             Source::Volume(volume) => Ok(&volume.spec),
             Source::Inline(spec) => Ok(spec),
             Source::Missing(name) | Source::Unknown(name) => Err(Problem::FindVolume { name: name.clone() }),
+            Source::Untranslated(name, error) => Err(Problem::Translate { name: name.clone(), source: error.clone() }),
             Source::Unclear => Err(Problem::ReadSource),
         }
     }

@@ -1,5 +1,6 @@
 //! One volume handle: its volume objects, its attachments, and the driver calls made for them.
 
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
@@ -8,7 +9,7 @@ use stowage_csi::v1::controller_service_capability::rpc::Type as Call;
 use stowage_model::names::VolumeHandle;
 use stowage_model::object::Meta;
 use stowage_model::volume::VolumeSpec;
-use stowage_model::{Volume, VolumeAttachment, finalizers, object};
+use stowage_model::{Volume, VolumeAttachment, finalizers, migration, object};
 use stowage_runtime::cache::View;
 use stowage_runtime::driver::Driver;
 use stowage_runtime::operation::Record;
@@ -29,6 +30,8 @@ pub struct Facts {
     /// Which calls it answers.
     pub calls: ControllerCapabilities,
     pub default_fs_type: String,
+    /// Whether an attach error says the gRPC code.
+    pub error_codes: bool,
 }
 
 impl Facts {
@@ -38,11 +41,34 @@ impl Facts {
             finalizer: finalizers::attacher(&driver.name),
             calls: driver.controller.clone(),
             default_fs_type: options.default_fs_type.clone(),
+            error_codes: options.error_codes,
         }
     }
 
     pub fn can(&self, call: Call) -> bool {
         self.calls.contains(&call)
+    }
+}
+
+/// Whether a call of each sort may begin now.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Room {
+    pub publish: bool,
+    pub unpublish: bool,
+}
+
+impl Default for Room {
+    fn default() -> Self {
+        Self { publish: true, unpublish: true }
+    }
+}
+
+impl Room {
+    pub fn has(self, kind: Kind) -> bool {
+        match kind {
+            Kind::Publish => self.publish,
+            Kind::Unpublish => self.unpublish,
+        }
     }
 }
 
@@ -53,6 +79,7 @@ pub struct Snapshot {
     pub unnamed: Vec<Arc<Volume>>,
     /// Whether a call for the handle is under way, also for an attachment that is gone meanwhile.
     pub calling: bool,
+    pub room: Room,
     /// In the order of their names.
     pub attachments: Vec<Case>,
     /// Calls that have ended for attachments that are gone.
@@ -65,6 +92,8 @@ pub struct Case {
     pub attachment: Arc<VolumeAttachment>,
     /// A write of ours got no answer.
     pub unknown: bool,
+    /// The driver says the opposite of its status.
+    pub doubted: bool,
     pub source: Source,
     /// The driver's id of the node, as the node registered it.
     pub node_id: Option<String>,
@@ -81,11 +110,14 @@ impl Case {
 /// Where an attachment's volume is described.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Source {
+    /// As the driver knows it, also where an in-tree plugin had it before.
     Volume(Arc<Volume>),
     /// A write of ours to the volume got no answer.
     Unknown(String),
     Missing(String),
     Inline(Box<VolumeSpec>),
+    /// A volume of an in-tree plugin that its driver cannot use, and why.
+    Untranslated(String, migration::Error),
     /// The attachment names no volume, or two.
     Unclear,
 }
@@ -107,10 +139,12 @@ impl Controller {
 
     fn gather_handle(&self, handle: &VolumeHandle) -> Snapshot {
         let caches = &self.caches;
-        let mut snapshot = Snapshot { facts: Arc::clone(&self.facts), ..Snapshot::default() };
+        let room =
+            Room { publish: self.lanes.may(Kind::Publish, handle), unpublish: self.lanes.may(Kind::Unpublish, handle) };
+        let mut snapshot = Snapshot { facts: Arc::clone(&self.facts), room, ..Snapshot::default() };
         let mut attachments = BTreeMap::new();
         for volume in caches.volumes.by_index("handle", handle.as_str()) {
-            if volume.spec.csi.as_ref().is_none_or(|csi| csi.driver != caches.driver) {
+            if caches.key_of_volume(&volume).is_none() {
                 continue;
             }
             let naming = caches.attachments.by_index("volume", &volume.meta.name);
@@ -141,7 +175,7 @@ impl Controller {
         let source = &attachment.spec.source;
         let source = match (&source.persistent_volume_name, &source.inline_volume_spec) {
             (Some(name), None) => match caches.volumes.view(&object::Key::cluster(name.as_str())) {
-                View::Known(volume) => Source::Volume(volume),
+                View::Known(volume) => described(volume),
                 View::Unknown => Source::Unknown(name.clone()),
                 View::Absent => Source::Missing(name.clone()),
             },
@@ -151,12 +185,21 @@ impl Controller {
         let record = |kind| self.operations.record(&Operation::new(handle, &attachment.meta, kind));
         Case {
             unknown: caches.attachments.view(&attachment.meta.key()) == View::Unknown,
+            doubted: self.doubts.contains(&attachment.meta.uid),
             source,
             node_id: caches.node_id(&attachment.spec.node_name),
             publish: record(Kind::Publish),
             unpublish: record(Kind::Unpublish),
             attachment,
         }
+    }
+}
+
+fn described(volume: Arc<Volume>) -> Source {
+    match migration::to_csi(&volume) {
+        Ok(Some(Cow::Owned(translated))) => Source::Volume(Arc::new(translated)),
+        Ok(_) => Source::Volume(volume),
+        Err(error) => Source::Untranslated(volume.meta.name.clone(), error),
     }
 }
 

@@ -1,11 +1,13 @@
 //! What is watched, the ways from one object to another, and which change wakes which key.
 
+use std::borrow::Cow;
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use stowage_model::names::VolumeHandle;
-use stowage_model::object;
+use stowage_model::volume::CsiSource;
 use stowage_model::{CsiNode, Volume, VolumeAttachment};
+use stowage_model::{migration, object};
 use stowage_runtime::cache::{Cache, Change};
 use stowage_runtime::engine::Watches;
 use stowage_runtime::watch::Scope;
@@ -31,6 +33,7 @@ impl Key {
     }
 }
 
+#[derive(Clone)]
 pub struct Caches {
     /// The driver whose attachments are ours.
     pub driver: String,
@@ -51,7 +54,10 @@ impl Caches {
                 ("node", |attachment| vec![attachment.spec.node_name.clone()]),
             ]),
             volumes: Cache::indexed(&[("handle", |volume| {
-                volume.spec.csi.as_ref().map(|csi| csi.volume_handle.clone()).into_iter().collect()
+                let csi = translated(volume);
+                csi.and_then(|volume| volume.spec.csi.as_ref().map(|csi| csi.volume_handle.clone()))
+                    .into_iter()
+                    .collect()
             })]),
             csi_nodes: Cache::new(),
         }
@@ -92,8 +98,16 @@ impl Caches {
     }
 
     pub fn key_of_volume(&self, volume: &Volume) -> Option<Key> {
+        let volume = translated(volume)?;
         let csi = volume.spec.csi.as_ref().filter(|csi| csi.driver == self.driver)?;
         Some(Key::Handle(csi.handle()))
+    }
+
+    /// What the driver knows of a volume, if it is one of the driver's.
+    pub fn csi_of(&self, volume: &str) -> Option<CsiSource> {
+        let volume = self.volumes.get(&object::Key::cluster(volume))?;
+        let csi = translated(&volume)?.into_owned().spec.csi;
+        csi.filter(|csi| csi.driver == self.driver)
     }
 
     /// Where an attachment is decided on. One of another attacher matters too if it holds a volume of our driver.
@@ -119,6 +133,11 @@ impl Caches {
         keys.extend(self.volumes.list().iter().filter_map(|volume| self.key_of_volume(volume)));
         keys.into_iter().collect()
     }
+}
+
+/// As a CSI driver knows the volume, if one does.
+fn translated(volume: &Volume) -> Option<Cow<'_, Volume>> {
+    migration::to_csi(volume).ok().flatten()
 }
 
 fn id<'a>(node: Option<&'a Arc<CsiNode>>, driver: &str) -> Option<&'a str> {

@@ -10,6 +10,7 @@ use stowage_mount::LinuxMounter;
 use stowage_process::args::LogArgs;
 use stowage_process::launch;
 
+use crate::nfs;
 use crate::pool::is_pool_name;
 
 /// The name clusters know the shared driver by unless told otherwise.
@@ -54,6 +55,17 @@ impl Kind {
             Kind::Shared => DRIVER_NAME,
         }
     }
+}
+
+/// What --driver says: one of the drivers for pools, or the one for NFS servers.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum Choice {
+    /// Pools that only this node sees.
+    Local,
+    /// Pools that several nodes see.
+    Shared,
+    /// Directories of NFS servers, in place of csi-driver-nfs.
+    Nfs,
 }
 
 /// Holds a directory for each driver of this machine. Not where pools are likely to be: a disk that is away would take the
@@ -105,12 +117,12 @@ impl FromStr for PoolOption {
     }
 }
 
-/// A CSI driver for volumes in pools of this node, or in pools that several nodes see.
+/// A CSI driver for volumes in pools of this node, in pools that several nodes see, or on NFS servers.
 #[derive(Debug, Parser)]
 #[command(name = "node-plugin", version)]
 pub struct Args {
-    /// Socket to serve on
-    #[arg(long, value_name = "unix:///PATH", env = "CSI_ENDPOINT")]
+    /// Socket to serve on: unix:///PATH, or tcp://HOST:PORT, where whoever reaches the port can use and delete volumes
+    #[arg(long, value_name = "ENDPOINT", env = "CSI_ENDPOINT")]
     endpoint: Endpoint,
     /// Permission bits of the socket
     #[arg(long, value_name = "OCTAL", default_value_t)]
@@ -118,16 +130,16 @@ pub struct Args {
     /// Name of this node, as the cluster knows it
     #[arg(long, value_name = "NAME", value_parser = parse_node_id)]
     nodeid: String,
-    /// A directory for volumes, as NAME=PATH; may be repeated
-    #[arg(long = "pool", value_name = "NAME=PATH", required = true)]
+    /// A directory for volumes, as NAME=PATH; may be repeated, and is needed unless --driver=nfs
+    #[arg(long = "pool", value_name = "NAME=PATH")]
     pools: Vec<PoolOption>,
     /// Which services to offer
     #[arg(long, value_enum, default_value_t = Mode::All)]
     mode: Mode,
     /// Which driver to be
-    #[arg(long, value_enum, default_value_t = Kind::Shared)]
-    driver: Kind,
-    /// Name of the driver [default: local.csi.stowage.dev or shared.csi.stowage.dev, by --driver]
+    #[arg(long, value_enum, default_value_t = Choice::Shared)]
+    driver: Choice,
+    /// Name of the driver [default: local.csi.stowage.dev, shared.csi.stowage.dev or nfs.csi.k8s.io, by --driver]
     #[arg(long, value_name = "NAME", value_parser = parse_driver_name)]
     drivername: Option<String>,
     /// Directory that outlives the driver, to note there which pools it has seen [default: /var/lib/stowage-state/NAME OF THE DRIVER]
@@ -142,9 +154,11 @@ pub struct Args {
     /// How many volumes this node may have at once; 0 leaves it to the cluster
     #[arg(long, value_name = "NUMBER", default_value_t = 0, value_parser = clap::value_parser!(i64).range(0..))]
     max_volumes_per_node: i64,
-    /// A directory below which volumes may be staged and published; may be repeated
-    #[arg(long = "target-root", value_name = "PATH", default_value = KUBELET_ROOT, value_parser = parse_root)]
+    /// A directory below which volumes may be staged and published; may be repeated [default: /var/lib/kubelet; anywhere with --driver=nfs]
+    #[arg(long = "target-root", value_name = "PATH", value_parser = parse_root)]
     target_roots: Vec<PathBuf>,
+    #[command(flatten)]
+    nfs: nfs::Flags,
     #[command(flatten)]
     log: LogArgs,
 }
@@ -175,7 +189,26 @@ impl Alive {
 }
 
 impl Args {
+    /// Options of the driver for NFS servers; none if that is not what is asked for.
+    pub fn nfs_options(&self) -> Option<nfs::Options> {
+        if self.driver != Choice::Nfs {
+            return None;
+        }
+        let name = self.drivername.clone().unwrap_or_else(|| nfs::DRIVER_NAME.to_owned());
+        let options = self.nfs.options(name, self.endpoint.clone(), self.socket_mode, self.nodeid.clone());
+        Some(nfs::Options { mode: self.mode, target_roots: self.target_roots.clone(), ..options })
+    }
+
     pub fn options(&self) -> anyhow::Result<Options> {
+        let kind = match self.driver {
+            Choice::Local => Kind::Local,
+            Choice::Shared => Kind::Shared,
+            Choice::Nfs => anyhow::bail!("--driver=nfs has no pools"),
+        };
+        anyhow::ensure!(
+            !self.pools.is_empty(),
+            "--pool is missing; give each directory for volumes as --pool NAME=PATH"
+        );
         for (index, pool) in self.pools.iter().enumerate() {
             anyhow::ensure!(
                 !self.pools[..index].iter().any(|other| {
@@ -188,14 +221,14 @@ impl Args {
             );
         }
         anyhow::ensure!(
-            self.driver == Kind::Shared || is_topology_value(&self.nodeid),
+            kind == Kind::Shared || is_topology_value(&self.nodeid),
             "--nodeid {} cannot be a topology value; use at most {MAX_TOPOLOGY_VALUE} bytes with a letter or digit at both ends",
             self.nodeid
         );
-        let driver_name = self.drivername.clone().unwrap_or_else(|| self.driver.driver_name().to_owned());
+        let driver_name = self.drivername.clone().unwrap_or_else(|| kind.driver_name().to_owned());
         let state_dir = self.state_dir.clone().unwrap_or_else(|| Path::new(STATE).join(&driver_name));
         Ok(Options {
-            kind: self.driver,
+            kind,
             driver_name,
             endpoint: self.endpoint.clone(),
             socket_mode: self.socket_mode,
@@ -206,16 +239,21 @@ impl Args {
             state_dir,
             overcommit: self.overcommit,
             max_volumes: self.max_volumes_per_node,
-            target_roots: self.target_roots.clone(),
+            target_roots: match self.target_roots.is_empty() {
+                true => vec![KUBELET_ROOT.into()],
+                false => self.target_roots.clone(),
+            },
         })
     }
 
     pub async fn run(self) -> anyhow::Result<()> {
         let process = launch::start(&self.log, self.nodeid.clone())?;
-        let options = self.options()?;
         let shutdown = process.shutdown.clone();
         let stopped = Box::pin(async move { shutdown.requested().await });
-        let service = crate::run(options, Arc::new(LinuxMounter), stopped);
+        let service = match self.nfs_options() {
+            Some(options) => nfs::run(options, Arc::new(LinuxMounter), stopped),
+            None => crate::run(self.options()?, Arc::new(LinuxMounter), stopped),
+        };
         launch::run(&process, None, service).await
     }
 }
@@ -247,7 +285,7 @@ fn parse_driver_name(text: &str) -> Result<String, String> {
     good.then(|| text.to_owned()).ok_or_else(message)
 }
 
-fn parse_root(text: &str) -> Result<PathBuf, String> {
+pub fn parse_root(text: &str) -> Result<PathBuf, String> {
     let path = Path::new(text);
     let plain = path.components().all(|part| matches!(part, Component::RootDir | Component::Normal(_)));
     match path.is_absolute() && plain && path.parent().is_some() {
@@ -299,9 +337,10 @@ mod tests {
             (&["--pool=a"][..], "NAME=PATH"),
             (&["--pool=A=/x"], "pool name \"A\""),
             (&["--pool=a=x"], "must be absolute"),
-            (&[], "--pool"),
             (&["--pool=a=/x", "--drivername=-x"], "domain name"),
             (&["--pool=a=/x", "--nodeid=../n"], "dots or underscores"),
+            (&["--pool=a=/x", "--endpoint=tcp://127.0.0.1"], "write tcp://HOST:PORT"),
+            (&["--pool=a=/x", "--endpoint=csi.sock"], "write unix:///PATH"),
             (&["--pool=a=/x", "--overcommit=0.5"], "from 1"),
             (&["--pool=a=/x", "--target-root=/"], "not /"),
             (&["--pool=a=/x", "--target-root=kubelet"], "absolute"),
@@ -310,7 +349,38 @@ mod tests {
             let message = parse(words).unwrap_err().to_string();
             assert!(message.contains(says), "{words:?}: {message}");
         }
+        assert!(parse(&[]).unwrap().options().unwrap_err().to_string().contains("--pool is missing"));
         let twice = parse(&["--pool=a=/x", "--pool=a=/y"]).unwrap().options().unwrap_err();
         assert!(twice.to_string().contains("given twice"), "{twice}");
+    }
+
+    #[test]
+    fn the_flags_of_csi_driver_nfs_parse_with_its_defaults() {
+        assert!(parse(&["--pool=a=/x"]).unwrap().nfs_options().is_none());
+        let options = |words: &[&str]| {
+            let words: Vec<_> = ["--driver=nfs", "-v=5"].iter().chain(words).copied().collect();
+            parse(&words).unwrap().nfs_options().unwrap()
+        };
+        let plain = options(&[]);
+        assert_eq!((plain.driver_name.as_str(), plain.mode), ("nfs.csi.k8s.io", Mode::All));
+        assert_eq!((plain.mount_permissions, plain.on_delete), (0, nfs::OnDelete::Delete));
+        assert_eq!((plain.working_mount_dir.as_path(), plain.remember_stats.as_secs()), (Path::new("/tmp"), 600));
+        assert!(plain.compress && !plain.pack_by_program && !plain.remove_archived && plain.target_roots.is_empty());
+        let set = options(&[
+            "--drivername=nfs2.csi.k8s.io",
+            "--mount-permissions=0777",
+            "--working-mount-dir=/work",
+            "--default-ondelete-policy=retain",
+            "--vol-stats-cache-expire-in-minutes=3",
+            "--remove-archived-volume-path=true",
+            "--use-tar-command-in-snapshot",
+            "--enable-snapshot-compression=false",
+        ]);
+        assert_eq!((set.driver_name.as_str(), set.mount_permissions), ("nfs2.csi.k8s.io", 0o777));
+        assert_eq!((set.on_delete, set.remember_stats.as_secs()), (nfs::OnDelete::Retain, 180));
+        assert!(!set.compress && set.pack_by_program && set.remove_archived);
+        assert_eq!(options(&["--vol-stats-cache-expire-in-minutes=-1"]).remember_stats.as_secs(), 600);
+        let refusal = parse(&["--driver=nfs"]).unwrap().options().unwrap_err();
+        assert!(refusal.to_string().contains("no pools"), "{refusal}");
     }
 }

@@ -20,7 +20,8 @@ use stowage_csi::v1::*;
 use tonic::{Request, Response, Status};
 
 pub use self::error::Error;
-use crate::driver::{Shared, Side};
+use crate::calls::Side;
+use crate::driver::Shared;
 
 /// CSI's limit for strings, in bytes.
 const MAX_NAME: usize = 128;

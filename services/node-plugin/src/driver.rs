@@ -3,38 +3,22 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use futures::future::BoxFuture;
 use stowage_csi::v1::controller_server::ControllerServer;
 use stowage_csi::v1::group_controller_server::GroupControllerServer;
 use stowage_csi::v1::identity_server::IdentityServer;
 use stowage_csi::v1::node_server::NodeServer;
 use stowage_csi::v1::snapshot_metadata_server::SnapshotMetadataServer;
 use stowage_mount::Host;
-use tokio::sync::{Semaphore, oneshot};
-use tokio_util::task::TaskTracker;
 use tonic::service::Routes;
 use tonic::{Code, Response, Status};
 
 use crate::args::{Kind, Mode, Options, PoolOption, TOPOLOGY_KEY};
+use crate::calls::{Calls, Side};
 use crate::controller::arrivals::Arrivals;
 use crate::handle::Handle;
 use crate::locks::Locks;
 use crate::pool::{self, Pool};
 use crate::{controller, freezing, group, identity, metadata, node};
-
-/// Calls to the controller that make changes at the same time: more would wait for the same disk, and each takes memory.
-const MOST_CONTROLLER_CALLS: usize = 32;
-/// The same for calls to the node, which have places of their own: no pod waits for somebody's long copies.
-const MOST_NODE_CALLS: usize = 16;
-/// Threads that wait for the kernel: one for each call.
-pub const MOST_CALLS: usize = MOST_CONTROLLER_CALLS + MOST_NODE_CALLS;
-
-/// Which half of the driver a call is for.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Side {
-    Controller,
-    Node,
-}
 
 /// Longest message of a refusal, in bytes: it travels in a header, which clients take up to some KiB, and callers' own
 /// words may be in it.
@@ -78,9 +62,7 @@ impl Driver {
             introduced: AtomicBool::new(false),
             locks: Locks::default(),
             arrivals: Arrivals::default(),
-            calls: TaskTracker::new(),
-            controller_places: Arc::new(Semaphore::new(MOST_CONTROLLER_CALLS)),
-            node_places: Arc::new(Semaphore::new(MOST_NODE_CALLS)),
+            calls: Calls::default(),
         };
         Driver { shared: Arc::new(shared), mode: options.mode }
     }
@@ -114,8 +96,7 @@ impl Driver {
 
     /// Waits for the calls in progress, also those whose callers have gone.
     pub async fn drain(&self) {
-        self.shared.calls.close();
-        self.shared.calls.wait().await;
+        self.shared.calls.drain().await;
     }
 }
 
@@ -143,9 +124,7 @@ pub struct Shared {
     pub introduced: AtomicBool,
     pub locks: Locks,
     pub arrivals: Arrivals,
-    calls: TaskTracker,
-    controller_places: Arc<Semaphore>,
-    node_places: Arc<Semaphore>,
+    calls: Calls,
 }
 
 impl Shared {
@@ -227,7 +206,7 @@ impl Shared {
 
     /// Runs what goes on after a call was answered; the driver does not stop before its end.
     pub fn keep(&self, work: impl Future<Output = ()> + Send + 'static) {
-        self.calls.spawn(work);
+        self.calls.keep(work);
     }
 
     /// Runs a call to its end even if the caller gives up: half a change is worse than a late one, and the volume
@@ -243,82 +222,18 @@ impl Shared {
         E: Into<Status> + Send + 'static,
         F: Future<Output = Result<T, E>> + Send + 'static,
     {
-        let places = match side {
-            Side::Controller => &self.controller_places,
-            Side::Node => &self.node_places,
-        };
         // A call that waits here has changed nothing, so its caller may give up: then only the recovery goes on.
         if self.pools.iter().any(|pool| self.is_unfinished(pool)) {
             let shared = Arc::clone(self);
-            if let Err(error) = self.calls.spawn(async move { shared.recover_all().await }).await {
-                tracing::error!(%error, "looking after the pools was not finished");
-            }
+            self.calls.keep_and_wait(async move { shared.recover_all().await }).await;
         }
-        let place = places.clone().acquire_owned().await;
-        let (answer, mut answered) = oneshot::channel();
-        // All of one type, so that what runs them is compiled once and not for each call.
-        let placed: BoxFuture<'static, ()> = Box::pin(async move {
-            let _place = place;
-            let _ = answer.send(call.await.map_err(Into::into));
-        });
-        let unfinished = |why: &dyn Display| Status::unavailable(format!("the call did not finish: {why}; repeat it"));
-        let answer = match self.calls.spawn(placed).await {
-            Ok(()) => answered.try_recv().unwrap_or_else(|error| Err(unfinished(&error))),
-            Err(error) => Err(unfinished(&error)),
-        };
-        match &answer {
-            Ok(_) => tracing::debug!(rpc, "done"),
-            Err(status) => tracing::warn!(rpc, code = ?status.code(), message = status.message(), "refused"),
-        }
-        answer.map(Response::new)
+        self.calls.finish(side, rpc, call).await
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use stowage_mount::LinuxMounter;
-
     use super::*;
-
-    #[tokio::test]
-    async fn no_call_for_a_pod_waits_for_the_controllers_long_ones() {
-        let options = Options {
-            kind: Kind::Local,
-            driver_name: "d".into(),
-            endpoint: "unix:///nowhere/csi.sock".parse().unwrap(),
-            socket_mode: Default::default(),
-            node_id: "n".into(),
-            pools: Vec::new(),
-            mode: Mode::All,
-            prepare_pools: true,
-            state_dir: "/nowhere/state".into(),
-            overcommit: 1.0,
-            max_volumes: 0,
-            target_roots: Vec::new(),
-        };
-        let driver = Driver::new(&options, Arc::new(LinuxMounter));
-        let (_forever, end) = tokio::sync::watch::channel(false);
-        let copy = || {
-            let (shared, mut end) = (Arc::clone(&driver.shared), end.clone());
-            tokio::spawn(async move {
-                let copying = async move { end.wait_for(|ended| *ended).await.map(drop).map_err(|_| Status::ok("")) };
-                shared.finish(Side::Controller, "CreateSnapshot", copying).await
-            })
-        };
-        let copies: Vec<_> = (0..MOST_CONTROLLER_CALLS).map(|_| copy()).collect();
-        while driver.shared.controller_places.available_permits() > 0 {
-            tokio::task::yield_now().await;
-        }
-        tokio::select! {
-            biased;
-            _ = driver.shared.finish(Side::Controller, "DeleteVolume", async { Ok::<_, Status>(()) }) => {
-                panic!("it is one too many")
-            }
-            () = tokio::task::yield_now() => {}
-        }
-        driver.shared.finish(Side::Node, "NodeUnpublishVolume", async { Ok::<_, Status>(()) }).await.unwrap();
-        copies.iter().for_each(tokio::task::JoinHandle::abort);
-    }
 
     #[test]
     fn a_long_message_is_cut_between_two_characters() {

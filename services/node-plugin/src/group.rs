@@ -12,9 +12,10 @@ use stowage_csi::v1::*;
 use stowage_mount::Space;
 use tonic::{Request, Response, Status};
 
+use crate::calls::Side;
 use crate::controller::copying::{self, Plan};
 use crate::controller::{Error, check_name, snapshots};
-use crate::driver::{Shared, Side};
+use crate::driver::Shared;
 use crate::freezing::{Use, while_frozen};
 use crate::handle::Handle;
 use crate::parameters;

@@ -1,5 +1,5 @@
-//! Two CSI drivers in one: volumes are images or directories in pools of this node (`local.csi.stowage.dev`) or in
-//! pools that several nodes see (`shared.csi.stowage.dev`).
+//! Three CSI drivers in one: volumes are images or directories in pools of this node (`local.csi.stowage.dev`) or in
+//! pools that several nodes see (`shared.csi.stowage.dev`), or directories of NFS servers (`nfs.csi.k8s.io`, in `nfs`).
 //!
 //! Watches nothing and writes to no API: it answers Identity, Controller, GroupController, SnapshotMetadata and Node
 //! calls on one socket. What it knows lies in the pools (a record per volume, snapshot, group, staging and node) and
@@ -10,6 +10,7 @@
 #![forbid(unsafe_code)]
 
 pub mod args;
+mod calls;
 mod capability;
 mod controller;
 mod driver;
@@ -19,6 +20,7 @@ mod handle;
 mod identity;
 mod locks;
 mod metadata;
+pub mod nfs;
 mod node;
 mod parameters;
 mod pool;
@@ -33,11 +35,12 @@ use std::sync::Arc;
 
 use futures::future::BoxFuture;
 
-use stowage_csi::server::{self, Socket};
+use stowage_csi::server::{self, Listener};
 use stowage_mount::Host;
 
 pub use crate::args::{Kind, Mode, Options};
-pub use crate::driver::{Driver, MOST_CALLS};
+pub use crate::calls::MOST_CALLS;
+pub use crate::driver::Driver;
 pub use crate::token::TOKEN_KEY;
 
 /// Serves until `shutdown`, then lets the calls in progress finish; volumes in use stay mounted.
@@ -52,11 +55,11 @@ pub fn run(
 }
 
 async fn serve(options: Options, host: Arc<dyn Host>, shutdown: BoxFuture<'static, ()>) -> Result<(), server::Error> {
-    let socket = Socket::bind(options.endpoint.path(), options.socket_mode)?;
+    let listener = Listener::bind(&options.endpoint, options.socket_mode).await?;
     let driver = Driver::new(&options, host);
     driver.recover().await;
     tracing::info!(driver = %options.driver_name, node = %options.node_id, endpoint = %options.endpoint, "serving");
-    let served = socket.serve(driver.routes(), shutdown).await;
+    let served = listener.serve(driver.routes(), shutdown).await;
     driver.drain().await;
     served
 }

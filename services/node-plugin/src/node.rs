@@ -27,8 +27,9 @@ use stowage_csi::v1::{
 use tonic::{Request, Response, Status};
 
 pub use self::error::Error;
-pub use self::paths::hold;
-use crate::driver::{Shared, Side};
+pub use self::paths::{hold, plain_path};
+use crate::calls::Side;
+use crate::driver::Shared;
 use crate::pool::{self, Pool};
 use crate::volume::RECORD_VERSION;
 

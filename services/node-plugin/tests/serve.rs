@@ -11,7 +11,9 @@ use stowage_csi::v1::identity_client::IdentityClient;
 use stowage_csi::v1::node_client::NodeClient;
 use stowage_csi::v1::volume_capability::access_mode::Mode as AccessMode;
 use stowage_csi::v1::volume_capability::{self, AccessType, MountVolume};
-use stowage_csi::v1::{CapacityRange, CreateVolumeRequest, NodeGetInfoRequest, ProbeRequest, VolumeCapability};
+use stowage_csi::v1::{
+    CapacityRange, CreateVolumeRequest, GetPluginInfoRequest, NodeGetInfoRequest, ProbeRequest, VolumeCapability,
+};
 use stowage_csi::{Channel, Endpoint};
 use stowage_mount::LinuxMounter;
 use tokio::sync::oneshot;
@@ -78,7 +80,21 @@ async fn a_server_answers_on_its_socket_until_told_to_stop_and_takes_the_socket_
         assert_eq!(answer.into_inner().ready, Some(true));
     })
     .await;
-    assert!(!options.endpoint.path().try_exists().unwrap());
+    assert!(!options.endpoint.path().unwrap().try_exists().unwrap());
+}
+
+#[tokio::test]
+async fn a_server_answers_on_a_port_where_it_is_told_to() {
+    let dir = tempfile::tempdir().unwrap();
+    // Taken and given back, so that it is free.
+    let port = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+    let options = Options { endpoint: format!("tcp://{port}").parse().unwrap(), ..options(dir.path(), Mode::All) };
+    let channel = Channel::unix(&options.endpoint);
+    serve(&options, async {
+        let answer = IdentityClient::new(channel).probe(ProbeRequest {}).await.unwrap();
+        assert_eq!(answer.into_inner().ready, Some(true));
+    })
+    .await;
 }
 
 #[tokio::test]
@@ -86,7 +102,7 @@ async fn a_driver_whose_pool_is_away_is_alive_and_not_ready() {
     let dir = tempfile::tempdir().unwrap();
     let pools = vec![PoolOption { name: "main".into(), path: dir.path().join("away") }];
     let options = Options { pools, ..options(dir.path(), Mode::All) };
-    let address = format!("unix://{}", options.endpoint.path().display());
+    let address = format!("unix://{}", options.endpoint.path().unwrap().display());
     let check = async |word: &str| {
         let mut command = tokio::process::Command::new(env!("CARGO_BIN_EXE_node-plugin"));
         command.args([word, &address]).output().await.unwrap()
@@ -131,4 +147,35 @@ async fn a_call_whose_caller_gives_up_is_finished_before_the_driver_stops() {
     driver.drain().await;
     let names = std::fs::read_dir(dir.path().join("volumes")).unwrap();
     assert_eq!(names.count(), 2, "record and image");
+}
+
+#[tokio::test]
+async fn the_driver_for_nfs_servers_answers_on_its_socket_under_the_originals_name() {
+    let dir = tempfile::tempdir().unwrap();
+    let socket = format!("--endpoint=unix://{}", dir.path().join("csi.sock").display());
+    let work = format!("--working-mount-dir={}", dir.path().display());
+    let words = ["node-plugin", "--driver=nfs", "--nodeid=a", "-v=5", &socket, &work].map(Into::into);
+    let args: node_plugin::args::Args = stowage_process::flags::try_parse_from(words).unwrap();
+    let options = args.nfs_options().unwrap();
+    let channel = Channel::unix(&options.endpoint);
+    let (stop, stopped) = oneshot::channel::<()>();
+    let (ready, is_ready) = oneshot::channel::<()>();
+    let stopping = async move {
+        ready.send(()).unwrap();
+        let _ = stopped.await;
+    };
+    let server = node_plugin::nfs::run(options, Arc::new(LinuxMounter), Box::pin(stopping));
+    let client = async {
+        is_ready.await.unwrap();
+        let info = IdentityClient::new(channel.clone()).get_plugin_info(GetPluginInfoRequest {}).await.unwrap();
+        assert_eq!(info.into_inner().name, "nfs.csi.k8s.io");
+        assert_eq!(
+            NodeClient::new(channel).node_get_info(NodeGetInfoRequest {}).await.unwrap().into_inner().node_id,
+            "a"
+        );
+        stop.send(()).unwrap();
+    };
+    let (served, ()) = tokio::join!(server, client);
+    served.unwrap();
+    assert!(!dir.path().join("csi.sock").try_exists().unwrap());
 }

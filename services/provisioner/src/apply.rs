@@ -17,14 +17,27 @@ use stowage_runtime::api::{self, Api, Deletion, Part, Patch, Target};
 use stowage_runtime::backoff::Backoff;
 use stowage_runtime::engine::Error;
 use stowage_runtime::events::Note;
+use stowage_runtime::operation::Ended;
 
 use crate::controller::{Controller, Key};
 use crate::decide::{Action, DeletionSecret, has_handle, is_wanted};
-use crate::intent::{Intent, Made, SecretRef, SourceKind};
-use crate::{ownership, secrets, volume};
+use crate::intent::{Intent, Location, Made, SecretRef, SourceKind};
+use crate::library::DeleteOptions;
+use crate::{migrated, ownership, secrets, volume};
 
 impl Controller {
     pub async fn carry_out(&self, key: Key, action: Action) -> Result<(), Error> {
+        let turns = match &action {
+            // What waits for the journal asks the server for nothing, and must not keep others from it.
+            Action::Record(_) | Action::FlushJournal => None,
+            // A volume that is made does not queue behind those that are yet to be asked for.
+            Action::MakeVolume { .. } => Some(&self.last_turns),
+            _ => Some(&self.turns),
+        };
+        let _turn = match turns {
+            Some(turns) => turns.acquire().await.ok(),
+            None => None,
+        };
         match action {
             Action::Tell(note) => self.tell(key, note),
             Action::Record(intent) => self.record(key, intent).await,
@@ -34,6 +47,7 @@ impl Controller {
             Action::Protect(source) => self.protect(&source).await,
             Action::Unprotect { origin, uid } => self.unprotect(&origin, &uid).await,
             Action::Look(origin) => self.look(&origin),
+            Action::LookUp(name) => self.look_up(&key, name),
             Action::Forget => self.forget(key),
             Action::ReadVolume(name) => self.read_volume(&name).await.map(drop),
             Action::Delete { volume, handle, secret } => self.delete(&volume, handle, secret).await,
@@ -85,6 +99,8 @@ impl Controller {
             // The backoff belongs to the request that failed.
             self.creations.forget(&uid);
         }
+        // The record has it from here on.
+        self.attributes.forget(&uid);
         self.told.forget(&key);
         Ok(())
     }
@@ -93,6 +109,7 @@ impl Controller {
         if let Key::Claim(uid) = &key {
             self.creations.forget(uid);
             self.cleanups.forget(uid);
+            self.attributes.forget(uid);
             self.journal().forget(uid);
         }
         self.told.forget(&key);
@@ -159,10 +176,15 @@ impl Controller {
     }
 
     async fn make_volume(&self, intent: &Intent, made: &Made) -> Result<(), Error> {
-        let Some(claim) = self.wanted_claim(intent).await? else {
-            return Err(Error::Stale("the claim"));
-        };
-        let body = volume::body(&claim, intent, made, &self.facts);
+        self.check_lease()?;
+        // No fresh read: there was one before the call, and the object of a claim that went since is released as any other.
+        let claim = self.caches.claims.get(&intent.claim.key()).filter(|claim| self.is_wanted(claim, intent));
+        let Some(claim) = claim else { return Err(Error::Stale("the claim")) };
+        let mut body = volume::body(&claim, intent, made, &self.facts);
+        if intent.class.plugin.is_some() {
+            // It was looked at when the volume was made: one that has no such form was deleted again.
+            migrated::translate(&mut body).map_err(Error::other)?;
+        }
         let about = intent.claim.reference();
         match self.api().create(&self.caches.volumes, body).await {
             Ok(volume) => {
@@ -190,8 +212,14 @@ impl Controller {
         if !taken && self.wanted_claim(intent).await?.is_some() {
             return Err(Error::Stale("the claim"));
         }
-        let calls = self.calls.clone();
-        let call = calls.delete(handle.clone(), intent.secrets.provisioner.clone(), None, handle);
+        let made = self.creations.record(&intent.claim.uid);
+        let options = DeleteOptions {
+            volume: intent.volume.clone(),
+            handle: handle.clone(),
+            location: made.and_then(|record| record.done()?.location.clone()),
+            secret: intent.secrets.provisioner.clone(),
+        };
+        let call = self.calls.clone().delete(options, None, handle);
         self.cleanups.start(intent.claim.uid.clone(), call);
         Ok(())
     }
@@ -236,9 +264,30 @@ impl Controller {
             DeletionSecret::At(secret) => Some(secret),
             DeletionSecret::FromClass => self.secret_of_class(volume),
         };
-        let call = self.calls.clone().delete(handle, secret, Some(volume.reference()), volume.meta.uid.clone());
-        self.deletions.start(volume.meta.name.clone(), call);
+        let location = self.location(volume).await?;
+        let options = DeleteOptions { volume: volume.meta.name.clone(), handle, location, secret };
+        let call = self.calls.clone().delete(options, Some(volume.reference()), volume.meta.uid.clone());
+        let (calls, volume, clock) = (self.calls.clone(), volume.clone(), Arc::clone(&self.context().clock));
+        self.deletions.start(volume.meta.name.clone(), async move {
+            let begin = clock.boottime();
+            let ended = call.await;
+            let is_deleted = matches!(ended, Ended::Done(_));
+            calls.metrics.tried_to_delete(volume.class_name(), is_deleted, clock.boottime().saturating_sub(begin));
+            if is_deleted {
+                calls.signals.deleted(&volume);
+            }
+            ended
+        });
         Ok(())
+    }
+
+    /// Where a volume is that is no CSI volume: caches keep nothing of that.
+    async fn location(&self, volume: &Volume) -> Result<Option<Location>, Error> {
+        let Some(field) = volume.spec.other_source else { return Ok(None) };
+        let raw = self.api().get_raw(&volume.id()).await.map_err(Error::read("the volume"))?;
+        let same = raw.filter(|raw| raw["metadata"]["uid"] == volume.meta.uid.as_str());
+        let Some(mut raw) = same else { return Err(Error::Stale("the volume")) };
+        Ok(Some(Location { field: field.to_owned(), value: raw["spec"][field].take() }))
     }
 
     /// Volumes older than the annotations: what the class says now, if it still exists.
@@ -251,6 +300,7 @@ impl Controller {
             namespace: &claim.namespace,
             annotations: &Default::default(),
         };
+        let class = migrated::class(&class, &self.facts.driver).ok()?.0;
         secrets::provisioner(&class.parameters, subject).unwrap_or_else(|error| {
             tracing::warn!(volume = volume.meta.name, class = class.meta.name, %error, "no deletion secret");
             None
@@ -273,9 +323,11 @@ impl Controller {
     async fn wanted_claim(&self, intent: &Intent) -> Result<Option<Arc<Claim>>, Error> {
         let fresh = self.api().refresh(&self.caches.claims, &intent.claim.key()).await;
         let fresh = fresh.map_err(Error::read("the claim"))?;
-        Ok(fresh.filter(|claim| {
-            claim.meta.uid == intent.claim.uid && is_wanted(claim) && ownership::is_claimed(claim, &self.facts)
-        }))
+        Ok(fresh.filter(|claim| self.is_wanted(claim, intent)))
+    }
+
+    fn is_wanted(&self, claim: &Claim, intent: &Intent) -> bool {
+        claim.meta.uid == intent.claim.uid && is_wanted(claim) && ownership::is_claimed(claim, &self.facts)
     }
 
     fn check_lease(&self) -> Result<(), Error> {

@@ -6,15 +6,17 @@ use anyhow::bail;
 use clap::{ArgAction, Parser};
 
 use stowage_runtime::Context;
-use stowage_runtime::args::{RELEASE_ON_EXIT, SidecarArgs, unknown_gates, workers};
+use stowage_runtime::api::Api;
+use stowage_runtime::args::{ClientArgs, RELEASE_ON_EXIT, SidecarArgs, unknown_gates, workers};
 use stowage_runtime::duration::GoDuration;
 
-use crate::controller::run_with;
-use crate::options::{NodeDeployment, Options};
+use crate::controller::run_limited;
+use crate::options::{Capacity, NodeDeployment, Options, OwnerLevel};
 
 /// Gates that mean something here.
 const TOPOLOGY: &str = "Topology";
 const CROSS_NAMESPACE: &str = "CrossNamespaceVolumeDataSource";
+const ATTRIBUTES_CLASS: &str = "VolumeAttributesClass";
 
 /// Makes and deletes volumes for the claims that ask for one CSI driver
 #[derive(Debug, Clone, Parser)]
@@ -71,10 +73,13 @@ pub struct Args {
     #[arg(long, value_name = "BOOL", action = ArgAction::Set, default_value_t = true)]
     intent_journal: bool,
 
+    /// Accepted for compatibility: there are no Go profiles here
+    #[arg(long, hide = true)]
+    enable_pprof: bool,
     #[command(flatten)]
     ignored: Ignored,
     #[command(flatten)]
-    later: Later,
+    capacity: CapacityArgs,
 }
 
 stowage_runtime::ignored_flags! {
@@ -83,64 +88,99 @@ stowage_runtime::ignored_flags! {
     }
 }
 
-/// Flags of the original whose features do not exist here yet: any other value than the default is refused at start.
-#[derive(Debug, Clone, PartialEq, clap::Args)]
-#[command(next_help_heading = "Not supported yet")]
-struct Later {
-    #[arg(long, default_value_t = 1)]
-    capacity_threads: u32,
-    #[arg(long)]
-    enable_pprof: bool,
-    #[arg(long, default_value_t = 1.0)]
-    kube_api_capacity_qps: f32,
-    #[arg(long, default_value_t = 5)]
-    kube_api_capacity_burst: u32,
+/// The flags about CSIStorageCapacity objects.
+#[derive(Debug, Clone, clap::Args)]
+#[command(next_help_heading = "Capacity")]
+struct CapacityArgs {
+    /// Publish how much room there is as CSIStorageCapacity objects in $NAMESPACE
     #[arg(long)]
     enable_capacity: bool,
+    /// Also for classes that bind at once, which the scheduler does not ask about
     #[arg(long)]
     capacity_for_immediate_binding: bool,
-    #[arg(long, default_value = "1m")]
+    /// How often the driver is asked where nothing seems to have happened
+    #[arg(long, value_name = "DURATION", default_value = "1m")]
     capacity_poll_interval: GoDuration,
-    #[arg(long, default_value_t = 1, allow_negative_numbers = true)]
+    /// Who owns the objects: -1 nobody, 0 the pod $POD_NAME, 1 its StatefulSet or DaemonSet, 2 its Deployment
+    #[arg(long, value_name = "LEVEL", default_value_t = 1, allow_negative_numbers = true)]
     capacity_ownerref_level: i32,
+    /// Questions to the driver and writes at a time
+    #[arg(long, value_name = "COUNT", default_value_t = 1)]
+    capacity_threads: usize,
+    /// Requests per second to the API server for the objects; unlike the original there is no limit unless this is set
+    #[arg(long, value_name = "QPS", allow_negative_numbers = true)]
+    kube_api_capacity_qps: Option<f32>,
+    /// Requests that may exceed --kube-api-capacity-qps for a moment; counts only together with it
+    #[arg(long, value_name = "COUNT", default_value_t = 5)]
+    kube_api_capacity_burst: u32,
+    /// Namespace of the objects
+    #[arg(long, value_name = "NAMESPACE", env = "NAMESPACE", default_value = "", hide = true)]
+    capacity_namespace: String,
+    /// Name of the pod, for --capacity-ownerref-level
+    #[arg(long, value_name = "NAME", env = "POD_NAME", default_value = "", hide = true)]
+    pod_name: String,
 }
 
-impl Default for Later {
-    fn default() -> Self {
-        let minutes = |minutes: u64| GoDuration(Duration::from_secs(60 * minutes));
-        Self {
-            capacity_threads: 1,
-            enable_pprof: false,
-            kube_api_capacity_qps: 1.0,
-            kube_api_capacity_burst: 5,
-            enable_capacity: false,
-            capacity_for_immediate_binding: false,
-            capacity_poll_interval: minutes(1),
-            capacity_ownerref_level: 1,
+impl CapacityArgs {
+    fn options(&self) -> anyhow::Result<Option<Capacity>> {
+        let threads = workers("--capacity-threads", self.capacity_threads)?;
+        if !self.enable_capacity {
+            return Ok(None);
         }
-    }
-}
-
-impl Later {
-    /// The flags that are set to something we cannot do.
-    fn refused(&self) -> Vec<&'static str> {
-        let usual = Self::default();
-        macro_rules! differing {
-            ($($field:ident = $flag:literal,)*) => {
-                [$((self.$field != usual.$field, $flag),)*]
-            };
+        if self.capacity_namespace.is_empty() {
+            bail!("--enable-capacity needs the namespace of the pod in the environment variable NAMESPACE");
         }
-        let flags = differing! {
-            capacity_threads = "--capacity-threads",
-            enable_pprof = "--enable-pprof",
-            kube_api_capacity_qps = "--kube-api-capacity-qps",
-            kube_api_capacity_burst = "--kube-api-capacity-burst",
-            enable_capacity = "--enable-capacity",
-            capacity_for_immediate_binding = "--capacity-for-immediate-binding",
-            capacity_poll_interval = "--capacity-poll-interval",
-            capacity_ownerref_level = "--capacity-ownerref-level",
+        let poll_interval = self.capacity_poll_interval.0;
+        if poll_interval.is_zero() {
+            bail!("--capacity-poll-interval 0 would ask the driver all the time; give a duration, the default is 1m");
+        }
+        let owner = match u32::try_from(self.capacity_ownerref_level) {
+            Err(_) if self.capacity_ownerref_level == -1 => None,
+            Err(_) => bail!(
+                "--capacity-ownerref-level {} is out of range; give -1 for no owner, 0 for the pod, or how many owners above it",
+                self.capacity_ownerref_level
+            ),
+            Ok(_) if self.pod_name.is_empty() => bail!(
+                "--capacity-ownerref-level {} needs the name of the pod in the environment variable POD_NAME; -1 for no owner",
+                self.capacity_ownerref_level
+            ),
+            Ok(level) => Some(OwnerLevel { pod: self.pod_name.clone(), level }),
         };
-        flags.into_iter().filter(|(differs, _)| *differs).map(|(_, flag)| flag).collect()
+        Ok(Some(Capacity {
+            namespace: self.capacity_namespace.clone(),
+            owner,
+            poll_interval,
+            immediate_binding: self.capacity_for_immediate_binding,
+            threads,
+        }))
+    }
+
+    /// Those that are set although nothing is published.
+    fn ignored(&self) -> Vec<String> {
+        if self.enable_capacity {
+            return Vec::new();
+        }
+        let set = [
+            (self.capacity_for_immediate_binding, "--capacity-for-immediate-binding"),
+            (self.capacity_poll_interval.0 != Duration::from_secs(60), "--capacity-poll-interval"),
+            (self.capacity_ownerref_level != 1, "--capacity-ownerref-level"),
+            (self.capacity_threads != 1, "--capacity-threads"),
+            (self.kube_api_capacity_qps.is_some(), "--kube-api-capacity-qps"),
+            (self.kube_api_capacity_burst != 5, "--kube-api-capacity-burst"),
+        ];
+        let set = set.into_iter().filter(|(is_set, _)| *is_set);
+        set.map(|(_, flag)| format!("{flag} has no effect without --enable-capacity")).collect()
+    }
+
+    /// A connection of its own for what is published, if the user limits it.
+    async fn api(&self, client: &ClientArgs) -> anyhow::Result<Option<Api>> {
+        let is_limited = self.enable_capacity && self.kube_api_capacity_qps.is_some_and(|qps| qps > 0.0);
+        if !is_limited {
+            return Ok(None);
+        }
+        let (kube_api_qps, kube_api_burst) = (self.kube_api_capacity_qps, Some(self.kube_api_capacity_burst));
+        let limited = ClientArgs { kube_api_qps, kube_api_burst, ..client.clone() };
+        Ok(Some(Api::new(limited.client(self.kube_api_capacity_burst).await?)))
     }
 }
 
@@ -152,9 +192,10 @@ impl Args {
         let (options, ignored) = (self.options(namespace)?, self.ignored());
         // The original's lock has the driver's name and nothing else.
         let (lease, timeout) = ("{driver}", options.driver.timeout);
+        let publishing = self.capacity.api(&self.sidecar.client).await?;
         let service = |mut context: Context, driver| {
             context.identity = identity;
-            run_with(context, driver, options)
+            run_limited(context, driver, options, publishing)
         };
         self.sidecar.run(10, lease, timeout, ignored, service).await
     }
@@ -164,19 +205,16 @@ impl Args {
         let swept = ![Duration::ZERO, Duration::from_secs(300)].contains(&interval);
         let why = "--snapshot-orphan-sweep-interval has no effect: snapshots are freed when they are seen; only 0 switches \
                    that off";
-        let gates = unknown_gates(&self.sidecar.features, &[RELEASE_ON_EXIT, TOPOLOGY, CROSS_NAMESPACE]);
-        self.ignored.sentences().into_iter().chain(swept.then(|| why.to_owned())).chain(gates).collect()
+        let gates =
+            unknown_gates(&self.sidecar.features, &[RELEASE_ON_EXIT, TOPOLOGY, CROSS_NAMESPACE, ATTRIBUTES_CLASS]);
+        let profiles = "--enable-pprof has no effect: there are no Go profiles here";
+        let own = [(swept, why), (self.enable_pprof, profiles)].into_iter().filter(|(is_set, _)| *is_set);
+        let own = own.map(|(_, sentence)| sentence.to_owned());
+        self.ignored.sentences().into_iter().chain(own).chain(self.capacity.ignored()).chain(gates).collect()
     }
 
     /// What the flags say, for [`crate::run`].
     fn options(&self, namespace: String) -> anyhow::Result<Options> {
-        let refused = self.later.refused();
-        if !refused.is_empty() {
-            bail!("{} not supported by this provisioner yet; leave it out", refused.join(", "));
-        }
-        if !self.sidecar.features.enabled(TOPOLOGY, true) {
-            bail!("--feature-gates Topology=false is not supported: a volume always keeps the places its driver names");
-        }
         let workers = workers("--worker-threads", self.worker_threads)?;
         let uuid_length = match self.volume_name_uuid_length {
             -1 => None,
@@ -202,10 +240,13 @@ impl Args {
             controller_publish_readonly: self.controller_publish_readonly,
             strict_topology: self.strict_topology,
             immediate_topology: self.immediate_topology,
+            topology: self.sidecar.features.enabled(TOPOLOGY, true),
+            attributes_class: self.sidecar.features.enabled(ATTRIBUTES_CLASS, true),
             prevent_volume_mode_conversion: self.prevent_volume_mode_conversion,
             cross_namespace: self.sidecar.features.enabled(CROSS_NAMESPACE, false),
             sweep_snapshots: self.snapshot_orphan_sweep_interval.0 > Duration::ZERO,
             node_deployment,
+            capacity: self.capacity.options()?,
             journal: self.intent_journal,
         })
     }
@@ -250,19 +291,71 @@ mod tests {
         assert!(options.extra_create_metadata && options.journal);
     }
 
+    /// The literal `args:` of the original's deploy/kubernetes/deployment.yaml and storage-capacity.yaml.
     #[test]
-    fn the_defaults_of_flags_for_later_are_those_clap_fills_in() {
-        let args: Args = try_parse_from(["provisioner".into()]).unwrap();
-        assert_eq!(args.later, Later::default());
+    fn the_literal_arguments_of_the_originals_examples_do_what_they_say() {
+        let socket = "--csi-address=/var/lib/csi/sockets/pluginproxy/mock.socket";
+        let plain = parsed(&[socket, "--leader-election", "--http-endpoint=:8080"]).unwrap();
+        assert_eq!(plain.driver.csi_address, "/var/lib/csi/sockets/pluginproxy/mock.socket");
+        assert_eq!(plain.capacity, None);
+        let environment = ["--capacity-namespace=kube-system", "--pod-name=csi-provisioner-1"];
+        let literal = [socket, "--leader-election", "--enable-capacity", "--capacity-ownerref-level=2"];
+        let capacity = parsed(&[literal.as_slice(), &environment].concat()).unwrap().capacity.unwrap();
+        let owner = Some(OwnerLevel { pod: "csi-provisioner-1".into(), level: 2 });
+        assert_eq!(capacity, Capacity { namespace: "kube-system".into(), owner, ..Capacity::default() });
     }
 
     #[test]
-    fn a_flag_for_later_parses_and_is_refused_by_name() {
-        let error = parsed(&["--enable-capacity=true", "--capacity-ownerref-level=-1"]).unwrap_err();
+    fn the_flags_about_capacity_are_obeyed_or_refused_with_the_way_out() {
+        let on = ["--enable-capacity", "--capacity-namespace=n"];
+        let with = |more: &[&str]| parsed(&[on.as_slice(), more].concat());
+        let more = [
+            "--capacity-ownerref-level=-1",
+            "--capacity-for-immediate-binding",
+            "--capacity-poll-interval=30s",
+            "--capacity-threads=4",
+        ];
+        let (namespace, poll_interval) = ("n".to_owned(), Duration::from_secs(30));
+        let wanted = Capacity { namespace, owner: None, poll_interval, immediate_binding: true, threads: 4 };
+        assert_eq!(with(&more).unwrap().capacity, Some(wanted));
+        for (refused, way_out) in [
+            (parsed(&["--enable-capacity"]), "NAMESPACE"),
+            (with(&[]), "POD_NAME"),
+            (with(&["--capacity-ownerref-level=-2"]), "-1 for no owner"),
+            (with(&["--capacity-threads=0"]), "at least 1"),
+            (with(&["--capacity-poll-interval=0"]), "the default is 1m"),
+        ] {
+            let error = refused.unwrap_err().to_string();
+            assert!(error.contains(way_out), "{error}");
+        }
+    }
+
+    #[test]
+    fn a_flag_about_capacity_that_is_not_published_and_a_gate_that_is_not_known_are_named() {
+        let words = ["provisioner", "--capacity-threads=4", "--kube-api-capacity-qps=1", "--enable-pprof"];
+        let gate = "--feature-gates=Topology=true,VolumeAttributesClass=true,Levitation=true";
+        let ignored = try_parse_from::<Args>(words.iter().chain([&gate]).map(Into::into)).unwrap().ignored();
         assert_eq!(
-            error.to_string(),
-            "--enable-capacity, --capacity-ownerref-level not supported by this provisioner yet; leave it out"
+            ignored,
+            [
+                "--enable-pprof has no effect: there are no Go profiles here",
+                "--capacity-threads has no effect without --enable-capacity",
+                "--kube-api-capacity-qps has no effect without --enable-capacity",
+                "--feature-gates Levitation has no effect: there is no such gate here",
+            ]
         );
+    }
+
+    #[test]
+    fn the_gates_of_the_original_are_obeyed() {
+        let gates = "--feature-gates=Topology=false,VolumeAttributesClass=false,CrossNamespaceVolumeDataSource=true";
+        let options = parsed(&[gates]).unwrap();
+        assert_eq!((options.topology, options.attributes_class, options.cross_namespace), (false, false, true));
+    }
+
+    #[test]
+    fn an_unknown_flag_is_refused() {
+        assert!(parsed(&["--levitate"]).unwrap_err().to_string().contains("--levitate"));
     }
 
     #[test]

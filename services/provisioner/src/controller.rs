@@ -6,9 +6,11 @@ use std::time::Duration;
 
 use futures::future::BoxFuture;
 use jiff::Timestamp;
+use tokio::sync::Semaphore;
 
 use stowage_model::names::VolumeHandle;
 use stowage_model::object::{Key as ObjectKey, ObjectId};
+use stowage_runtime::api::Api;
 use stowage_runtime::driver::Driver;
 use stowage_runtime::engine::{self, Error, Reserved, Setup, Watches};
 use stowage_runtime::operation::Operations;
@@ -16,19 +18,29 @@ use stowage_runtime::told::Told;
 use stowage_runtime::{Context, Stop};
 
 use crate::calls::Calls;
+use crate::capacity::{self, Signals};
+use crate::csi::Csi;
 use crate::decide::{self, Action, Decision, Why};
 use crate::facts::Facts;
 use crate::intent::Made;
 use crate::journal::{self, Change, Journal, Storage};
+use crate::library::Provisioner;
 use crate::metrics::Metrics;
 use crate::options::Options;
 use crate::ownership::Bids;
-use crate::snapshot::{self, Snapshot};
+use crate::snapshot::{self, LookedUp, Snapshot};
 use crate::source::{Look, Needs, Origin};
 use crate::watches::{self, Caches, VolumeNames};
 
 /// Who stops us does not wait for long, and the lease is still to be given back.
 const FLUSH: Duration = Duration::from_secs(5);
+
+/// Claims and volumes worked on at the same time: most of them wait for the journal, which writes them together.
+const ROUNDS: usize = 256;
+
+/// Requests to the API server at the same time, for the last step of a claim and for everything else; the journal's and the
+/// events' are apart. Each has a connection of its own.
+const TURNS: usize = 16;
 
 /// What is decided on.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -56,9 +68,14 @@ pub struct Controller {
     pub deletions: Operations<String, String>,
     /// Live looks at VolumeSnapshots and their contents, by the snapshot's key.
     pub looks: Operations<ObjectKey, Look>,
+    /// Live looks at VolumeAttributesClasses, by claim uid.
+    pub attributes: Operations<String, LookedUp>,
     pub told: Told<Key>,
     pub bids: Bids,
     pub needs: Needs,
+    pub turns: Semaphore,
+    /// For the last step of a claim.
+    pub last_turns: Semaphore,
     /// Whether the role does not let snapshots be held.
     protecting_forbidden: AtomicBool,
 }
@@ -72,18 +89,66 @@ pub async fn run(context: Context, options: Options) -> Result<(), Stop> {
 ///
 /// Boxed, so that it is compiled with this crate and not once more with the binary.
 pub fn run_with(context: Context, driver: Driver, options: Options) -> BoxFuture<'static, Result<(), Stop>> {
-    Box::pin(engine::serve(context, options.driver.workers, async move |setup| {
-        Controller::new(setup, options, driver).await
-    }))
+    run_limited(context, driver, options, None)
+}
+
+/// The same, and what is published of the driver's room goes through this connection where one is given.
+pub fn run_limited(
+    context: Context,
+    driver: Driver,
+    options: Options,
+    publishing: Option<Api>,
+) -> BoxFuture<'static, Result<(), Stop>> {
+    Box::pin(serve_driver(context, driver, options, publishing))
+}
+
+async fn serve_driver(context: Context, driver: Driver, options: Options, publishing: Option<Api>) -> Result<(), Stop> {
+    let found = context.unless_shutdown(Facts::of(&driver, &context, options)).await;
+    let Some(facts) = found.transpose()?.map(Arc::new) else { return Ok(()) };
+    let provisioner = Arc::new(Csi(driver.caller(context.clone(), facts.options.driver.timeout)));
+    let Some(capacity) = facts.options.capacity.clone() else { return serve(context, facts, provisioner).await };
+    let (caches, signals) = (Caches::new(), Signals::default());
+    let parts = capacity::Parts {
+        facts: Arc::clone(&facts),
+        driver,
+        classes: caches.classes.clone(),
+        nodes: caches.nodes.clone(),
+        csi_nodes: caches.csi_nodes.clone(),
+        signals: signals.clone(),
+    };
+    let claims = serve_with(context.clone(), facts, provisioner, caches, signals);
+    let context = Context { api: publishing.unwrap_or_else(|| context.api.clone()), ..context };
+    tokio::try_join!(claims, capacity::serve(context, parts, capacity)).map(drop)
+}
+
+/// The same with whoever makes and deletes the volumes.
+pub async fn serve(context: Context, facts: Arc<Facts>, provisioner: Arc<dyn Provisioner>) -> Result<(), Stop> {
+    serve_with(context, facts, provisioner, Caches::new(), Signals::default()).await
+}
+
+async fn serve_with(
+    context: Context,
+    facts: Arc<Facts>,
+    provisioner: Arc<dyn Provisioner>,
+    caches: Caches,
+    signals: Signals,
+) -> Result<(), Stop> {
+    let make = async move |setup: &Setup<Key>| Controller::new(setup, facts, provisioner, caches, signals).await;
+    engine::serve(context, ROUNDS, make).await
 }
 
 impl Controller {
     /// Reads and signs the journal; only after that are claims looked at, so that none with a record of an earlier run
     /// begins anew.
-    pub async fn new(setup: &Setup<Key>, options: Options, driver: Driver) -> Result<Self, Stop> {
+    pub async fn new(
+        setup: &Setup<Key>,
+        facts: Arc<Facts>,
+        provisioner: Arc<dyn Provisioner>,
+        caches: Caches,
+        signals: Signals,
+    ) -> Result<Self, Stop> {
         let context = &setup.context;
-        let (timeout, retry) = (options.driver.timeout, options.driver.retry);
-        let facts = Arc::new(Facts::of(&driver, context, options).await?);
+        let retry = facts.options.driver.retry;
         let journal_ready = context.readiness.handle("provisioner journal");
         let needs = Needs::default();
         let journal =
@@ -91,11 +156,9 @@ impl Controller {
         journal_ready.ready();
         let component = format!("{}_{}_{}", facts.driver, context.identity, context.random.uuid());
         let recorder = setup.recorder(component);
-        let metrics = Metrics::default();
-        context.metrics.register(|registry| metrics.register(registry));
-        let calls = Calls::new(driver.caller(context.clone(), timeout), Arc::clone(&facts), journal, recorder, metrics);
+        let metrics = context.metrics.own(Metrics::register);
+        let calls = Calls::new(context.clone(), Arc::clone(&facts), provisioner, journal, recorder, metrics, signals);
         let of_claim = |uid: &String| [Key::Claim(uid.clone())];
-        let caches = Caches::new();
         let claims = caches.claims.clone();
         Ok(Self {
             looks: setup.operations(retry, move |key: &ObjectKey| watches::looked(&claims, key)),
@@ -105,9 +168,12 @@ impl Controller {
             rooms: setup.operations(retry, of_claim),
             cleanups: setup.operations(retry, of_claim),
             deletions: setup.operations(retry, |name: &String| [Key::Volume(name.clone())]),
+            attributes: setup.operations(retry, of_claim),
             told: Told::default(),
             bids: Bids::default(),
             needs,
+            turns: Semaphore::new(TURNS),
+            last_turns: Semaphore::new(TURNS),
             protecting_forbidden: AtomicBool::new(false),
             calls,
             facts,
@@ -115,7 +181,7 @@ impl Controller {
     }
 
     pub fn context(&self) -> &Context {
-        self.calls.caller.context()
+        &self.calls.context
     }
 
     pub fn journal(&self) -> &Journal {
@@ -195,6 +261,7 @@ impl engine::Controller for Controller {
         match (key, snapshot) {
             (Key::Claim(uid), _) if is_gone => {
                 self.creations.forget(uid);
+                self.attributes.forget(uid);
                 self.drop_bid(uid);
             }
             (Key::Claim(uid), Snapshot::Claim(s)) if s.is_race_over() => self.drop_bid(uid),

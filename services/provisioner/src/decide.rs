@@ -18,6 +18,7 @@ use stowage_runtime::operation::{Record, State};
 use stowage_runtime::told::Known;
 
 use crate::intent::{Intent, Made, SecretRef, Source};
+use crate::migrated;
 use crate::request::Problem;
 use crate::snapshot::Snapshot;
 use crate::source::Origin;
@@ -57,6 +58,8 @@ pub enum Action {
     },
     /// Start a live look at a VolumeSnapshot and its content.
     Look(Origin),
+    /// Start a live look at the VolumeAttributesClass of this name.
+    LookUp(String),
     /// The record has done its work.
     Forget,
     /// A write got no answer: read the volume.
@@ -182,9 +185,15 @@ fn call<R>(record: Option<&Record<R>>, now: Timestamp, delay: Duration, action: 
     }
 }
 
-/// Whether the object stands for this volume of the driver.
+/// Whether the object stands for this volume of the driver. One that is no CSI volume is called as its object.
 pub fn has_handle(volume: &Volume, handle: &VolumeHandle, driver: &str) -> bool {
-    volume.spec.csi.as_ref().is_some_and(|csi| csi.driver == driver && csi.volume_handle == handle.as_str())
+    match &volume.spec.csi {
+        Some(csi) => csi.driver == driver && csi.volume_handle == handle.as_str(),
+        None => match migrated::handle_of(volume, driver) {
+            Some(translated) => translated == *handle,
+            None => volume.provisioned_by() == Some(driver) && volume.meta.name == handle.as_str(),
+        },
+    }
 }
 
 #[cfg(test)]

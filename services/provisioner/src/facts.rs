@@ -6,10 +6,12 @@ use stowage_csi::v1::{
     plugin_capability::service::Type as PluginCapability,
 };
 use stowage_csi::{Channel, Deadline, identity};
+use stowage_model::access_mode::{AccessMode, AccessModes};
 use stowage_model::topology::Segments;
 use stowage_runtime::driver::Driver;
 use stowage_runtime::{Context, Stop};
 
+use crate::library::Provisioner;
 use crate::options::Options;
 use crate::requirement;
 
@@ -29,8 +31,16 @@ pub struct Facts {
     pub snapshots: bool,
     /// The driver makes volumes from volumes.
     pub clones: bool,
+    /// The driver changes volumes, so a VolumeAttributesClass may say how they are made.
+    pub modifies: bool,
     /// Volumes are not reachable from everywhere.
     pub topology: bool,
+    /// The access modes that volumes can have.
+    pub modes: AccessModes,
+    /// Whether volumes can be devices.
+    pub block: bool,
+    /// Not a CSI driver, but what somebody built with the library.
+    pub library: bool,
     /// This node, in node deployment.
     pub node: Option<NodeFacts>,
     pub options: Options,
@@ -78,11 +88,37 @@ impl Facts {
             attaches: driver.controller.contains(&ControllerCapability::PublishUnpublishVolume),
             snapshots: driver.controller.contains(&ControllerCapability::CreateDeleteSnapshot),
             clones: driver.controller.contains(&ControllerCapability::CloneVolume),
-            topology: driver.plugin.contains(&PluginCapability::VolumeAccessibilityConstraints),
+            modifies: driver.controller.contains(&ControllerCapability::ModifyVolume),
+            topology: options.topology && driver.plugin.contains(&PluginCapability::VolumeAccessibilityConstraints),
+            modes: AccessMode::KNOWN.into_iter().collect(),
+            block: true,
+            library: false,
             node,
             options,
             driver: driver.name.clone(),
         })
+    }
+
+    /// What a provisioner that is no CSI driver says of itself.
+    pub fn of_library(name: &str, provisioner: &dyn Provisioner, context: &Context, options: Options) -> Self {
+        let stamp = context.clock.now().as_millisecond();
+        Self {
+            identity: format!("{stamp}-{}-{name}", context.random.number() % 10_000),
+            creates: true,
+            // Only so are one node and one pod told apart.
+            finer_modes: true,
+            attaches: false,
+            snapshots: false,
+            clones: false,
+            modifies: false,
+            topology: false,
+            modes: AccessMode::KNOWN.into_iter().filter(|mode| provisioner.supports_access_mode(*mode)).collect(),
+            block: provisioner.supports_block(),
+            library: true,
+            node: None,
+            options,
+            driver: name.to_owned(),
+        }
     }
 
     /// The name of the journal: one per driver, and in node deployment one per node.

@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use serde_json::{Value, json};
 
+use stowage_model::access_mode::AccessMode;
 use stowage_model::claim::Claim;
 use stowage_model::class::StorageClass;
 use stowage_model::volume::Volume;
@@ -28,7 +29,11 @@ pub fn facts() -> Facts {
         attaches: true,
         snapshots: true,
         clones: true,
+        modifies: true,
         topology: false,
+        modes: AccessMode::KNOWN.into_iter().collect(),
+        block: true,
+        library: false,
         node: None,
         options: Options::default(),
     }

@@ -6,6 +6,7 @@
 use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
+use serde_json::Value;
 
 use stowage_csi::v1::{
     CapacityRange, CreateVolumeRequest, Topology, TopologyRequirement, VolumeCapability, VolumeContentSource,
@@ -17,8 +18,9 @@ use stowage_model::object::{Key, ObjectRef, kinds};
 use stowage_model::topology::Segments;
 
 /// Raised whenever a field is added that changes the request: an older binary must then leave the record alone.
-/// 1: no place is asked for. 2: the request names places. 3: the request names a source.
-const VERSION: u32 = 3;
+/// 1: no place is asked for. 2: the request names places. 3: the request names a source. 4: the request names
+/// attributes, or the volume is to be an in-tree plugin's.
+const VERSION: u32 = 4;
 
 /// The intent to make one volume for one claim.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -58,9 +60,23 @@ pub struct Request {
     /// Where the volume may be made; `None` leaves it to the driver.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub places: Option<Requirement>,
+    /// The node that was chosen; only provisioners that are no CSI driver are told it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub node: Option<String>,
     /// What the volume is filled from; `None` for an empty one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub source: Option<Source>,
+    /// What its VolumeAttributesClass says.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub attributes: Option<Attributes>,
+}
+
+/// What a VolumeAttributesClass says; it may be gone when the record is replayed.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Attributes {
+    pub class: String,
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub parameters: BTreeMap<String, String>,
 }
 
 /// What a volume is filled from. The object may be gone when the record is replayed; the driver's id is what counts.
@@ -109,6 +125,9 @@ pub struct ClassPart {
     pub reclaim_policy: String,
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub mount_options: Vec<String>,
+    /// The in-tree plugin whose class it is, if the driver took over from it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub plugin: Option<String>,
 }
 
 /// The secrets a class names for each use.
@@ -149,17 +168,23 @@ pub enum Error {
 
 impl Intent {
     pub fn new(claim: ClaimId, volume: String, request: Request, secrets: SecretRefs, class: ClassPart) -> Self {
-        let version = match (&request.source, &request.places) {
-            (Some(_), _) => VERSION,
-            (None, Some(_)) => 2,
-            (None, None) => 1,
-        };
-        Self { version, claim, volume, request, secrets, class }
+        Self { version: version(&request, &class), claim, volume, request, secrets, class }
     }
 
     /// The same, but filled.
     pub fn filled_from(self, source: Source) -> Self {
-        Self { version: VERSION, request: Request { source: Some(source), ..self.request }, ..self }
+        self.asking(|request| request.source = Some(source))
+    }
+
+    /// The same, but with these attributes.
+    pub fn with(self, attributes: Attributes) -> Self {
+        self.asking(|request| request.attributes = Some(attributes))
+    }
+
+    fn asking(mut self, change: impl FnOnce(&mut Request)) -> Self {
+        change(&mut self.request);
+        self.version = version(&self.request, &self.class);
+        self
     }
 
     /// The record as it is stored: compact JSON.
@@ -205,8 +230,19 @@ impl Intent {
                 requisite: topologies(&places.requisite),
                 preferred: topologies(&places.preferred),
             }),
-            mutable_parameters: BTreeMap::new(),
+            mutable_parameters: self.request.attributes.as_ref().map(|of| of.parameters.clone()).unwrap_or_default(),
         }
+    }
+}
+
+/// The first version that knows all fields that are set: an older binary goes on settling what it understands.
+fn version(request: &Request, class: &ClassPart) -> u32 {
+    match request {
+        _ if class.plugin.is_some() => VERSION,
+        Request { attributes: Some(_), .. } => VERSION,
+        Request { source: Some(_), .. } => 3,
+        Request { places: Some(_), .. } => 2,
+        _ => 1,
     }
 }
 
@@ -253,6 +289,23 @@ pub struct Made {
     pub context: BTreeMap<String, String>,
     /// Where it can be reached from; empty means everywhere.
     pub topology: Vec<BTreeMap<String, String>>,
+    /// Where it is, if it is not a CSI volume.
+    pub location: Option<Location>,
+}
+
+/// The field of a PersistentVolume's spec that says where the volume is, as in `hostPath`, and its value.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Location {
+    pub field: String,
+    pub value: Value,
+}
+
+impl Made {
+    /// The same, reachable only from nodes with this label.
+    pub fn only_from(mut self, label: &str, value: &str) -> Self {
+        self.topology.push(BTreeMap::from([(label.to_owned(), value.to_owned())]));
+        self
+    }
 }
 
 #[cfg(test)]

@@ -3,22 +3,27 @@
 //! Watches claims, PersistentVolumes, StorageClasses, VolumeAttachments where the driver attaches, Nodes and CSINodes
 //! where its volumes have places, VolumeSnapshots where it restores them, and ReferenceGrants where sources may be in
 //! other namespaces. Writes PersistentVolumes, their finalizer, the selected node of claims, the finalizers that hold
-//! claims and snapshots while volumes are made from them, events, and the Leases of its intent journal. Calls CreateVolume for claims
-//! that ask for this driver and DeleteVolume for released volumes. No CreateVolume starts before its record is
+//! claims and snapshots while volumes are made from them, events, the Leases of its intent journal and, where that is switched on,
+//! CSIStorageCapacity objects. Calls CreateVolume for claims that ask for this driver, DeleteVolume for released volumes, and
+//! GetCapacity. No CreateVolume starts before its record is
 //! durable, so that a crash at any point, the claim deleted meanwhile, leaks nothing and doubles nothing.
 #![forbid(unsafe_code)]
 
 mod apply;
 mod args;
 mod calls;
+mod capacity;
 mod controller;
+mod csi;
 mod decide;
 mod facts;
 #[cfg(test)]
 mod fixture;
 mod intent;
 mod journal;
+pub mod library;
 mod metrics;
+mod migrated;
 mod options;
 mod ownership;
 mod request;
@@ -34,7 +39,7 @@ use futures::future::BoxFuture;
 use stowage_runtime::{Context, Stop};
 
 pub use self::args::Args;
-pub use self::options::{NodeDeployment, Options};
+pub use self::options::{Capacity, NodeDeployment, Options, OwnerLevel};
 
 /// Provisions until asked to stop.
 ///

@@ -25,6 +25,10 @@ pub struct Options {
     pub strict_topology: bool,
     /// Whether the driver is told all places of the cluster for claims that bind at once.
     pub immediate_topology: bool,
+    /// Whether volumes have places at all, as far as the driver says so.
+    pub topology: bool,
+    /// Whether claims may name a VolumeAttributesClass; if not, what they name is left alone.
+    pub attributes_class: bool,
     /// Whether a snapshot keeps its volume mode unless its content allows another.
     pub prevent_volume_mode_conversion: bool,
     /// Whether sources in other namespaces may be used, where a ReferenceGrant permits it.
@@ -33,6 +37,8 @@ pub struct Options {
     pub sweep_snapshots: bool,
     /// Set if every node runs a provisioner for its own volumes.
     pub node_deployment: Option<NodeDeployment>,
+    /// Set if the room there is gets published as CSIStorageCapacity objects.
+    pub capacity: Option<Capacity>,
     /// Whether intents are made durable before CreateVolume; without it a crash can leak a volume.
     pub journal: bool,
 }
@@ -48,6 +54,37 @@ pub struct NodeDeployment {
     pub base_delay: Duration,
     /// Wait that is never exceeded.
     pub max_delay: Duration,
+}
+
+/// How the room there is gets published.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Capacity {
+    /// Where the objects are.
+    pub namespace: String,
+    /// Who owns them; nobody if `None`.
+    pub owner: Option<OwnerLevel>,
+    /// How often the driver is asked where nothing seems to have happened.
+    pub poll_interval: Duration,
+    /// Whether also for classes that bind at once.
+    pub immediate_binding: bool,
+    /// Questions and writes at a time.
+    pub threads: usize,
+}
+
+/// An owner, counted from the pod that the provisioner runs in.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct OwnerLevel {
+    /// Name of the pod.
+    pub pod: String,
+    /// 0 is the pod, 1 who manages it, and so on.
+    pub level: u32,
+}
+
+impl Default for Capacity {
+    fn default() -> Self {
+        let (namespace, poll_interval) = ("default".to_owned(), Duration::from_secs(60));
+        Self { namespace, owner: None, poll_interval, immediate_binding: false, threads: 1 }
+    }
 }
 
 impl Default for NodeDeployment {
@@ -69,10 +106,13 @@ impl Default for Options {
             controller_publish_readonly: false,
             strict_topology: false,
             immediate_topology: true,
+            topology: true,
+            attributes_class: true,
             prevent_volume_mode_conversion: true,
             cross_namespace: false,
             sweep_snapshots: true,
             node_deployment: None,
+            capacity: None,
             journal: true,
         }
     }

@@ -2,15 +2,17 @@
 
 use std::collections::BTreeMap;
 
-use stowage_model::access_mode;
+use stowage_model::access_mode::{self, AccessMode, AccessModes};
 use stowage_model::claim::Claim;
 use stowage_model::class::StorageClass;
+use stowage_model::migration::ClassError;
 use stowage_model::phase::VolumeMode;
 use stowage_model::quantity::{self, Quantity};
 use stowage_model::topology;
 
 use crate::facts::Facts;
 use crate::intent::{ClaimId, ClassPart, Intent, Mount, Request};
+use crate::migrated;
 use crate::requirement::{self, Cluster};
 use crate::secrets;
 use crate::source::{self, Origin};
@@ -25,9 +27,11 @@ pub enum Problem {
     FindClass { class: String },
     #[error(
         "StorageClass {class:?} has the provisioner {provisioner:?}, the claim asks {driver:?}; \
-         claim with a class of that driver (in-tree classes are not translated)"
+         claim with a class of that driver, or of the in-tree plugin that it took over from"
     )]
     MatchProvisioner { class: String, provisioner: String, driver: String },
+    #[error("StorageClass {class:?} of an in-tree plugin: {source}")]
+    TranslateClass { class: String, source: ClassError },
     #[error(
         "driver {driver:?} lacks the capability CREATE_DELETE_VOLUME; make the volume by hand or use another driver"
     )]
@@ -48,14 +52,27 @@ pub enum Problem {
          extend them by creating the class anew, or let another node be chosen"
     )]
     AllowNode { node: String, class: String },
-    #[error("spec.volumeAttributesClassName {name:?} is not supported by this provisioner yet; claim without it")]
-    ApplyAttributesClass { name: String },
+    #[error(
+        "spec.volumeAttributesClassName is {name:?}, and driver {driver:?} lacks the capability MODIFY_VOLUME; \
+         claim without it, or use another driver"
+    )]
+    ModifyVolume { name: String, driver: String },
+    #[error("VolumeAttributesClass {name:?} does not exist; create it, or claim without it")]
+    FindAttributesClass { name: String },
+    #[error(
+        "VolumeAttributesClass {name:?} is of driver {of:?}, the volume of {driver:?}; claim with one of that driver"
+    )]
+    MatchAttributesDriver { name: String, of: String, driver: String },
     #[error("spec.resources.requests.storage is {value}; ask for at least one byte")]
     AskForNothing { value: Quantity },
     #[error("spec.resources.requests.storage: {source}; ask for less")]
     FitSize { source: quantity::Error },
     #[error("{source}")]
     MapAccessModes { source: access_mode::Error },
+    #[error("spec.accessModes has {mode}, which {driver:?} does not support; claim with {modes}")]
+    SupportAccessMode { mode: AccessMode, driver: String, modes: AccessModes },
+    #[error("spec.volumeMode is Block, and {driver:?} makes no devices; claim with Filesystem")]
+    SupportBlock { driver: String },
     #[error("StorageClass {class:?} has the parameters {FS_TYPE:?} and {other:?}; keep the first")]
     ChooseFsType { class: String, other: String },
     #[error(
@@ -76,6 +93,9 @@ pub enum Problem {
 /// Everything that is needed to make the claim's volume and to make it again, exactly so, after a crash.
 pub fn build(claim: &Claim, class: &StorageClass, facts: &Facts, cluster: &Cluster) -> Result<Intent, Problem> {
     let class_name = &class.meta.name;
+    let (class, plugin) = migrated::class(class, &facts.driver)
+        .map_err(|source| Problem::TranslateClass { class: class_name.clone(), source })?;
+    let class = class.as_ref();
     if class.provisioner != facts.driver {
         let provisioner = class.provisioner.clone();
         return Err(Problem::MatchProvisioner { class: class_name.clone(), provisioner, driver: facts.driver.clone() });
@@ -86,15 +106,18 @@ pub fn build(claim: &Claim, class: &StorageClass, facts: &Facts, cluster: &Clust
     if facts.options.volume_name_prefix.is_empty() {
         return Err(Problem::NameVolume);
     }
-    if !claim.attributes_class().is_empty() {
-        return Err(Problem::ApplyAttributesClass { name: claim.attributes_class().to_owned() });
-    }
     if claim.spec.selector.is_some() {
         return Err(Problem::MeetSelector);
     }
     let volume = facts.volume_name(&claim.meta.uid);
     let modes = access_mode::each_to_csi(claim.spec.access_modes, facts.finer_modes)
         .map_err(|source| Problem::MapAccessModes { source })?;
+    if let Some(mode) = claim.spec.access_modes.iter().find(|mode| !facts.modes.contains(*mode)) {
+        return Err(Problem::SupportAccessMode { mode, driver: facts.driver.clone(), modes: facts.modes });
+    }
+    if claim.spec.volume_mode == VolumeMode::Block && !facts.block {
+        return Err(Problem::SupportBlock { driver: facts.driver.clone() });
+    }
     let mount = match claim.spec.volume_mode {
         VolumeMode::Block => None,
         _ => Some(Mount { fs_type: fs_type(class, facts)?, flags: class.mount_options.clone() }),
@@ -108,8 +131,10 @@ pub fn build(claim: &Claim, class: &StorageClass, facts: &Facts, cluster: &Clust
         mount,
         parameters: parameters(claim, class, facts, &volume)?,
         places: requirement::of(claim, class, facts, cluster)?,
-        // Only whoever decides knows what may be used: see `Intent::filled_from`.
+        node: claim.selected_node().filter(|_| facts.library).map(str::to_owned),
+        // Only whoever decides knows what may be used: see `Intent::filled_from`, and `Intent::with`.
         source: None,
+        attributes: None,
     };
     let id =
         ClaimId { namespace: claim.meta.namespace.clone(), name: claim.meta.name.clone(), uid: claim.meta.uid.clone() };
@@ -117,6 +142,7 @@ pub fn build(claim: &Claim, class: &StorageClass, facts: &Facts, cluster: &Clust
         name: claim.class_name().to_owned(),
         reclaim_policy: class.reclaim_policy().as_str().to_owned(),
         mount_options: class.mount_options.clone(),
+        plugin: plugin.map(str::to_owned),
     };
     Ok(Intent::new(id, volume, request, secrets, class))
 }

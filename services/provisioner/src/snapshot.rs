@@ -4,6 +4,7 @@ mod source;
 
 use std::sync::Arc;
 
+use stowage_model::attributes_class::AttributesClass;
 use stowage_model::claim::Claim;
 use stowage_model::class::StorageClass;
 use stowage_model::names::VolumeHandle;
@@ -51,6 +52,8 @@ pub struct ClaimSnapshot {
     pub source: Option<Found>,
     /// Whether the source that the record names is there, and not held yet.
     pub is_unprotected: bool,
+    /// The VolumeAttributesClass that the claim names, as it was found.
+    pub attributes: Option<Record<LookedUp>>,
     /// Our attempt to become the owner of the claim, in node deployment.
     pub bid: Option<Bid>,
     /// GetCapacity for that attempt: whether the volume has room here.
@@ -107,6 +110,14 @@ impl SourceSnapshot {
     }
 }
 
+/// A live look at a VolumeAttributesClass.
+#[derive(Debug, Clone, PartialEq)]
+pub struct LookedUp {
+    pub name: String,
+    /// None if there is none.
+    pub class: Option<AttributesClass>,
+}
+
 pub fn gather(controller: &Controller, key: &Key) -> Snapshot {
     let told = controller.told.known(key);
     match key {
@@ -148,6 +159,7 @@ fn gather_claim(controller: &Controller, uid: &String, told: Known) -> ClaimSnap
         cluster,
         source,
         is_unprotected,
+        attributes: controller.attributes.record(uid),
         bid: controller.bids.get(uid),
         room: controller.rooms.record(uid),
         told,

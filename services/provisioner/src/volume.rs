@@ -14,7 +14,7 @@ use stowage_model::quantity::Quantity;
 use stowage_model::topology;
 
 use crate::facts::Facts;
-use crate::intent::{Intent, Made, SecretRef};
+use crate::intent::{Intent, Location, Made, SecretRef};
 
 /// The object as it is created; the API server adds its own finalizer and status.
 pub fn body(claim: &Claim, intent: &Intent, made: &Made, facts: &Facts) -> Value {
@@ -29,7 +29,6 @@ pub fn body(claim: &Claim, intent: &Intent, made: &Made, facts: &Facts) -> Value
             "uid": claim.meta.uid,
             "resourceVersion": claim.meta.revision.to_string(),
         },
-        "csi": source(claim, intent, made, facts),
         "persistentVolumeReclaimPolicy": intent.class.reclaim_policy,
         "storageClassName": intent.class.name,
         "volumeMode": claim.spec.volume_mode.as_str(),
@@ -37,7 +36,14 @@ pub fn body(claim: &Claim, intent: &Intent, made: &Made, facts: &Facts) -> Value
     if !intent.class.mount_options.is_empty() {
         spec["mountOptions"] = json!(intent.class.mount_options);
     }
-    if facts.topology
+    if let Some(attributes) = &intent.request.attributes {
+        spec["volumeAttributesClassName"] = attributes.class.as_str().into();
+    }
+    match &made.location {
+        Some(Location { field, value }) => spec[field] = value.clone(),
+        None => spec["csi"] = source(claim, intent, made, facts),
+    }
+    if (facts.topology || made.location.is_some())
         && let Some(affinity) = topology::to_node_affinity(&made.topology)
     {
         spec["nodeAffinity"] = affinity;
@@ -55,7 +61,7 @@ pub fn body(claim: &Claim, intent: &Intent, made: &Made, facts: &Facts) -> Value
 fn annotations(intent: &Intent, facts: &Facts) -> Value {
     let deletion = intent.secrets.provisioner.as_ref();
     let mut annotations = json!({
-        PROVISIONED_BY: facts.driver,
+        PROVISIONED_BY: intent.class.plugin.as_ref().unwrap_or(&facts.driver),
         // Present even when empty: an absent one would have the class asked again at deletion.
         DELETION_SECRET_NAME: deletion.map_or("", |secret| &secret.name),
         DELETION_SECRET_NAMESPACE: deletion.map_or("", |secret| &secret.namespace),

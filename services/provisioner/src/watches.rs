@@ -8,6 +8,7 @@ use stowage_model::claim::Claim;
 use stowage_model::class::StorageClass;
 use stowage_model::csi_node::CsiNode;
 use stowage_model::finalizers::{CLONING_PROTECTION, SNAPSHOT_SOURCE_OF_PROVISIONER};
+use stowage_model::migration;
 use stowage_model::node::Node;
 use stowage_model::object::Key as ObjectKey;
 use stowage_model::reference_grant::ReferenceGrant;
@@ -22,6 +23,7 @@ use crate::facts::Facts;
 use crate::source::{Origin, Restorable};
 
 /// The views of the API that decisions need.
+#[derive(Clone)]
 pub struct Caches {
     pub claims: Cache<Claim>,
     pub volumes: Cache<Volume>,
@@ -46,7 +48,12 @@ impl Caches {
                 ("source", |claim| Origin::of(claim).iter().map(Origin::to_string).collect()),
             ]),
             volumes: Cache::indexed(&[("handle", |volume| {
-                volume.spec.csi.iter().map(|csi| csi.volume_handle.clone()).collect()
+                let translated = migration::to_csi(volume).ok().flatten();
+                match (translated.as_ref().and_then(|volume| volume.spec.csi.as_ref()), volume.provisioned_by()) {
+                    (Some(csi), _) => vec![csi.volume_handle.clone()],
+                    (None, Some(_)) => vec![volume.meta.name.clone()],
+                    (None, None) => Vec::new(),
+                }
             })]),
             classes: Cache::new(),
             attachments: Cache::indexed(&[("volume", |attachment| {
@@ -104,7 +111,8 @@ pub fn declare(controller: &Controller, watches: &mut Watches<'_, Controller>) {
         keys_of_waiting(controller, claims).into_iter().chain(sources).collect::<Vec<_>>()
     });
     // In node deployment the only place is our own node's, which the driver told.
-    if facts.topology && facts.node.is_none() {
+    let needs_places = facts.topology || facts.options.capacity.is_some();
+    if needs_places && facts.node.is_none() {
         watches.cache(&caches.nodes, Scope::all(), |controller, change| {
             // Heartbeats change everything but the labels.
             let labels = |node: Option<&Arc<Node>>| node.map(|node| node.meta.labels.clone());

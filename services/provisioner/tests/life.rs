@@ -1,8 +1,12 @@
 //! The provisioner against the embedded API server and a driver in memory: one thread, virtual time, no sockets.
 #![allow(clippy::unwrap_used, clippy::panic)]
 
+#[path = "life/capacity.rs"]
+mod capacity;
 #[path = "life/driver.rs"]
 mod driver;
+#[path = "life/library.rs"]
+mod library;
 #[path = "life/sources.rs"]
 mod sources;
 #[path = "life/world.rs"]
@@ -34,7 +38,7 @@ async fn a_claim_gets_its_volume_and_a_released_volume_goes_without_time_passing
     assert_eq!(volume["spec"]["csi"]["volumeHandle"], name.as_str());
     assert_eq!(volume["spec"]["claimRef"]["name"], "db");
     world.until("the event", async || !world.events("ProvisioningSucceeded").await.is_empty()).await;
-    assert_eq!(world.events("Provisioning").await.len(), 1);
+    assert!(world.events("Provisioning").await.is_empty(), "what is done at once is told once");
 
     world.delete_claim("db").await;
     world.release(&name).await;
@@ -394,6 +398,241 @@ async fn a_refusal_after_an_unanswered_call_does_not_end_the_search_for_the_volu
     world.until("the cleanup", async || world.driver.volumes().is_empty()).await;
     running.drain().await.unwrap();
     assert!(world.journal().await.is_empty());
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_six_metrics_of_the_original_count_tries_by_class_and_source() {
+    let world = plain_world().await;
+    world.driver.next(Next::Fails(Code::Internal, "no"));
+    let running = world.start(Options::default());
+    let name = world.make_claim("db", "1Gi").await;
+    tokio::time::sleep(std::time::Duration::from_secs(5)).await;
+    world.until("the volume", async || world.volume(&name).await.is_object()).await;
+    world.driver.will_not_delete(Code::FailedPrecondition);
+    world.delete_claim("db").await;
+    world.release(&name).await;
+    tokio::time::sleep(std::time::Duration::from_secs(5)).await;
+    world.until("the end", async || world.volume(&name).await.is_null()).await;
+    let metrics = running.context.metrics.encode();
+    for line in [
+        "controller_persistentvolumeclaim_provision_total{class=\"fast\",source=\"\"} 1",
+        "controller_persistentvolumeclaim_provision_failed_total{class=\"fast\",source=\"\"} 1",
+        "controller_persistentvolumeclaim_provision_duration_seconds_count{class=\"fast\",source=\"\"} 1",
+        "controller_persistentvolume_delete_total{class=\"fast\"} 1",
+        "controller_persistentvolume_delete_failed_total{class=\"fast\"} 1",
+        "controller_persistentvolume_delete_duration_seconds_count{class=\"fast\"} 1",
+        "controller_persistentvolume_delete_duration_seconds_bucket{le=\"0.005\",class=\"fast\"} 1",
+    ] {
+        assert!(metrics.contains(line), "{line}: {metrics}");
+    }
+    running.drain().await.unwrap();
+}
+
+/// The table of 1.8: for each code the state that it leads to.
+#[tokio::test(start_paused = true)]
+async fn each_code_of_create_volume_leads_to_the_state_of_the_table() {
+    // Whether the same request may be running, so that a claim that goes meanwhile leaves a record; and the next try.
+    let table = [
+        (Code::Cancelled, true, 1),
+        (Code::DeadlineExceeded, true, 1),
+        (Code::Unavailable, true, 1),
+        (Code::Aborted, true, 1),
+        (Code::Unknown, false, 1),
+        (Code::InvalidArgument, false, 300),
+        (Code::NotFound, false, 1),
+        (Code::AlreadyExists, false, 1),
+        (Code::PermissionDenied, false, 1),
+        (Code::ResourceExhausted, false, 1),
+        (Code::FailedPrecondition, false, 1),
+        (Code::OutOfRange, false, 1),
+        (Code::Unimplemented, false, 1),
+        (Code::Internal, false, 1),
+        (Code::DataLoss, false, 1),
+        (Code::Unauthenticated, false, 1),
+    ];
+    for (code, may_be_running, again_after) in table {
+        let world = plain_world().await;
+        world.driver.next(Next::Fails(code, "no"));
+        let running = world.start(Options::default());
+        let begin = tokio::time::Instant::now();
+        let name = world.make_claim("db", "1Gi").await;
+        world.until("the event", async || !world.events("ProvisioningFailed").await.is_empty()).await;
+        assert!(world.volume(&name).await.is_null(), "{code:?}");
+        // The claim waits, and the next try makes its volume.
+        while world.driver.calls().len() < 2 {
+            tokio::time::sleep(std::time::Duration::from_millis(100)).await;
+        }
+        world.until("the volume", async || world.volume(&name).await.is_object()).await;
+        let waited = begin.elapsed().as_secs();
+        assert!((again_after..again_after + 2).contains(&waited), "{code:?} was tried again after {waited} s");
+        running.drain().await.unwrap();
+
+        // The claim goes right after the answer: only what may be running is asked for again, and deleted.
+        let world = plain_world().await;
+        world.driver.next(Next::Fails(code, "no"));
+        let running = world.start(Options::default());
+        world.make_claim("db", "1Gi").await;
+        world.until("the event", async || !world.events("ProvisioningFailed").await.is_empty()).await;
+        world.delete_claim("db").await;
+        tokio::time::sleep(std::time::Duration::from_secs(400)).await;
+        world.settle().await;
+        let expected: &[&str] =
+            if may_be_running { &["CreateVolume", "CreateVolume", "DeleteVolume"] } else { &["CreateVolume"] };
+        assert_eq!(world.driver.calls(), expected, "{code:?}");
+        running.drain().await.unwrap();
+        assert!(world.journal().await.is_empty(), "{code:?}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn each_code_of_delete_volume_is_told_and_tried_again_and_the_object_stays_until_it_works() {
+    let codes = [
+        Code::Cancelled,
+        Code::Unknown,
+        Code::InvalidArgument,
+        Code::DeadlineExceeded,
+        Code::NotFound,
+        Code::AlreadyExists,
+        Code::PermissionDenied,
+        Code::ResourceExhausted,
+        Code::FailedPrecondition,
+        Code::Aborted,
+        Code::OutOfRange,
+        Code::Unimplemented,
+        Code::Internal,
+        Code::Unavailable,
+        Code::DataLoss,
+        Code::Unauthenticated,
+    ];
+    for code in codes {
+        let world = plain_world().await;
+        let running = world.start(Options::default());
+        let name = world.make_claim("db", "1Gi").await;
+        world.until("the volume", async || world.volume(&name).await.is_object()).await;
+        world.driver.will_not_delete(code);
+        world.delete_claim("db").await;
+        world.release(&name).await;
+        let told = async || !world.get("/api/v1/events").await["items"].to_string().contains("VolumeFailedDelete");
+        world.until("the event", async || !told().await).await;
+        assert!(world.volume(&name).await.is_object(), "{code:?}");
+        tokio::time::sleep(std::time::Duration::from_secs(2)).await;
+        world.until("the end", async || world.volume(&name).await.is_null()).await;
+        assert_eq!(world.driver.calls(), ["CreateVolume", "DeleteVolume", "DeleteVolume"], "{code:?}");
+        running.drain().await.unwrap();
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_volume_attributes_class_is_told_to_the_driver_and_kept_in_the_volume() {
+    let world = plain_world().await;
+    let driver = world.driver.clone().modifying();
+    let class = json!({
+        "apiVersion": "storage.k8s.io/v1", "kind": "VolumeAttributesClass", "metadata": { "name": "gold" },
+        "driverName": driver::DRIVER, "parameters": { "iops": "9000" },
+    });
+    let claim = json!({
+        "apiVersion": "v1", "kind": "PersistentVolumeClaim",
+        "metadata": { "name": "db", "annotations": { "volume.kubernetes.io/storage-provisioner": driver::DRIVER } },
+        "spec": {
+            "accessModes": ["ReadWriteOnce"], "storageClassName": "fast", "volumeAttributesClassName": "gold",
+            "resources": { "requests": { "storage": "1Gi" } },
+        },
+    });
+    let running = world.start(Options::default());
+    let claim = world.send(Method::POST, "/api/v1/namespaces/default/persistentvolumeclaims", claim).await;
+    world.until("the event", async || !world.events("ProvisioningFailed").await.is_empty()).await;
+    assert!(world.events("ProvisioningFailed").await[0].contains("\"gold\" does not exist"));
+    world.send(Method::POST, "/apis/storage.k8s.io/v1/volumeattributesclasses", class).await;
+    tokio::time::sleep(std::time::Duration::from_secs(31)).await;
+    let name = format!("pvc-{}", claim["metadata"]["uid"].as_str().unwrap());
+    world.until("the volume", async || world.volume(&name).await.is_object()).await;
+    assert_eq!(driver.requests()[0].mutable_parameters, [("iops".to_owned(), "9000".to_owned())].into());
+    assert_eq!(driver.requests()[0].parameters, [("pool".to_owned(), "a".to_owned())].into());
+    assert_eq!(world.volume(&name).await["spec"]["volumeAttributesClassName"], "gold");
+    assert_eq!(running.context.metrics.missed_wakeups("provisioner").get(), 0);
+    running.drain().await.unwrap();
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_class_of_an_in_tree_plugin_is_served_by_the_driver_that_took_over_and_its_volume_is_the_plugins() {
+    const EBS: &str = "ebs.csi.aws.com";
+    let world = World::new();
+    let driver = world.driver.clone().named(EBS);
+    let class = json!({
+        "apiVersion": "storage.k8s.io/v1", "kind": "StorageClass", "metadata": { "name": "fast" },
+        "provisioner": "kubernetes.io/aws-ebs", "parameters": { "fsType": "xfs", "type": "gp3", "iopsPerGB": "10" },
+    });
+    world.send(Method::POST, "/apis/storage.k8s.io/v1/storageclasses", class).await;
+    let running = world.start(Options::default());
+    // As the pv-controller leaves such a claim.
+    let annotations = json!({
+        "volume.kubernetes.io/storage-provisioner": EBS, "pv.kubernetes.io/migrated-to": EBS,
+    });
+    let claim = json!({
+        "apiVersion": "v1", "kind": "PersistentVolumeClaim", "metadata": { "name": "db", "annotations": annotations },
+        "spec": {
+            "accessModes": ["ReadWriteOnce"], "storageClassName": "fast",
+            "resources": { "requests": { "storage": "1Gi" } },
+        },
+    });
+    let claim = world.send(Method::POST, "/api/v1/namespaces/default/persistentvolumeclaims", claim).await;
+    let name = format!("pvc-{}", claim["metadata"]["uid"].as_str().unwrap());
+    world.until("the volume", async || world.volume(&name).await.is_object()).await;
+    let request = driver.requests().remove(0);
+    let wanted = [("type", "gp3"), ("iopsPerGB", "10"), ("allowautoiopspergbincrease", "true")];
+    assert_eq!(request.parameters, wanted.map(|(key, value)| (key.to_owned(), value.to_owned())).into());
+    let volume = world.volume(&name).await;
+    assert_eq!(volume["spec"]["awsElasticBlockStore"], json!({ "volumeID": name, "fsType": "xfs" }));
+    assert_eq!(volume["spec"]["csi"], Value::Null);
+    assert_eq!(volume["metadata"]["annotations"]["pv.kubernetes.io/provisioned-by"], "kubernetes.io/aws-ebs");
+    world.settle().await;
+    assert_eq!(driver.calls(), ["CreateVolume"], "what was made stays");
+    running.drain().await.unwrap();
+    assert!(world.journal().await.is_empty());
+
+    // Before the pv-controller has marked it the plugin may be the one to delete it.
+    let running = world.start(Options::default());
+    world.ready(&running).await;
+    world.delete_claim("db").await;
+    world.release(&name).await;
+    world.settle().await;
+    assert_eq!(driver.calls(), ["CreateVolume"]);
+    let migrated = json!({ "metadata": { "annotations": { "pv.kubernetes.io/migrated-to": EBS } } });
+    world.send(Method::PATCH, &format!("/api/v1/persistentvolumes/{name}"), migrated).await;
+    world.until("the end", async || world.volume(&name).await.is_null()).await;
+    assert_eq!(driver.calls(), ["CreateVolume", "DeleteVolume"]);
+    assert!(driver.volumes().is_empty());
+    let metrics = running.context.metrics.encode();
+    let call = "method_name=\"/csi.v1.Controller/DeleteVolume\",grpc_status_code=\"OK\",migrated=\"true\"";
+    assert!(metrics.contains(call), "{metrics}");
+    running.drain().await.unwrap();
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_volume_that_the_plugin_could_not_name_is_deleted_again_and_told() {
+    const GCE: &str = "pd.csi.storage.gke.io";
+    let world = World::new();
+    let driver = world.driver.clone().named(GCE);
+    let class = json!({
+        "apiVersion": "storage.k8s.io/v1", "kind": "StorageClass", "metadata": { "name": "fast" },
+        "provisioner": "kubernetes.io/gce-pd",
+    });
+    world.send(Method::POST, "/apis/storage.k8s.io/v1/storageclasses", class).await;
+    let running = world.start(Options::default());
+    let claim = json!({
+        "apiVersion": "v1", "kind": "PersistentVolumeClaim",
+        "metadata": { "name": "db", "annotations": { "volume.kubernetes.io/storage-provisioner": GCE } },
+        "spec": {
+            "accessModes": ["ReadWriteOnce"], "storageClassName": "fast",
+            "resources": { "requests": { "storage": "1Gi" } },
+        },
+    });
+    world.send(Method::POST, "/api/v1/namespaces/default/persistentvolumeclaims", claim).await;
+    world.until("the event", async || !world.events("ProvisioningFailed").await.is_empty()).await;
+    let told = world.events("ProvisioningFailed").await.remove(0);
+    assert!(told.contains("projects/PROJECT/zones/ZONE/disks/NAME") && told.contains("deleted again"), "{told}");
+    assert!(driver.volumes().is_empty());
+    running.drain().await.unwrap();
 }
 
 mod on_several_nodes {

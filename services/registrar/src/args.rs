@@ -24,7 +24,7 @@ const PROBE_MODE: &str = "kubelet-registration-probe";
 pub struct Args {
     #[command(flatten)]
     log: LogArgs,
-    /// Socket of the CSI driver
+    /// Socket of the CSI driver: a path, unix:///PATH, or tcp://HOST:PORT
     #[arg(long, value_name = "SOCKET", default_value = "/run/csi/socket")]
     csi_address: String,
     /// Socket of the CSI driver as the kubelet sees it

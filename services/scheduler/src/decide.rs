@@ -4,6 +4,7 @@ pub mod filter;
 pub mod node;
 pub mod obstacle;
 pub mod pod;
+pub mod room;
 pub mod volumes;
 
 use jiff::Timestamp;

@@ -1,5 +1,6 @@
 //! What one decision needs, gathered from the caches and from what is remembered.
 
+pub mod rooms;
 pub mod usage;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -17,6 +18,7 @@ use stowage_runtime::told::Known;
 
 use crate::controller::Controller;
 use crate::failures::Failures;
+use crate::snapshot::rooms::Rooms;
 use crate::watches::{BY_CLAIM, BY_CLASS, Caches, Key};
 
 /// All that one decision is made from.
@@ -65,6 +67,8 @@ pub struct PendingSnapshot {
     pub claims: Vec<ClaimState>,
     /// Volumes the pod would have attached, by driver.
     pub volumes: Volumes,
+    /// Drivers that the pod needs, and that want it only where they are.
+    pub required_drivers: BTreeSet<String>,
     /// The pod's ReadWriteOncePod claims that another pod has.
     pub once_pod_in_use: BTreeSet<object::Key>,
     pub nodes: Vec<NodeState>,
@@ -93,6 +97,8 @@ pub struct ClaimState {
     pub candidates: Vec<Arc<Volume>>,
     /// The volume of the claim that an unbound one is to be cloned from, as far as that is bound.
     pub cloned: Option<Arc<Volume>>,
+    /// What is published of the room for a new volume, where the driver wants that looked at.
+    pub rooms: Option<Arc<Rooms>>,
 }
 
 /// A node with what is on it or on the way to it.
@@ -176,6 +182,7 @@ impl Controller {
         let coming = caches.coming(&self.assumed, &key);
         let once_pod_in_use = caches.once_pod_in_use(&pod, &coming);
         let drivers = usage::drivers(&volumes, &claims);
+        let required_drivers = volumes.keys().filter(|driver| caches.is_required(driver)).cloned().collect();
         // Which version of a node is the newest does not matter here: one whose write got no answer takes pods, too.
         let nodes = caches.nodes.keys().into_iter().filter_map(|key| caches.nodes.get(&key));
         let nodes = nodes.map(|node| caches.node_state(node, &drivers, &coming)).collect();
@@ -184,7 +191,7 @@ impl Controller {
         let assumed = self.assumed.get(&key).filter(|assumed| assumed.uid == pod.meta.uid);
         let heading_for = assumed.map(|assumed| assumed.node);
         let told = self.told.known(&key);
-        PendingSnapshot { pod, claims, volumes, once_pod_in_use, nodes, heading_for, failures, told }
+        PendingSnapshot { pod, claims, volumes, required_drivers, once_pod_in_use, nodes, heading_for, failures, told }
     }
 
     fn gather_node(&self, name: &str, now: Timestamp) -> NodeSnapshot {
@@ -239,6 +246,7 @@ impl Caches {
             volume: View::Absent,
             candidates: Vec::new(),
             cloned: None,
+            rooms: None,
         };
         if let View::Known(claim) = &view {
             state.class = self.class_of(claim);
@@ -247,6 +255,7 @@ impl Caches {
             } else {
                 state.candidates = self.candidates(claim, reserved);
                 state.cloned = self.cloned(claim);
+                state.rooms = self.rooms(claim, state.class.as_deref());
             }
         }
         state.claim = view;
@@ -266,6 +275,12 @@ impl Caches {
             !reserved.contains(&volume.id()) && matches!(self.volumes.view(&volume.key()), View::Known(_))
         });
         candidates
+    }
+
+    /// Whether the driver wants pods only where it is.
+    fn is_required(&self, driver: &str) -> bool {
+        let driver = self.drivers.get(&object::Key::cluster(driver));
+        driver.is_some_and(|driver| driver.spec.prevent_pod_scheduling_if_missing)
     }
 
     fn class_of(&self, claim: &Claim) -> Option<Arc<StorageClass>> {

@@ -6,7 +6,9 @@ use std::sync::Arc;
 use stowage_model::condition::ConditionStatus;
 use stowage_model::object::{self, Projection};
 use stowage_model::phase::VolumePhase;
-use stowage_model::{Claim, CsiNode, Lease, Node, Pod, StorageClass, Volume, VolumeAttachment};
+use stowage_model::{
+    Claim, CsiDriver, CsiNode, Lease, Node, Pod, StorageCapacity, StorageClass, Volume, VolumeAttachment,
+};
 use stowage_runtime::cache::{Cache, Change};
 use stowage_runtime::engine::Watches;
 use stowage_runtime::watch::Scope;
@@ -21,7 +23,7 @@ const NODE_LEASES: &str = "kube-node-lease";
 pub const BY_NODE: &str = "node";
 /// Index of pods by the claims they use, and of volumes by the claim they refer to.
 pub const BY_CLAIM: &str = "claim";
-/// Index of volumes by class.
+/// Index of volumes, and of what is published of room for new ones, by class.
 pub const BY_CLASS: &str = "class";
 /// Index of unbound claims by the node their volume is to be made for.
 pub const SELECTED: &str = "selected";
@@ -61,6 +63,8 @@ pub struct Caches {
     pub volumes: Cache<Volume>,
     pub classes: Cache<StorageClass>,
     pub csi_nodes: Cache<CsiNode>,
+    pub drivers: Cache<CsiDriver>,
+    pub capacities: Cache<StorageCapacity>,
     pub attachments: Cache<VolumeAttachment>,
     pub leases: Cache<Lease>,
 }
@@ -96,6 +100,8 @@ impl Default for Caches {
             ]),
             classes: Cache::new(),
             csi_nodes: Cache::new(),
+            drivers: Cache::new(),
+            capacities: Cache::indexed(&[(BY_CLASS, |capacity| some(&capacity.storage_class_name))]),
             attachments: Cache::indexed(&[(BY_NODE, |attachment| some(&attachment.spec.node_name))]),
             leases: Cache::new(),
         }
@@ -143,6 +149,8 @@ impl Controller {
         watches.cache(&caches.volumes, Scope::all(), Self::volume_changed);
         watches.cache(&caches.classes, Scope::all(), Self::class_changed);
         watches.cache(&caches.csi_nodes, Scope::all(), Self::csi_node_changed);
+        watches.cache(&caches.drivers, Scope::all(), Self::driver_changed);
+        watches.cache(&caches.capacities, Scope::all(), Self::capacity_changed);
         watches.cache(&caches.attachments, Scope::all(), Self::attachment_changed);
         // Without the duty the right to read them is not asked for either.
         if self.options.node_lifecycle {
@@ -250,6 +258,20 @@ impl Controller {
     fn csi_node_changed(&self, change: &Change<'_, CsiNode>) -> Vec<Key> {
         let same = change.before.map(|node| &node.spec) == change.after.map(|node| &node.spec);
         if same { vec![] } else { self.caches.competing().collect() }
+    }
+
+    fn driver_changed(&self, change: &Change<'_, CsiDriver>) -> Vec<Key> {
+        let asks = |driver: Option<&Arc<CsiDriver>>| {
+            driver.map(|driver| (driver.spec.storage_capacity, driver.spec.prevent_pod_scheduling_if_missing))
+        };
+        if asks(change.before) == asks(change.after) { vec![] } else { self.caches.competing().collect() }
+    }
+
+    /// Less room places nobody.
+    pub(crate) fn capacity_changed(&self, change: &Change<'_, StorageCapacity>) -> Vec<Key> {
+        let Some(after) = change.after else { return vec![] };
+        let has_more = change.before.is_none_or(|before| before.limit() < after.limit());
+        if has_more { self.caches.waiting(&after.storage_class_name).collect() } else { vec![] }
     }
 
     fn attachment_changed(&self, change: &Change<'_, VolumeAttachment>) -> Vec<Key> {

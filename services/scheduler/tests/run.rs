@@ -13,7 +13,7 @@ use tokio::time::Instant;
 use stowage_apiserver::Server;
 use stowage_csi::UnixConnector;
 use stowage_model::object::{Key, Kind, ObjectId, Projection, kinds};
-use stowage_model::{Claim, Node, Pod, Volume};
+use stowage_model::{Claim, Event, Node, Pod, Volume};
 use stowage_runtime::Context;
 use stowage_runtime::api::Api;
 use stowage_runtime::cache::Cache;
@@ -101,8 +101,17 @@ impl World {
         self.api.patch_raw(&ObjectId { kind, key }, body).await.unwrap();
     }
 
+    /// Waits by watching until one of the kind is as wished.
+    async fn until_any<T: Projection>(&self, wish: impl Fn(Option<&T>) -> bool) {
+        self.watch_until(|cache: &Cache<T>| cache.list().iter().any(|object| wish(Some(object)))).await;
+    }
+
     /// Waits by watching until the object is as wished, or gone if that is wished.
     async fn until<T: Projection>(&self, key: &Key, wish: impl Fn(Option<&T>) -> bool) {
+        self.watch_until(|cache: &Cache<T>| wish(cache.get(key).as_deref())).await;
+    }
+
+    async fn watch_until<T: Projection>(&self, wish: impl Fn(&Cache<T>) -> bool) {
         let cache = Cache::<T>::new();
         let changed = Arc::new(tokio::sync::Notify::new());
         cache.on_change({
@@ -112,7 +121,7 @@ impl World {
         let feed = watch::feed(self.api.clone(), cache.clone(), Scope::all(), Random::seeded(2));
         let wished = async {
             cache.synced().await;
-            while !wish(cache.get(key).as_deref()) {
+            while !wish(&cache) {
                 changed.notified().await;
             }
         };
@@ -123,7 +132,7 @@ impl World {
                 () = feed => {}
             }
         });
-        reached.await.unwrap_or_else(|_| panic!("{key} never came to be as wished: {:?}", cache.get(key)));
+        reached.await.unwrap_or_else(|_| panic!("never came to be as wished: {:?}", cache.list()));
     }
 
     fn seconds(&self) -> u64 {
@@ -211,6 +220,40 @@ async fn a_pod_waits_for_its_volume_and_is_placed_without_time_passing() {
     });
     world.patch(kinds::CLAIM, key("c"), bound).await;
     world.until::<Pod>(&key("p"), is_on("a")).await;
+    assert_eq!(world.seconds(), 0);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_pod_waits_for_room_and_is_placed_where_it_is_published_without_time_passing() {
+    let world = World::new();
+    for name in ["a", "b"] {
+        world.create(kinds::NODE, node(name)).await;
+    }
+    let driver = json!({ "metadata": { "name": "shared.csi.stowage.dev" }, "spec": { "storageCapacity": true } });
+    world.create(kinds::CSI_DRIVER, driver).await;
+    world.create(kinds::STORAGE_CLASS, class()).await;
+    let room = |node: &str, size: &str| {
+        json!({
+            "metadata": { "namespace": "default", "name": format!("csisc-{node}") },
+            "storageClassName": "waits", "capacity": size,
+            "nodeTopology": { "matchLabels": { "kubernetes.io/hostname": node } },
+        })
+    };
+    world.create(kinds::STORAGE_CAPACITY, room("a", "1Mi")).await;
+    world.create(kinds::STORAGE_CAPACITY, room("b", "1Mi")).await;
+    world.create(kinds::CLAIM, claim("c")).await;
+    world.create(kinds::POD, pod("p", &["c"])).await;
+    let full = "no node of 2 will do: 2 without enough free storage for a new volume (a, b)";
+    let told = |pod: Option<&Pod>| {
+        let conditions = pod.map(|pod| pod.status.conditions.clone()).unwrap_or_default();
+        conditions.iter().any(|c| c.kind == "PodScheduled" && c.message == full)
+    };
+    world.until::<Pod>(&key("p"), told).await;
+    // What `kubectl describe pod` shows.
+    let about = |event: Option<&Event>| event.is_some_and(|event| event.message == full);
+    world.until_any::<Event>(about).await;
+    world.patch(kinds::STORAGE_CAPACITY, key("csisc-b"), json!({ "capacity": "2Gi" })).await;
+    world.until::<Claim>(&key("c"), |claim| claim.is_some_and(|claim| claim.selected_node() == Some("b"))).await;
     assert_eq!(world.seconds(), 0);
 }
 

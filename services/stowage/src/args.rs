@@ -9,7 +9,7 @@ use stowage_csi::Endpoint;
 use stowage_runtime::args::{ClientArgs, LogArgs};
 use stowage_runtime::duration::GoDuration;
 
-use crate::{certificates, check, clean, demo, drain, setup, up};
+use crate::{certificates, check, clean, demo, drain, run, setup, up};
 
 /// The Kubernetes storage control plane on one machine
 #[derive(Debug, Parser)]
@@ -29,6 +29,11 @@ enum Command {
     Check,
     /// Remove the mounts, loop devices and sockets that a killed run left
     Clean(Clean),
+    /// Run a command with claims mounted where it wants them, and give them back afterwards
+    Run(Run),
+    /// The second half of `run`, in a mount namespace of its own
+    #[command(hide = true)]
+    Enter(Enter),
     /// Delete the pods of nodes and wait until nothing is mounted there
     Drain(Drain),
     /// Wait for an API server, create a driver's objects and hand out the kubeconfig
@@ -78,6 +83,48 @@ pub struct Clean {
     /// The root directory of the killed run
     #[arg(long, value_name = "DIR")]
     pub root: PathBuf,
+}
+
+/// Options of `stowage run`.
+#[derive(Debug, clap::Args)]
+pub struct Run {
+    /// A claim to mount, as NAME[/PART/OF/IT][:PATH[:ro]]; without a path it is at /mnt/NAME. May be repeated
+    #[arg(long = "claim", value_name = "NAME[:PATH[:ro]]", required = true)]
+    pub claims: Vec<run::ClaimMount>,
+    /// Make claims that do not exist with this size
+    #[arg(long, value_name = "QUANTITY")]
+    pub size: Option<stowage_model::Quantity>,
+    /// The class of claims that are made [default: the default class]
+    #[arg(long, value_name = "NAME", requires = "size")]
+    pub class: Option<String>,
+    /// Delete the claims that were made, with their data
+    #[arg(long, requires = "size")]
+    pub rm: bool,
+    /// The node to run on; the scheduler chooses if not given
+    #[arg(long, value_name = "NAME")]
+    pub node: Option<String>,
+    /// Namespace of the claims
+    #[arg(long, short = 'n', value_name = "NAME", default_value = "default")]
+    pub namespace: String,
+    /// The root directory of the running `stowage up`
+    #[arg(long, value_name = "DIR", default_value = "/var/lib/stowage")]
+    pub root: PathBuf,
+    #[command(flatten)]
+    pub log: LogArgs,
+    /// The command and its arguments
+    #[arg(last = true, value_name = "COMMAND", required = true)]
+    pub command: Vec<std::ffi::OsString>,
+}
+
+/// Options of `stowage enter`.
+#[derive(Debug, clap::Args)]
+pub struct Enter {
+    /// What to show where, in JSON
+    #[arg(long)]
+    pub mounts: String,
+    /// The command and its arguments
+    #[arg(last = true, required = true)]
+    pub command: Vec<std::ffi::OsString>,
 }
 
 /// Options of `stowage drain`.
@@ -151,6 +198,8 @@ impl Args {
             Command::Demo(options) => demo::run(options).await,
             Command::Check => Ok(check::run()),
             Command::Clean(options) => clean::run(&options.root).await.map(|()| ExitCode::SUCCESS),
+            Command::Run(options) => run::run(options).await,
+            Command::Enter(options) => run::enter(&options),
             Command::Drain(options) => drain::run(options).await.map(|()| ExitCode::SUCCESS),
             Command::Certificates(options) => certificates::run(&options).map(|()| ExitCode::SUCCESS),
             Command::Setup(options) => setup::run(options).await.map(|()| ExitCode::SUCCESS),

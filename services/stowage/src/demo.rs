@@ -1,6 +1,7 @@
 //! `stowage demo`: the life of a claim on this machine's own block devices, with proof at every step.
 
 mod copies;
+mod growth;
 mod observer;
 mod show;
 mod timeline;
@@ -146,11 +147,14 @@ async fn story(stack: &Stack, observer: &Observer, show: &Show, timeline: &mut T
     timeline.mark("data checked", Instant::now());
     show.say(format!("{} reads the same data: sha256 {}", NODES[1], short(&found)));
 
+    growth::grow(stack, observer, show, timeline).await?;
+
     show.wait("deleting everything");
     delete(api, &observer.pods, &pod).await?;
     let claim = Key::namespaced("default", CLAIM);
     delete(api, &observer.claims, &claim).await?;
     copies::remove(stack, observer).await?;
+    growth::remove(stack, observer).await?;
     observer.until("pods, claims, volumes, snapshots and attachments to go", Observer::is_empty).await?;
     timeline.mark("pods, claims, volumes and snapshot deleted", Instant::now());
     ensure!(images(&stack.root().pool())?.is_empty(), "the driver still has an image in its pool");

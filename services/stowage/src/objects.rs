@@ -5,10 +5,15 @@ use serde_json::{Value, json};
 use stowage_model::object::kinds;
 
 /// What the API server must know about the driver.
-pub fn csi_driver(name: &str, attach_required: bool) -> Value {
+pub fn csi_driver(name: &str, attach_required: bool, storage_capacity: bool) -> Value {
     json!({
         "metadata": { "name": name },
-        "spec": { "attachRequired": attach_required, "podInfoOnMount": true, "volumeLifecycleModes": ["Persistent"] },
+        "spec": {
+            "attachRequired": attach_required,
+            "podInfoOnMount": true,
+            "storageCapacity": storage_capacity,
+            "volumeLifecycleModes": ["Persistent"],
+        },
     })
 }
 
@@ -22,6 +27,7 @@ pub fn class(name: &str, driver: &str, default: bool, binding: &str) -> Value {
         "provisioner": driver,
         "reclaimPolicy": "Delete",
         "volumeBindingMode": binding,
+        "allowVolumeExpansion": true,
     })
 }
 

@@ -13,6 +13,7 @@ use tokio::task::JoinHandle;
 use stowage_csi::server::SocketMode;
 use stowage_csi::v1::controller_service_capability::rpc::Type as ControllerRpc;
 use stowage_csi::v1::group_controller_service_capability::rpc::Type as GroupRpc;
+use stowage_csi::v1::node_service_capability::rpc::Type as NodeRpc;
 use stowage_csi::{Connector, Deadline, Endpoint, UnixConnector, identity};
 use stowage_model::object::{Key, kinds};
 use stowage_model::{Node, annotations};
@@ -28,6 +29,7 @@ use crate::calls::{Calls, Timing};
 use crate::clean;
 use crate::objects;
 use crate::root::Root;
+use crate::run;
 use crate::supervisor::Supervisor;
 
 /// The one pool of our driver in a stack.
@@ -71,6 +73,8 @@ pub struct Stack {
     pub driver: String,
     /// Whether it makes snapshots.
     snapshots: bool,
+    /// Whether it expands or modifies volumes.
+    changes: bool,
     root: Root,
     nodes: Vec<(String, volume_manager::Occupancy)>,
     context: Context,
@@ -123,6 +127,7 @@ impl Stack {
             kubeconfig,
             driver: String::new(),
             snapshots: false,
+            changes: false,
             root,
             nodes: Vec::new(),
             context,
@@ -205,9 +210,15 @@ impl Stack {
         self.driver = identity::plugin_name(&channel, deadline).await.with_context(no_driver)?;
         let capabilities = identity::controller_capabilities(&channel, deadline).await.with_context(no_driver)?;
         let attach = capabilities.contains(&ControllerRpc::PublishUnpublishVolume);
-        self.create(kinds::CSI_DRIVER, objects::csi_driver(&self.driver, attach)).await?;
+        // The provisioner publishes what room there is, and pods are placed by it.
+        let capacity = capabilities.contains(&ControllerRpc::GetCapacity);
+        self.create(kinds::CSI_DRIVER, objects::csi_driver(&self.driver, attach, capacity)).await?;
         self.create(kinds::STORAGE_CLASS, objects::class(CLASS, &self.driver, true, "Immediate")).await?;
         self.snapshots = capabilities.contains(&ControllerRpc::CreateDeleteSnapshot);
+        let on_nodes = identity::node_capabilities(&channel, deadline).await;
+        self.changes = capabilities.contains(&ControllerRpc::ExpandVolume)
+            || capabilities.contains(&ControllerRpc::ModifyVolume)
+            || on_nodes.is_ok_and(|rpcs| rpcs.contains(&NodeRpc::ExpandVolume));
         let groups = identity::group_controller_capabilities(&channel, deadline).await;
         let groups = groups.is_ok_and(|groups| groups.contains(&GroupRpc::CreateDeleteGetVolumeGroupSnapshot));
         self.introduce_snapshots(groups).await
@@ -260,6 +271,10 @@ impl Stack {
                 tracing::info!(driver = %self.driver, "the driver makes no snapshots: {service} is not started");
                 continue;
             }
+            if service == "resizer" && !self.changes {
+                tracing::info!(driver = %self.driver, "the driver neither expands nor modifies volumes: {service} is not started");
+                continue;
+            }
             // Stopped before all others: nothing may be placed on a node that is being emptied.
             let is_first = service == "scheduler";
             let shutdown = if is_first { self.scheduling.clone() } else { self.working.clone() };
@@ -282,7 +297,10 @@ impl Stack {
                 endpoint
             }
         };
-        let options = volume_manager::Options { node_name: node.to_owned(), root, ..Default::default() };
+        let machine = volume_manager::LinuxMachine::new(&root, Vec::new());
+        let socket = Some(root.join(run::SOCKET));
+        let options =
+            volume_manager::Options { node_name: node.to_owned(), root, socket, machine, ..Default::default() };
         self.nodes.push((node.to_owned(), options.occupancy.clone()));
         let on_node = OnNode { volume_manager: options, registry, endpoint };
         for service in assembled(&[Place::NodeSidecar, Place::Node]) {

@@ -4,21 +4,18 @@ use std::sync::Arc;
 
 use serde_json::json;
 
-use stowage_model::object::ObjectRef;
-use stowage_model::pod::Pod;
 use stowage_runtime::api::{Deletion, Part, Patch, Target};
 use stowage_runtime::engine::Error;
 use stowage_runtime::events::Note;
 use stowage_runtime::operation::{Ended, Failure};
 
 use crate::controller::Controller;
-use crate::decide::volume::Attachment;
-use crate::decide::{Action, Operation};
-use crate::desired::{Use, VolumeId};
+use crate::decide::Action;
+use crate::desired_state::PodVolumes;
+use crate::executor::Operation;
 use crate::registration::{self, Greeting};
-use crate::resolve;
-use crate::watches;
-use crate::world::{Hold, Published, Staged};
+use crate::state::Reported;
+use crate::watches::{self, Key};
 
 impl Controller {
     pub(crate) async fn carry_out(self: Arc<Self>, action: Action) -> Result<(), Error> {
@@ -36,52 +33,48 @@ impl Controller {
                 self.write_pod(action).await
             }
             Action::RemovePodDir { uid } => self.remove_pod_dir(&uid).await,
+            Action::Populate { uid, volumes } => {
+                self.populate(&uid, *volumes);
+                Ok(())
+            }
             Action::ForgetPod { uid } => {
                 self.forget_pod(&uid);
                 Ok(())
             }
             Action::ForgetVolume { volume } => {
-                self.operations.forget(&Operation::Stage(volume.clone()));
-                self.operations.forget(&Operation::Unstage(volume));
+                self.executor.forget_volume(&volume);
                 Ok(())
             }
             Action::Explain { pod, message } => {
                 let taken = self.recorder.record(&pod, Note::warning("FailedMount", message.clone()));
                 let now = self.context.clock.now();
-                self.state.with(|world| world.told.note(pod.uid, message, (), taken, now));
+                self.state.with(|states| states.told.note(pod.uid, message, (), taken, now));
                 Ok(())
             }
             Action::Accept { socket } => {
-                self.state.with(|world| {
-                    if let Some(plugin) = world.plugins.get_mut(&socket) {
-                        plugin.accepted = true;
-                        let name = plugin.greeted.as_ref().map(|driver| driver.info.name.clone());
-                        name.map(|name| world.dismissed.remove(&name));
-                    }
-                });
-                self.wake(watches::plugin(&socket));
+                self.accept(&socket);
                 Ok(())
             }
             Action::Refuse { socket, message } => {
                 tracing::error!(socket, message, "the plugin is refused");
-                self.state.with(|world| {
-                    if let Some(plugin) = world.plugins.get_mut(&socket) {
+                self.state.with_drivers(|drivers| {
+                    if let Some(plugin) = drivers.plugins.get_mut(&socket) {
                         plugin.refused = Some(message);
                         plugin.greeted = None;
                     }
                 });
                 Ok(())
             }
-            Action::Resolve { pod } => {
-                self.start_resolve(pod);
-                Ok(())
-            }
             Action::Greet { .. }
             | Action::Notify { .. }
-            | Action::Stage { .. }
-            | Action::Publish { .. }
-            | Action::Unpublish { .. }
-            | Action::Unstage { .. } => self.start_call(action),
+            | Action::Refresh { .. }
+            | Action::Attach { .. }
+            | Action::MountDevice { .. }
+            | Action::SetUp { .. }
+            | Action::Expand { .. }
+            | Action::TearDown { .. }
+            | Action::UnmountDevice { .. }
+            | Action::Detach { .. } => self.start(action),
         }
     }
 
@@ -90,15 +83,25 @@ impl Controller {
         match action {
             Action::ReadNode => api.refresh(nodes, &self.node_key()).await.map(drop).map_err(Error::read("the Node")),
             Action::CreateNode(body) => {
-                api.create(nodes, body).await.map(drop).map_err(Error::write("create the Node"))
+                let mut status = body["status"].clone();
+                status.as_object_mut().map(|fields| fields.remove("conditions"));
+                let node = api.create(nodes, body).await.map_err(Error::write("create the Node"))?;
+                let reported = Reported { uid: node.meta.uid.clone(), status };
+                self.state.with(|states| states.report.reported = Some(reported));
+                Ok(())
             }
             Action::PatchNode { target, body } => {
                 let patched = api.patch(nodes, &target, Part::Main, Patch::Merge(body)).await;
                 patched.map(drop).map_err(Error::write("label the Node"))
             }
-            Action::PatchNodeStatus { target, patch } => {
+            Action::PatchNodeStatus { target, patch, reported } => {
                 let patched = api.patch(nodes, &target, Part::Status, patch).await;
-                patched.map(drop).map_err(Error::write("say that the Node is ready"))
+                patched.map_err(Error::write("say how the Node is"))?;
+                if reported.is_some() {
+                    self.state.with(|states| states.report.reported = reported);
+                    self.wake([Key::Node]);
+                }
+                Ok(())
             }
             Action::ReportInUse { target } => self.report_in_use(&target).await,
             _ => Ok(()),
@@ -108,17 +111,17 @@ impl Controller {
     /// Writes what is in use now. While the write is under way nothing that it leaves out may be staged: rule 7 of the
     /// design wants the report answered first, and a withdrawal answered last.
     async fn report_in_use(&self, target: &Target) -> Result<(), Error> {
-        let list = self.state.with(|world| {
-            let list = self.in_use(world);
-            world.reporting = Some(list.clone());
+        let list = self.state.with(|states| {
+            let list = self.in_use(states);
+            states.report.writing = Some(list.clone());
             list
         });
         let patch = Patch::Merge(json!({ "status": { "volumesInUse": list } }));
         let result = self.context.api.patch(&self.caches.nodes, target, Part::Status, patch).await;
-        self.state.with(|world| world.reporting = None);
+        self.state.with(|states| states.report.writing = None);
         if result.is_err() {
             // A refusal leaves the Node as it was, so no event tells those who waited for the write to end.
-            self.wake(self.state.read(|world| watches::left_out(world, &list)));
+            self.wake(self.state.read(|states| watches::left_out(states, &list)));
         }
         result.map(drop).map_err(Error::write("report the volumes in use"))
     }
@@ -161,59 +164,91 @@ impl Controller {
     }
 
     async fn remove_pod_dir(&self, uid: &str) -> Result<(), Error> {
-        for dir in self.layout.pod_dirs(uid) {
-            match self.host.remove_dir(&dir).await {
-                Ok(()) => {}
-                // Somebody else's files are not ours to remove, and no reason to keep the pod.
-                Err(error) if error.os_error() == Some(nix::errno::Errno::ENOTEMPTY as i32) => {
-                    tracing::warn!(dir = %dir.display(), "the pod's directory is not empty, it stays");
-                    break;
-                }
-                Err(error) => return Err(Error::other(error)),
-            }
+        let mounter = &self.host.mounter;
+        mounter.clean_sub_paths(&self.host.layout.sub_paths(uid)).await.map_err(Error::other)?;
+        let removed = mounter.remove_orphan(&self.host.layout.pod(uid)).await;
+        if self.pod(uid).is_none() {
+            self.metrics.orphan_cleaned(removed.is_ok());
         }
-        self.state.with(|world| world.pod_dirs.remove(uid));
+        match removed {
+            Ok(()) => {}
+            Err(error @ stowage_mount::Error::RemoveMounted { .. }) => return Err(Error::other(error)),
+            // Somebody else's files are not ours to remove, and no reason to keep the pod.
+            Err(error @ stowage_mount::Error::RemoveOrphan { .. }) => {
+                tracing::warn!(pod = uid, %error, "the pod's directory stays");
+            }
+            // The pod need not wait for it: once it is gone this is tried again.
+            Err(error) if self.pod(uid).is_some_and(|pod| pod.meta.is_deleting() && pod.meta.finalizers.is_empty()) => {
+                tracing::warn!(pod = uid, %error, "the pod's directory is not removed yet");
+                return Ok(());
+            }
+            Err(error) => return Err(Error::other(error)),
+        }
+        self.state.with(|states| states.pod_dirs.remove(uid));
         Ok(())
     }
 
-    fn forget_pod(&self, uid: &str) {
-        self.state.with(|world| {
-            world.told.forget(&uid.to_owned());
-            world.resolutions.remove(uid);
-        });
-        self.operations.forget(&Operation::Resolve(uid.to_owned()));
-        for operation in self.ended_mounts(uid) {
-            self.operations.forget(&operation);
+    /// Notes what a pod's volumes are; they, and what is in use, are decided on anew.
+    fn populate(&self, uid: &str, volumes: PodVolumes) {
+        let now = self.context.clock.now();
+        // Watched before the volumes are set up, which then read what the watch has told.
+        if let Some(pod) = self.pod(uid) {
+            self.made_of.keep(&pod, &volumes);
         }
+        let keys = self.state.with(|states| {
+            // What a volume is made of has changed, so what kept it from being set up may be gone.
+            for (name, mount) in &volumes.volumes {
+                let before = states.desired.pod(uid).and_then(|pod| pod.volumes.get(name));
+                if before.is_some_and(|before| before.inputs != mount.inputs) {
+                    self.executor.forget_volume(name);
+                }
+            }
+            let touched = states.desired.set(uid, volumes, now);
+            // This pod may have been the last whose volumes were not known.
+            let idle = watches::idle_volumes(states);
+            touched.into_iter().map(Key::Volume).chain(idle).chain([Key::Node]).collect::<Vec<Key>>()
+        });
+        self.wake(keys);
     }
 
-    fn start_resolve(self: Arc<Self>, pod: Arc<Pod>) {
-        let uid = pod.meta.uid.clone();
-        let controller = Arc::clone(&self);
-        self.operations.start(Operation::Resolve(uid.clone()), async move {
-            let node = controller.caches.nodes.get(&controller.node_key());
-            let resolution = resolve::resolve(&controller.context.api, &pod, node.as_deref()).await;
-            let problems = resolution.problems.join("; ");
-            controller.state.with(|world| world.resolutions.insert(uid, resolution));
-            match problems.is_empty() {
-                true => Ended::Done(()),
-                false => Ended::Failed(Failure { code: "Unresolved".into(), message: problems }),
+    fn forget_pod(&self, uid: &str) {
+        let touched = self.state.with(|states| {
+            states.told.forget(&uid.to_owned());
+            states.desired.remove(uid)
+        });
+        self.executor.forget_where(|operation| operation.pod.as_deref() == Some(uid));
+        self.host.tokens.forget(uid);
+        self.made_of.release(uid);
+        self.wake(touched.into_iter().map(Key::Volume).chain([Key::Node]));
+    }
+
+    fn accept(&self, socket: &str) {
+        self.state.with_drivers(|drivers| {
+            if let Some(plugin) = drivers.plugins.get_mut(socket) {
+                plugin.accepted = true;
+                let name = plugin.greeted.as_ref().map(|driver| driver.info.name.clone());
+                name.map(|name| drivers.dismissed.remove(&name));
             }
         });
+        self.wake(watches::plugin(socket));
     }
 
     /// Starts a call to a plugin or driver. What it may change is uncertain from this moment on.
-    fn start_call(self: Arc<Self>, action: Action) -> Result<(), Error> {
+    fn start(self: Arc<Self>, action: Action) -> Result<(), Error> {
         if !self.context.may_call_driver() {
             return Err(Error::Deposed);
         }
         match action {
             Action::Greet { socket, instance } => self.start_greeting(socket, instance),
             Action::Notify { socket, instance, refusal } => self.start_notification(socket, instance, refusal),
-            Action::Stage { usage, pod } => self.start_stage(*usage, pod),
-            Action::Publish { usage, pod } => self.start_publish(*usage, pod),
-            Action::Unpublish { volume, uid, spec_name } => self.start_unpublish(volume, uid, spec_name),
-            Action::Unstage { volume } => self.start_unstage(volume),
+            Action::Refresh { driver } => self.start_refresh(driver),
+            Action::Attach { volume, mount } => self.start_attach(volume, *mount),
+            Action::MountDevice { volume, pod, mount } => self.start_mount_device(volume, pod, *mount),
+            Action::SetUp { volume, pod, mount } => self.start_set_up(volume, pod, *mount),
+            Action::Expand { volume, pod, mount, expansion } => self.start_expand(volume, pod, *mount, expansion),
+            Action::TearDown { volume, uid, spec } => self.start_tear_down(volume, uid, *spec),
+            Action::UnmountDevice { volume, spec } => self.start_unmount_device(volume, *spec),
+            Action::Detach { volume, spec } => self.start_detach(volume, *spec),
             _ => {}
         }
         Ok(())
@@ -221,7 +256,7 @@ impl Controller {
 
     fn start_greeting(self: Arc<Self>, socket: String, instance: u64) {
         let controller = Arc::clone(&self);
-        self.operations.start(Operation::Greet(socket.clone()), async move {
+        self.executor.start(Operation::Greet(socket.clone()), async move {
             let greeting =
                 registration::greet(&*controller.context.csi, &socket, controller.options.call_timeout).await;
             let (driver, refused) = match greeting {
@@ -235,8 +270,8 @@ impl Controller {
                     return Ended::Failed(Failure { code: "Unanswered".into(), message: error.to_string() });
                 }
             };
-            controller.state.with(|world| {
-                if let Some(plugin) = world.plugins.get_mut(&socket).filter(|plugin| plugin.instance == instance) {
+            controller.state.with_drivers(|drivers| {
+                if let Some(plugin) = drivers.plugins.get_mut(&socket).filter(|plugin| plugin.instance == instance) {
                     (plugin.greeted, plugin.refused) = (driver, refused);
                 }
             });
@@ -244,77 +279,40 @@ impl Controller {
         });
     }
 
+    fn start_refresh(self: Arc<Self>, driver: String) {
+        let controller = Arc::clone(&self);
+        self.executor.start(Operation::Refresh(driver.clone()), async move {
+            let Some(known) = controller.state.read_drivers(|drivers| drivers.registered(&driver).cloned()) else {
+                let message = format!("driver {driver} is no longer registered");
+                return Ended::Failed(Failure { code: "Unregistered".into(), message });
+            };
+            match registration::look_again(&known, controller.options.call_timeout).await {
+                Ok(info) => {
+                    controller.state.with_drivers(|drivers| drivers.refreshed(&info));
+                    Ended::Done(())
+                }
+                Err(error) => {
+                    tracing::warn!(driver, %error, "the driver does not say how many volumes this node can take");
+                    Ended::Failed(Failure { code: "Unanswered".into(), message: error.to_string() })
+                }
+            }
+        });
+    }
+
     fn start_notification(self: Arc<Self>, socket: String, instance: u64, refusal: Option<String>) {
         let controller = Arc::clone(&self);
-        self.operations.start(Operation::Notify(socket.clone()), async move {
+        self.executor.start(Operation::Notify(socket.clone()), async move {
             if let Err(error) = registration::notify(&*controller.context.csi, &socket, refusal).await {
                 tracing::warn!(socket, %error, "the plugin does not listen to how its registration went");
                 return Ended::Failed(Failure { code: "Unanswered".into(), message: error.to_string() });
             }
-            for driver in controller.state.with(|world| world.plugin_notified(&socket, instance)) {
+            for driver in controller.state.with_drivers(|drivers| drivers.plugin_notified(&socket, instance)) {
                 tracing::info!(socket, driver, "plugin registration settled");
-                controller.wake(controller.state.read(|world| watches::driver(world, &driver)));
+                let keys = controller.state.read(|states| watches::driver(states, &driver));
+                controller.try_again(&keys);
+                controller.wake(keys);
             }
             Ended::Done(())
         });
-    }
-
-    fn start_stage(self: Arc<Self>, usage: Use, pod: ObjectRef) {
-        let before = self.state.with(|world| {
-            self.may_mount(&usage.volume, world).then(|| {
-                let before = world.staged.get(&usage.volume).cloned();
-                let reconstructed = before.as_ref().is_some_and(|staged| staged.reconstructed);
-                world.set_staged(&usage.volume, Some(Staged { hold: Hold::Uncertain, reconstructed }));
-                before
-            })
-        });
-        if let Some(before) = before {
-            let call = Arc::clone(&self).stage(usage.clone(), pod, before);
-            self.operations.start(Operation::Stage(usage.volume), call);
-        }
-    }
-
-    fn start_publish(self: Arc<Self>, usage: Use, pod: Arc<Pod>) {
-        let uid = pod.meta.uid.clone();
-        let before = self.state.with(|world| {
-            self.may_mount(&usage.volume, world).then(|| {
-                let before = world.published.get(&usage.volume).and_then(|pods| pods.get(&uid)).cloned();
-                let reconstructed = before.as_ref().is_some_and(|published| published.reconstructed);
-                let spec_name = usage.spec_name.clone();
-                let during = Published { spec_name, hold: Hold::Uncertain, reconstructed };
-                world.set_published(&usage.volume, &uid, Some(during));
-                world.pod_dirs.insert(uid.clone());
-                before
-            })
-        });
-        if let Some(before) = before {
-            let call = Arc::clone(&self).publish(usage.clone(), pod, before);
-            self.operations.start(Operation::Publish(usage.volume, uid), call);
-        }
-    }
-
-    /// Whether the handshake still stands now that the mount is about to be noted: from then on every report has it.
-    fn may_mount(&self, volume: &VolumeId, world: &crate::world::World) -> bool {
-        matches!(self.attachment(volume, world), Attachment::NotNeeded | Attachment::Attached)
-    }
-
-    fn start_unpublish(self: Arc<Self>, volume: VolumeId, uid: String, spec_name: String) {
-        self.state.with(|world| {
-            if let Some(published) = world.published.get_mut(&volume).and_then(|pods| pods.get_mut(&uid)) {
-                published.hold = Hold::Uncertain;
-            }
-        });
-        let call = Arc::clone(&self).unpublish(volume.clone(), uid.clone(), spec_name);
-        self.operations.start(Operation::Unpublish(volume, uid), call);
-    }
-
-    fn start_unstage(self: Arc<Self>, volume: VolumeId) {
-        self.state.with(|world| {
-            if let Some(staged) = world.staged.get_mut(&volume) {
-                staged.hold = Hold::Uncertain;
-            }
-        });
-        let call = Arc::clone(&self).unstage(volume.clone());
-        self.operations.start(Operation::Unstage(volume), call);
     }
 }

@@ -1,20 +1,24 @@
 //! Flags, with the kubelet's names where it has them; wires the real world and decides nothing.
 
 use std::collections::BTreeMap;
-use std::path::PathBuf;
+use std::net::IpAddr;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use anyhow::Context as _;
-use clap::Parser;
+use clap::{ArgAction, Parser};
 use nix::unistd::gethostname;
 
 use stowage_mount::LinuxMounter;
+use stowage_plugins::Layout;
 use stowage_runtime::args::{AdminArgs, ClientArgs, LogArgs};
+use stowage_runtime::duration::GoDuration;
 use stowage_runtime::launch::Launch;
 
-use crate::layout::Layout;
+use crate::machine::LinuxMachine;
 use crate::options::Options;
-use crate::plugins::RegistryDir;
+use crate::plugin_watcher::RegistryDir;
+use crate::selinux::SeLinux;
 
 /// The kubelet's `kubeAPIBurst`.
 const BURST: u32 = 100;
@@ -35,6 +39,27 @@ pub struct Args {
     /// Directory for pods, plugins and the plugin registry
     #[arg(long, value_name = "DIR", default_value = "/var/lib/kubelet")]
     root_dir: PathBuf,
+    /// Address of the Node, or one of each family separated by a comma; if not given, the one that packets leave by
+    #[arg(long, value_name = "IP", value_delimiter = ',', value_parser = parse_address)]
+    node_ip: Vec<IpAddr>,
+    /// Make the Node if it is missing
+    #[arg(long, default_value_t = true, num_args = 0..=1, default_missing_value = "true", action = ArgAction::Set, value_name = "BOOL")]
+    register_node: bool,
+    /// How often the machine is looked at; what has changed is written to the Node
+    #[arg(long, value_name = "DURATION", default_value = "10s")]
+    node_status_update_frequency: GoDuration,
+    /// How many pods the Node says it takes
+    #[arg(long, value_name = "NUMBER", default_value_t = 110)]
+    max_pods: u32,
+    /// Leave attaching to the attach-detach controller; otherwise this node attaches what its plugins can attach
+    #[arg(long, default_value_t = true, num_args = 0..=1, default_missing_value = "true", action = ArgAction::Set, value_name = "BOOL")]
+    enable_controller_attach_detach: bool,
+    /// Keep the volumes of a pod that has ended until it is deleted
+    #[arg(long, default_value_t = false, num_args = 0..=1, default_missing_value = "true", action = ArgAction::Set, value_name = "BOOL")]
+    keep_terminated_pod_volumes: bool,
+    /// How often volumes are asked how full they are; zero or less for never
+    #[arg(long, value_name = "DURATION", default_value = "1m", allow_hyphen_values = true, value_parser = parse_period)]
+    volume_stats_agg_period: GoDuration,
     /// Labels for the Node when it is registered, as KEY=VALUE separated by commas
     #[arg(long, value_name = "LABELS", value_delimiter = ',', value_parser = parse_label)]
     node_labels: Vec<(String, String)>,
@@ -66,7 +91,43 @@ impl Args {
             anyhow::bail!("--root-dir {:?} must be an absolute path: drivers get paths below it", self.root_dir);
         }
         let labels: BTreeMap<String, String> = self.node_labels.iter().cloned().collect();
-        Ok(Options { node_name, root: self.root_dir.clone(), labels, ..Options::default() })
+        let machine = LinuxMachine::new(&self.root_dir, self.node_ip.clone());
+        let node_status_update = self.node_status_update_frequency.0;
+        if node_status_update.is_zero() {
+            anyhow::bail!("--node-status-update-frequency 0s would never rest; write for example 10s");
+        }
+        Ok(Options {
+            node_name,
+            root: self.root_dir.clone(),
+            labels,
+            socket: Some(self.root_dir.join("volume-manager.sock")),
+            machine,
+            register_node: self.register_node,
+            node_status_update,
+            max_pods: self.max_pods,
+            controller_attach: self.enable_controller_attach_detach,
+            keep_terminated_pod_volumes: self.keep_terminated_pod_volumes,
+            volume_stats_agg_period: self.volume_stats_agg_period.0,
+            se_linux: SeLinux::read(Path::new("/")),
+            devices: Some(Arc::new(LinuxMounter)),
+            ..Options::default()
+        })
+    }
+}
+
+fn parse_address(text: &str) -> Result<IpAddr, String> {
+    let address: IpAddr = text.trim().parse().map_err(|_| "write an IPv4 or IPv6 address".to_owned())?;
+    match address.is_loopback() || address.is_multicast() {
+        true => Err("the Node needs an address that others can reach; leave --node-ip out to have it found".into()),
+        false => Ok(address),
+    }
+}
+
+/// The kubelet takes a negative period for never.
+fn parse_period(text: &str) -> Result<GoDuration, stowage_runtime::duration::Error> {
+    match text.strip_prefix('-') {
+        Some(rest) => rest.parse::<GoDuration>().map(|_| GoDuration::default()),
+        None => text.parse(),
     }
 }
 
@@ -95,6 +156,40 @@ mod tests {
         assert_eq!(options.node_name, "a");
         assert_eq!(options.root, PathBuf::from("/r"));
         assert_eq!(options.labels, BTreeMap::from([("a".into(), "b".into()), ("c".into(), String::new())]));
+    }
+
+    #[test]
+    fn what_is_not_said_is_as_the_kubelet_has_it() {
+        let options = parse(&["--node-name=a"]).unwrap().options().unwrap();
+        let plain = Options::default();
+        assert!(options.register_node && options.controller_attach && !options.keep_terminated_pod_volumes);
+        assert_eq!(options.node_status_update, plain.node_status_update);
+        assert_eq!(options.volume_stats_agg_period, plain.volume_stats_agg_period);
+        assert_eq!(options.max_pods, plain.max_pods);
+    }
+
+    #[test]
+    fn each_flag_has_its_option() {
+        let words = [
+            "--node-name=a",
+            "--register-node=false",
+            "--enable-controller-attach-detach=false",
+            "--max-pods=7",
+            "--keep-terminated-pod-volumes",
+            "--node-status-update-frequency=1m30s",
+            "--volume-stats-agg-period=-1s",
+        ];
+        let options = parse(&words).unwrap().options().unwrap();
+        assert!(!options.register_node && !options.controller_attach && options.keep_terminated_pod_volumes);
+        assert_eq!((options.max_pods, options.node_status_update.as_secs()), (7, 90));
+        assert!(options.volume_stats_agg_period.is_zero(), "a negative period means never");
+    }
+
+    #[test]
+    fn an_address_nobody_else_can_reach_is_refused() {
+        let error = parse(&["--node-ip=127.0.0.1"]).unwrap_err().to_string();
+        assert!(error.contains("an address that others can reach"), "{error}");
+        assert!(parse(&["--node-ip=10.0.0.7,fd00::7"]).is_ok());
     }
 
     #[test]

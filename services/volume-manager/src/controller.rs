@@ -6,47 +6,59 @@ use jiff::Timestamp;
 use tokio::sync::oneshot;
 
 use stowage_mount::Mounter;
+use stowage_plugins::tokens::Tokens;
+use stowage_plugins::{Layout, VolumeHost, VolumePluginManager};
 use stowage_runtime::engine::{self, Error, Reserved, Setup, Watches};
 use stowage_runtime::events::Recorder;
-use stowage_runtime::operation::Operations;
 use stowage_runtime::queue::Queue;
 use stowage_runtime::{Context, Stop};
 
-use crate::decide::{self, Action, Decision, Operation, Why};
+use crate::api::{self, VolumeManager};
+use crate::decide::{self, Action, Decision, Why};
+use crate::executor::{Executor, Operation};
 use crate::heartbeat;
-use crate::layout::Layout;
+use crate::host::KnownDrivers;
+use crate::made_of::MadeOf;
+use crate::metrics::Metrics;
 use crate::options::Options;
-use crate::plugins::{self, PluginSource};
+use crate::plugin_watcher::{self, PluginSource};
 use crate::reconstruct;
 use crate::snapshot::Snapshot;
+use crate::state::{State, States};
+use crate::stats::Asker;
 use crate::watches::{self, Caches, Key};
-use crate::world::State;
 
 /// Everything a decision reads and an action touches.
 pub struct Controller {
     pub(crate) context: Context,
-    pub(crate) host: Arc<dyn Mounter>,
+    /// What plugins have of this node.
+    pub(crate) host: VolumeHost,
+    pub(crate) plugins: Arc<VolumePluginManager>,
     pub(crate) options: Options,
-    pub(crate) layout: Layout,
     pub(crate) state: Arc<State>,
     pub(crate) caches: Caches,
     pub(crate) queue: Queue<Key>,
-    pub(crate) operations: Operations<Operation, ()>,
+    pub(crate) executor: Executor,
+    /// The objects that volumes are made of.
+    pub(crate) made_of: MadeOf,
     pub(crate) recorder: Recorder,
+    pub(crate) metrics: Metrics,
 }
 
 /// Manages the volumes of one node until shutdown, which leaves every mount in place.
 pub async fn run(
     context: Context,
-    host: Arc<dyn Mounter>,
+    mounter: Arc<dyn Mounter>,
     plugins: Arc<dyn PluginSource>,
     options: Options,
 ) -> Result<(), Stop> {
     let (unwatched, cannot_watch) = oneshot::channel();
     let parallel = options.workers;
     let served = engine::serve(context, parallel, async move |setup| {
-        let controller = Controller::new(setup, host, options).await?;
+        let controller = Controller::new(setup, mounter, options).await?;
         controller.keep_lease(setup);
+        controller.ask_volumes(setup);
+        controller.answer(setup);
         controller.follow(setup, &*plugins, unwatched)?;
         Ok(controller)
     });
@@ -60,26 +72,61 @@ pub async fn run(
 
 impl Controller {
     /// Looks at the node before anything is watched: whatever comes to be known later finds every mount accounted for.
-    async fn new(setup: &Setup<Key>, host: Arc<dyn Mounter>, options: Options) -> Result<Self, Stop> {
-        let layout = Layout::new(&options.root);
-        let world = reconstruct::reconstruct(&*host, &layout)
+    async fn new(setup: &Setup<Key>, mounter: Arc<dyn Mounter>, options: Options) -> Result<Self, Stop> {
+        let unable = |reason: String| Stop::Unable { reason };
+        let plugins = VolumePluginManager::new(options.plugins.iter().cloned())
+            .map_err(|error| unable(format!("the volume plugins do not go together: {error}")))?;
+        let plugins = Arc::new(plugins);
+        let caches = Caches::default();
+        let recorder = setup.recorder("kubelet");
+        let occupancy = options.occupancy.clone();
+        let empty = Arc::new(State::new(States::default(), Default::default()));
+        let drivers = |state| KnownDrivers {
+            state,
+            objects: caches.csi_drivers.clone(),
+            attachments: caches.attachments.clone(),
+        };
+        let made_of = MadeOf::watch(setup, &options.node_name);
+        let mut host = VolumeHost {
+            context: setup.context.clone(),
+            mounter,
+            layout: Layout::new(&options.root),
+            node_name: options.node_name.clone(),
+            drivers: Arc::new(drivers(empty)),
+            call_timeout: options.call_timeout,
+            recorder: recorder.clone(),
+            tokens: Arc::new(Tokens::default()),
+            objects: Arc::new(made_of.objects.clone()),
+            devices: options.devices.clone(),
+        };
+        let found = reconstruct::reconstruct(&host, &plugins)
             .await
-            .map_err(|error| Stop::Unable { reason: format!("cannot tell what is mounted on this node: {error}") })?;
-        let state = Arc::new(State::new(world, options.occupancy.clone()));
+            .map_err(|error| unable(format!("cannot tell what is mounted on this node: {error}")))?;
+        let metrics = Metrics::register(&setup.context.metrics);
+        metrics.reconstructed(found.found, found.failed);
+        let mut states = found.states;
+        states.report.machine = options.machine.look().await;
+        let state = Arc::new(State::new(states, occupancy));
+        metrics.watch(&setup.context.metrics, &state);
+        host.drivers = Arc::new(drivers(Arc::clone(&state)));
         // The end of one operation wakes several keys: what is in use depends on every mount.
-        let ended = Arc::clone(&state);
+        let known = Arc::clone(&state);
         let operations = setup.operations(options.backoff, move |operation: &Operation| {
-            ended.read(|world| watches::ended(world, operation))
+            // Who waits for a pod hears what went wrong at once.
+            known.touch();
+            known.read(|states| watches::with_users(states, watches::ended(operation)))
         });
         Ok(Self {
             context: setup.context.clone(),
             host,
-            layout,
+            plugins,
             state,
-            caches: Caches::default(),
+            caches,
             queue: setup.queue.clone(),
-            operations,
-            recorder: setup.recorder("kubelet"),
+            executor: Executor::new(operations),
+            made_of,
+            recorder,
+            metrics,
             options,
         })
     }
@@ -87,6 +134,42 @@ impl Controller {
     fn keep_lease(&self, setup: &Setup<Key>) {
         let (context, options, nodes) = (self.context.clone(), self.options.clone(), self.caches.nodes.clone());
         setup.spawner.spawn(heartbeat::keep(context, options, nodes, Arc::clone(&self.state), self.queue.clone()));
+        let (options, state) = (self.options.clone(), Arc::clone(&self.state));
+        setup.spawner.spawn(heartbeat::look(options, state, self.queue.clone()));
+    }
+
+    fn ask_volumes(&self, setup: &Setup<Key>) {
+        let asker = Asker::new(
+            self.host.clone(),
+            Arc::clone(&self.plugins),
+            self.caches.pods.clone(),
+            Arc::clone(&self.state),
+            self.metrics.usages.clone(),
+            self.options.volume_stats_agg_period,
+        );
+        setup.spawner.spawn(asker.run());
+    }
+
+    /// Lets programs of this machine ask, and the process around this service.
+    fn answer(&self, setup: &Setup<Key>) {
+        self.options.handle.set(VolumeManager {
+            node_name: self.options.node_name.clone(),
+            state: Arc::clone(&self.state),
+            pods: self.caches.pods.clone(),
+            nodes: self.caches.nodes.clone(),
+            executor: self.executor.clone(),
+            host: self.host.clone(),
+            plugins: Arc::clone(&self.plugins),
+            queue: self.queue.clone(),
+        });
+        let Some(socket) = self.options.socket.clone() else { return };
+        let handle = self.options.handle.clone();
+        setup.spawner.spawn(async move {
+            let manager = handle.get().await;
+            if let Err(error) = api::serve(manager, &socket).await {
+                tracing::error!(socket = %socket.display(), %error, "programs of this machine cannot ask any more");
+            }
+        });
     }
 
     /// Notes the sockets that come and go; `unwatched` hears of it when that is no longer possible.
@@ -99,7 +182,8 @@ impl Controller {
         let events = plugins.watch().map_err(|error| Stop::Unable {
             reason: format!("cannot watch the plugin registry: {error}; `stowage check` tells about inotify limits"),
         })?;
-        let followed = plugins::follow(events, Arc::clone(&self.state), self.operations.clone(), self.queue.clone());
+        let followed =
+            plugin_watcher::follow(events, Arc::clone(&self.state), self.executor.clone(), self.queue.clone());
         setup.spawner.spawn(async move {
             // Nobody listens any more only where the service has ended already.
             let _ = unwatched.send(followed.await);
@@ -144,7 +228,12 @@ impl engine::Controller for Controller {
     fn begin(&self) {
         // Before the first decision, which would withdraw from the in-use list what nothing seems to need.
         if let Some(node) = self.caches.nodes.get(&self.node_key()) {
-            self.state.with(|world| world.keep_in_use(&node.status.volumes_in_use, &self.layout));
+            let reported = &node.status.volumes_in_use;
+            self.state.with(|states| {
+                let unexplained = &states.report.unexplained;
+                let possible = reconstruct::possible_volumes(reported, unexplained, &self.host.layout);
+                states.report.kept_in_use = possible.into_iter().collect();
+            });
         }
         // What was found on the node has no object whose event would wake it.
         self.wake(self.all_keys());
@@ -152,4 +241,4 @@ impl engine::Controller for Controller {
 }
 
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;

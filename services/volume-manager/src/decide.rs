@@ -1,40 +1,32 @@
 //! What must happen next to a volume, a pod, a plugin and the node's own objects: pure decisions, one file each.
 
 pub mod csi_node;
+pub mod expand;
 pub mod node;
 pub mod plugin;
 pub mod pod;
 pub mod volume;
+pub mod waiting;
 
 use std::sync::Arc;
 
 use jiff::Timestamp;
 use serde_json::Value;
 
+use stowage_model::names::UniqueVolumeName;
+use stowage_model::node_view::NodePod;
 use stowage_model::object::{Key as ObjectKey, ObjectRef};
-use stowage_model::pod::Pod;
+use stowage_plugins::VolumeSpec;
 use stowage_runtime::api::{Patch, Target};
-use stowage_runtime::{engine, operation};
+use stowage_runtime::engine;
 
-use crate::desired::{Use, VolumeId};
+use crate::desired_state::{PodVolumes, VolumeToMount};
 use crate::snapshot::Snapshot;
+use crate::state::Reported;
+
+use expand::Expansion;
 
 pub type Decision = engine::Decision<Action, Why>;
-
-/// A call to the API, a plugin or a driver that has its own record and backoff.
-#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Operation {
-    Greet(String),
-    Notify(String),
-    Resolve(String),
-    Stage(VolumeId),
-    Unstage(VolumeId),
-    Publish(VolumeId, String),
-    Unpublish(VolumeId, String),
-}
-
-/// The record of an operation; what it found or did is in the world.
-pub type Record = operation::Record<()>;
 
 /// One write, or the start of one operation.
 #[derive(Debug, Clone, PartialEq)]
@@ -52,6 +44,8 @@ pub enum Action {
     PatchNodeStatus {
         target: Target,
         patch: Patch,
+        /// What the Node is told of the machine by that.
+        reported: Option<Reported>,
     },
     /// Write what is in use at the moment of writing.
     ReportInUse {
@@ -84,8 +78,15 @@ pub enum Action {
         refusal: Option<String>,
     },
 
-    Resolve {
-        pod: Arc<Pod>,
+    /// Ask a driver again how many volumes the node can take.
+    Refresh {
+        driver: String,
+    },
+
+    /// Note what a pod's volumes are.
+    Populate {
+        uid: String,
+        volumes: Box<PodVolumes>,
     },
     PatchPodStatus {
         target: Target,
@@ -106,25 +107,42 @@ pub enum Action {
         message: String,
     },
 
-    Stage {
-        usage: Box<Use>,
-        pod: ObjectRef,
+    Attach {
+        volume: UniqueVolumeName,
+        mount: Box<VolumeToMount>,
     },
-    Publish {
-        usage: Box<Use>,
-        pod: Arc<Pod>,
+    MountDevice {
+        volume: UniqueVolumeName,
+        pod: Arc<NodePod>,
+        mount: Box<VolumeToMount>,
     },
-    Unpublish {
-        volume: VolumeId,
+    SetUp {
+        volume: UniqueVolumeName,
+        pod: Arc<NodePod>,
+        mount: Box<VolumeToMount>,
+    },
+    Expand {
+        volume: UniqueVolumeName,
+        pod: Arc<NodePod>,
+        mount: Box<VolumeToMount>,
+        expansion: Expansion,
+    },
+    TearDown {
+        volume: UniqueVolumeName,
         uid: String,
-        spec_name: String,
+        spec: Box<VolumeSpec>,
     },
-    Unstage {
-        volume: VolumeId,
+    UnmountDevice {
+        volume: UniqueVolumeName,
+        spec: Box<VolumeSpec>,
+    },
+    Detach {
+        volume: UniqueVolumeName,
+        spec: Box<VolumeSpec>,
     },
     /// Nothing is left of the volume: drop the records of its operations.
     ForgetVolume {
-        volume: VolumeId,
+        volume: UniqueVolumeName,
     },
 }
 
@@ -142,7 +160,7 @@ pub enum Why {
 pub fn decide(s: &Snapshot, now: Timestamp) -> Decision {
     match s {
         Snapshot::Node(s) => explain(node::decide(s, now), Why::Node),
-        Snapshot::CsiNode(s) => explain(csi_node::decide(s), Why::CsiNode),
+        Snapshot::CsiNode(s) => explain(csi_node::decide(s, now), Why::CsiNode),
         Snapshot::Plugin(s) => explain(plugin::decide(s, now), Why::Plugin),
         Snapshot::Pod(s) => explain(pod::decide(s, now), Why::Pod),
         Snapshot::Volume(s) => explain(volume::decide(s, now), Why::Volume),
@@ -150,7 +168,8 @@ pub fn decide(s: &Snapshot, now: Timestamp) -> Decision {
 }
 
 fn explain<W>(decision: engine::Decision<Action, W>, why: impl FnOnce(W) -> Why) -> Decision {
-    Decision { wake_at: decision.wake_at, ..Decision::act(decision.actions, why(decision.why)) }
+    let engine::Decision { actions, side_by_side, wake_at, after, is_half_way, why: reason } = decision;
+    Decision { actions, side_by_side, wake_at, after, is_half_way, why: why(reason) }
 }
 
 #[cfg(test)]

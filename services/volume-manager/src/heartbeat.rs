@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use jiff::Timestamp;
+use jiff::{SignedDuration, Timestamp};
 use serde_json::{Value, json};
 
 use stowage_model::lease::Lease;
@@ -16,8 +16,8 @@ use stowage_runtime::cache::Cache;
 use stowage_runtime::queue::Queue;
 
 use crate::options::Options;
+use crate::state::State;
 use crate::watches::Key;
-use crate::world::State;
 
 const NAMESPACE: &str = "kube-node-lease";
 
@@ -34,8 +34,11 @@ pub async fn keep(context: Context, options: Options, nodes: Cache<Node>, state:
         match lease.renew(node.as_deref()).await {
             Ok(at) => {
                 failures = 0;
-                state.with(|world| world.heartbeat = Some(at));
-                if !node.is_some_and(|node| node.is_ready()) {
+                let before = state.with(|states| states.report.heartbeat.replace(at));
+                // After a silence whatever was not said meanwhile is said.
+                let lasts = SignedDuration::try_from(lease.options.lease_duration).unwrap_or(SignedDuration::MAX);
+                let was_silent = before.is_none_or(|before| at.duration_since(before) >= lasts);
+                if was_silent || !node.is_some_and(|node| node.is_ready()) {
                     queue.add(Key::Node);
                 }
                 tokio::time::sleep(lease.options.lease_renewal).await;
@@ -45,6 +48,18 @@ pub async fn keep(context: Context, options: Options, nodes: Cache<Node>, state:
                 tracing::warn!(%error, failures, "the node's lease was not renewed");
                 tokio::time::sleep(RETRY.delay(failures).min(lease.options.lease_renewal)).await;
             }
+        }
+    }
+}
+
+/// Looks at the machine for ever; what has changed is told.
+pub async fn look(options: Options, state: Arc<State>, queue: Queue<Key>) {
+    loop {
+        tokio::time::sleep(options.node_status_update).await;
+        let machine = options.machine.look().await;
+        let before = state.with(|states| std::mem::replace(&mut states.report.machine, machine.clone()));
+        if before != machine {
+            queue.add(Key::Node);
         }
     }
 }

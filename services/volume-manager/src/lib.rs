@@ -3,32 +3,40 @@
 //! Watches the pods of one node, its own Node and CSINode, and CSIDrivers; reads claims, volumes, attachments and
 //! secrets live. Writes its Node (labels, Ready, `volumesInUse`), its Lease, CSINode, and the pods' status.
 //! Calls the registration sockets of plugins and NodeGetInfo, NodeGetCapabilities, NodeStageVolume,
-//! NodePublishVolume, NodeUnpublishVolume and NodeUnstageVolume of their drivers.
+//! NodePublishVolume, NodeUnpublishVolume, NodeUnstageVolume and NodeGetVolumeStats of their drivers.
 //!
 //! No container is run here: a pod is said to be Running once its volumes are mounted, never Succeeded, and its
 //! deletion is finished once they are unmounted.
 #![forbid(unsafe_code)]
 
+pub mod actual_state;
+pub mod api;
 mod apply;
 pub mod args;
-mod calls;
 mod conditions;
 mod controller;
 pub mod decide;
-pub mod desired;
+pub mod desired_state;
 mod drain;
+pub mod drivers;
+pub mod executor;
+mod generator;
 mod heartbeat;
-pub mod layout;
+mod host;
+mod machine;
+mod made_of;
+mod metrics;
 mod node;
 mod options;
-pub mod plugins;
-pub mod reconstruct;
+pub mod plugin_watcher;
+pub mod populator;
+mod reconstruct;
 mod registration;
-mod resolve;
+mod selinux;
 mod snapshot;
-pub mod vol_data;
+mod state;
+mod stats;
 mod watches;
-pub mod world;
 
 use std::sync::Arc;
 
@@ -37,10 +45,12 @@ use futures::future::BoxFuture;
 use stowage_mount::Mounter;
 use stowage_runtime::{Context, Stop};
 
-use crate::plugins::PluginSource;
+use crate::plugin_watcher::PluginSource;
 
 pub use drain::drain;
+pub use machine::{LinuxMachine, LookAtMachine, Machine, Pressure};
 pub use options::{Occupancy, Options};
+pub use selinux::SeLinux;
 
 /// Manages the volumes of one node until shutdown, which leaves every mount in place.
 ///

@@ -1,16 +1,23 @@
 //! What the service can be told, and what it tells the process it runs in.
 
 use std::collections::BTreeMap;
+use std::fmt;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::sync::watch;
 
+use stowage_mount::Host;
+use stowage_plugins::{VolumePlugin, in_tree};
 use stowage_runtime::backoff::Backoff;
 
+use crate::api::Handle;
+use crate::machine::{LookAtMachine, Machine};
+use crate::selinux::SeLinux;
+
 /// The kubelet's settings that concern volumes.
-#[derive(Debug, Clone)]
+#[derive(Clone)]
 pub struct Options {
     /// Name of the Node this process speaks for.
     pub node_name: String,
@@ -18,6 +25,21 @@ pub struct Options {
     pub root: PathBuf,
     /// Labels the Node gets besides hostname, system and architecture.
     pub labels: BTreeMap<String, String>,
+    /// What the Node says this machine is.
+    pub machine: Arc<dyn LookAtMachine>,
+    /// Whether a Node that is missing is made.
+    pub register_node: bool,
+    /// Whether volumes of pods that have ended stay mounted until the pods are deleted.
+    pub keep_terminated_pod_volumes: bool,
+    /// How many pods the node takes.
+    pub max_pods: u32,
+    /// How often the machine is looked at, and how often the Node is told that nothing has changed.
+    pub node_status_update: Duration,
+    pub node_status_report: Duration,
+    /// How often volumes are asked how full they are; zero for never.
+    pub volume_stats_agg_period: Duration,
+    /// How files are labelled on this machine; none where SELinux is off.
+    pub se_linux: Option<SeLinux>,
     /// How many decisions are carried out at once.
     pub workers: usize,
     /// How long a call to a driver may take.
@@ -27,8 +49,29 @@ pub struct Options {
     /// How long the node's lease lasts, and how often it is renewed.
     pub lease_duration: Duration,
     pub lease_renewal: Duration,
+    /// Whether the attach-detach controller attaches, and not this node itself.
+    pub controller_attach: bool,
+    /// Block devices and their file systems, for plugins that format; none where there are none, as in a simulation.
+    pub devices: Option<Arc<dyn Host>>,
+    /// The kinds of volumes there are.
+    pub plugins: Vec<Arc<dyn VolumePlugin>>,
+    /// Where programs of this machine may ask; nowhere if absent.
+    pub socket: Option<PathBuf>,
+    /// The way to the running service, for the process around it.
+    pub handle: Handle,
     /// How many mounts are held, for the process around this service.
     pub occupancy: Occupancy,
+}
+
+impl fmt::Debug for Options {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let plugins: Vec<&str> = self.plugins.iter().map(|plugin| plugin.name()).collect();
+        f.debug_struct("Options")
+            .field("node_name", &self.node_name)
+            .field("root", &self.root)
+            .field("plugins", &plugins)
+            .finish_non_exhaustive()
+    }
 }
 
 impl Default for Options {
@@ -37,11 +80,24 @@ impl Default for Options {
             node_name: String::new(),
             root: PathBuf::from("/var/lib/kubelet"),
             labels: BTreeMap::new(),
+            machine: Arc::new(Machine::default()),
+            register_node: true,
+            keep_terminated_pod_volumes: false,
+            max_pods: 110,
+            node_status_update: Duration::from_secs(10),
+            node_status_report: Duration::from_secs(300),
+            volume_stats_agg_period: Duration::from_secs(60),
+            se_linux: None,
             workers: 32,
             call_timeout: Duration::from_secs(120),
             backoff: Backoff { base: Duration::from_millis(500), max: Duration::from_secs(122) },
             lease_duration: Duration::from_secs(40),
             lease_renewal: Duration::from_secs(10),
+            controller_attach: true,
+            plugins: in_tree(),
+            devices: None,
+            socket: None,
+            handle: Handle::default(),
             occupancy: Occupancy::default(),
         }
     }

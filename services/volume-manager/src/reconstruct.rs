@@ -1,161 +1,201 @@
 //! What is or may be mounted when the service starts: the files it left behind and the kernel's mount table.
 //!
-//! Every mount found is uncertain. Those that are wanted are mounted again, which CSI makes harmless, and the others
+//! Every mount found is uncertain. Those that are wanted are mounted again, which plugins make harmless, and the others
 //! are unmounted, once the pods and the own Node have been read.
 
-use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
-use stowage_model::names;
-use stowage_mount::{MountTable, Mounter};
+use stowage_model::names::UniqueVolumeName;
+use stowage_plugins::plugin::{Found, Reconstructed, TearDown};
+use stowage_plugins::{Fault, Layout, VolumeHost, VolumePlugin, VolumePluginManager};
 
-use crate::layout::{Layout, data_file};
-use crate::vol_data;
-use crate::world::{Hold, Published, Staged, World};
-
-/// One directory that holds, held or may hold a mount.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Trace {
-    /// The directory with the metadata.
-    pub dir: PathBuf,
-    /// The mount point in it.
-    pub target: PathBuf,
-    pub owner: Owner,
-    pub data: Option<Vec<u8>>,
-    /// What the kernel says.
-    pub mounted: bool,
-}
-
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Owner {
-    Driver(String),
-    Pod { uid: String, dir_name: String },
-}
-
-/// What was concluded.
-#[derive(Debug, Default)]
-pub struct Reconstruction {
-    pub world: World,
-    /// Empty leftovers of a cleaning that was cut short.
-    pub leftovers: Vec<Trace>,
-    /// Mounts nobody can tell the volume of; a person must look.
-    pub unexplained: Vec<(Trace, String)>,
-}
+use crate::actual_state::{MountState, MountedVolume};
+use crate::desired_state::Inputs;
+use crate::state::States;
 
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    #[error("read the mount table: {source}")]
-    ReadMounts { source: stowage_mount::Error },
     #[error("look at {path}: {source}")]
     Look { path: PathBuf, source: stowage_mount::Error },
+    #[error("{0}")]
+    Plugin(Fault),
+}
+
+/// What was found, and how many volumes could not be told.
+pub struct Reconstruction {
+    pub states: States,
+    pub found: u64,
+    pub failed: u64,
 }
 
 /// Looks at the node and removes empty leftovers.
-pub async fn reconstruct(host: &dyn Mounter, layout: &Layout) -> Result<World, Error> {
-    let (traces, pod_dirs) = look(host, layout).await?;
-    let mut found = conclude(traces);
-    found.world.pod_dirs = pod_dirs;
-    for (trace, why) in &found.unexplained {
+pub async fn reconstruct(host: &VolumeHost, plugins: &VolumePluginManager) -> Result<Reconstruction, Error> {
+    let mut looking = Looking { host, plugins, states: States::default(), found: 0, failed: 0 };
+    looking.devices().await?;
+    for uid in names_in(host, &host.layout.pods()).await? {
+        looking.pod(&uid).await?;
+        looking.states.pod_dirs.insert(uid);
+    }
+    let Looking { states, found, failed, .. } = looking;
+    for path in &states.report.unexplained {
         tracing::error!(
-            mount = %trace.target.display(), why,
+            path = %path.display(),
             "cannot tell whose mount this is: it stays, and so does every volume it can be in the node's in-use list; \
              unmount it, remove its directory and restart"
         );
     }
-    found.world.unexplained = found.unexplained.iter().map(|(trace, _)| trace.dir.clone()).collect();
-    for trace in &found.leftovers {
-        for path in [&trace.target, &trace.dir] {
-            if let Err(error) = host.remove_dir(path).await {
-                tracing::warn!(path = %path.display(), %error, "leftover directory stays");
-            }
-        }
-    }
-    Ok(found.world)
+    Ok(Reconstruction { states, found, failed })
 }
 
-/// Decides what each trace means.
-pub fn conclude(traces: Vec<Trace>) -> Reconstruction {
-    let mut found = Reconstruction::default();
-    for trace in traces {
-        let data = match trace.data.as_deref().map(vol_data::parse) {
-            Some(Ok(data)) => data,
-            Some(Err(error)) => {
-                found.unexplained.push((trace, error.to_string()));
-                continue;
+struct Looking<'a> {
+    host: &'a VolumeHost,
+    plugins: &'a VolumePluginManager,
+    states: States,
+    found: u64,
+    failed: u64,
+}
+
+impl Looking<'_> {
+    /// What is mounted for the node, whether a pod has it or not.
+    async fn devices(&mut self) -> Result<(), Error> {
+        for name in self.plugins.names() {
+            let Some(plugin) = self.plugins.by_name(&name) else { continue };
+            let Some(reconstructor) = plugin.reconstructor() else { continue };
+            let (devices, unexplained) = reconstructor.devices(self.host).await.map_err(Error::Plugin)?;
+            self.states.report.unexplained.extend(unexplained);
+            for device in devices {
+                self.device(&device);
+                for uid in reconstructor.users(self.host, &device).await.map_err(Error::Plugin)? {
+                    self.mounted(&uid, &device);
+                    self.states.pod_dirs.insert(uid);
+                }
             }
-            None if trace.mounted => {
-                found.unexplained.push((trace, "it has no metadata".into()));
-                continue;
+        }
+        Ok(())
+    }
+
+    fn device(&mut self, device: &Reconstructed) {
+        self.found += 1;
+        self.states.actual.update(&device.volume, &device.spec, |known| {
+            known.device = Some(MountState::Uncertain);
+            known.is_reconstructed = true;
+            known.se_linux_label.clone_from(&device.se_linux_label);
+        });
+    }
+
+    /// What a pod's directory holds.
+    async fn pod(&mut self, uid: &str) -> Result<(), Error> {
+        let layout = &self.host.layout;
+        for (top, is_block) in [(layout.pod_volumes(uid), false), (layout.pod_devices(uid), true)] {
+            for plugin in names_in(self.host, &top).await? {
+                for name in names_in(self.host, &top.join(&plugin)).await? {
+                    let found = Found { pod_uid: uid, name: &name, is_block };
+                    self.volume(&plugin.replace('~', "/"), &found, &top.join(&plugin).join(&name)).await?;
+                }
             }
-            None => {
-                found.leftovers.push(trace);
-                continue;
+        }
+        Ok(())
+    }
+
+    async fn volume(&mut self, plugin: &str, found: &Found<'_>, path: &Path) -> Result<(), Error> {
+        let Some(plugin) = self.plugins.by_name(plugin) else {
+            self.failed += 1;
+            if self.holds_mount(path).await? {
+                self.states.report.unexplained.push(path.to_owned());
             }
+            return Ok(());
         };
-        match &trace.owner {
-            Owner::Driver(_) => {
-                found.world.set_staged(&data.volume, Some(Staged { hold: Hold::Uncertain, reconstructed: true }));
-            }
-            Owner::Pod { uid, dir_name } => {
-                let spec_name = data.spec_name.unwrap_or_else(|| dir_name.clone());
-                let published = Published { spec_name, hold: Hold::Uncertain, reconstructed: true };
-                found.world.set_published(&data.volume, uid, Some(published));
-            }
+        let Some(reconstructor) = plugin.reconstructor() else { return Ok(()) };
+        match reconstructor.reconstruct(self.host, found).await {
+            Ok(volume) => self.mounted(found.pod_uid, &volume),
+            Err(fault) => self.unknown(&*plugin, found, path, &fault).await?,
         }
+        Ok(())
     }
-    found
-}
 
-async fn look(host: &dyn Mounter, layout: &Layout) -> Result<(Vec<Trace>, BTreeSet<String>), Error> {
-    let table = host.mounts().await.map_err(|source| Error::ReadMounts { source })?;
-    let mut traces = Vec::new();
-    for driver in names_in(host, &layout.staging()).await? {
-        let driver_dir = layout.staging().join(&driver);
-        // Raw block volumes are kept beside the drivers' directories, by another scheme.
-        if driver == "volumeDevices" {
-            continue;
-        }
-        for volume in names_in(host, &driver_dir).await? {
-            let dir = driver_dir.join(volume);
-            let target = dir.join("globalmount");
-            traces.push(trace(host, &table, dir, target, Owner::Driver(driver.clone())).await?);
-        }
+    fn mounted(&mut self, uid: &str, volume: &Reconstructed) {
+        self.found += 1;
+        let mounted = MountedVolume {
+            spec: volume.spec.clone(),
+            state: MountState::Uncertain,
+            is_reconstructed: true,
+            inputs: Inputs::default(),
+            again_at: None,
+        };
+        self.states.actual.update(&volume.volume, &volume.spec, |known| {
+            // The pod's directory tells the name that the node's does not.
+            known.spec = volume.spec.clone();
+            known.is_reconstructed = true;
+            known.pods.insert(uid.to_owned(), mounted);
+            if volume.is_device_mountable && known.device.is_none() {
+                known.device = Some(MountState::Uncertain);
+            }
+        });
     }
-    let mut pod_dirs = BTreeSet::new();
-    for uid in names_in(host, &layout.pods()).await? {
-        for dir_name in names_in(host, &layout.pod_volumes(&uid)).await? {
-            let dir = layout.pod_volumes(&uid).join(&dir_name);
-            let target = dir.join("mount");
-            let owner = Owner::Pod { uid: uid.clone(), dir_name };
-            traces.push(trace(host, &table, dir, target, owner).await?);
-        }
-        pod_dirs.insert(uid);
-    }
-    Ok((traces, pod_dirs))
-}
 
-async fn trace(
-    host: &dyn Mounter,
-    table: &MountTable,
-    dir: PathBuf,
-    target: PathBuf,
-    owner: Owner,
-) -> Result<Trace, Error> {
-    let failed = |path: &Path| {
-        let path = path.to_owned();
-        move |source| Error::Look { path, source }
-    };
-    let data = host.read_file(&data_file(&dir)).await.map_err(failed(&dir))?;
-    let spelled = host.resolve(&target).await.map_err(failed(&target))?;
-    let mounted = spelled.is_some_and(|spelled| table.at(&spelled).is_some());
-    Ok(Trace { dir, target, owner, data, mounted })
+    /// A volume that nobody can tell: an empty leftover goes, a mount stays and is said.
+    async fn unknown(
+        &mut self,
+        plugin: &dyn VolumePlugin,
+        found: &Found<'_>,
+        path: &Path,
+        fault: &Fault,
+    ) -> Result<(), Error> {
+        self.failed += 1;
+        let request = TearDown { name: found.name, pod_uid: found.pod_uid };
+        let mut is_mounted = self.holds_mount(path).await?;
+        for target in
+            plugin.unmounter().map(|unmounter| unmounter.mount_points(self.host, &request)).unwrap_or_default()
+        {
+            is_mounted |= self.holds_mount(&target).await?;
+            if !is_mounted {
+                self.remove_leftover(&target).await;
+            }
+        }
+        let has_data = self.host.mounter.stat(&path.join(stowage_model::names::VOLUME_DATA_FILE)).await;
+        if is_mounted || has_data.is_ok_and(|found| found.is_some()) {
+            tracing::warn!(path = %path.display(), error = %fault, "a volume cannot be told from what is on the disk");
+            self.states.report.unexplained.push(path.to_owned());
+        } else {
+            self.remove_leftover(path).await;
+        }
+        Ok(())
+    }
+
+    async fn remove_leftover(&self, path: &Path) {
+        if let Err(error) = self.host.mounter.remove_dir(path).await {
+            tracing::warn!(path = %path.display(), %error, "leftover directory stays");
+        }
+    }
+
+    async fn holds_mount(&self, path: &Path) -> Result<bool, Error> {
+        let failed = |source| Error::Look { path: path.to_owned(), source };
+        let table = self.host.mounter.mounts().await.map_err(failed)?;
+        let spelled = self.host.mounter.resolve(path).await.map_err(failed)?;
+        Ok(spelled.is_some_and(|spelled| table.iter().any(|mount| mount.target.starts_with(&spelled))))
+    }
 }
 
 /// Names in a directory that may not exist; what is not UTF-8 is not ours.
-async fn names_in(host: &dyn Mounter, dir: &Path) -> Result<Vec<String>, Error> {
-    let entries = host.list_dir(dir).await.map_err(|source| Error::Look { path: dir.to_owned(), source })?;
-    let names = entries.unwrap_or_default().into_iter().filter_map(|entry| entry.name.into_string().ok());
-    Ok(names.filter(|name| name != names::VOLUME_DATA_FILE).collect())
+async fn names_in(host: &VolumeHost, dir: &Path) -> Result<Vec<String>, Error> {
+    let entries = host.mounter.list_dir(dir).await.map_err(|source| Error::Look { path: dir.to_owned(), source })?;
+    Ok(entries.unwrap_or_default().into_iter().filter_map(|entry| entry.name.into_string().ok()).collect())
+}
+
+/// The volumes that were reported in use before the start and that an unexplained mount may be of.
+///
+/// A staging directory tells its volume by its name; a pod's directory and a device's do not, so any volume is possible.
+pub fn possible_volumes(reported: &[String], unexplained: &[PathBuf], layout: &Layout) -> Vec<UniqueVolumeName> {
+    let staging = layout.plugin(stowage_plugins::Csi::NAME);
+    let devices = staging.join("volumeDevices");
+    let possible = |name: &UniqueVolumeName| {
+        let staged = name
+            .driver_and_handle()
+            .map(|(driver, handle)| layout.root().join(stowage_model::names::staging_dir(driver, handle.as_str())));
+        let tells = |dir: &Path| dir.starts_with(&staging) && !dir.starts_with(&devices);
+        unexplained.iter().any(|dir| !tells(dir) || Some(dir) == staged.as_ref())
+    };
+    reported.iter().map(|name| name.as_str().into()).filter(possible).collect()
 }
 
 #[cfg(test)]

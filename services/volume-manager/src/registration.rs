@@ -11,7 +11,7 @@ use stowage_csi::v1::NodeGetInfoRequest;
 use stowage_csi::v1::node_client::NodeClient;
 use stowage_csi::{Channel, Deadline, connect, identity};
 
-use crate::world::{Driver, DriverInfo};
+use crate::drivers::{Driver, DriverInfo};
 
 /// The kubelet's limits for the three parts of the handshake.
 const DIAL_BUDGET: Duration = Duration::from_secs(10);
@@ -100,6 +100,21 @@ pub async fn greet(csi: &dyn Connector, socket: &str, timeout: Duration) -> Resu
         capabilities,
     };
     Ok(Greeting::Driver(Box::new(Driver { info, channel })))
+}
+
+/// Asks a registered driver about this node again: topology and how many volumes it can take may have changed.
+pub async fn look_again(driver: &Driver, timeout: Duration) -> Result<DriverInfo, Error> {
+    let mut client = NodeClient::new(driver.channel.clone());
+    let call = Deadline(timeout).call(NodeGetInfoRequest {}, |request| client.node_get_info(request));
+    let endpoint = || driver.info.name.clone();
+    let info = call.await.map_err(|source| Error::Call {
+        rpc: "NodeGetInfo",
+        endpoint: endpoint(),
+        source: Box::new(source),
+    })?;
+    let topology = info.accessible_topology.map(|topology| topology.segments).unwrap_or_default();
+    let node_id = if info.node_id.is_empty() { driver.info.node_id.clone() } else { info.node_id };
+    Ok(DriverInfo { node_id, topology, limit: limit(info.max_volumes_per_node), ..driver.info.clone() })
 }
 
 /// Zero and less mean no limit; the API has room for 31 bits.

@@ -1,23 +1,30 @@
-//! Gathers what one decision needs from the caches and the world into plain structs.
+//! Gathers what one decision needs from the caches and the states into plain structs.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use jiff::SignedDuration;
 
-use stowage_model::names::UniqueVolumeName;
+use stowage_model::attachment::VolumeAttachment;
+use stowage_model::names::{self, UniqueVolumeName};
 use stowage_model::node::Node;
+use stowage_model::node_view::NodePod;
 use stowage_model::object::{Key as ObjectKey, Projection};
-use stowage_model::pod::Pod;
+use stowage_model::volume_source::VolumeSource;
+use stowage_plugins::{Traits, VolumeSpec};
 use stowage_runtime::cache::View;
-use stowage_runtime::operation::State;
 
+use crate::actual_state::MountState;
 use crate::controller::Controller;
-use crate::decide::volume::{Attachment, Held, Wanted};
-use crate::decide::{self, Operation, pod::is_live};
-use crate::desired::VolumeId;
-use crate::watches::Key;
-use crate::world::{DriverInfo, Hold, Plugin, World};
+use crate::decide::expand::Expansion;
+use crate::decide::volume::{Attachment, Wanted};
+use crate::decide::waiting::{Unmounted, Waiting};
+use crate::decide::{self, pod::is_live};
+use crate::drivers::Drivers;
+use crate::executor::Operation;
+use crate::populator::{self, Sources};
+use crate::state::States;
+use crate::watches::{Key, driver_of};
 
 /// All that one decision is made from.
 #[derive(Debug, Clone, PartialEq)]
@@ -25,8 +32,8 @@ pub enum Snapshot {
     Node(decide::node::Snapshot),
     CsiNode(decide::csi_node::Snapshot),
     Plugin(decide::plugin::Snapshot),
-    Pod(decide::pod::Snapshot),
-    Volume(decide::volume::Snapshot),
+    Pod(Box<decide::pod::Snapshot>),
+    Volume(Box<decide::volume::Snapshot>),
 }
 
 impl Controller {
@@ -35,8 +42,8 @@ impl Controller {
             Key::Node => Snapshot::Node(self.node_snapshot()),
             Key::CsiNode => Snapshot::CsiNode(self.csi_node_snapshot()),
             Key::Plugin(socket) => Snapshot::Plugin(self.plugin_snapshot(socket)),
-            Key::Pod(uid) => Snapshot::Pod(self.pod_snapshot(uid)),
-            Key::Volume(volume) => Snapshot::Volume(self.volume_snapshot(volume)),
+            Key::Pod(uid) => Snapshot::Pod(Box::new(self.pod_snapshot(uid))),
+            Key::Volume(volume) => Snapshot::Volume(Box::new(self.volume_snapshot(volume))),
         }
     }
 
@@ -53,90 +60,130 @@ impl Controller {
     }
 
     /// The newest version of the pod with this uid.
-    pub(crate) fn pod(&self, uid: &str) -> Option<Arc<Pod>> {
+    pub(crate) fn pod(&self, uid: &str) -> Option<Arc<NodePod>> {
         self.caches.pods.by_index("uid", uid).into_iter().next()
     }
 
-    fn live_pod(&self, uid: &str) -> Option<Arc<Pod>> {
+    fn live_pod(&self, uid: &str) -> Option<Arc<NodePod>> {
         self.pod(uid).filter(|pod| is_live(pod))
     }
 
-    /// Whether volumes of the driver are attached; so unless its CSIDriver says otherwise.
-    pub(crate) fn attaches(&self, driver: &str) -> bool {
-        self.caches.csi_drivers.get(&ObjectKey::cluster(driver)).is_none_or(|driver| driver.needs_attach())
+    /// Whether a pod's mounts stay.
+    fn may_keep(&self, uid: &str) -> bool {
+        let has_ended = |pod: &NodePod| pod.is_terminal() && !pod.meta.is_deleting();
+        let keeps = self.options.keep_terminated_pod_volumes;
+        match self.pod(uid) {
+            Some(pod) => is_live(&pod) || (keeps && has_ended(&pod)),
+            // One of the pods that nobody can read may be this one.
+            None => self.caches.pods.has_unreadable(),
+        }
+    }
+
+    /// What can be done with a volume, by what its plugin says now.
+    fn traits_of(&self, spec: &VolumeSpec) -> Traits {
+        self.plugins.by_spec(spec).map_or(Traits::PLAIN, |plugin| plugin.traits(spec, &self.host))
     }
 
     /// Unique names of the attachable volumes that live pods want or that are or may be mounted.
-    pub(crate) fn in_use(&self, world: &World) -> BTreeSet<UniqueVolumeName> {
-        let wanted = world.resolutions.iter().filter(|(uid, _)| self.live_pod(uid).is_some());
-        let wanted = wanted.flat_map(|(_, resolution)| resolution.uses.keys());
-        let attachable = wanted.chain(world.held()).filter(|volume| self.attaches(&volume.driver));
-        let mut names: BTreeSet<UniqueVolumeName> = attachable.map(VolumeId::unique_name).collect();
-        names.extend(world.kept_in_use.iter().cloned());
-        let Some(node) = self.caches.nodes.get(&self.node_key()) else {
-            return names;
-        };
-        // What was reported stays reported until it is unmounted, whatever its CSIDriver says by now.
-        names.extend(world.held().map(VolumeId::unique_name).filter(|name| node.is_in_use(name.as_str())));
+    pub(crate) fn in_use(&self, states: &States) -> BTreeSet<UniqueVolumeName> {
+        let mut names = states.report.kept_in_use.clone();
+        for name in states.desired.volumes() {
+            let attachable = |(uid, mount): (&str, &crate::desired_state::VolumeToMount)| {
+                mount.traits.is_attachable && self.live_pod(uid).is_some()
+            };
+            if states.desired.users(name).any(attachable) {
+                names.insert(name.clone());
+            }
+        }
+        let node = self.caches.nodes.get(&self.node_key());
+        for (name, volume) in states.actual.iter() {
+            // What was reported stays reported until it is unmounted, whatever its CSIDriver says by now.
+            let was_reported = node.as_ref().is_some_and(|node| node.is_in_use(name.as_str()));
+            if was_reported || self.traits_of(&volume.spec).is_attachable {
+                names.insert(name.clone());
+            }
+        }
         // A pod whose volumes are not known yet may want any of those that were reported before a restart.
-        if self.has_unresolved_pods(world) {
+        if let Some(node) = node.filter(|_| self.has_unresolved_pods(states)) {
             names.extend(node.status.volumes_in_use.iter().map(|name| name.as_str().into()));
         }
         names
     }
 
-    pub(crate) fn attachment(&self, volume: &VolumeId, world: &World) -> Attachment {
-        if !self.attaches(&volume.driver) {
+    pub(crate) fn attachment(&self, volume: &UniqueVolumeName, spec: &VolumeSpec, states: &States) -> Attachment {
+        if !self.traits_of(spec).is_attachable {
             return Attachment::NotNeeded;
+        }
+        if !self.options.controller_attach {
+            let attached = states.actual.get(volume).is_some_and(|known| known.is_attached_here);
+            return if attached { Attachment::Attached } else { Attachment::ToAttach };
         }
         let Some(node) = self.node() else {
             return Attachment::NodeUnknown;
         };
-        let name = volume.unique_name();
-        let withdrawing = world.reporting.as_ref().is_some_and(|list| !list.contains(&name));
-        if withdrawing || !node.is_in_use(name.as_str()) {
+        let withdrawing = states.report.writing.as_ref().is_some_and(|list| !list.contains(volume));
+        if withdrawing || !node.is_in_use(volume.as_str()) {
             Attachment::NotInUse
-        } else if !node.is_attached(name.as_str()) {
+        } else if !node.is_attached(volume.as_str()) {
             Attachment::NotAttached
         } else {
             Attachment::Attached
         }
     }
 
-    fn announced(world: &World) -> Vec<DriverInfo> {
-        world.plugins.values().filter_map(Plugin::announced).cloned().collect()
-    }
-
     fn node_snapshot(&self) -> decide::node::Snapshot {
-        self.state.read(|world| decide::node::Snapshot {
+        self.state.read(|states| decide::node::Snapshot {
             name: self.options.node_name.clone(),
+            registers: self.options.register_node,
+            controller_attach: self.options.controller_attach,
             node: self.caches.nodes.view(&self.node_key()),
             labels: crate::node::labels(&self.options),
-            status: crate::node::status(&self.options),
-            drivers: Self::announced(world),
-            dismissed: world.dismissed.clone(),
-            in_use: self.in_use(world),
-            heartbeat: world.heartbeat,
+            status: crate::node::status(&self.options, &states.report.machine),
+            reported: states.report.reported.clone(),
+            pressure: states.report.machine.pressure,
+            drivers: self.state.read_drivers(Drivers::announced),
+            dismissed: self.state.read_drivers(|drivers| drivers.dismissed.clone()),
+            in_use: self.in_use(states),
+            heartbeat: states.report.heartbeat,
             lease_duration: SignedDuration::try_from(self.options.lease_duration).unwrap_or(SignedDuration::MAX),
+            report_every: SignedDuration::try_from(self.options.node_status_report).unwrap_or(SignedDuration::MAX),
         })
     }
 
     fn csi_node_snapshot(&self) -> decide::csi_node::Snapshot {
-        self.state.read(|world| decide::csi_node::Snapshot {
+        let refresh = self.state.read_drivers(|drivers| {
+            let registered = drivers.plugins.values().filter_map(|plugin| plugin.registered.as_ref());
+            let names = registered.map(|driver| driver.info.name.clone());
+            let refreshed = names.filter_map(|name| {
+                let period = self.refresh_period(&name)?;
+                let record = self.executor.record(&Operation::Refresh(name.clone()));
+                Some((name, decide::csi_node::Refresh { period, record }))
+            });
+            refreshed.collect()
+        });
+        self.state.read_drivers(|drivers| decide::csi_node::Snapshot {
+            refresh,
             name: self.options.node_name.clone(),
             csi_node: self.caches.csi_nodes.view(&self.node_key()),
             node_uid: self.node().map(|node| node.meta.uid.clone()),
-            drivers: Self::announced(world),
-            dismissed: world.dismissed.clone(),
+            drivers: drivers.announced(),
+            dismissed: drivers.dismissed.clone(),
         })
     }
 
+    /// How often a driver wants to be asked how many volumes this node can take.
+    fn refresh_period(&self, driver: &str) -> Option<SignedDuration> {
+        let object = self.caches.csi_drivers.get(&ObjectKey::cluster(driver))?;
+        object.spec.node_allocatable_update_period_seconds.map(SignedDuration::from_secs)
+    }
+
     fn plugin_snapshot(&self, socket: &str) -> decide::plugin::Snapshot {
-        let (plugin, twin) = self.state.read(|world| {
-            let plugin = world.plugins.get(socket);
+        let (plugin, twin) = self.state.read_drivers(|drivers| {
+            let plugins = &drivers.plugins;
+            let plugin = plugins.get(socket);
             let greeted = plugin.and_then(|plugin| plugin.greeted.as_ref()).map(|driver| driver.info.clone());
             let twin = greeted.as_ref().and_then(|driver| {
-                let others = world.plugins.iter().filter(|(other, _)| *other != socket);
+                let others = plugins.iter().filter(|(other, _)| *other != socket);
                 let mut announced = others.filter_map(|(_, plugin)| plugin.announced());
                 announced.find(|other| other.name == driver.name).map(|other| other.version.clone())
             });
@@ -158,8 +205,8 @@ impl Controller {
                 View::Known(csi_node) => Some(csi_node),
                 View::Absent | View::Unknown => None,
             },
-            greeting: self.operations.record(&Operation::Greet(socket.to_owned())),
-            notification: self.operations.record(&Operation::Notify(socket.to_owned())),
+            greeting: self.executor.record(&Operation::Greet(socket.to_owned())),
+            notification: self.executor.record(&Operation::Notify(socket.to_owned())),
         }
     }
 
@@ -171,75 +218,132 @@ impl Controller {
                 View::Absent | View::Known(_) => decide::pod::View::Known(pod),
             },
         };
-        let has_records = self.ended_mounts(uid).next().is_some();
-        self.state.read(|world| {
-            let held: Vec<Hold> =
-                world.published.values().filter_map(|pods| pods.get(uid)).map(|published| published.hold).collect();
+        let found = match &pod {
+            decide::pod::View::Known(pod) if is_live(pod) => Some(self.populated(pod)),
+            _ => None,
+        };
+        let has_records = self.executor.remembers_pod(uid);
+        let waits_for = match &pod {
+            decide::pod::View::Known(pod) if is_live(pod) => self.waits_for(uid),
+            _ => Waiting::default(),
+        };
+        self.state.read(|states| {
+            let held: Vec<MountState> = states.actual.of_pod(uid).map(|(_, mounted)| mounted.state).collect();
             decide::pod::Snapshot {
                 uid: uid.to_owned(),
                 pod,
-                resolution: world.resolutions.get(uid).cloned(),
-                resolving: self.operations.record(&Operation::Resolve(uid.to_owned())),
+                found,
+                noted: states.desired.pod(uid).cloned(),
+                problems_since: states.desired.problems_since(uid),
                 held: held.len(),
-                mounted: held.iter().filter(|hold| **hold == Hold::Mounted).count(),
-                has_dir: world.pod_dirs.contains(uid),
+                mounted: held.iter().filter(|state| **state == MountState::Mounted).count(),
+                has_dir: states.pod_dirs.contains(uid),
                 has_records,
-                told: world.told.known(&uid.to_owned()),
+                waits_for,
+                told: states.told.known(&uid.to_owned()),
             }
         })
     }
 
-    /// Operations that mounted or unmounted volumes for the pod and are over.
-    pub(crate) fn ended_mounts(&self, uid: &str) -> impl Iterator<Item = Operation> {
-        let of_pod = move |operation: &Operation| matches!(operation, Operation::Publish(_, of) | Operation::Unpublish(_, of) if of == uid);
-        let operations = self.operations.keys().into_iter().filter(of_pod);
-        operations
-            .filter(|operation| self.operations.record(operation).is_some_and(|record| record.state != State::Running))
+    /// What keeps a pod's volumes from being mounted, if that is known of all of them.
+    fn waits_for(&self, uid: &str) -> Waiting {
+        let is_mounted = |states: &States, name: &UniqueVolumeName| {
+            let is = states.actual.get(name).and_then(|known| known.pods.get(uid));
+            is.is_some_and(|is| is.state == MountState::Mounted)
+        };
+        self.state.read(|states| {
+            let Some(volumes) = states.desired.pod(uid) else { return Waiting::default() };
+            let missing = volumes.volumes.iter().filter(|(name, _)| !is_mounted(states, name));
+            let unmounted = missing.map(|(name, mount)| (name.clone(), self.unmounted(name, &mount.spec, states)));
+            decide::waiting::waiting(uid, volumes, &unmounted.collect())
+        })
     }
 
-    fn volume_snapshot(&self, volume: &VolumeId) -> decide::volume::Snapshot {
-        self.state.read(|world| {
+    fn unmounted(&self, name: &UniqueVolumeName, spec: &VolumeSpec, states: &States) -> Unmounted {
+        let plugin = self.plugins.by_spec(spec).ok();
+        let attachment = self.attachment(name, spec, states);
+        let attach_error = match attachment {
+            Attachment::NotAttached => self.attachment_object(spec).and_then(|found| found.status.attach_error.clone()),
+            _ => None,
+        };
+        let is_over =
+            attach_error.as_ref().is_some_and(|error| error.error_code == Some(tonic::Code::ResourceExhausted as i32));
+        let over_limit = driver_of(spec).filter(|driver| is_over && self.refresh_period(driver).is_some());
+        Unmounted {
+            not_ready: plugin
+                .and_then(|plugin| {
+                    plugin.reachable(spec, &self.host).and_then(|()| plugin.ready(spec, &self.host)).err()
+                })
+                .map(|fault| fault.message),
+            attachment,
+            over_limit: over_limit.map(str::to_owned),
+            attach_error: attach_error.map(|error| error.message),
+            records: self.executor.of_volume(name),
+        }
+    }
+
+    /// The VolumeAttachment of a CSI volume on this node.
+    fn attachment_object(&self, spec: &VolumeSpec) -> Option<Arc<VolumeAttachment>> {
+        let VolumeSource::Csi(source) = &spec.source else { return None };
+        let name = names::attachment(&source.volume_handle, &source.driver, &self.options.node_name);
+        self.caches.attachments.get(&ObjectKey::cluster(&name))
+    }
+
+    fn populated(&self, pod: &NodePod) -> crate::desired_state::PodVolumes {
+        let sources = Sources {
+            claims: &self.caches.claims,
+            volumes: &self.caches.volumes,
+            node: self.caches.nodes.get(&self.node_key()),
+            plugins: &self.plugins,
+            host: &self.host,
+            made_of: &self.made_of,
+            se_linux: self.options.se_linux.as_ref(),
+        };
+        populator::populate(pod, &sources)
+    }
+
+    fn volume_snapshot(&self, volume: &UniqueVolumeName) -> decide::volume::Snapshot {
+        let records = self.executor.of_volume(volume);
+        let mut snapshot = self.state.read(|states| {
             let mut wanted = BTreeMap::new();
-            for (uid, resolution) in &world.resolutions {
-                if let (Some(usage), Some(pod)) = (resolution.uses.get(volume), self.live_pod(uid)) {
-                    let told = world.told.known(uid);
-                    wanted.insert(uid.clone(), Wanted { pod, usage: usage.clone(), told });
+            for (uid, mount) in states.desired.users(volume) {
+                if let Some(pod) = self.live_pod(uid) {
+                    let told = states.told.known(&uid.to_owned());
+                    wanted.insert(uid.to_owned(), Wanted { pod, mount: mount.clone(), told });
                 }
             }
-            let published: BTreeMap<String, Held> = world
-                .published
-                .get(volume)
-                .into_iter()
-                .flatten()
-                .map(|(uid, published)| {
-                    let held = Held { published: published.clone(), pod_is_live: self.live_pod(uid).is_some() };
-                    (uid.clone(), held)
-                })
-                .collect();
-            let mut operations = vec![Operation::Stage(volume.clone()), Operation::Unstage(volume.clone())];
-            for uid in wanted.keys().chain(published.keys()) {
-                operations.push(Operation::Publish(volume.clone(), uid.clone()));
-                operations.push(Operation::Unpublish(volume.clone(), uid.clone()));
-            }
-            let records = operations.into_iter().filter_map(|operation| {
-                let record = self.operations.record(&operation)?;
-                Some((operation, record))
-            });
-            let staged = world.staged.get(volume).cloned();
+            let actual = states.actual.get(volume).cloned();
+            let pods = actual.iter().flat_map(|actual| actual.pods.keys());
+            let live = pods.filter(|uid| self.may_keep(uid)).cloned().collect();
+            let wanted_spec = wanted.values().next().map(|wanted: &Wanted| &wanted.mount.spec);
+            let spec = wanted_spec.or_else(|| actual.as_ref().map(|actual| &actual.spec));
+            let plugin = spec.and_then(|spec| Some((spec, self.plugins.by_spec(spec).ok()?)));
+            let unreachable = plugin.as_ref().and_then(|(spec, plugin)| plugin.reachable(spec, &self.host).err());
+            let not_ready = plugin.as_ref().and_then(|(spec, plugin)| plugin.ready(spec, &self.host).err());
             decide::volume::Snapshot {
                 volume: volume.clone(),
-                pods_unresolved: staged.is_some() && wanted.is_empty() && self.has_unresolved_pods(world),
+                pods_unresolved: actual.is_some() && wanted.is_empty() && self.has_unresolved_pods(states),
+                traits: plugin.map_or(Traits::PLAIN, |(spec, plugin)| plugin.traits(spec, &self.host)),
+                unreachable: unreachable.map(|fault| fault.message),
+                not_ready: not_ready.map(|fault| fault.message),
+                attachment: spec.map_or(Attachment::NotNeeded, |spec| self.attachment(volume, spec, states)),
+                expansion: Expansion::NotNeeded,
                 wanted,
-                published,
-                staged,
-                driver: world.driver(&volume.driver).map(|driver| driver.info.clone()),
-                attachment: self.attachment(volume, world),
-                records: records.collect(),
+                actual,
+                live,
+                records,
             }
-        })
+        });
+        // One that may only read does not keep the others from a larger volume.
+        let writer = snapshot.wanted.values().find(|wanted| !wanted.mount.spec.read_only);
+        if let Some(wanted) = writer.or_else(|| snapshot.wanted.values().next()) {
+            snapshot.expansion = self.expansion_of(volume, &wanted.mount);
+        }
+        snapshot
     }
 
-    fn has_unresolved_pods(&self, world: &World) -> bool {
-        self.caches.pods.list().iter().any(|pod| is_live(pod) && !world.resolutions.contains_key(&pod.meta.uid))
+    fn has_unresolved_pods(&self, states: &States) -> bool {
+        let is_unknown = |pod: &NodePod| is_live(pod) && states.desired.pod(&pod.meta.uid).is_none();
+        self.caches.pods.has_unreadable() || self.caches.pods.list().iter().any(|pod| is_unknown(pod))
     }
 }

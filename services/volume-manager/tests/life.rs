@@ -4,10 +4,20 @@
 // Helpers of a test may fail as loudly as the test itself.
 #![allow(clippy::unwrap_used, clippy::panic)]
 
+#[path = "life/devices.rs"]
+mod devices;
 #[path = "life/driver.rs"]
 mod driver;
+#[path = "life/model.rs"]
+mod model;
+#[path = "life/requests.rs"]
+mod requests;
 #[path = "life/stage.rs"]
 mod stage;
+#[path = "life/sweep.rs"]
+mod sweep;
+#[path = "life/takeover.rs"]
+mod takeover;
 
 use std::time::Duration;
 
@@ -37,7 +47,7 @@ async fn a_pod_gets_its_volume_in_the_right_order_and_gives_it_back() {
     stage.node_reports_in_use(false).await;
     assert_eq!(stage.driver.calls(), ["stage", "publish", "unpublish", "unstage"]);
     assert!(!stage.staging_dir().try_exists().unwrap(), "the staging directory is left");
-    assert_eq!(stage.pod_dirs(), 0);
+    stage.pod_dirs_are_gone().await;
     assert_eq!(node.occupancy.mounts(), Some(0));
     assert_eq!(stage.elapsed(), Duration::ZERO, "something polled");
 }
@@ -57,7 +67,7 @@ async fn a_pod_deleted_while_the_service_is_down_is_cleaned_up_after_the_restart
     node.occupancy.empty().await;
     stage.node_reports_in_use(false).await;
     assert_eq!(stage.driver.calls(), ["stage", "publish", "unpublish", "unstage"]);
-    assert_eq!(stage.pod_dirs(), 0);
+    stage.pod_dirs_are_gone().await;
 }
 
 #[tokio::test(start_paused = true)]
@@ -172,8 +182,39 @@ async fn draining_a_node_ends_with_nothing_in_use() {
 async fn an_unsupported_volume_is_told_and_the_pod_stays_pending() {
     let stage = Stage::set().await;
     let _node = stage.start();
-    stage.create_pod_with("empty", json!([{ "name": "data", "emptyDir": {} }])).await;
-    stage.event_about("empty", "source emptyDir is not supported").await;
+    stage.create_pod_with("empty", json!([{ "name": "data", "gitRepo": { "repository": "x" } }])).await;
+    stage.event_about("empty", "gitRepo is disabled").await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_pod_says_in_its_status_what_it_waits_for() {
+    let stage = Stage::set_without_driver().await;
+    let _node = stage.start();
+    stage.create_pod(POD).await;
+    stage.pod_says(POD, "driver driver.example is not registered on this node").await;
+    stage.plug_in();
+    stage.driver_is_registered().await;
+    stage.pod_says(POD, "it is not attached to the node yet").await;
+    assert!(stage.elapsed() < Duration::from_secs(3), "only what lasts is worth a write, but then at once");
+    stage.attach().await;
+    stage.pod_is_running(POD).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_node_tells_all_its_conditions_and_every_five_minutes_that_they_hold() {
+    let stage = Stage::set().await;
+    let _node = stage.start();
+    let told = |node: &stowage_model::node::Node| {
+        let conditions = node.status.conditions.iter();
+        conditions.filter_map(|one| Some((one.kind.clone(), one.last_heartbeat_time?))).collect::<Vec<_>>()
+    };
+    stage.node_until(|node| told(node).len() == 4).await;
+    let first = told(&stage.node().await);
+    let kinds: Vec<&str> = first.iter().map(|(kind, _)| kind.as_str()).collect();
+    assert_eq!(kinds, ["MemoryPressure", "DiskPressure", "PIDPressure", "Ready"]);
+    stage.node_until(|node| told(node).iter().all(|(_, at)| *at > first[0].1)).await;
+    let passed = stage.elapsed().as_secs();
+    assert!((299..=311).contains(&passed), "{passed} s");
 }
 
 /// What could not be explained was logged and dropped, so the volume was taken out of the list while mounted (M2).

@@ -15,6 +15,14 @@ use crate::store::Ground;
 pub(crate) const BETA_CLASS: &str = "/metadata/annotations/volume.beta.kubernetes.io~1storage-class";
 const CLASS: &str = "/spec/volumeAttributesClassName";
 const STORAGE_REQUEST: &str = "/spec/resources/requests/storage";
+/// How far an expansion can be.
+const RESIZE_STATUSES: [&str; 5] = [
+    "ControllerResizeInProgress",
+    "ControllerResizeInfeasible",
+    "NodeResizeInProgress",
+    "NodeResizeInfeasible",
+    "NodeResizePending",
+];
 pub(crate) const ACCESS_MODES: [&str; 4] = ["ReadWriteOnce", "ReadOnlyMany", "ReadWriteMany", "ReadWriteOncePod"];
 
 /// What a claim's author may leave out.
@@ -144,8 +152,23 @@ pub(super) fn validate_access_modes(field: &str, tree: &Value, faults: &mut Faul
     }
 }
 
-/// The status that controllers write: capacities are quantities that are not negative.
+/// The status that controllers write: capacities are quantities that are not negative, and an expansion is at one of the
+/// steps that there are.
 pub(crate) fn validate_status(tree: &Value, faults: &mut Faults) {
+    for list in ["allocatedResources", "allocatedResourceStatuses"] {
+        let names = tree.pointer(&format!("/status/{list}")).and_then(Value::as_object);
+        // What Kubernetes itself names is the size only; others have a prefix.
+        let is_native = |name: &&String| !name.contains('/') || name.contains("kubernetes.io/");
+        for name in names.into_iter().flat_map(Map::keys).filter(is_native).filter(|name| *name != "storage") {
+            faults.unsupported(format!("status.{list}"), name, &["storage"]);
+        }
+    }
+    let steps = tree.pointer("/status/allocatedResourceStatuses").and_then(Value::as_object);
+    for step in steps.into_iter().flat_map(Map::values).map(|step| step.as_str().unwrap_or_default()) {
+        if !RESIZE_STATUSES.contains(&step) {
+            faults.unsupported("status.allocatedResourceStatuses", step, &RESIZE_STATUSES);
+        }
+    }
     for list in ["capacity", "allocatedResources"] {
         let amounts = tree.pointer(&format!("/status/{list}")).and_then(Value::as_object);
         for (name, amount) in amounts.into_iter().flatten() {

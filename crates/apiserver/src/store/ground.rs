@@ -12,6 +12,7 @@ use super::{Action, Answer, Applied, Store, Subresource, Write};
 use crate::crd::Definition;
 use crate::kind::{Kind, Kinds};
 use crate::object::{Key, Object, name_suffix, text};
+use crate::rules::service_account::{Admission, account_of};
 use crate::status::Status;
 
 /// Tries for a generated name that is still free, as upstream.
@@ -33,6 +34,8 @@ pub(crate) struct Ground {
     /// The namespace, or why there is none.
     pub(super) namespace: Option<Result<Arc<Object>, Status>>,
     classes: Vec<(Key, Arc<Object>)>,
+    /// For a new pod, where accounts are looked at.
+    admission: Option<Admission>,
     pub(super) published: u64,
 }
 
@@ -57,6 +60,16 @@ pub(super) enum Outcome {
 impl Ground {
     pub fn kinds(&self) -> &Kinds {
         &self.kinds
+    }
+
+    /// The kind in whose form the object is kept.
+    pub fn kind(&self) -> &'static Kind {
+        self.kind
+    }
+
+    /// What the admission of a new pod depends on; none where accounts are not looked at.
+    pub fn admission(&self) -> Option<&Admission> {
+        self.admission.as_ref()
     }
 
     /// The storage classes there are.
@@ -93,7 +106,19 @@ impl Ground {
             && namespace.is_none_or(|n| same(n, store.newest(Kind::named("Namespace"), "", &write.namespace)))
             && self.definition.as_ref().map(Arc::as_ptr)
                 == store.definitions.get(&self.kind.resource()).map(Arc::as_ptr)
+            && self.account_holds(store, write)
             && (!about_kinds || Arc::ptr_eq(&self.kinds, &store.kinds))
+    }
+}
+
+impl Ground {
+    fn account_holds(&self, store: &Store, write: &Write) -> bool {
+        let (Some(admission), Action::Create(pod)) = (&self.admission, &write.action) else { return true };
+        let found = store.newest(Kind::named("ServiceAccount"), &write.namespace, account_of(pod));
+        match (&admission.account, found) {
+            (Ok(ours), Some(theirs)) => Arc::ptr_eq(ours, theirs),
+            (ours, theirs) => ours.is_err() && theirs.is_none(),
+        }
     }
 }
 
@@ -126,7 +151,17 @@ impl Store {
         });
         let all = |kind: &str| self.newest_all(Kind::named(kind)).map(|(k, o)| (k.clone(), o.clone())).collect();
         let classes = if *kind == *Kind::named("PersistentVolumeClaim") { all("StorageClass") } else { Vec::new() };
+        let admission = match &write.action {
+            Action::Create(pod) if self.mounts_tokens() && *kind == *Kind::named("Pod") => {
+                let accounts = Kind::named("ServiceAccount");
+                let found = self.newest(accounts, &write.namespace, account_of(pod)).cloned();
+                let account = found.ok_or_else(|| self.missing(accounts, &write.namespace, account_of(pod)));
+                Some(Admission { account, id: write.id })
+            }
+            _ => None,
+        };
         Ok(Ground {
+            admission,
             missing: current.is_none().then(|| self.missing(write.kind, &write.namespace, &name)),
             taken: self.is_taken(kind, &write.namespace, &name),
             kinds: self.kinds.clone(),

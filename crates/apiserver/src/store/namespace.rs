@@ -19,17 +19,33 @@ pub(super) const UNDELETABLE: [&str; 3] = ["default", "kube-system", "kube-publi
 /// The account of pods that name none.
 pub(crate) const DEFAULT_ACCOUNT: &str = "default";
 
+/// The ConfigMap by which pods know the authority of this server's certificate.
+pub(crate) const ROOT_AUTHORITY: &str = "kube-root-ca.crt";
+
 impl Store {
+    /// From now on each namespace has the authority's certificate, and pods get a token of their account.
+    pub(crate) fn mount_tokens(&mut self, authority: String, now: Timestamp) -> Vec<Arc<Event>> {
+        self.root_authority = Some(authority);
+        self.complete_namespaces(now)
+    }
+
+    pub(super) fn mounts_tokens(&self) -> bool {
+        self.root_authority.is_some()
+    }
+
     /// Every namespace that stays has its default account, as upstream's controller sees to.
     pub(super) fn complete_namespace(&mut self, event: &Event, events: &mut Vec<Arc<Event>>, now: Timestamp) {
         let accounts = Kind::named("ServiceAccount");
         if *event.kind == *Kind::named("Namespace") && event.event_type == EventType::Added {
             self.make_default_account(&event.key.name, events, now);
+            self.make_root_authority(&event.key.name, events, now);
         } else if *event.kind == *accounts
             && event.event_type == EventType::Deleted
             && *event.key.name == *DEFAULT_ACCOUNT
         {
             self.make_default_account(&event.key.namespace, events, now);
+        } else if *event.kind == *Kind::named("ConfigMap") && *event.key.name == *ROOT_AUTHORITY {
+            self.make_root_authority(&event.key.namespace, events, now);
         }
     }
 
@@ -39,6 +55,7 @@ impl Store {
         let mut events = Vec::new();
         for key in names {
             self.make_default_account(&key.name, &mut events, now);
+            self.make_root_authority(&key.name, &mut events, now);
         }
         events
     }
@@ -49,9 +66,7 @@ impl Store {
         if is_deleting(&owner) || self.is_taken(kind, namespace, DEFAULT_ACCOUNT) {
             return;
         }
-        // No identity comes in with the write that leads here; this one is as unique as the namespace and the revision.
-        let digest = Sha256::digest(format!("{}/{}", text(&owner, "/metadata/uid"), self.head + 1));
-        let id = digest.first_chunk::<16>().map_or(0, |bytes| u128::from_be_bytes(*bytes));
+        let id = self.next_id(&owner);
         let account: Value = json!({
             "apiVersion": "v1", "kind": "ServiceAccount",
             "metadata": {
@@ -59,6 +74,43 @@ impl Store {
             },
         });
         events.push(self.put(kind, Key::new(namespace, DEFAULT_ACCOUNT), account));
+    }
+
+    /// Makes the ConfigMap with the authority, or mends it.
+    fn make_root_authority(&mut self, namespace: &str, events: &mut Vec<Arc<Event>>, now: Timestamp) {
+        let Some(authority) = self.root_authority.clone() else { return };
+        let kind = Kind::named("ConfigMap");
+        let Some(owner) = self.newest(Kind::named("Namespace"), "", namespace).map(|o| o.tree()) else { return };
+        if is_deleting(&owner) {
+            return;
+        }
+        let data = json!({ "ca.crt": authority });
+        let map = match self.newest(kind, namespace, ROOT_AUTHORITY).map(|o| o.tree()) {
+            Some(found) if is_deleting(&found) || found.get("data") == Some(&data) => return,
+            Some(mut found) => {
+                if let Some(members) = found.as_object_mut() {
+                    members.insert("data".to_owned(), data);
+                }
+                found
+            }
+            None if self.is_taken(kind, namespace, ROOT_AUTHORITY) => return,
+            None => json!({
+                "apiVersion": "v1", "kind": "ConfigMap",
+                "metadata": {
+                    "name": ROOT_AUTHORITY, "namespace": namespace, "uid": uid(self.next_id(&owner)),
+                    "creationTimestamp": timestamp(now),
+                    "annotations": { "kubernetes.io/description": "The certificate of the authority that signs this API server's." },
+                },
+                "data": data,
+            }),
+        };
+        events.push(self.put(kind, Key::new(namespace, ROOT_AUTHORITY), map));
+    }
+
+    /// No identity comes in with the write that leads here; this one is as unique as the namespace and the revision.
+    fn next_id(&self, namespace: &Value) -> u128 {
+        let digest = Sha256::digest(format!("{}/{}", text(namespace, "/metadata/uid"), self.head + 1));
+        digest.first_chunk::<16>().map_or(0, |bytes| u128::from_be_bytes(*bytes))
     }
 
     /// Marks the namespace, deletes its content, and removes it if nothing is left.

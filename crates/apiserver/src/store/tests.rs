@@ -3,6 +3,7 @@ use serde_json::{Value, json};
 use super::*;
 use crate::object::text;
 
+mod accounts;
 mod definitions;
 mod life;
 mod owners;
@@ -512,6 +513,40 @@ fn a_claim_grows_only_when_bound_and_its_class_allows_it() {
     for too_small in ["1Gi", "512Mi"] {
         assert_eq!(world.merge("PersistentVolumeClaim", "a", grow(too_small)).unwrap_err().code, 422, "{too_small}");
     }
+}
+
+#[test]
+fn a_claim_tells_how_far_its_expansion_is_in_the_words_there_are() {
+    let mut world = World::new();
+    world.create("PersistentVolumeClaim", claim("a")).unwrap();
+    let mut tell = |status: Value| {
+        let body = json!({"metadata": {"name": "a", "annotations": {"note": "kept"}}, "status": status});
+        world.update_status("PersistentVolumeClaim", "a", body)
+    };
+    for step in [
+        "ControllerResizeInProgress",
+        "ControllerResizeInfeasible",
+        "NodeResizePending",
+        "NodeResizeInProgress",
+        "NodeResizeInfeasible",
+    ] {
+        let status = json!({"allocatedResources": {"storage": "2Gi"}, "allocatedResourceStatuses": {"storage": step}});
+        let told = tell(status).unwrap();
+        assert_eq!(text(&told, "/status/allocatedResourceStatuses/storage"), step);
+        assert_eq!(text(&told, "/metadata/annotations/note"), "kept", "the resizer's annotation comes this way");
+    }
+    for (status, field) in [
+        (json!({"allocatedResourceStatuses": {"storage": "Growing"}}), "status.allocatedResourceStatuses"),
+        (json!({"allocatedResourceStatuses": {"cpu": "NodeResizePending"}}), "status.allocatedResourceStatuses"),
+        (json!({"allocatedResources": {"cpu": "1"}}), "status.allocatedResources"),
+        (json!({"allocatedResources": {"storage": "-1"}}), "status.allocatedResources[storage]"),
+    ] {
+        let refused = tell(status).unwrap_err();
+        assert_eq!(refused.code, 422);
+        assert!(refused.message.contains(field), "{}", refused.message);
+    }
+    let other = json!({"allocatedResourceStatuses": {"example.com/iops": "NodeResizePending"}});
+    tell(other).expect("names with a prefix are anybody's");
 }
 
 #[test]

@@ -19,7 +19,7 @@ use tower::layer::layer_fn;
 use super::*;
 use crate::{
     Deadline, Family, code,
-    server::{Socket, SocketMode},
+    server::{Listener, Socket, SocketMode},
     v1::{
         CreateVolumeRequest, CreateVolumeResponse, Volume,
         controller_client::ControllerClient,
@@ -66,7 +66,7 @@ fn place() -> (TempDir, Endpoint) {
 }
 
 fn serve(endpoint: &Endpoint) -> (oneshot::Sender<()>, JoinHandle<()>) {
-    let socket = Socket::bind(endpoint.path(), SocketMode::default()).unwrap();
+    let socket = Socket::bind(endpoint.path().unwrap(), SocketMode::default()).unwrap();
     let (stop, stopped) = oneshot::channel();
     let stopped = async move { stopped.await.unwrap_or_default() };
     (stop, tokio::spawn(async move { socket.serve(routes(), stopped).await.unwrap() }))
@@ -126,12 +126,31 @@ async fn layers_stack_and_their_errors_become_statuses() {
 }
 
 #[tokio::test]
+async fn a_driver_is_called_over_a_port_where_the_endpoint_asks_for_it() {
+    let free: Endpoint = "tcp://127.0.0.1:0".parse().unwrap();
+    let Listener::Port(port) = Listener::bind(&free, SocketMode::default()).await.unwrap() else { panic!("no port") };
+    let endpoint: Endpoint = format!("tcp://{}", port.address()).parse().unwrap();
+    let taken = Listener::bind(&endpoint, SocketMode::default()).await.unwrap_err().to_string();
+    assert!(taken.contains(&endpoint.to_string()) && taken.contains("free port"), "{taken}");
+    let (stop, stopped) = oneshot::channel::<()>();
+    let serving = tokio::spawn(port.serve(routes(), async move { stopped.await.unwrap_or_default() }));
+    let channel = Channel::unix(&endpoint);
+    assert_eq!(create(&channel, "a").await.unwrap(), "a");
+    drop(channel);
+    stop.send(()).unwrap();
+    serving.await.unwrap().unwrap();
+    let error = create(&Channel::unix(&endpoint), "a").await.unwrap_err();
+    assert!(Unreachable::in_status(&error).is_some(), "{error:?}");
+    assert!(error.message().contains(&endpoint.to_string()), "{error:?}");
+}
+
+#[tokio::test]
 async fn a_socket_that_is_not_there_fails_at_once_and_says_where() {
     let (_directory, endpoint) = place();
     let error = create(&Channel::unix(&endpoint), "a").await.unwrap_err();
     assert_eq!(error.code(), Code::Unavailable);
     assert!(Unreachable::in_status(&error).is_some(), "{error:?}");
-    let path = endpoint.path().display().to_string();
+    let path = endpoint.path().unwrap().display().to_string();
     assert!(error.message().contains(&path) && error.message().contains("is the driver running"), "{error:?}");
 }
 
@@ -167,7 +186,7 @@ async fn the_driver_s_own_error_comes_through_unchanged() {
 /// Takes one call on a bare socket, answers with these HTTP/2 frames, and hangs up: a driver dying at that point.
 async fn dies_after(frames: &[Vec<u8>]) -> Status {
     let (_directory, endpoint) = place();
-    let listener = UnixListener::bind(endpoint.path()).unwrap();
+    let listener = UnixListener::bind(endpoint.path().unwrap()).unwrap();
     let channel = Channel::unix(&endpoint);
     let call = tokio::spawn(async move { create(&channel, "a").await });
     let (mut stream, _) = listener.accept().await.unwrap();

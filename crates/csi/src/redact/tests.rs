@@ -3,7 +3,7 @@ use prost_reflect::{DescriptorPool, DynamicMessage, FieldDescriptor, Kind, MapKe
 
 use super::STRIPPED;
 
-const SECRET: &str = "planted-secret";
+pub(crate) const SECRET: &str = "planted-secret";
 const PLAIN: &str = "planted-plain";
 
 type Printer = fn(&[u8]) -> Result<String, DecodeError>;
@@ -21,18 +21,18 @@ fn pool() -> DescriptorPool {
     DescriptorPool::decode(include_bytes!(concat!(env!("OUT_DIR"), "/descriptors.bin")).as_slice()).unwrap()
 }
 
-fn is_secret(field: &FieldDescriptor) -> bool {
+pub(crate) fn is_secret(field: &FieldDescriptor) -> bool {
     let option = field.parent_pool().get_extension_by_name("csi.v1.csi_secret").unwrap();
     matches!(field.options().get_extension(&option).as_ref(), Value::Bool(true))
 }
 
-fn messages() -> Vec<MessageDescriptor> {
+pub(crate) fn messages() -> Vec<MessageDescriptor> {
     let ours = |m: &MessageDescriptor| matches!(m.parent_file().package_name(), "csi.v1" | "pluginregistration");
     pool().all_messages().filter(|m| ours(m) && !m.is_map_entry()).collect()
 }
 
 /// A message with every field set: secrets carry one marker, all other text another, with the field's name.
-fn planted(descriptor: &MessageDescriptor) -> DynamicMessage {
+pub(crate) fn planted(descriptor: &MessageDescriptor) -> DynamicMessage {
     let mut message = DynamicMessage::new(descriptor.clone());
     for field in descriptor.fields() {
         let marker = format!("{}-{}", if is_secret(&field) { SECRET } else { PLAIN }, field.name());

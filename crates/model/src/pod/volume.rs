@@ -5,6 +5,10 @@ use std::collections::BTreeMap;
 use serde::Deserialize;
 use serde::de::IgnoredAny;
 
+use crate::migration::source::{
+    AwsElasticBlockStore, AzureDisk, AzureFile, Cinder, GcePersistentDisk, InTree, PortworxVolume, VsphereVolume,
+    in_tree,
+};
 use crate::object::or_default;
 use crate::volume::SecretRef;
 
@@ -44,6 +48,8 @@ pub enum PodVolumeSource {
     HostPath,
     /// A CSI volume that lives as long as the pod.
     Csi(CsiInline),
+    /// A disk or share whose plugin's work a CSI driver has taken over; see [`crate::migration::inline_to_csi`].
+    InTree(Box<InTree>),
     /// Anything else.
     Other,
 }
@@ -79,6 +85,17 @@ struct Wire {
     downward_api: Option<IgnoredAny>,
     host_path: Option<IgnoredAny>,
     csi: Option<CsiInline>,
+    #[serde(rename = "awsElasticBlockStore")]
+    aws: Option<AwsElasticBlockStore>,
+    #[serde(rename = "gcePersistentDisk")]
+    gce: Option<GcePersistentDisk>,
+    azure_disk: Option<AzureDisk>,
+    azure_file: Option<AzureFile>,
+    #[serde(rename = "vsphereVolume")]
+    vsphere: Option<VsphereVolume>,
+    cinder: Option<Cinder>,
+    #[serde(rename = "portworxVolume")]
+    portworx: Option<PortworxVolume>,
 }
 
 #[derive(Default, Deserialize)]
@@ -91,11 +108,13 @@ struct ClaimWire {
 }
 
 impl From<Wire> for PodVolume {
-    fn from(wire: Wire) -> Self {
+    fn from(mut wire: Wire) -> Self {
         let source = if let Some(claim) = wire.persistent_volume_claim {
             PodVolumeSource::Claim { claim_name: claim.claim_name, read_only: claim.read_only }
         } else if let Some(csi) = wire.csi {
             PodVolumeSource::Csi(csi)
+        } else if let Some(source) = in_tree!(&mut wire) {
+            PodVolumeSource::InTree(source)
         } else {
             let present = [
                 (wire.ephemeral.is_some(), PodVolumeSource::Ephemeral),

@@ -35,7 +35,7 @@ impl<K: Ord + Hash + Clone + Debug + Send + Sync + 'static> Setup<K> {
         Self { context, spawner, queue: Queue::new(backoff), running: Running::default() }
     }
 
-    /// Operations of one sort; the end of one wakes these keys.
+    /// Operations of one sort; the end of one wakes these keys, before those that are new: what is begun is finished first.
     pub fn operations<S, R, I>(
         &self,
         backoff: Backoff,
@@ -48,7 +48,7 @@ impl<K: Ord + Hash + Clone + Debug + Send + Sync + 'static> Setup<K> {
     {
         let queue = self.queue.clone();
         let (running, clock) = (self.running.clone(), Arc::clone(&self.context.clock));
-        let on_end = move |subject: &S| wakes(subject).into_iter().for_each(|key| queue.add(key));
+        let on_end = move |subject: &S| wakes(subject).into_iter().for_each(|key| queue.go_on(key));
         Operations::counted(running, self.spawner.clone(), clock, backoff, on_end)
     }
 

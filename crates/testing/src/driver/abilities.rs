@@ -1,9 +1,9 @@
-//! What the driver says it can do beyond volumes.
+//! What the driver says it can do beyond making volumes.
 
 use stowage_csi::v1::controller_service_capability::rpc::Type;
 
 /// Which calls are served besides those about volumes; a call that is not is refused as unimplemented.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Abilities {
     /// CreateSnapshot, DeleteSnapshot, and CreateVolume from a snapshot.
     pub snapshots: bool,
@@ -13,11 +13,29 @@ pub struct Abilities {
     pub clones: bool,
     /// The GroupController service.
     pub group_snapshots: bool,
+    /// ControllerExpandVolume.
+    pub expansion: bool,
+    /// ControllerModifyVolume.
+    pub modification: bool,
+}
+
+/// It knows nothing of snapshots and clones.
+impl Default for Abilities {
+    fn default() -> Self {
+        Self { snapshots: false, list_snapshots: false, clones: false, group_snapshots: false, ..Self::ALL }
+    }
 }
 
 impl Abilities {
     /// All of them.
-    pub const ALL: Self = Self { snapshots: true, list_snapshots: true, clones: true, group_snapshots: true };
+    pub const ALL: Self = Self {
+        snapshots: true,
+        list_snapshots: true,
+        clones: true,
+        group_snapshots: true,
+        expansion: true,
+        modification: true,
+    };
 
     /// What ControllerGetCapabilities says.
     pub(super) fn types(self) -> Vec<Type> {
@@ -25,6 +43,8 @@ impl Abilities {
             (self.snapshots, Type::CreateDeleteSnapshot),
             (self.list_snapshots, Type::ListSnapshots),
             (self.clones, Type::CloneVolume),
+            (self.expansion, Type::ExpandVolume),
+            (self.modification, Type::ModifyVolume),
         ];
         let always = [Type::CreateDeleteVolume, Type::PublishUnpublishVolume];
         always.into_iter().chain(optional.into_iter().filter(|(can, _)| *can).map(|(_, kind)| kind)).collect()

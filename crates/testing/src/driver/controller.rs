@@ -8,14 +8,15 @@ use stowage_csi::v1::controller_server::Controller;
 use stowage_csi::v1::controller_service_capability as capability;
 use stowage_csi::v1::volume_capability::access_mode::Mode;
 use stowage_csi::v1::{
-    ControllerGetCapabilitiesRequest, ControllerGetCapabilitiesResponse, ControllerPublishVolumeRequest,
-    ControllerPublishVolumeResponse, ControllerServiceCapability, ControllerUnpublishVolumeRequest,
-    ControllerUnpublishVolumeResponse, CreateSnapshotRequest, CreateSnapshotResponse, CreateVolumeRequest,
-    CreateVolumeResponse, DeleteSnapshotRequest, DeleteSnapshotResponse, DeleteVolumeRequest, DeleteVolumeResponse,
-    ListSnapshotsRequest, ListSnapshotsResponse, Volume, VolumeCapability,
+    ControllerExpandVolumeRequest, ControllerExpandVolumeResponse, ControllerGetCapabilitiesRequest,
+    ControllerGetCapabilitiesResponse, ControllerModifyVolumeRequest, ControllerModifyVolumeResponse,
+    ControllerPublishVolumeRequest, ControllerPublishVolumeResponse, ControllerServiceCapability,
+    ControllerUnpublishVolumeRequest, ControllerUnpublishVolumeResponse, CreateSnapshotRequest, CreateSnapshotResponse,
+    CreateVolumeRequest, CreateVolumeResponse, DeleteSnapshotRequest, DeleteSnapshotResponse, DeleteVolumeRequest,
+    DeleteVolumeResponse, ListSnapshotsRequest, ListSnapshotsResponse, Volume, VolumeCapability,
 };
 
-use super::{LARGEST, Made, Service, State, snapshots};
+use super::{LARGEST, Made, Service, State, changes, snapshots};
 
 /// What a volume has that is made without a wish for a size.
 const DEFAULT_BYTES: i64 = 1 << 20;
@@ -73,6 +74,26 @@ impl Controller for Service {
                 Ok(ControllerGetCapabilitiesResponse { capabilities })
             })
             .await
+    }
+
+    async fn controller_expand_volume(
+        &self,
+        request: Request<ControllerExpandVolumeRequest>,
+    ) -> Result<Response<ControllerExpandVolumeResponse>, Status> {
+        let request = request.into_inner();
+        let about = request.volume_id.clone();
+        self.driver.lock().state.expansions.push(request.clone());
+        self.driver.answer("ControllerExpandVolume", &about, |state| changes::expand(state, &request)).await
+    }
+
+    async fn controller_modify_volume(
+        &self,
+        request: Request<ControllerModifyVolumeRequest>,
+    ) -> Result<Response<ControllerModifyVolumeResponse>, Status> {
+        let request = request.into_inner();
+        let about = request.volume_id.clone();
+        self.driver.lock().state.modifications.push(request.clone());
+        self.driver.answer("ControllerModifyVolume", &about, |state| changes::modify(state, request)).await
     }
 
     async fn create_snapshot(

@@ -4,7 +4,10 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use jiff::Timestamp;
 
+use stowage_csi::v1::{ControllerExpandVolumeRequest, ControllerModifyVolumeRequest};
+
 use super::abilities::Abilities;
+use super::changes::Growth;
 
 /// A volume of the driver.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
@@ -106,6 +109,14 @@ pub struct State {
     pub abilities: Abilities,
     /// How many answers say of a new snapshot that it is not ready.
     pub(super) ready_after: u32,
+    /// How volumes grow.
+    pub growth: Growth,
+    /// What was asked of ControllerExpandVolume, call by call, whatever came of it.
+    pub expansions: Vec<ControllerExpandVolumeRequest>,
+    /// What was asked of ControllerModifyVolume, call by call, whatever came of it.
+    pub modifications: Vec<ControllerModifyVolumeRequest>,
+    /// The attributes in effect, by volume.
+    pub attributes: BTreeMap<String, BTreeMap<String, String>>,
 }
 
 impl State {

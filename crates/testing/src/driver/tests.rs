@@ -9,9 +9,9 @@ use stowage_csi::v1::controller_client::ControllerClient;
 use stowage_csi::v1::node_client::NodeClient;
 use stowage_csi::v1::volume_capability::{AccessMode, access_mode::Mode};
 use stowage_csi::v1::{
-    CapacityRange, ControllerPublishVolumeRequest, ControllerUnpublishVolumeRequest, CreateVolumeRequest,
-    NodePublishVolumeRequest, NodeStageVolumeRequest, NodeUnpublishVolumeRequest, NodeUnstageVolumeRequest,
-    VolumeCapability,
+    CapacityRange, ControllerExpandVolumeRequest, ControllerModifyVolumeRequest, ControllerPublishVolumeRequest,
+    ControllerUnpublishVolumeRequest, CreateVolumeRequest, NodePublishVolumeRequest, NodeStageVolumeRequest,
+    NodeUnpublishVolumeRequest, NodeUnstageVolumeRequest, VolumeCapability,
 };
 use stowage_csi::{Channel, Deadline};
 
@@ -164,4 +164,43 @@ async fn a_slow_call_takes_its_time() {
     f.driver.script("CreateVolume", [Step::Slow(Duration::from_secs(3))]);
     assert!(f.controller.create_volume(wish("a", 10)).now_or_never().is_none());
     assert!(f.driver.snapshot().volumes.is_empty());
+}
+
+#[tokio::test]
+async fn a_volume_grows_and_never_shrinks_and_only_offline_where_that_is_said() {
+    let mut f = fixture();
+    f.controller.create_volume(wish("v", 10)).await.unwrap();
+    let grow = |bytes| ControllerExpandVolumeRequest {
+        volume_id: "vol-1".into(),
+        capacity_range: Some(CapacityRange { required_bytes: bytes, limit_bytes: 0 }),
+        ..Default::default()
+    };
+    let answer = f.controller.controller_expand_volume(grow(20)).await.unwrap().into_inner();
+    assert_eq!((answer.capacity_bytes, answer.node_expansion_required), (20, false));
+    assert_eq!(f.controller.controller_expand_volume(grow(5)).await.unwrap().into_inner().capacity_bytes, 20);
+    let refused = f.controller.controller_expand_volume(grow(LARGEST + 1)).await.unwrap_err();
+    assert_eq!(refused.code(), Code::OutOfRange);
+    f.controller.controller_publish_volume(attach("node-a")).await.unwrap();
+    f.driver.grow(Growth { offline_only: true, ..Growth::default() });
+    assert_eq!(f.controller.controller_expand_volume(grow(30)).await.unwrap_err().code(), Code::FailedPrecondition);
+    assert_eq!(f.driver.snapshot().expansions.len(), 4);
+    f.driver.enable(Abilities { expansion: false, ..Abilities::ALL });
+    assert_eq!(f.controller.controller_expand_volume(grow(30)).await.unwrap_err().code(), Code::Unimplemented);
+}
+
+#[tokio::test]
+async fn a_volume_takes_the_attributes_it_knows() {
+    let mut f = fixture();
+    f.controller.create_volume(wish("v", 10)).await.unwrap();
+    let change = |key: &str| ControllerModifyVolumeRequest {
+        volume_id: "vol-1".into(),
+        mutable_parameters: BTreeMap::from([(key.to_owned(), "9".to_owned())]),
+        ..Default::default()
+    };
+    f.controller.controller_modify_volume(change("iops")).await.unwrap();
+    assert_eq!(f.driver.snapshot().attributes["vol-1"]["iops"], "9");
+    assert_eq!(
+        f.controller.controller_modify_volume(change("colour")).await.unwrap_err().code(),
+        Code::InvalidArgument
+    );
 }

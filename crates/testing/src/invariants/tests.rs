@@ -176,3 +176,11 @@ fn l1_finds_everything_that_is_left() {
         ]
     );
 }
+
+#[test]
+fn r1_a_claim_that_says_it_has_more_than_its_device_is_found() {
+    finds("R1: claim default/a says that it has 2, but its device has 1 bytes", |observed| {
+        observed.claims[0].status.capacity.storage = Some("2".parse().unwrap());
+    });
+    assert_eq!(spoiled(|observed| observed.claims[0].status.capacity.storage = Some("1".parse().unwrap())), [""; 0]);
+}

@@ -18,7 +18,7 @@ pub(crate) struct GatedMounter {
 }
 
 impl GatedMounter {
-    async fn change(&self, what: String, path: &Path, act: impl Future<Output = Result<()>>) -> Result<()> {
+    pub(super) async fn change<T>(&self, what: String, path: &Path, act: impl Future<Output = Result<T>>) -> Result<T> {
         let lost = || {
             Err(Error::AccessFile {
                 action: "finish the change of",
@@ -56,8 +56,59 @@ impl Mounter for GatedMounter {
         self.change(format!("unmount {}", target.display()), target, self.node.unmount(target)).await
     }
 
+    async fn unmount_lazily(&self, target: &Path) -> Result<()> {
+        self.change(format!("unmount_lazily {}", target.display()), target, self.node.unmount_lazily(target)).await
+    }
+
+    async fn unmount_by_force(&self, target: &Path) -> Result<()> {
+        self.change(format!("unmount_by_force {}", target.display()), target, self.node.unmount_by_force(target)).await
+    }
+
+    async fn remount(&self, target: &Path, options: &MountOptions) -> Result<()> {
+        let what = format!("remount {} {}", target.display(), options.words.join(","));
+        self.change(what, target, self.node.remount(target, options)).await
+    }
+
+    async fn selinux(&self) -> Result<bool> {
+        self.gate.look().await;
+        self.node.selinux().await
+    }
+
     async fn create_dir(&self, path: &Path) -> Result<()> {
         self.change(format!("create_dir {}", path.display()), path, self.node.create_dir(path)).await
+    }
+
+    async fn create_dir_with(&self, path: &Path, mode: u32) -> Result<()> {
+        let what = format!("create_dir {} {mode:o}", path.display());
+        self.change(what, path, self.node.create_dir_with(path, mode)).await
+    }
+
+    async fn remove_all(&self, path: &Path) -> Result<()> {
+        self.change(format!("remove_all {}", path.display()), path, self.node.remove_all(path)).await
+    }
+
+    async fn write_file_with(&self, path: &Path, contents: &[u8], mode: u32) -> Result<()> {
+        let what = format!("write_file {} {} {mode:o}", path.display(), digest(contents));
+        self.change(what, path, self.node.write_file_with(path, contents, mode)).await
+    }
+
+    async fn make_file(&self, path: &Path, mode: u32) -> Result<()> {
+        self.change(format!("make_file {} {mode:o}", path.display()), path, self.node.make_file(path, mode)).await
+    }
+
+    async fn symlink(&self, to: &Path, path: &Path) -> Result<()> {
+        let what = format!("symlink {} {}", to.display(), path.display());
+        self.change(what, path, self.node.symlink(to, path)).await
+    }
+
+    async fn read_link(&self, path: &Path) -> Result<Option<PathBuf>> {
+        self.gate.look().await;
+        self.node.read_link(path).await
+    }
+
+    async fn canonical(&self, path: &Path) -> Result<Option<PathBuf>> {
+        self.gate.look().await;
+        self.node.canonical(path).await
     }
 
     async fn remove_dir(&self, path: &Path) -> Result<()> {

@@ -1,39 +1,79 @@
 //! Directories, files and mounts as plain data, with the rules a kernel has for them.
 
-use std::collections::BTreeMap;
+mod folder;
+mod node;
+mod places;
+
+use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::path::{Path, PathBuf};
 
 use stowage_mount::{
-    Access, DeviceNumber, DirEntry, Error, FileId, FileInfo, FileKind, Mount, MountOptions, MountTable, Result,
+    Access, DeviceNumber, DirEntry, Error, FileId, FileInfo, FileKind, Holder, LoopDevice, Mount, MountOptions,
+    MountTable, NodeKind, Result,
 };
 
 // Numbers of Linux' errors.
 const ENOENT: i32 = 2;
+const EEXIST: i32 = 17;
 const ENOTDIR: i32 = 20;
 const EISDIR: i32 = 21;
 const EINVAL: i32 = 22;
 const ENOTEMPTY: i32 = 39;
+const ELOOP: i32 = 40;
+
+pub(crate) use folder::MemoryFolder;
 
 #[derive(Debug, Clone, PartialEq, Eq)]
-enum Entry {
+enum Content {
     Directory,
     File(Vec<u8>),
+    Link(PathBuf),
 }
 
-/// The tree of one node. Nothing is ever kept inside a mounted directory, so mounts hide nothing.
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct Entry {
+    content: Content,
+    mode: u32,
+    uid: u32,
+    gid: u32,
+}
+
+impl Entry {
+    fn new(content: Content, mode: u32) -> Self {
+        Self { content, mode, uid: 0, gid: 0 }
+    }
+}
+
+/// The tree of one node. Mounts hide nothing; what is kept in a tmpfs goes with it.
 #[derive(Debug, Clone)]
 pub struct Tree {
     entries: BTreeMap<PathBuf, Entry>,
     mounts: Vec<Mount>,
+    /// Who keeps which mounts from being unmounted.
+    holders: BTreeMap<PathBuf, Vec<Holder>>,
+    /// The locks of devices, by their files.
+    locks: BTreeMap<PathBuf, LoopDevice>,
+    /// Where the usage is not told.
+    hung: BTreeSet<PathBuf>,
+    selinux: bool,
     devices: BTreeMap<String, u32>,
     next: u32,
 }
 
 impl Default for Tree {
     fn default() -> Self {
-        let entries = BTreeMap::from([(PathBuf::from("/"), Entry::Directory)]);
-        Self { entries, mounts: Vec::new(), devices: BTreeMap::new(), next: 100 }
+        let entries = BTreeMap::from([(PathBuf::from("/"), Entry::new(Content::Directory, 0o755))]);
+        Self {
+            entries,
+            mounts: Vec::new(),
+            holders: BTreeMap::new(),
+            locks: BTreeMap::new(),
+            hung: BTreeSet::new(),
+            selinux: false,
+            devices: BTreeMap::new(),
+            next: 100,
+        }
     }
 }
 
@@ -47,10 +87,11 @@ impl Tree {
     pub fn lines(&self) -> Vec<String> {
         let entries = self.entries.iter().map(|(path, entry)| {
             let mounted = self.mounts.iter().rev().find(|mount| mount.target == *path);
-            match (entry, mounted) {
+            match (&entry.content, mounted) {
                 (_, Some(mount)) => format!("{} <- {}", path.display(), mount.source),
-                (Entry::Directory, None) => format!("{}/", path.display()),
-                (Entry::File(contents), None) => format!("{} ({} bytes)", path.display(), contents.len()),
+                (Content::Directory, None) => format!("{}/", path.display()),
+                (Content::File(contents), None) => format!("{} ({} bytes)", path.display(), contents.len()),
+                (Content::Link(to), None) => format!("{} -> {}", path.display(), to.display()),
             }
         });
         entries.collect()
@@ -61,7 +102,7 @@ impl Tree {
         self.entries.keys().map(PathBuf::as_path).filter(move |path| path.starts_with(dir) && *path != dir)
     }
 
-    /// See [`stowage_mount::Mounter::resolve`]; there are no links here.
+    /// See [`stowage_mount::Mounter::resolve`]; links are not followed here.
     pub fn resolve(&self, path: &Path) -> Option<PathBuf> {
         match path.parent() {
             Some(parent) => self.is_dir(parent).then(|| path.to_owned()),
@@ -108,16 +149,22 @@ impl Tree {
         if self.mounts.iter().any(|mount| mount.target != target && mount.target.starts_with(target)) {
             return Err(Error::UnmountUsed { target: target.to_owned() });
         }
-        self.mounts.remove(index);
+        if self.holders.contains_key(target) {
+            return Err(Error::UnmountUsed { target: target.to_owned() });
+        }
+        let gone = self.mounts.remove(index);
+        if matches!(gone.fs_type.as_str(), "tmpfs" | "hugetlbfs") {
+            self.entries.retain(|path, _| path == target || !path.starts_with(target));
+        }
         Ok(())
     }
 
     /// See [`stowage_mount::Mounter::create_dir`].
     pub fn create_dir(&mut self, path: &Path) -> Result<()> {
         for ancestor in path.ancestors().collect::<Vec<_>>().into_iter().rev() {
-            match self.entries.entry(ancestor.to_owned()).or_insert(Entry::Directory) {
-                Entry::Directory => {}
-                Entry::File(_) => return Err(access("create directory", path, ENOTDIR)),
+            let made = || Entry::new(Content::Directory, 0o750);
+            if self.entries.entry(ancestor.to_owned()).or_insert_with(made).content != Content::Directory {
+                return Err(access("create directory", path, ENOTDIR));
             }
         }
         Ok(())
@@ -130,11 +177,9 @@ impl Tree {
         }
         match self.entries.get(path) {
             None => Ok(()),
-            Some(Entry::File(_)) => Err(access("remove directory", path, ENOTDIR)),
-            Some(Entry::Directory) if self.below(path).next().is_some() => {
-                Err(access("remove directory", path, ENOTEMPTY))
-            }
-            Some(Entry::Directory) => {
+            Some(_) if !self.is_dir(path) => Err(access("remove directory", path, ENOTDIR)),
+            Some(_) if self.below(path).next().is_some() => Err(access("remove directory", path, ENOTEMPTY)),
+            Some(_) => {
                 self.entries.remove(path);
                 Ok(())
             }
@@ -149,24 +194,25 @@ impl Tree {
         if self.is_dir(path) {
             return Err(access("write", path, EISDIR));
         }
-        self.entries.insert(path.to_owned(), Entry::File(contents.to_vec()));
+        self.entries.insert(path.to_owned(), Entry::new(Content::File(contents.to_vec()), 0o600));
         Ok(())
     }
 
     /// See [`stowage_mount::Mounter::read_file`].
     pub fn read_file(&self, path: &Path) -> Result<Option<Vec<u8>>> {
-        match self.entries.get(path) {
+        match self.entries.get(path).map(|entry| &entry.content) {
             None => Ok(None),
-            Some(Entry::File(contents)) => Ok(Some(contents.clone())),
-            Some(Entry::Directory) => Err(access("read", path, EINVAL)),
+            Some(Content::File(contents)) => Ok(Some(contents.clone())),
+            Some(Content::Link(_)) => Err(access("read", path, ELOOP)),
+            Some(Content::Directory) => Err(access("read", path, EINVAL)),
         }
     }
 
     /// See [`stowage_mount::Mounter::remove_file`].
     pub fn remove_file(&mut self, path: &Path) -> Result<()> {
-        match self.entries.get(path) {
-            Some(Entry::Directory) => Err(access("remove", path, EISDIR)),
-            _ => {
+        match self.is_dir(path) {
+            true => Err(access("remove", path, EISDIR)),
+            false => {
                 self.entries.remove(path);
                 Ok(())
             }
@@ -175,10 +221,10 @@ impl Tree {
 
     /// See [`stowage_mount::Mounter::list_dir`].
     pub fn list_dir(&self, path: &Path) -> Result<Option<Vec<DirEntry>>> {
-        match self.entries.get(path) {
+        match self.entries.get(path).map(|entry| &entry.content) {
             None => return Ok(None),
-            Some(Entry::File(_)) => return Err(access("list", path, ENOTDIR)),
-            Some(Entry::Directory) => {}
+            Some(Content::Directory) => {}
+            Some(_) => return Err(access("list", path, ENOTDIR)),
         }
         let children = self.entries.iter().filter(|(child, _)| child.parent() == Some(path));
         let entries = children.filter_map(|(child, entry)| {
@@ -191,19 +237,27 @@ impl Tree {
     /// See [`stowage_mount::Mounter::stat`].
     pub fn stat(&self, path: &Path) -> Option<FileInfo> {
         let entry = self.entries.get(path)?;
-        let size = match entry {
-            Entry::Directory => 0,
-            Entry::File(contents) => contents.len() as u64,
+        let size = match &entry.content {
+            Content::Directory => 0,
+            Content::File(contents) => contents.len() as u64,
+            Content::Link(to) => to.as_os_str().len() as u64,
         };
         let device = self.mounts.iter().rev().find(|mount| path.starts_with(&mount.target));
         let device = device.map_or(1, |mount| u64::from(mount.device.minor));
         // Paths never move here, so a digest of the path is as good as an inode.
         let inode = u64::from(crc32fast::hash(path.as_os_str().as_encoded_bytes()));
-        Some(FileInfo { kind: kind(entry), size, allocated: size, id: FileId { device, inode } })
+        let (mode, uid, gid) = (entry.mode, entry.uid, entry.gid);
+        let node = match &entry.content {
+            Content::Directory => NodeKind::Directory,
+            Content::File(_) => NodeKind::File,
+            Content::Link(_) => NodeKind::Link,
+        };
+        let id = FileId { device, inode };
+        Some(FileInfo { kind: kind(entry), node, size, allocated: size, id, mode, uid, gid })
     }
 
     fn is_dir(&self, path: &Path) -> bool {
-        self.entries.get(path) == Some(&Entry::Directory)
+        self.entries.get(path).is_some_and(|entry| entry.content == Content::Directory)
     }
 
     fn device(&mut self, source: &str) -> DeviceNumber {
@@ -229,9 +283,10 @@ impl Tree {
 }
 
 fn kind(entry: &Entry) -> FileKind {
-    match entry {
-        Entry::Directory => FileKind::Directory,
-        Entry::File(_) => FileKind::File,
+    match &entry.content {
+        Content::Directory => FileKind::Directory,
+        Content::File(_) => FileKind::File,
+        Content::Link(_) => FileKind::Link,
     }
 }
 
@@ -244,56 +299,4 @@ fn access(action: &'static str, path: &Path, number: i32) -> Error {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn path(text: &str) -> &Path {
-        Path::new(text)
-    }
-
-    fn staged() -> Tree {
-        let mut tree = Tree::default();
-        tree.create_dir(path("/root/stage/globalmount")).unwrap();
-        tree.create_dir(path("/root/pod/mount")).unwrap();
-        tree.mount("vol-1", path("/root/stage/globalmount"), "test", &MountOptions::default()).unwrap();
-        tree
-    }
-
-    #[test]
-    fn a_bind_mount_shows_the_device_of_its_source() {
-        let mut tree = staged();
-        tree.bind(path("/root/stage/globalmount"), path("/root/pod/mount"), Access::ReadOnly).unwrap();
-        let mounts = tree.mounts();
-        let (staged, published) =
-            (mounts.at(path("/root/stage/globalmount")).unwrap(), mounts.at(path("/root/pod/mount")).unwrap());
-        assert_eq!((published.device, published.source.as_str()), (staged.device, "vol-1"));
-        assert!(published.is_read_only());
-    }
-
-    #[test]
-    fn a_directory_that_is_or_holds_a_mount_or_a_file_is_not_removed() {
-        let mut tree = staged();
-        for dir in ["/root/stage/globalmount", "/root/stage"] {
-            assert!(tree.remove_dir(path(dir)).unwrap_err().is_busy(), "{dir}");
-        }
-        tree.unmount(path("/root/stage/globalmount")).unwrap();
-        tree.remove_dir(path("/root/stage/globalmount")).unwrap();
-        tree.write_file(path("/root/stage/vol_data.json"), b"{}").unwrap();
-        assert_eq!(tree.remove_dir(path("/root/stage")).unwrap_err().os_error(), Some(ENOTEMPTY));
-        tree.remove_file(path("/root/stage/vol_data.json")).unwrap();
-        tree.remove_dir(path("/root/stage")).unwrap();
-        assert_eq!(tree.stat(path("/root/stage")), None);
-    }
-
-    #[test]
-    fn what_is_not_there_cannot_be_used_but_can_be_undone() {
-        let mut tree = Tree::default();
-        assert!(tree.mount("vol-1", path("/a"), "test", &MountOptions::default()).unwrap_err().is_missing());
-        assert!(tree.write_file(path("/a/b"), b"").unwrap_err().is_missing());
-        tree.unmount(path("/a")).unwrap();
-        tree.remove_dir(path("/a")).unwrap();
-        tree.remove_file(path("/a")).unwrap();
-        assert_eq!(tree.list_dir(path("/a")).unwrap(), None);
-        assert_eq!(tree.resolve(path("/a/b")), None);
-    }
-}
+mod tests;

@@ -16,10 +16,12 @@ pub fn parse(service: &str, words: &[String]) -> Result<(), String> {
             flags::try_parse_from::<attach_detach_controller::args::Args>(all()).map(drop).map_err(said)
         }
         "attacher" => flags::try_parse_from::<attacher::args::Args>(all()).map(drop).map_err(said),
+        "livenessprobe" => flags::try_parse_from::<livenessprobe::args::Args>(all()).map(drop).map_err(said),
         "node-plugin" => flags::try_parse_from::<node_plugin::args::Args>(all()).map(drop).map_err(said),
         "provisioner" => flags::try_parse_from::<provisioner::Args>(all()).map(drop).map_err(said),
         "pv-controller" => flags::try_parse_from::<pv_controller::args::Args>(all()).map(drop).map_err(said),
         "registrar" => flags::try_parse_from::<registrar::args::Args>(all()).map(drop).map_err(said),
+        "resizer" => flags::try_parse_from::<resizer::args::Args>(all()).map(drop).map_err(said),
         "scheduler" => flags::try_parse_from::<scheduler::args::Args>(all()).map(drop).map_err(said),
         "snapshot-controller" => {
             flags::try_parse_from::<snapshot_controller::args::Args>(all()).map(drop).map_err(said)

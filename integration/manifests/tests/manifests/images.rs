@@ -51,7 +51,7 @@ fn every_service_has_a_dockerfile_with_labels_that_starts_it() {
         let on_debian = found.image == Image::Debian;
         assert_eq!(text.contains("FROM scratch"), !on_debian, "{service}");
         // What stands beside other people's drivers runs as their sidecars do; a node mounts.
-        let root = on_debian || matches!(found.place, Place::Sidecar | Place::NodeSidecar);
+        let root = on_debian || matches!(found.place, Place::Sidecar | Place::NodeSidecar | Place::Probe);
         assert_eq!(text.contains("USER 65532:65532"), !root, "{service}");
     }
 }
@@ -78,7 +78,7 @@ fn prepare_base(there: &[&str], package_manager_brings: &[&str]) -> (bool, bool)
 
 #[test]
 fn the_base_of_node_images_installs_what_is_missing_and_is_not_made_without_it() {
-    let all = ["mkfs.ext4", "mkfs.xfs", "mkfs.btrfs"];
+    let all = ["mkfs.ext4", "mkfs.xfs", "mkfs.btrfs", "mount.nfs"];
     assert_eq!(prepare_base(&all, &[]), (true, false));
     assert_eq!(prepare_base(&all[..1], &all), (true, true), "a pulled Debian has ext4 only");
     assert_eq!(prepare_base(&all[..1], &all[..2]), (false, true), "a package did not bring its program");

@@ -49,17 +49,27 @@ fn row(container: &Value) -> Option<&str> {
     Some(if leaves_nodes_alone { "scheduler without node lifecycle" } else { service })
 }
 
+/// What a provisioner needs only to publish how much room there is.
+const FOR_CAPACITY: [&str; 3] = ["csistoragecapacities", "pods", "replicasets"];
+
 /// Our own drivers need no secrets, so the sidecars beside them get none to read; all else is as documented.
-fn needed(services: &[&str]) -> Rights {
-    let mut rights = Rights::new();
-    for service in services {
-        for (resource, verbs) in documented(service) {
-            if resource != "secrets" {
-                rights.entry(resource).or_default().extend(verbs);
-            }
-        }
+fn rights_of(container: &Value) -> Option<(&str, Rights)> {
+    let service = row(container)?;
+    let publishes = words(&container["args"]).iter().any(|word| word == "--enable-capacity");
+    let mut rights = documented(service);
+    rights.retain(|resource, _| {
+        let for_capacity = service == "provisioner" && FOR_CAPACITY.contains(&resource.as_str());
+        resource != "secrets" && (publishes || !for_capacity)
+    });
+    Some((service, rights))
+}
+
+fn needed(pod: &Value) -> Rights {
+    let mut needed = Rights::new();
+    for (resource, verbs) in containers(pod).filter_map(rights_of).flat_map(|(_, rights)| rights) {
+        needed.entry(resource).or_default().extend(verbs);
     }
-    rights
+    needed
 }
 
 #[test]
@@ -70,8 +80,7 @@ fn the_account_of_each_workload_has_the_rights_its_services_need_and_no_others()
             let account = pod["serviceAccountName"].as_str().unwrap();
             let exists = |object: &Value| object["kind"] == "ServiceAccount" && object["metadata"]["name"] == account;
             assert!(objects.iter().any(exists), "{workload}: no ServiceAccount {account}");
-            let services: Vec<&str> = containers(pod).filter_map(row).collect();
-            assert_eq!(granted(&objects, account), needed(&services), "{workload}");
+            assert_eq!(granted(&objects, account), needed(pod), "{workload}");
         }
     }
 }
@@ -91,19 +100,26 @@ fn no_role_uses_a_wildcard_and_none_is_unbound() {
 }
 
 /// Where a thing of the page is: its group, the namespace it is asked for in, and its name where only one is meant.
-fn place(service: &str, resource: &str) -> (&'static str, &'static str, &'static str) {
+fn place(kustomization: &str, service: &str, resource: &str) -> (&'static str, &'static str, &'static str) {
     match (resource.split('/').next().unwrap(), service) {
+        ("leases", "snapshotter") if kustomization == "nfs" => {
+            ("coordination.k8s.io", "stowage-system", "external-snapshotter-leader-nfs-csi-k8s-io")
+        }
         ("leases", "pv-controller") => ("coordination.k8s.io", "kube-system", "pv-controller"),
         ("leases", "attach-detach-controller") => ("coordination.k8s.io", "kube-system", "attach-detach-controller"),
         ("leases", "scheduler without node lifecycle") => ("coordination.k8s.io", "kube-system", "stowage-scheduler"),
         ("leases", "attacher") => {
             ("coordination.k8s.io", "stowage-system", "external-attacher-leader-shared-csi-stowage-dev")
         }
+        ("leases", "resizer") => ("coordination.k8s.io", "stowage-system", "external-resizer-shared-csi-stowage-dev"),
         ("leases", "snapshotter") => {
             ("coordination.k8s.io", "stowage-system", "external-snapshotter-leader-shared-csi-stowage-dev")
         }
         ("leases", "snapshot-controller") => ("coordination.k8s.io", "stowage-system", "snapshot-controller-leader"),
         ("leases", _) => ("coordination.k8s.io", "stowage-system", ""),
+        ("pods", "provisioner") => ("", "stowage-system", ""),
+        ("replicasets", _) => ("apps", "stowage-system", ""),
+        ("csistoragecapacities", "provisioner") => ("storage.k8s.io", "stowage-system", ""),
         ("persistentvolumeclaims" | "pods" | "events", _) => ("", "default", ""),
         ("persistentvolumes" | "nodes", _) => ("", "", ""),
         ("volumesnapshots", _) => ("snapshot.storage.k8s.io", "default", ""),
@@ -146,10 +162,10 @@ async fn the_embedded_server_lets_each_account_do_what_its_services_need_where_t
         }
         for (workload, pod) in pods(&objects) {
             let account = pod["serviceAccountName"].as_str().unwrap();
-            for service in containers(pod).filter_map(row) {
-                for (resource, verbs) in documented(service).iter().filter(|(resource, _)| *resource != "secrets") {
+            for (service, rights) in containers(pod).filter_map(rights_of) {
+                for (resource, verbs) in &rights {
                     for verb in verbs {
-                        let place = place(service, resource);
+                        let place = place(name, service, resource);
                         let allowed = may(&client, account, verb, resource, place).await;
                         assert!(allowed, "{workload}: {service} may not {verb} {resource} in {place:?}");
                     }

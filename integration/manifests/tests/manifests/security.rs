@@ -1,5 +1,5 @@
 //! One container is privileged, because Bidirectional mounts demand it; one is root with two named rights, to delete what
-//! pods own; every other is restricted.
+//! pods own; every other is restricted. The controller for NFS servers is privileged too, because it mounts.
 
 use manifest_suite::{KUSTOMIZATIONS, containers, pods, service_of, shipped, words};
 use serde_json::{Value, json};
@@ -20,12 +20,14 @@ fn is_restricted(container: &Value, workload: &str) -> bool {
 }
 
 #[test]
-fn every_container_but_the_node_plugin_of_a_node_is_restricted() {
+fn every_container_but_those_that_mount_is_restricted() {
     for name in KUSTOMIZATIONS {
         let mut privileged = Vec::new();
         for (workload, pod) in pods(&shipped(name).unwrap()) {
             for field in ["hostNetwork", "hostPID", "hostIPC"] {
-                assert!(pod[field].is_null(), "{workload}: {field}");
+                // The mounts of a node outlive the pod that made them, and so must their network.
+                let outlives = workload == "nfs-node" && field == "hostNetwork";
+                assert_eq!(pod[field] == true, outlives, "{workload}: {field}");
             }
             for container in containers(pod) {
                 if container["securityContext"]["privileged"] == true {
@@ -38,6 +40,7 @@ fn every_container_but_the_node_plugin_of_a_node_is_restricted() {
         let expected: &[&str] = match name {
             "" | "shared" => &["shared-node/node-plugin"],
             "local" => &["local-node/node-plugin"],
+            "nfs" => &["nfs-controller/driver", "nfs-node/node-plugin"],
             _ => &[],
         };
         assert_eq!(privileged, expected, "{name}");
@@ -45,13 +48,13 @@ fn every_container_but_the_node_plugin_of_a_node_is_restricted() {
 }
 
 #[test]
-fn only_the_privileged_container_mounts_bidirectionally() {
+fn only_the_privileged_container_of_a_node_mounts_bidirectionally() {
     for name in KUSTOMIZATIONS {
         for (workload, pod) in pods(&shipped(name).unwrap()) {
             for container in containers(pod) {
                 let mounts = container["volumeMounts"].as_array().into_iter().flatten();
                 let both_ways = mounts.filter(|mount| mount["mountPropagation"] == "Bidirectional").count();
-                let privileged = container["securityContext"]["privileged"] == true;
+                let privileged = container["securityContext"]["privileged"] == true && workload != "nfs-controller";
                 assert_eq!(both_ways == 1, privileged, "{workload}: {}", container["name"]);
             }
         }
@@ -76,7 +79,7 @@ fn every_container_has_probes_and_resources_and_mounts_only_what_its_pod_has() {
                 let who = format!("{workload}: {}", container["name"]);
                 assert!(container["livenessProbe"].is_object(), "{who}");
                 let service = service_of(container["image"].as_str().unwrap()).unwrap();
-                if !matches!(service, "node-plugin" | "registrar" | "apiserver") {
+                if !matches!(service, "node-plugin" | "registrar" | "livenessprobe" | "apiserver") {
                     assert_eq!(container["readinessProbe"]["httpGet"]["path"], "/readyz", "{who}");
                 }
                 assert!(container["resources"]["requests"]["memory"].is_string(), "{who}");
@@ -87,6 +90,29 @@ fn every_container_has_probes_and_resources_and_mounts_only_what_its_pod_has() {
             }
         }
     }
+}
+
+/// A pool that is full or away is not cured by a restart: Probe, which tells of it, is asked for readiness only.
+#[test]
+fn beside_every_driver_stands_a_probe_that_its_readiness_asks() {
+    let mut drivers = 0;
+    for name in KUSTOMIZATIONS {
+        for (workload, pod) in pods(&shipped(name).unwrap()) {
+            let named = |service: &str| {
+                let is_it = |container: &&Value| service_of(container["image"].as_str().unwrap()) == Some(service);
+                containers(pod).find(is_it).cloned()
+            };
+            let Some(driver) = named("node-plugin") else { continue };
+            drivers += 1;
+            let probe = named("livenessprobe").unwrap_or_else(|| panic!("{workload} has no livenessprobe"));
+            let ready = &driver["readinessProbe"]["httpGet"];
+            assert_eq!(ready["path"], "/healthz", "{workload}");
+            assert_eq!(ready["port"], probe["ports"][0]["containerPort"], "{workload}");
+            assert_eq!(driver["livenessProbe"]["exec"]["command"][1], "alive", "{workload}");
+            assert_eq!(words(&probe["args"])[0], "--csi-address=/csi/csi.sock", "{workload}");
+        }
+    }
+    assert!(drivers >= 3, "{drivers}");
 }
 
 /// Whose nodes make their own snapshots: each must know which content is whose.

@@ -38,6 +38,7 @@ fn wish(pod: &str, since: i64) -> Wish {
     Wish {
         pod: ObjectRef { kind: kinds::POD, key: Key::namespaced(namespace, name), uid: format!("{pod}-uid") },
         volume_name: "pv".into(),
+        inline: None,
         since: Some(at(since)),
     }
 }

@@ -217,3 +217,48 @@ fn an_attachment_whose_volume_object_is_gone_is_found_through_its_node_or_stands
     world.volume = json!({ "metadata": { "name": "pv" }, "spec": { "cinder": {} } });
     assert!(orphan(&world).sites.is_empty(), "volumes of in-tree plugins are the original's");
 }
+
+const EBS: &str = "kubernetes.io/csi/ebs.csi.aws.com^vol-1";
+
+fn gather_ebs(world: &World) -> Snapshot {
+    gather(&world.caches(), &Memory::default(), POLICY, &Key::Volume(EBS.into()), Timestamp::UNIX_EPOCH)
+}
+
+#[test]
+fn s24_a_volume_of_an_in_tree_plugin_is_wanted_under_the_name_of_its_driver() {
+    let world = spoiled(|world| {
+        let spec = world.volume["spec"].as_object_mut().unwrap();
+        spec.remove("csi");
+        spec.insert("awsElasticBlockStore".into(), json!({ "volumeID": "aws://zone/vol-1" }));
+    });
+    let snapshot = gather_ebs(&world);
+    assert_eq!((snapshot.driver.as_str(), snapshot.many_nodes), ("ebs.csi.aws.com", false));
+    let site = &snapshot.sites["n"];
+    assert_eq!((site.wishes.len(), site.wishes[0].volume_name.as_str()), (1, "pv"));
+    assert_eq!(site.attachment_name, names::attachment("vol-1", "ebs.csi.aws.com", "n"));
+    assert!(world.gather().sites.is_empty());
+    assert_eq!(world.caches().keys(), [Key::Volume(EBS.into())]);
+}
+
+#[test]
+fn a_disk_that_a_pod_names_itself_is_attached_with_its_whole_spec() {
+    let mut world = spoiled(|world| {
+        let source = json!({ "name": "v", "awsElasticBlockStore": { "volumeID": "vol-1", "fsType": "xfs" } });
+        world.pod["spec"]["volumes"] = json!([source]);
+    });
+    let snapshot = gather_ebs(&world);
+    let wish = &snapshot.sites["n"].wishes[0];
+    let named = wish.inline.as_ref().unwrap().spec.csi.as_ref().unwrap();
+    assert_eq!((named.volume_handle.as_str(), named.fs_type.as_str()), ("vol-1", "xfs"));
+    assert!(!snapshot.many_nodes);
+    // Its attachment is found again by what it carries, also when the pod is gone.
+    let name = names::attachment("vol-1", "ebs.csi.aws.com", "n");
+    let csi = json!({ "driver": "ebs.csi.aws.com", "volumeHandle": "vol-1" });
+    let source = json!({ "inlineVolumeSpec": { "accessModes": ["ReadWriteOnce"], "csi": csi } });
+    let spec = json!({ "attacher": "ebs.csi.aws.com", "nodeName": "n", "source": source });
+    world.attachments.push(json!({ "metadata": { "name": name, "uid": "a" }, "spec": spec }));
+    world.pod["status"]["phase"] = json!("Succeeded");
+    let site = gather_ebs(&world).sites.remove("n").unwrap();
+    assert!(site.wishes.is_empty() && matches!(site.attachment, AttachmentView::Present(_)), "{site:?}");
+    assert!(site.unwanted_since.is_some());
+}

@@ -12,6 +12,7 @@ use stowage_runtime::operation::{Failure, State};
 
 use super::*;
 use crate::calls::Kind;
+use crate::snapshot::Room;
 
 const DRIVER: &str = "d.example";
 
@@ -25,6 +26,7 @@ fn facts() -> Facts {
         finalizer: finalizers::attacher(DRIVER),
         calls: [Call::PublishUnpublishVolume, Call::PublishReadonly].into(),
         default_fs_type: "ext4".into(),
+        error_codes: true,
     }
 }
 
@@ -63,6 +65,7 @@ fn case(spoil: impl FnOnce(&mut Value)) -> Case {
     Case {
         attachment: Arc::new(serde_json::from_value::<VolumeAttachment>(object).unwrap()),
         unknown: false,
+        doubted: false,
         source: Source::Volume(volume(|_| {})),
         node_id: Some("node-id".into()),
         publish: None,
@@ -104,7 +107,7 @@ fn words(actions: &[Action]) -> Vec<String> {
         Action::ReleaseAttachment(meta) => format!("release {}", meta.name),
         Action::SaveAttached { metadata, .. } => format!("attached {metadata:?}"),
         Action::SaveDetached(_) => "detached".into(),
-        Action::SaveTrouble { attachment, trouble } if attachment.is_deleting() => {
+        Action::SaveTrouble { attachment, trouble, .. } if attachment.is_deleting() => {
             format!("detach error {}", trouble.message)
         }
         Action::SaveTrouble { trouble, .. } => format!("attach error {:?} {}", trouble.code, trouble.message),
@@ -386,10 +389,10 @@ fn take(case: &mut Case, action: Action) {
         }
         Action::SaveAttached { .. } => {
             attachment.status.attached = true;
-            case.publish = None;
+            (case.publish, case.doubted) = (None, false);
         }
         Action::SaveDetached(_) => attachment.status.attached = false,
-        Action::SaveTrouble { attachment: meta, trouble } if meta.is_deleting() => {
+        Action::SaveTrouble { attachment: meta, trouble, .. } if meta.is_deleting() => {
             attachment.status.detach_error = shown(trouble);
         }
         Action::SaveTrouble { trouble, .. } => attachment.status.attach_error = shown(trouble),
@@ -411,7 +414,7 @@ prop_compose! {
 }
 
 prop_compose! {
-    fn any_case()(going: bool, marked: bool, other: bool, recorded in 0..3, attached: bool, unknown: bool,
+    fn any_case()(going: bool, marked: bool, other: bool, recorded in 0..3, attached: bool, unknown: bool, doubted: bool,
                   source in 0..5, node in 0..3, publish in any_record(), unpublish in any_record()) -> Case {
         let mut finalizers = Vec::new();
         finalizers.extend(marked.then(|| facts().finalizer));
@@ -428,6 +431,7 @@ prop_compose! {
         });
         Case {
             unknown,
+            doubted,
             node_id: id(node),
             source: match source {
                 0 => Source::Missing("pv".into()),
@@ -460,6 +464,58 @@ proptest! {
         }
         prop_assert!(false, "no fixpoint: {:?}", decide_one(case, &facts(), 10));
     }
+}
+
+#[test]
+fn a_call_without_room_in_its_lane_waits_for_its_turn_and_one_of_the_other_lane_goes() {
+    let full = Room { publish: true, unpublish: false };
+    let mut waiting = snapshot(vec![case(deleting)]);
+    waiting.room = full;
+    let decision = decide(&waiting, at(0));
+    assert_eq!((words(&decision.actions).len(), decision.why.turns), (0, vec![Kind::Unpublish]));
+    assert_eq!(decision.wake_at, None, "its turn wakes it");
+    let other = case(|object| object["metadata"]["name"] = json!("other"));
+    waiting.attachments.push(other);
+    let decision = decide(&waiting, at(0));
+    assert_eq!((words(&decision.actions), decision.why.turns), (vec!["publish node-id".to_owned()], vec![]));
+}
+
+#[test]
+fn what_the_driver_contradicts_is_done_again_although_the_status_looks_right() {
+    let attached = |object: &mut Value| object["status"] = json!({ "attached": true });
+    let lost = Case { doubted: true, ..case(attached) };
+    assert_eq!(act(lost.clone()), ["publish node-id"]);
+    let again = Case { publish: record(State::Done(PublishContext::new()), 0), ..lost.clone() };
+    assert_eq!(act(again), ["attached {}"]);
+    let failed = Case { publish: record(State::Failed(failure("NotFound")), 9), ..lost };
+    let actions = decide_one(failed, &facts(), 0).actions;
+    assert!(matches!(&actions[..], [Action::SaveTrouble { attached: true, .. }]), "{actions:?}");
+    let left = |doubted| {
+        let released = case(|object| {
+            deleting(object);
+            object["metadata"]["finalizers"] = json!(["somebody/else"]);
+        });
+        Case { doubted, ..released }
+    };
+    assert_eq!(act(left(false)), NOTHING);
+    assert_eq!(act(left(true)), ["unpublish node-id"]);
+    assert_eq!(act(Case { unpublish: record(State::Done(PublishContext::new()), 0), ..left(true) }), NOTHING);
+}
+
+#[test]
+fn a_volume_that_its_in_tree_plugin_took_back_is_released() {
+    let in_tree = |migrated_to: &str| {
+        let volume = volume(|volume| {
+            volume["spec"] = json!({ "cinder": { "volumeID": "h" } });
+            volume["metadata"]["annotations"] = json!({ annotations::MIGRATED_TO: migrated_to });
+        });
+        words(
+            &decide(&Snapshot { facts: Arc::new(facts()), unnamed: vec![volume], ..Snapshot::default() }, at(0))
+                .actions,
+        )
+    };
+    assert_eq!(in_tree(DRIVER), NOTHING);
+    assert_eq!(in_tree(""), ["release pv"]);
 }
 
 #[test]

@@ -107,3 +107,36 @@ async fn a_volume_that_any_attachment_names_is_not_among_those_that_nobody_names
     assert_eq!(unnamed, ["unnamed"]);
     assert!(snapshot.attachments.is_empty());
 }
+
+#[tokio::test]
+async fn a_volume_of_an_in_tree_plugin_is_found_by_the_handle_its_driver_knows() {
+    let tasks = Tasks::new();
+    let setup = Setup::new(Context::deaf(), tasks.spawner());
+    let driver = Driver {
+        channel: Channel::in_process(tonic::service::Routes::default()),
+        name: "ebs.csi.aws.com".into(),
+        plugin: PluginCapabilities::new(),
+        controller: ControllerCapabilities::from([Call::PublishUnpublishVolume]),
+    };
+    let controller = Controller::new(&setup, &driver, &Options::default());
+    let in_tree = |name: &str, id: &str| {
+        let metadata = json!({ "name": name, "uid": name, "resourceVersion": "1" });
+        let source = json!({ "volumeID": id, "fsType": "xfs" });
+        let spec = json!({ "accessModes": ["ReadWriteOnce"], "awsElasticBlockStore": source });
+        serde_json::from_value::<Volume>(json!({ "metadata": metadata, "spec": spec })).unwrap()
+    };
+    controller.caches.volumes.relist(vec![in_tree("pv", "aws://zone/vol-1"), in_tree("odd", "aws://vol-2")], 2);
+    let ours = |object: &mut Value| object["spec"]["attacher"] = json!("ebs.csi.aws.com");
+    let attachments = vec![attachment("a", "pv", ours), attachment("b", "odd", ours)];
+    controller.caches.attachments.relist(attachments, 2);
+
+    let snapshot = controller.gather(&Key::Handle("vol-1".into()));
+    let [case] = &snapshot.attachments[..] else { panic!("{snapshot:?}") };
+    let mut known = case.clone();
+    known.node_id = Some("i-1".into());
+    let request = known.publish_request(&snapshot.facts).unwrap();
+    assert_eq!((request.volume_id.as_str(), request.volume_context["partition"].as_str()), ("vol-1", "0"));
+    let odd = controller.gather(&Key::Attachment("b".into()));
+    let error = odd.attachments[0].publish_request(&odd.facts).unwrap_err().to_string();
+    assert!(error.contains("\"odd\"") && error.contains("aws://vol-2"), "{error}");
+}

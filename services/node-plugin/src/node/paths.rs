@@ -69,27 +69,31 @@ pub fn check_directory(field: &'static str, path: &Path, place: Option<Place>) -
     }
 }
 
-/// A path without tricks: absolute, and no `..` that could lead elsewhere.
 fn read_path(field: &'static str, text: &str) -> Result<PathBuf, Error> {
     if text.is_empty() {
         return Err(Error::ReadField { field });
     }
-    let refuse = |reason| Err(Error::ReadPath { field, value: text.chars().take(MAX_COMPONENT).collect(), reason });
+    let refuse = |reason| Error::ReadPath { field, value: text.chars().take(MAX_COMPONENT).collect(), reason };
+    plain_path(text).map_err(refuse)
+}
+
+/// A path without tricks: absolute, and no `..` that could lead elsewhere.
+pub fn plain_path(text: &str) -> Result<PathBuf, &'static str> {
     if text.len() >= MAX_PATH {
-        return refuse("it is longer than 4095 bytes");
+        return Err("it is longer than 4095 bytes");
     }
     let path = Path::new(text);
     if !path.is_absolute() {
-        return refuse("it must be absolute");
+        return Err("it must be absolute");
     }
     if text.contains('\0') || path.components().any(|part| !matches!(part, Component::RootDir | Component::Normal(_))) {
-        return refuse("it must not contain .. or a zero byte");
+        return Err("it must not contain .. or a zero byte");
     }
     if path.components().any(|part| part.as_os_str().len() > MAX_COMPONENT) {
-        return refuse("a name in it is longer than 255 bytes");
+        return Err("a name in it is longer than 255 bytes");
     }
     match path.parent() {
-        None => refuse("the root directory cannot be a target"),
+        None => Err("the root directory cannot be a target"),
         Some(_) => Ok(path.components().collect()),
     }
 }

@@ -15,6 +15,8 @@ mod leftovers;
 mod local_driver;
 mod metadata;
 mod modes;
+mod nfs;
+mod nfs_world;
 mod node;
 mod pools;
 mod space;

@@ -3,6 +3,10 @@
 //! 9 is pending upstream, and tested here all the same.
 #![allow(clippy::unwrap_used)]
 
+mod nfs;
+#[path = "../kernel/nfs_world.rs"]
+#[allow(dead_code)]
+mod nfs_world;
 #[path = "../kernel/world.rs"]
 #[allow(dead_code)]
 mod world;

@@ -2,6 +2,7 @@
 
 use serde_json::{Value, json};
 
+use stowage_model::attributes_class::AttributesClass;
 use stowage_model::object::{Key, Projection};
 use stowage_model::volume_snapshot::VolumeSnapshotContent;
 use stowage_runtime::api::{self, Api, Part, Target};
@@ -9,9 +10,10 @@ use stowage_runtime::cache::Cache;
 use stowage_runtime::engine::Error;
 use stowage_runtime::operation::{Ended, Failure};
 
-use crate::controller::Controller;
+use crate::controller::{Controller, Key as Controlled};
 use crate::decide::finalizer;
 use crate::intent::{Source, SourceKind};
+use crate::snapshot::LookedUp;
 use crate::source::{Look, Origin, Restorable};
 
 impl Controller {
@@ -61,6 +63,22 @@ impl Controller {
             }
         };
         self.looks.start((*origin.key).clone(), look);
+        Ok(())
+    }
+
+    /// As the original: the class is read for the claim, and not watched, which the shipped role does not allow.
+    pub fn look_up(&self, key: &Controlled, name: String) -> Result<(), Error> {
+        let Controlled::Claim(uid) = key else { return Ok(()) };
+        let api = self.api().clone();
+        self.attributes.start(uid.clone(), async move {
+            match api.get::<AttributesClass>(&Key::cluster(&name)).await {
+                Ok(class) => Ended::Done(LookedUp { name, class }),
+                Err(error) => {
+                    tracing::warn!(class = name, %error, "cannot read the VolumeAttributesClass");
+                    Ended::Failed(Failure { code: "ApiUnavailable".into(), message: error.to_string() })
+                }
+            }
+        });
         Ok(())
     }
 }

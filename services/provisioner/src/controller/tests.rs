@@ -46,7 +46,9 @@ impl Still {
             .into(),
         };
         let options = Options { journal: false, ..Options::default() };
-        let controller = Controller::new(&setup, options, driver).await.unwrap();
+        let facts = Arc::new(Facts::of(&driver, &setup.context, options).await.unwrap());
+        let provisioner = Arc::new(Csi(driver.caller(setup.context.clone(), facts.options.driver.timeout)));
+        let controller = Controller::new(&setup, facts, provisioner, Caches::new(), Signals::default()).await.unwrap();
         controller.caches.classes.observe(class_with(|_| {}));
         Self { controller, tasks, now: setup.context.clock.now() }
     }

@@ -3,6 +3,7 @@
 //! One key covers both, so a claim and its record never have two calls under way. A record lives until its answer has
 //! an owner: it is replayed with the very same request, then the volume gets its object, or is deleted again.
 
+mod attributes;
 mod source;
 
 use std::sync::Arc;
@@ -11,6 +12,7 @@ use std::time::Duration;
 use jiff::Timestamp;
 
 use stowage_csi::code::{self, Family, Outcome};
+use stowage_model::annotations::MIGRATED_TO;
 use stowage_model::claim::Claim;
 use stowage_model::class::StorageClass;
 use stowage_model::volume::Volume;
@@ -22,6 +24,7 @@ use stowage_runtime::operation::{Record, State};
 use super::{Action, Decision, Why, call, has_handle, is_our_volume, is_running, tell};
 use crate::intent::{Intent, Made};
 use crate::journal::Recorded;
+use crate::migrated;
 use crate::ownership::{self, Ownership};
 use crate::request::{self, Problem};
 use crate::snapshot::ClaimSnapshot;
@@ -54,7 +57,7 @@ pub fn is_wanted(claim: &Claim) -> bool {
 
 /// Whether the claim asks this driver for its volume.
 pub fn is_ours(claim: &Claim, driver: &str) -> bool {
-    claim.storage_provisioner() == Some(driver)
+    claim.storage_provisioner() == Some(driver) || claim.meta.annotation(MIGRATED_TO) == Some(driver)
 }
 
 /// Nothing is recorded: does the claim need a volume?
@@ -98,7 +101,10 @@ fn intent_now(s: &ClaimSnapshot, claim: &Arc<Claim>, now: Timestamp) -> Result<I
     }
     let built = request::build(claim, class, &s.facts, &s.cluster);
     let built = match built {
-        Ok(intent) => Ok(source::fill(s, claim, ownership, intent, now)?),
+        Ok(intent) => {
+            let intent = attributes::add(s, claim, intent, now)?;
+            Ok(source::fill(s, claim, ownership, intent, now)?)
+        }
         problem => problem,
     };
     match built {
@@ -157,7 +163,10 @@ fn settle(s: &ClaimSnapshot, recorded: &Recorded, now: Timestamp) -> Decision {
     if let View::Known(volume) = &s.volume {
         // Which claim the object names does not matter: a retained volume's is cleared or changed to use it again.
         let owns = match made {
-            Some(made) => has_handle(volume, &made.handle, &s.facts.driver),
+            // An in-tree source does not tell all that the driver's handle does.
+            Some(made) => {
+                has_handle(volume, &made.handle, &s.facts.driver) || migrated::is_ours(volume, &s.facts.driver)
+            }
             None => is_our_volume(volume, &s.facts.driver),
         };
         if owns {
@@ -237,7 +246,7 @@ fn outcome_of(record: &Record<Made>) -> Option<Outcome> {
 fn is_out_of_room(s: &ClaimSnapshot) -> bool {
     let refused = s.creation.as_ref().and_then(outcome_of) == Some(Outcome::Reschedule);
     let chosen = s.facts.node.is_some() || s.class.as_ref().is_some_and(|class| class.waits_for_consumer());
-    refused && chosen && s.facts.topology
+    refused && chosen && (s.facts.topology || s.facts.library)
 }
 
 fn clean_up(s: &ClaimSnapshot, intent: &Arc<Intent>, made: &Made, now: Timestamp) -> Decision {
@@ -262,5 +271,8 @@ fn clean_up(s: &ClaimSnapshot, intent: &Arc<Intent>, made: &Made, now: Timestamp
 /// Whether the object is the one made for the claim by this driver.
 fn is_made_for(volume: &Volume, claim_uid: &str, driver: &str) -> bool {
     volume.spec.claim_ref.as_ref().is_some_and(|claim| claim.uid == claim_uid)
-        && volume.spec.csi.as_ref().is_some_and(|csi| csi.driver == driver)
+        && match &volume.spec.csi {
+            Some(csi) => csi.driver == driver,
+            None => volume.provisioned_by() == Some(driver) || migrated::is_ours(volume, driver),
+        }
 }

@@ -1,6 +1,7 @@
 //! What the tests of claims and of volumes share.
 
 mod after_a_restart;
+mod attributes;
 mod claim;
 mod rest;
 mod source;
@@ -54,6 +55,7 @@ fn fresh(facts: &Facts) -> ClaimSnapshot {
         cluster: Cluster::default(),
         source: None,
         is_unprotected: false,
+        attributes: None,
         bid: None,
         room: None,
         told: Known::default(),

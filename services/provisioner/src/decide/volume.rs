@@ -8,7 +8,7 @@ use jiff::Timestamp;
 use stowage_model::annotations::{DELETION_SECRET_NAME, DELETION_SECRET_NAMESPACE};
 use stowage_model::finalizers::PROVISIONER;
 use stowage_model::phase::{ReclaimPolicy, VolumePhase};
-use stowage_model::volume::{CsiSource, Volume};
+use stowage_model::volume::Volume;
 use stowage_runtime::cache::View;
 use stowage_runtime::events::Note;
 use stowage_runtime::operation::State;
@@ -16,6 +16,7 @@ use stowage_runtime::operation::State;
 use super::{Action, Decision, DeletionSecret, Why, call, is_running, tell};
 use crate::intent::SecretRef;
 use crate::journal::Trace;
+use crate::migrated;
 use crate::ownership;
 use crate::snapshot::VolumeSnapshot;
 
@@ -27,6 +28,9 @@ pub fn decide(s: &VolumeSnapshot, now: Timestamp) -> Decision {
         View::Known(volume) => volume,
     };
     if !is_ours(volume, &s.facts.driver) {
+        return Decision::rest(Why::NotOurs);
+    }
+    if migrated::is_still_the_plugins(volume, &s.facts.driver) {
         return Decision::rest(Why::NotOurs);
     }
     if !ownership::is_here(volume, &s.facts) {
@@ -49,8 +53,10 @@ pub fn decide(s: &VolumeSnapshot, now: Timestamp) -> Decision {
 
 /// Whether this driver made the volume, or would have to delete it.
 pub fn is_ours(volume: &Volume, driver: &str) -> bool {
-    let source = volume.spec.csi.as_ref().is_some_and(|csi| csi.driver == driver);
-    source && volume.provisioned_by().is_none_or(|by| by == driver)
+    match &volume.spec.csi {
+        Some(csi) => csi.driver == driver && volume.provisioned_by().is_none_or(|by| by == driver),
+        None => volume.provisioned_by() == Some(driver) || migrated::is_ours(volume, driver),
+    }
 }
 
 /// We do not delete this volume, so we need not hold its object, except while the journal could still replay its
@@ -89,7 +95,17 @@ fn delete(s: &VolumeSnapshot, volume: &Arc<Volume>, held: bool, now: Timestamp) 
         let message = format!("driver {driver:?} lacks the capability CREATE_DELETE_VOLUME; delete the volume by hand");
         return tell(&s.told, Note::warning("VolumeFailedDelete", message), now, Why::Released);
     }
-    let handle = volume.spec.csi.as_ref().map(CsiSource::handle).unwrap_or_default();
+    let handle = match migrated::handle_of(volume, &s.facts.driver) {
+        Some(handle) => handle,
+        None if s.facts.library => volume.meta.name.as_str().into(),
+        None => {
+            let message = format!(
+                "the source of volume {} is none that driver {:?} understands; delete the volume by hand",
+                volume.meta.name, s.facts.driver
+            );
+            return tell(&s.told, Note::warning("VolumeFailedDelete", message), now, Why::Released);
+        }
+    };
     let mut decision = call(s.deletion.as_ref(), now, Duration::ZERO, || Action::Delete {
         volume: Arc::clone(volume),
         handle,

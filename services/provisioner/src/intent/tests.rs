@@ -43,10 +43,13 @@ prop_compose! {
         parameters in proptest::collection::btree_map(text(), text(), 0..4),
         places in proptest::option::of((places(), places())),
         source in proptest::option::of(source()),
+        attributes in proptest::option::of((text(), proptest::collection::btree_map(text(), text(), 0..3))),
     ) -> Request {
         let mount = mount.map(|(fs_type, flags)| Mount { fs_type, flags });
         let places = places.map(|(requisite, preferred)| Requirement { requisite, preferred });
-        Request { bytes, modes, mount, parameters, places, source }
+        let attributes = attributes.map(|(class, parameters)| Attributes { class, parameters });
+        let node = places.as_ref().map(|_| "n1".to_owned());
+        Request { bytes, modes, mount, parameters, places, node, source, attributes }
     }
 }
 
@@ -57,10 +60,10 @@ prop_compose! {
         volume in text(),
         request in request(),
         secrets in secrets(),
-        class in (text(), text(), proptest::collection::vec(text(), 0..3)),
+        class in (text(), text(), proptest::collection::vec(text(), 0..3), proptest::option::of(text())),
     ) -> Intent {
         let claim = ClaimId { namespace: claim.0, name: claim.1, uid: claim.2 };
-        let class = ClassPart { name: class.0, reclaim_policy: class.1, mount_options: class.2 };
+        let class = ClassPart { name: class.0, reclaim_policy: class.1, mount_options: class.2, plugin: class.3 };
         Intent::new(claim, volume, request, secrets, class)
     }
 }
@@ -85,8 +88,8 @@ proptest! {
 
 #[test]
 fn a_record_of_a_newer_version_is_refused_with_the_way_out() {
-    let error = Intent::decode(r#"{"v":4,"whatever":true}"#).unwrap_err();
-    assert_eq!(error.to_string(), "the record has version 4, this provisioner knows 3; run the newer one to settle it");
+    let error = Intent::decode(r#"{"v":5,"whatever":true}"#).unwrap_err();
+    assert_eq!(error.to_string(), "the record has version 5, this provisioner knows 4; run the newer one to settle it");
 }
 
 #[test]

@@ -53,8 +53,25 @@ pub struct Book {
     entries: BTreeMap<String, Entry>,
     /// Claims by the name of the volume their record is about: the object may name another claim by now, or none.
     by_volume: BTreeMap<String, BTreeSet<String>>,
+    /// The pages that have records.
+    pages: BTreeMap<usize, Fill>,
     unreadable: BTreeSet<String>,
     generation: u64,
+}
+
+/// What is on a page.
+#[derive(Debug, Default)]
+struct Fill {
+    records: usize,
+    /// Bytes of the records that stay, and of those that are to go.
+    live: usize,
+    leaving: usize,
+}
+
+impl Fill {
+    fn of(&mut self, stage: Stage) -> &mut usize {
+        if stage == Stage::Leaving { &mut self.leaving } else { &mut self.live }
+    }
 }
 
 /// What an edit of a page did, to be confirmed once the write is answered.
@@ -82,6 +99,7 @@ impl Book {
             writer: writer.into(),
             entries: BTreeMap::new(),
             by_volume: BTreeMap::new(),
+            pages: BTreeMap::new(),
             unreadable: BTreeSet::new(),
             generation: 0,
         }
@@ -109,7 +127,7 @@ impl Book {
     pub fn enter(&mut self, intent: Arc<Intent>) -> Result<(), TooLarge> {
         let uid = intent.claim.uid.clone();
         let text = intent.encode();
-        let bytes = RECORD.len() + uid.len() + text.len();
+        let bytes = bytes_of(&uid, &text);
         if bytes > RECORD_BYTES {
             return Err(TooLarge { bytes });
         }
@@ -124,34 +142,40 @@ impl Book {
 
     fn insert(&mut self, uid: String, entry: Entry) {
         self.remove(&uid);
+        let fill = self.pages.entry(entry.page).or_default();
+        fill.records += 1;
+        *fill.of(entry.stage) += bytes_of(&uid, &entry.text);
         self.by_volume.entry(entry.intent.volume.clone()).or_default().insert(uid.clone());
         self.entries.insert(uid, entry);
     }
 
     /// Prefers the page that has most to remove, so that removals ride on a write soon; then the first with room.
     fn page_with_room(&self, bytes: usize) -> usize {
-        let mut pages: BTreeMap<usize, (usize, usize)> = BTreeMap::new();
-        for (uid, entry) in &self.entries {
-            let (live, leaving) = pages.entry(entry.page).or_default();
-            let size = RECORD.len() + uid.len() + entry.text.len();
-            *(if entry.stage == Stage::Leaving { leaving } else { live }) += size;
-        }
-        let free = (0..).find(|page| !pages.contains_key(page)).unwrap_or_default();
-        let fitting = pages.iter().filter(|(_, (live, _))| live + bytes <= PAGE_BYTES);
-        let best = fitting.max_by_key(|(page, (_, leaving))| (*leaving, std::cmp::Reverse(**page)));
+        let free = (0..).find(|page| !self.pages.contains_key(page)).unwrap_or_default();
+        let fitting = self.pages.iter().filter(|(_, fill)| fill.live + bytes <= PAGE_BYTES);
+        let best = fitting.max_by_key(|(page, fill)| (fill.leaving, std::cmp::Reverse(**page)));
         best.map_or(free, |(page, _)| *page)
     }
 
     /// The record is no longer needed.
     pub fn leave(&mut self, uid: &str) {
-        if let Some(entry) = self.entries.get_mut(uid) {
-            entry.stage = Stage::Leaving;
-        }
+        let Some(entry) = self.entries.get_mut(uid) else { return };
+        let (fill, bytes) = (self.pages.entry(entry.page).or_default(), bytes_of(uid, &entry.text));
+        *fill.of(entry.stage) -= bytes;
+        entry.stage = Stage::Leaving;
+        *fill.of(entry.stage) += bytes;
     }
 
     /// The record is gone for good.
     pub fn remove(&mut self, uid: &str) -> Option<Arc<Intent>> {
-        let intent = self.entries.remove(uid)?.intent;
+        let Entry { intent, text, page, stage, .. } = self.entries.remove(uid)?;
+        if let Some(fill) = self.pages.get_mut(&page) {
+            fill.records -= 1;
+            *fill.of(stage) -= bytes_of(uid, &text);
+            if fill.records == 0 {
+                self.pages.remove(&page);
+            }
+        }
         if let Some(uids) = self.by_volume.get_mut(&intent.volume) {
             uids.remove(uid);
             if uids.is_empty() {
@@ -173,7 +197,7 @@ impl Book {
 
     /// Pages from which records are to go.
     pub fn pages_to_clean(&self) -> BTreeSet<usize> {
-        self.entries.values().filter(|entry| entry.stage == Stage::Leaving).map(|entry| entry.page).collect()
+        self.pages.iter().filter(|(_, fill)| fill.leaving > 0).map(|(page, _)| *page).collect()
     }
 
     /// A page that does not exist yet.
@@ -212,7 +236,9 @@ impl Book {
                 annotations.remove(&key);
                 edit.dropped.push((uid.clone(), entry.generation));
             } else {
-                annotations.insert(key, entry.text.as_str().into());
+                if entry.stage == Stage::Wanted || !annotations.contains_key(&key) {
+                    annotations.insert(key, entry.text.as_str().into());
+                }
                 edit.put.push((uid.clone(), entry.generation));
             }
         }
@@ -276,6 +302,11 @@ impl Book {
         self.entries.values_mut().for_each(|entry| entry.stage = Stage::Stored);
         gone
     }
+}
+
+/// What a record takes of its page.
+fn bytes_of(uid: &str, text: &str) -> usize {
+    RECORD.len() + uid.len() + text.len()
 }
 
 #[cfg(test)]

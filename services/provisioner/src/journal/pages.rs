@@ -1,12 +1,15 @@
 //! The Lease objects behind the journal.
 
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::{Mutex, MutexGuard};
+
 use serde_json::{Value, json};
 
 use stowage_model::lease::Lease;
 use stowage_model::names;
-use stowage_model::object::Key;
-use stowage_runtime::api::{self, Api, Part, Target};
-use stowage_runtime::cache::Cache;
+use stowage_model::object::{Key, ObjectId, kinds};
+use stowage_runtime::api::{self, Api};
+use stowage_runtime::backoff::Backoff;
 
 use super::{Error, Journal, book};
 
@@ -14,21 +17,32 @@ use super::{Error, Journal, book};
 const LABEL: &str = "provisioner.stowage.dev/intents-of";
 
 /// How often a page is written again when somebody else wrote it first or no answer came.
-const TRIES: u32 = 5;
+const TRIES: u32 = 6;
+
+/// Between the tries of a write that got no answer.
+const SILENCE: Backoff =
+    Backoff { base: std::time::Duration::from_millis(200), max: std::time::Duration::from_secs(6) };
 
 /// Reads and writes the pages of one driver's journal.
 pub struct Pages {
     api: Api,
     namespace: String,
     driver: String,
-    /// What our own answers said about the Leases; no watch feeds it.
-    leases: Cache<Lease>,
+    known: Mutex<Known>,
+}
+
+/// What answers said about the Leases; no watch feeds it.
+#[derive(Default)]
+struct Known {
+    existing: BTreeSet<usize>,
+    /// Each page as our last write left it. Somebody else's write makes ours fail by its version, and it is read again.
+    written: BTreeMap<usize, Value>,
 }
 
 impl Pages {
     pub fn new(api: Api, namespace: impl Into<String>, driver: &str) -> Self {
         let driver = names::sanitised(driver).to_ascii_lowercase();
-        Self { api, namespace: namespace.into(), driver, leases: Cache::new() }
+        Self { api, namespace: namespace.into(), driver, known: Mutex::default() }
     }
 
     /// The Lease of a page.
@@ -46,57 +60,89 @@ impl Pages {
         let (leases, others) = self.api.list_all::<Lease>(&self.namespace, &query).await?;
         let names = leases.iter().map(|lease| lease.meta.name.as_str());
         let names = names.chain(others.iter().filter_map(|lease| lease["metadata"]["name"].as_str()));
-        let mut pages: Vec<usize> = names.filter_map(|name| self.page_of(name)).collect();
-        pages.sort_unstable();
-        // Only their uids matter here; the write reads them again.
-        for lease in leases {
-            self.leases.observe(lease);
-        }
-        Ok(pages)
+        let pages: BTreeSet<usize> = names.filter_map(|name| self.page_of(name)).collect();
+        self.lock().existing.extend(&pages);
+        Ok(pages.into_iter().collect())
     }
 
     /// Whether the page was there when it was last written or listed.
     pub fn exists(&self, page: usize) -> bool {
-        self.leases.get(&self.key(page)).is_some()
+        self.lock().existing.contains(&page)
     }
 
-    /// Brings one page to what the book says: read live, edited, put back under its version.
+    /// Brings one page to what the book says: as our last write left it, or else read live; edited, and put back under
+    /// its version.
     pub async fn write(&self, journal: &Journal, page: usize, take: bool) -> Result<book::Edit, Failure> {
         let key = self.key(page);
         let mut tries = 0;
         loop {
-            let mut edit = book::Edit::default();
-            let written = match self.leases.get(&key) {
-                Some(lease) => {
-                    let target = Target::any_version(&lease.meta);
-                    let change = |lease: &mut Value| edit = journal.lock().book.edit(page, lease, take);
-                    self.api.replace(&self.leases, &target, Part::Main, change).await
+            let error = match self.try_write(journal, page, &key, take).await {
+                Ok(edit) => return Ok(edit),
+                Err(Refused::Deposed { by }) => {
+                    return Err(Failure::Lost(Error::Deposed { lease: key.to_string(), by }));
                 }
-                None => {
-                    let body = {
-                        let book = &mut journal.lock().book;
-                        let mut body = book.new_page(&key.namespace, &key.name, json!({ LABEL: self.driver }));
-                        edit = book.edit(page, &mut body, take);
-                        body
-                    };
-                    self.api.create(&self.leases, body).await
-                }
+                Err(Refused::Api(error)) => error,
             };
-            if let Some(by) = edit.deposed_by {
-                return Err(Failure::Lost(Error::Deposed { lease: key.to_string(), by }));
+            if error.is_forbidden() {
+                return Err(Failure::Forbidden(error));
             }
-            match written {
-                Ok(_) => return Ok(edit),
-                Err(error) if error.is_forbidden() => return Err(Failure::Forbidden(error)),
-                Err(error) if error.is_stale() && tries < TRIES => {
-                    tries += 1;
-                    tracing::debug!(lease = %key, %error, "journal page written again");
-                }
-                Err(error) => {
-                    return Err(Failure::Lost(Error::Write { lease: key.to_string(), reason: error.to_string() }));
-                }
+            tries += 1;
+            if !error.is_stale() || tries >= TRIES {
+                return Err(Failure::Lost(Error::Write { lease: key.to_string(), reason: error.to_string() }));
+            }
+            tracing::debug!(lease = %key, %error, "journal page written again");
+            if error.is_unanswered() {
+                tokio::time::sleep(SILENCE.delay(tries)).await;
             }
         }
+    }
+
+    async fn try_write(&self, journal: &Journal, page: usize, key: &Key, take: bool) -> Result<book::Edit, Refused> {
+        let id = ObjectId { kind: kinds::LEASE, key: key.clone() };
+        // Taken, so that only a write that is answered brings it back.
+        let written = self.lock().written.remove(&page);
+        let lease = match written {
+            Some(lease) => Some(lease),
+            None => self.api.get_raw(&id).await?,
+        };
+        let (edit, lease) = match lease {
+            Some(mut lease) => {
+                let mut edit = journal.lock().book.edit(page, &mut lease, take);
+                if let Some(by) = edit.deposed_by.take() {
+                    return Err(Refused::Deposed { by });
+                }
+                lease["metadata"]["resourceVersion"] = self.api.put_back(&id, &lease).await?.into();
+                (edit, lease)
+            }
+            None => {
+                let (edit, body) = {
+                    let book = &mut journal.lock().book;
+                    let mut body = book.new_page(&key.namespace, &key.name, json!({ LABEL: self.driver }));
+                    (book.edit(page, &mut body, take), body)
+                };
+                (edit, self.api.create_raw(kinds::LEASE, body).await?)
+            }
+        };
+        let mut known = self.lock();
+        known.existing.insert(page);
+        known.written.insert(page, lease);
+        Ok(edit)
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Known> {
+        self.known.lock().expect("no code panics while holding the pages")
+    }
+}
+
+/// Why one try failed.
+enum Refused {
+    Deposed { by: String },
+    Api(api::Error),
+}
+
+impl From<api::Error> for Refused {
+    fn from(error: api::Error) -> Self {
+        Self::Api(error)
     }
 }
 

@@ -45,6 +45,12 @@ struct State {
     requests: Vec<CreateVolumeRequest>,
     /// Whether it knows snapshots and clones.
     fills: bool,
+    /// Whether it changes volumes.
+    modifies: bool,
+    /// Its name, if it is another than usual.
+    name: Option<&'static str>,
+    /// How the next DeleteVolume calls fail.
+    keeping: VecDeque<Code>,
     seen_secrets: BTreeMap<String, String>,
     /// Set for a driver whose volumes are on one node.
     node: Option<String>,
@@ -53,6 +59,14 @@ struct State {
     together: Option<Arc<Barrier>>,
     /// Bytes that GetCapacity speaks of; without it the call is not known.
     room: Option<i64>,
+    /// The largest volume that it speaks of.
+    largest: Option<i64>,
+    /// How the next GetCapacity calls fail.
+    unwilling: VecDeque<Code>,
+    /// Every GetCapacity.
+    questions: Vec<GetCapacityRequest>,
+    /// GetCapacity is never answered.
+    mute: bool,
 }
 
 /// The topology key of drivers with places.
@@ -76,6 +90,23 @@ impl Driver {
         self
     }
 
+    /// A driver of another name.
+    pub fn named(self, name: &'static str) -> Self {
+        self.0.lock().unwrap().name = Some(name);
+        self
+    }
+
+    /// A driver that changes volumes.
+    pub fn modifying(self) -> Self {
+        self.0.lock().unwrap().modifies = true;
+        self
+    }
+
+    /// The next DeleteVolume fails so.
+    pub fn will_not_delete(&self, code: Code) {
+        self.0.lock().unwrap().keeping.push_back(code);
+    }
+
     pub fn requests(&self) -> Vec<CreateVolumeRequest> {
         self.0.lock().unwrap().requests.clone()
     }
@@ -91,6 +122,30 @@ impl Driver {
     pub fn has_room(&self, bytes: i64, together: Option<Arc<Barrier>>) {
         let mut state = self.0.lock().unwrap();
         (state.room, state.together) = (Some(bytes), together);
+    }
+
+    /// The largest volume that GetCapacity speaks of.
+    pub fn has_largest(&self, bytes: Option<i64>) {
+        self.0.lock().unwrap().largest = bytes;
+    }
+
+    /// The next GetCapacity fails so.
+    pub fn will_not_say(&self, code: Code) {
+        self.0.lock().unwrap().unwilling.push_back(code);
+    }
+
+    /// From now on GetCapacity is never answered.
+    pub fn falls_mute(&self) {
+        self.0.lock().unwrap().mute = true;
+    }
+
+    pub fn questions(&self) -> Vec<GetCapacityRequest> {
+        self.0.lock().unwrap().questions.clone()
+    }
+
+    /// How often it was asked since the last time this was asked.
+    pub fn take_questions(&self) -> usize {
+        std::mem::take(&mut self.0.lock().unwrap().questions).len()
     }
 
     pub fn next(&self, next: Next) {
@@ -129,7 +184,8 @@ impl Identity for Driver {
         &self,
         _: Request<GetPluginInfoRequest>,
     ) -> Result<Response<GetPluginInfoResponse>, Status> {
-        Ok(Response::new(GetPluginInfoResponse { name: DRIVER.into(), ..Default::default() }))
+        let name = self.0.lock().unwrap().name.unwrap_or(DRIVER).to_owned();
+        Ok(Response::new(GetPluginInfoResponse { name, ..Default::default() }))
     }
 
     async fn get_plugin_capabilities(
@@ -153,13 +209,22 @@ impl Controller for Driver {
         _: Request<ControllerGetCapabilitiesRequest>,
     ) -> Result<Response<ControllerGetCapabilitiesResponse>, Status> {
         use controller_service_capability::{Rpc, Type, rpc};
-        let fills = self.0.lock().unwrap().fills;
+        let (fills, modifies) = {
+            let state = self.0.lock().unwrap();
+            (state.fills, state.modifies)
+        };
+        let modifying = modifies.then_some(rpc::Type::ModifyVolume);
         let filling = [rpc::Type::CreateDeleteSnapshot, rpc::Type::CloneVolume].into_iter().filter(|_| fills);
         let capability = |kind: rpc::Type| {
             let r#type = kind.into();
             ControllerServiceCapability { r#type: Some(Type::Rpc(Rpc { r#type })) }
         };
-        let capabilities = [rpc::Type::CreateDeleteVolume].into_iter().chain(filling).map(capability).collect();
+        let capabilities = [rpc::Type::CreateDeleteVolume, rpc::Type::GetCapacity]
+            .into_iter()
+            .chain(filling)
+            .chain(modifying)
+            .map(capability)
+            .collect();
         Ok(Response::new(ControllerGetCapabilitiesResponse { capabilities }))
     }
 
@@ -198,17 +263,27 @@ impl Controller for Driver {
         Ok(Response::new(CreateVolumeResponse { volume: Some(volume) }))
     }
 
-    async fn get_capacity(&self, _: Request<GetCapacityRequest>) -> Result<Response<GetCapacityResponse>, Status> {
-        let (together, room) = {
+    async fn get_capacity(
+        &self,
+        request: Request<GetCapacityRequest>,
+    ) -> Result<Response<GetCapacityResponse>, Status> {
+        let (together, room, maximum_volume_size, mute) = {
             let mut state = self.0.lock().unwrap();
             state.calls.push("GetCapacity");
-            (state.together.clone(), state.room)
+            state.questions.push(request.into_inner());
+            if let Some(code) = state.unwilling.pop_front() {
+                return Err(Status::new(code, "no comment"));
+            }
+            (state.together.clone(), state.room, state.largest, state.mute)
         };
         let Some(available_capacity) = room else { return Err(Status::unimplemented("GetCapacity")) };
+        if mute {
+            std::future::pending::<()>().await;
+        }
         if let Some(together) = together {
             together.wait().await;
         }
-        Ok(Response::new(GetCapacityResponse { available_capacity, ..Default::default() }))
+        Ok(Response::new(GetCapacityResponse { available_capacity, maximum_volume_size, ..Default::default() }))
     }
 
     async fn delete_volume(
@@ -217,6 +292,9 @@ impl Controller for Driver {
     ) -> Result<Response<DeleteVolumeResponse>, Status> {
         let mut state = self.0.lock().unwrap();
         state.calls.push("DeleteVolume");
+        if let Some(code) = state.keeping.pop_front() {
+            return Err(Status::new(code, "it is needed"));
+        }
         state.volumes.remove(&request.into_inner().volume_id);
         Ok(Response::new(DeleteVolumeResponse {}))
     }

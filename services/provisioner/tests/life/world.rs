@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use futures::future::BoxFuture;
 use http::{Method, Request};
 use serde_json::{Value, json};
 use stowage_apiserver::{Options as ServerOptions, Server};
@@ -15,7 +16,7 @@ use tower::{BoxError, ServiceExt};
 
 use provisioner::Options;
 
-use crate::driver::{DRIVER, Driver};
+use crate::driver::{DRIVER, Driver, KEY};
 
 /// Rounds of the one-thread scheduler after which a wait is a hang.
 const PATIENCE: usize = 20_000;
@@ -113,7 +114,14 @@ impl World {
             };
             let forbidden = forbid.lock().unwrap().iter().any(is_meant);
             if request.method() != Method::GET {
-                let kinds = ["leases", "events", "persistentvolumes", "persistentvolumeclaims", "volumesnapshots"];
+                let kinds = [
+                    "leases",
+                    "events",
+                    "persistentvolumes",
+                    "persistentvolumeclaims",
+                    "volumesnapshots",
+                    "csistoragecapacities",
+                ];
                 let kind = kinds.into_iter().find(|kind| path.split('/').any(|part| part == *kind)).unwrap_or("other");
                 *writes.lock().unwrap().entry(format!("{} {kind}", request.method())).or_default() += 1;
             }
@@ -164,6 +172,14 @@ impl World {
         Running { context, task }
     }
 
+    /// One that needs no driver.
+    pub fn start_with(&self, run: impl FnOnce(Context) -> BoxFuture<'static, Result<(), Stop>>) -> Running {
+        let mut context = Context::real(self.counted(), Arc::new(self.driver.clone()), "test");
+        context.clock = Arc::new(self.clock);
+        let task = tokio::spawn(run(context.clone()));
+        Running { context, task }
+    }
+
     /// Writes since the last time this was asked.
     pub fn take_writes(&self) -> BTreeMap<String, usize> {
         std::mem::take(&mut self.writes.lock().unwrap())
@@ -192,18 +208,61 @@ impl World {
         self.send(Method::POST, "/apis/storage.k8s.io/v1/storageclasses", body).await;
     }
 
+    /// The class waits for the first consumer from now on.
+    pub async fn wait_for_consumers(&self) {
+        let path = "/apis/storage.k8s.io/v1/storageclasses";
+        let mut class = self.get(&format!("{path}/fast")).await;
+        self.send(Method::DELETE, &format!("{path}/fast"), Value::Null).await;
+        class["volumeBindingMode"] = "WaitForFirstConsumer".into();
+        class["metadata"] = json!({ "name": "fast" });
+        self.send(Method::POST, path, class).await;
+    }
+
     /// Creates a claim as the pv-controller leaves it for us; returns the name of its volume.
     pub async fn make_claim(&self, name: &str, size: &str) -> String {
-        let body = json!({
+        self.make_claim_with(name, |claim| claim["spec"]["resources"]["requests"]["storage"] = size.into()).await
+    }
+
+    pub async fn make_claim_with(&self, name: &str, spoil: impl FnOnce(&mut Value)) -> String {
+        let mut body = json!({
             "apiVersion": "v1", "kind": "PersistentVolumeClaim",
             "metadata": { "name": name, "annotations": { "volume.kubernetes.io/storage-provisioner": DRIVER } },
             "spec": {
                 "accessModes": ["ReadWriteOnce"], "storageClassName": "fast",
-                "resources": { "requests": { "storage": size } },
+                "resources": { "requests": { "storage": "1Gi" } },
             },
         });
+        spoil(&mut body);
         let claim = self.send(Method::POST, "/api/v1/namespaces/default/persistentvolumeclaims", body).await;
         format!("pvc-{}", claim["metadata"]["uid"].as_str().unwrap())
+    }
+
+    /// A node with the driver, in a place that the driver names by one key.
+    pub async fn make_node(&self, name: &str, place: &str) {
+        let node = json!({
+            "apiVersion": "v1", "kind": "Node", "metadata": { "name": name, "labels": { KEY: place } },
+        });
+        self.send(Method::POST, "/api/v1/nodes", node).await;
+        let driver = json!({ "name": DRIVER, "nodeID": name, "topologyKeys": [KEY] });
+        let body = json!({
+            "apiVersion": "storage.k8s.io/v1", "kind": "CSINode", "metadata": { "name": name },
+            "spec": { "drivers": [driver] },
+        });
+        self.send(Method::POST, "/apis/storage.k8s.io/v1/csinodes", body).await;
+    }
+
+    pub async fn make_waiting_class(&self, name: &str, parameters: Value) {
+        let body = json!({
+            "apiVersion": "storage.k8s.io/v1", "kind": "StorageClass", "metadata": { "name": name },
+            "provisioner": DRIVER, "parameters": parameters, "volumeBindingMode": "WaitForFirstConsumer",
+        });
+        self.send(Method::POST, "/apis/storage.k8s.io/v1/storageclasses", body).await;
+    }
+
+    /// What is published of the driver's room.
+    pub async fn capacities(&self) -> Vec<Value> {
+        let list = self.get("/apis/storage.k8s.io/v1/csistoragecapacities").await;
+        list["items"].as_array().unwrap().clone()
     }
 
     /// The scheduler's choice; `null` takes it back.
@@ -248,7 +307,15 @@ impl World {
     }
 
     pub async fn events(&self, reason: &str) -> Vec<String> {
-        let events = self.get("/api/v1/namespaces/default/events").await;
+        self.events_at("/api/v1/namespaces/default/events", reason).await
+    }
+
+    pub async fn events_everywhere(&self, reason: &str) -> Vec<String> {
+        self.events_at("/api/v1/events", reason).await
+    }
+
+    async fn events_at(&self, path: &str, reason: &str) -> Vec<String> {
+        let events = self.get(path).await;
         let events = events["items"].as_array().unwrap().iter().filter(|event| event["reason"] == reason);
         events.map(|event| event["message"].as_str().unwrap().to_owned()).collect()
     }

@@ -17,6 +17,9 @@ pub fn filter<'a>(s: &PendingSnapshot, claims: &[PodClaim<'a>], on: &NodeState) 
     if !s.once_pod_in_use.is_empty() {
         return Err(vec![Reason::OncePodInUse]);
     }
+    if let Some(driver) = s.required_drivers.iter().find(|driver| !is_installed(driver, on)) {
+        return Err(vec![Reason::DriverMissing { driver: driver.clone() }]);
+    }
     if exceeds_limit(&s.volumes, on) {
         return Err(vec![Reason::VolumeLimit]);
     }
@@ -50,6 +53,10 @@ fn accepts(pod: &Pod, on: &NodeState) -> Result<(), Reason> {
             .map_err(|error| Reason::Malformed(format!("spec.affinity.nodeAffinity cannot be read: {error}")))?,
     };
     if selected && wanted { Ok(()) } else { Err(Reason::Affinity) }
+}
+
+fn is_installed(driver: &str, on: &NodeState) -> bool {
+    on.csi_node.as_ref().is_some_and(|csi_node| csi_node.driver(driver).is_some())
 }
 
 /// The pod's volumes when those it would take are counted as what they are.

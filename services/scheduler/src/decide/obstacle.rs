@@ -18,6 +18,16 @@ pub enum Reason {
     VolumeAffinity,
     BindConflict,
     SourceAffinity,
+    /// A driver that wants pods only where it is.
+    DriverMissing {
+        driver: String,
+    },
+    /// Less is published than a claim asks for.
+    NoRoom,
+    /// Nothing is published for the class of a claim, anywhere.
+    Unpublished {
+        class: String,
+    },
     Zone,
     /// A selector nobody can read; the text says which.
     Malformed(String),
@@ -36,6 +46,15 @@ impl fmt::Display for Reason {
             Self::BindConflict => f.write_str("without a free volume that fits, and where none can be made"),
             Self::SourceAffinity => f.write_str(
                 "that cannot reach the volume that a claim of the pod is to be cloned from (spec.nodeAffinity)",
+            ),
+            Self::DriverMissing { driver } => {
+                write!(f, "where the driver {driver:?} is not installed (its CSIDriver asks for that)")
+            }
+            Self::NoRoom => f.write_str("without enough free storage for a new volume"),
+            Self::Unpublished { class } => write!(
+                f,
+                "barred because no CSIStorageCapacity tells the room of class {class:?} (run the provisioner with \
+                 --enable-capacity, or set storageCapacity of the CSIDriver to false)"
             ),
             Self::Zone => f.write_str("in another zone than the pod's volume"),
             Self::Malformed(text) => f.write_str(text),
@@ -87,6 +106,8 @@ pub enum Unschedulable {
     Nodes {
         nodes: usize,
         reasons: BTreeMap<Reason, usize>,
+        /// The nodes without room, by name.
+        full: Vec<String>,
     },
 }
 
@@ -95,12 +116,25 @@ impl fmt::Display for Unschedulable {
         match self {
             Self::NoNodes => f.write_str("the cluster has no node"),
             Self::Claims { nodes, fault } => write!(f, "no node of {nodes} will do: {fault}"),
-            Self::Nodes { nodes, reasons } => {
-                let mut parts: Vec<String> =
-                    reasons.iter().map(|(reason, count)| format!("{count} {reason}")).collect();
+            Self::Nodes { nodes, reasons, full } => {
+                let part = |(reason, count): (&Reason, &usize)| match reason {
+                    Reason::NoRoom => format!("{count} {reason} ({})", named(full)),
+                    _ => format!("{count} {reason}"),
+                };
+                let mut parts: Vec<String> = reasons.iter().map(part).collect();
                 parts.sort();
                 write!(f, "no node of {nodes} will do: {}", parts.join(", "))
             }
         }
+    }
+}
+
+/// As many names as people read.
+fn named(nodes: &[String]) -> String {
+    const SHOWN: usize = 5;
+    let shown = nodes.iter().take(SHOWN).map(String::as_str).collect::<Vec<_>>().join(", ");
+    match nodes.len().saturating_sub(SHOWN) {
+        0 => shown,
+        more => format!("{shown} and {more} more"),
     }
 }

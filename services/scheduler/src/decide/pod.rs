@@ -1,5 +1,6 @@
 //! Where a pod goes, what its claims need first, and when nobody is left to end it.
 
+use std::cmp::Reverse;
 use std::collections::BTreeMap;
 
 use jiff::Timestamp;
@@ -10,7 +11,8 @@ use stowage_runtime::api::Target;
 use stowage_runtime::cache::View;
 
 use super::filter::filter;
-use super::obstacle::Unschedulable;
+use super::obstacle::{Reason, Unschedulable};
+use super::room;
 use super::volumes::{self, Obstacle, PodClaim, PodVolumes};
 use super::{Decision, Leftover, PodAction, Reservation, Why};
 use crate::snapshot::{NodeState, PendingSnapshot, PlacedSnapshot, PodSnapshot};
@@ -65,24 +67,35 @@ fn place(s: &PendingSnapshot, now: Timestamp) -> Decision<PodAction> {
     if s.nodes.is_empty() {
         return report(s, Unschedulable::NoNodes, now);
     }
-    let mut reasons = BTreeMap::new();
+    let (mut reasons, mut full) = (BTreeMap::new(), Vec::new());
     let mut fitting: Vec<(&NodeState, PodVolumes<'_>)> = Vec::new();
     for on in &s.nodes {
         match filter(s, &claims, on) {
             Ok(volumes) => fitting.push((on, volumes)),
-            Err(refused) => refused.into_iter().for_each(|reason| *reasons.entry(reason).or_insert(0) += 1),
+            Err(refused) => {
+                if refused.contains(&Reason::NoRoom) {
+                    full.push(on.node.meta.name.clone());
+                }
+                refused.into_iter().for_each(|reason| *reasons.entry(reason).or_insert(0) += 1);
+            }
         }
     }
-    match fitting.into_iter().min_by_key(|(on, _)| rank(s, on)) {
+    match fitting.into_iter().min_by_key(|(on, volumes)| rank(s, on, volumes)) {
         Some((on, volumes)) => go(s, &claims, on.node.meta.name.clone(), &volumes, now),
-        None => report(s, Unschedulable::Nodes { nodes: s.nodes.len(), reasons }, now),
+        None => report(s, Unschedulable::Nodes { nodes: s.nodes.len(), reasons, full }, now),
     }
 }
 
-/// What makes a node better: no failure there lately, being on the way there already, fewer pods, then the name.
-fn rank<'a>(s: &PendingSnapshot, on: &'a NodeState) -> (u64, bool, usize, &'a str) {
+/// What makes a node better: no failure there lately, being on the way there already, more room left for volumes, fewer
+/// pods, then the name.
+fn rank<'a>(
+    s: &PendingSnapshot,
+    on: &'a NodeState,
+    volumes: &PodVolumes<'_>,
+) -> (u64, bool, Reverse<u8>, usize, &'a str) {
     let name = on.node.meta.name.as_str();
-    (s.failures.recency(name), s.heading_for.as_deref() != Some(name), on.pods, name)
+    let (recency, is_other) = (s.failures.recency(name), s.heading_for.as_deref() != Some(name));
+    (recency, is_other, Reverse(room::score(volumes)), on.pods, name)
 }
 
 /// The next step towards the node: volumes first, then the pod itself.

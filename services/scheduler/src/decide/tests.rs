@@ -7,6 +7,7 @@ mod fixpoint;
 mod limits;
 mod nodes;
 mod quiet;
+mod room;
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};

@@ -12,6 +12,7 @@ use stowage_runtime::cache::View;
 
 use super::Unseen;
 use super::obstacle::{Fault, Reason};
+use super::room::{self, Demand};
 use crate::snapshot::ClaimState;
 
 /// A claim as the filters see it.
@@ -85,6 +86,8 @@ fn one<'a>(pod: &Pod, state: &'a ClaimState) -> Result<PodClaim<'a>, Obstacle> {
 pub struct PodVolumes<'a> {
     pub static_bindings: Vec<(&'a Claim, &'a Volume)>,
     pub dynamic_provisions: Vec<&'a Claim>,
+    /// What of those is known about the room for them.
+    pub demands: Vec<Demand<'a>>,
 }
 
 /// Whether the node can have all of the claims, and how.
@@ -151,6 +154,10 @@ fn place_delayed<'a>(claims: &[PodClaim<'a>], node: &Node) -> Result<PodVolumes<
         }
         if !class.provisions() || !topology::allows(&class.allowed_topologies, &node.meta.labels) {
             return Err(Reason::BindConflict);
+        }
+        // A volume that is being made may take the very room that is looked for; if there is none, the provisioner says so.
+        if claim.selected_node().is_none() {
+            volumes.demands.extend(room::demand(claim, state, node)?);
         }
     }
     Ok(volumes)

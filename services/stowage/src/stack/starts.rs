@@ -27,7 +27,8 @@ pub(super) fn of_controller(service: &str, context: Context, csi_address: String
             Box::new(move || attacher::run(context.clone(), options.clone()))
         }
         "provisioner" => {
-            let mut options = provisioner::Options::default();
+            let capacity = Some(provisioner::Capacity::default());
+            let mut options = provisioner::Options { capacity, ..Default::default() };
             options.driver.csi_address = csi_address;
             Box::new(move || provisioner::run(context.clone(), options.clone()))
         }
@@ -36,6 +37,11 @@ pub(super) fn of_controller(service: &str, context: Context, csi_address: String
             let recycling = pv_controller::Recycling { eraser: pv_controller::Eraser::Plugin, ..Default::default() };
             let options = pv_controller::Options { recycling, ..Default::default() };
             Box::new(move || pv_controller::run(context.clone(), options.clone()))
+        }
+        "resizer" => {
+            let mut options = resizer::Options::default();
+            options.driver.csi_address = csi_address;
+            Box::new(move || resizer::run(context.clone(), options.clone()))
         }
         "snapshot-controller" => {
             let options = snapshot_controller::Options::default();
@@ -67,8 +73,12 @@ pub(super) fn of_node(service: &str, context: Context, node: OnNode) -> Option<S
         "registrar" => {
             let (process, csi) = (context.process.clone(), Arc::clone(&context.csi));
             let options = registrar::Options {
+                // A kubelet knows paths only; the volume manager in its place knows every endpoint.
+                kubelet_registration_path: match node.endpoint.path() {
+                    Some(path) => path.display().to_string(),
+                    None => node.endpoint.to_string(),
+                },
                 csi_address: node.endpoint.to_string(),
-                kubelet_registration_path: node.endpoint.path().display().to_string(),
                 plugin_registration_path: node.registry,
                 ..Default::default()
             };
@@ -76,7 +86,8 @@ pub(super) fn of_node(service: &str, context: Context, node: OnNode) -> Option<S
             Box::new(move || registrar::run(process.clone(), Arc::clone(&csi), serve.clone(), options.clone()).boxed())
         }
         "volume-manager" => {
-            let (plugins, options) = (volume_manager::plugins::RegistryDir::new(node.registry), node.volume_manager);
+            let (plugins, options) =
+                (volume_manager::plugin_watcher::RegistryDir::new(node.registry), node.volume_manager);
             let plugins = Arc::new(plugins);
             Box::new(move || {
                 volume_manager::run(context.clone(), Arc::new(LinuxMounter), plugins.clone(), options.clone())
@@ -105,5 +116,7 @@ mod tests {
         }
         let others = names(|service| matches!(service.place, Place::Server | Place::Driver | Place::Command));
         assert_eq!(others, ["apiserver", "node-plugin", "stowage"], "the stack starts these in its own way");
+        let probes = names(|service| service.place == Place::Probe);
+        assert_eq!(probes, ["livenessprobe"], "its supervisor sees by itself when a driver ends, and nobody asks");
     }
 }

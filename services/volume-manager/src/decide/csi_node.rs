@@ -1,7 +1,8 @@
 //! The CSINode of this machine: which drivers are registered, as whom, and how many volumes they can take.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
+use jiff::{SignedDuration, Timestamp};
 use serde_json::{Value, json};
 
 use stowage_model::annotations;
@@ -11,7 +12,8 @@ use stowage_runtime::cache::View;
 use stowage_runtime::engine::Decision;
 
 use super::Action;
-use crate::world::DriverInfo;
+use crate::drivers::DriverInfo;
+use crate::executor::Record;
 
 /// In-tree plugins whose volumes CSI drivers handle everywhere by now.
 const MIGRATED: &str = "kubernetes.io/aws-ebs,kubernetes.io/azure-disk,kubernetes.io/azure-file,kubernetes.io/cinder,\
@@ -25,6 +27,15 @@ pub struct Snapshot {
     pub node_uid: Option<String>,
     pub drivers: Vec<DriverInfo>,
     pub dismissed: BTreeSet<String>,
+    /// Registered drivers that want to be asked again and again how many volumes the node can take.
+    pub refresh: BTreeMap<String, Refresh>,
+}
+
+/// How often a driver is asked, and when it was.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Refresh {
+    pub period: SignedDuration,
+    pub record: Option<Record>,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -35,10 +46,12 @@ pub enum Why {
     /// It belongs to a Node of this name that is gone.
     OwnedByAnother,
     DriversDiffer,
+    /// A driver's limit may have changed.
+    Refresh,
     UpToDate,
 }
 
-pub fn decide(s: &Snapshot) -> Decision<Action, Why> {
+pub fn decide(s: &Snapshot, now: Timestamp) -> Decision<Action, Why> {
     let Some(owner) = &s.node_uid else {
         return Decision::rest(Why::WaitingForNode);
     };
@@ -52,11 +65,29 @@ pub fn decide(s: &Snapshot) -> Decision<Action, Why> {
         return Decision::act([Action::DeleteCsiNode { target }], Why::OwnedByAnother);
     }
     match driver_operations(s, csi_node) {
-        operations if operations.is_empty() => Decision::rest(Why::UpToDate),
+        operations if operations.is_empty() => refresh(s, now),
         operations => {
             Decision::act([Action::PatchCsiNode { target, patch: Patch::Json(operations) }], Why::DriversDiffer)
         }
     }
+}
+
+/// Asks the drivers whose period is over; what they answer is written like everything else they said.
+fn refresh(s: &Snapshot, now: Timestamp) -> Decision<Action, Why> {
+    let (mut actions, mut next): (Vec<Action>, Option<Timestamp>) = (Vec::new(), None);
+    for (driver, refresh) in &s.refresh {
+        let due = match &refresh.record {
+            Some(record) if record.is_running() => continue,
+            Some(record) => record.since.checked_add(refresh.period).unwrap_or(Timestamp::MAX),
+            None => now,
+        };
+        match due <= now {
+            true => actions.push(Action::Refresh { driver: driver.clone() }),
+            false => next = next.into_iter().chain([due]).min(),
+        }
+    }
+    let why = if actions.is_empty() { Why::UpToDate } else { Why::Refresh };
+    Decision { wake_at: next, ..Decision::act(actions, why) }
 }
 
 fn new_csi_node(s: &Snapshot, owner: &str) -> Value {

@@ -8,11 +8,12 @@ use stowage_model::csi_node::CsiNode;
 use stowage_model::node::Node;
 use stowage_runtime::engine::Decision;
 
+use super::Action;
 use super::csi_node::is_current;
 use super::node::node_ids;
-use super::{Action, Record};
+use crate::drivers::DriverInfo;
+use crate::executor::Record;
 use crate::registration::Version;
-use crate::world::DriverInfo;
 
 #[derive(Debug, Clone, PartialEq)]
 pub struct Snapshot {

@@ -2,29 +2,40 @@
 
 use std::sync::Arc;
 
-use jiff::Timestamp;
+use jiff::{SignedDuration, Timestamp};
 use serde_json::{Value, json};
 
 use stowage_model::condition;
+use stowage_model::node_view::NodePod;
 use stowage_model::object::{Key as ObjectKey, Projection};
 use stowage_model::phase::PodPhase;
 use stowage_model::pod::{Container, Pod};
-use stowage_runtime::api::Target;
+use stowage_runtime::api::{Patch, Target};
 use stowage_runtime::engine::Decision;
 use stowage_runtime::events::seconds;
-use stowage_runtime::operation::State;
 use stowage_runtime::told::Known;
 
-use super::{Action, Record};
+use super::Action;
+use super::waiting::Waiting;
 use crate::conditions::{Wanted, status_patch};
-use crate::desired::Resolution;
+use crate::desired_state::PodVolumes;
+
+/// A claim that is not bound, or a volume that is not there, may be on its way to this node already.
+const PATIENCE: SignedDuration = SignedDuration::from_secs(1);
+
+/// How long the kubelet waits for a pod's volumes before it looks whether the node is full.
+const LIMIT_PATIENCE: SignedDuration = SignedDuration::from_secs(123);
 
 #[derive(Debug, Clone, PartialEq)]
 pub struct Snapshot {
     pub uid: String,
     pub pod: View,
-    pub resolution: Option<Resolution>,
-    pub resolving: Option<Record>,
+    /// What its volumes turn out to be now; none for a pod that is to have none.
+    pub found: Option<PodVolumes>,
+    /// What was noted of that.
+    pub noted: Option<PodVolumes>,
+    /// Since when its problems are what was noted.
+    pub problems_since: Option<Timestamp>,
     /// Volumes that are or may be mounted for it.
     pub held: usize,
     /// Volumes that certainly are mounted for it.
@@ -32,6 +43,8 @@ pub struct Snapshot {
     pub has_dir: bool,
     /// Whether operations on its mounts are over and still remembered.
     pub has_records: bool,
+    /// What keeps its volumes from being mounted.
+    pub waits_for: Waiting,
     /// What was told about it already.
     pub told: Known<String, ()>,
 }
@@ -39,7 +52,7 @@ pub struct Snapshot {
 #[derive(Debug, Clone, PartialEq)]
 pub enum View {
     Absent,
-    Known(Arc<Pod>),
+    Known(Arc<NodePod>),
     Unknown(ObjectKey),
 }
 
@@ -53,10 +66,11 @@ pub enum Why {
     /// Somebody else must agree to its end.
     HeldByFinalizers,
     Terminal,
-    VolumesUnknown,
-    Resolving,
-    BackingOff,
+    /// Its volumes are not what was noted.
+    Populate,
     Problem,
+    /// The node can take no more volumes of a driver, and the pod is to go elsewhere.
+    Rejected,
     Mounting,
     Mounted,
     Running,
@@ -103,56 +117,85 @@ fn forget(s: &Snapshot) -> Decision<Action, Why> {
     if s.has_dir {
         actions.push(Action::RemovePodDir { uid: s.uid.clone() });
     }
-    let resolved = s.resolving.as_ref().is_some_and(|record| record.state != State::Running);
-    if s.resolution.is_some() || resolved || !s.told.is_empty() || s.has_records {
+    if s.noted.is_some() || !s.told.is_empty() || s.has_records {
         actions.push(Action::ForgetPod { uid: s.uid.clone() });
     }
     Decision::act(actions, Why::Gone)
 }
 
-fn live(s: &Snapshot, pod: &Arc<Pod>, now: Timestamp) -> Decision<Action, Why> {
-    let resolve = |why| Decision::act([Action::Resolve { pod: Arc::clone(pod) }], why);
-    let running = s.resolving.as_ref().is_some_and(|record| !record.may_start(now) && record.retry_at <= now);
-    let Some(resolution) = &s.resolution else {
-        return match &s.resolving {
-            _ if running => Decision::rest(Why::Resolving),
-            Some(record) if !record.may_start(now) => Decision::wait_until(record.retry_at, Why::BackingOff),
-            _ => resolve(Why::VolumesUnknown),
-        };
-    };
-    let mounted = resolution.is_complete() && s.mounted >= resolution.uses.len();
-    if let Some(action) = status(pod, mounted, now) {
+fn live(s: &Snapshot, pod: &Arc<NodePod>, now: Timestamp) -> Decision<Action, Why> {
+    if s.found != s.noted {
+        let volumes = Box::new(s.found.clone().unwrap_or_default());
+        return Decision::act([Action::Populate { uid: s.uid.clone(), volumes }], Why::Populate);
+    }
+    let Some(volumes) = &s.noted else { return Decision::rest(Why::Mounting) };
+    let mounted = volumes.is_complete() && s.mounted >= volumes.volumes.len();
+    let is_over = s.waits_for.over_limit.first().filter(|_| !mounted && pod.status.phase != PodPhase::Running);
+    let rejected_at = is_over.and_then(|_| pod.status.start_time?.checked_add(LIMIT_PATIENCE).ok());
+    if rejected_at.is_some_and(|at| at <= now) {
+        return reject(s, pod);
+    }
+    // What is settled within a moment is not worth a write.
+    let said_at = pod.status.start_time.and_then(|start| start.checked_add(PATIENCE).ok());
+    let cause = s.waits_for.sentence.as_deref().filter(|_| said_at.is_some_and(|at| at <= now));
+    if let Some(action) = status(pod, mounted, cause, now) {
         return Decision::act([action], if mounted { Why::Mounted } else { Why::Mounting });
     }
-    if resolution.is_complete() {
-        return Decision::rest(if mounted { Why::Running } else { Why::Mounting });
+    let said_at = said_at.filter(|at| *at > now && !mounted && pod.status.phase != PodPhase::Running);
+    let wake_at = said_at.into_iter().chain(rejected_at).min();
+    if volumes.is_complete() {
+        return Decision { wake_at, ..Decision::rest(if mounted { Why::Running } else { Why::Mounting }) };
     }
-    let message = resolution.problems.join("; ");
-    let Some(again_at) = s.told.until(&message, &(), now) else {
-        return Decision::act([Action::Explain { pod: pod.reference(), message }], Why::Problem);
-    };
-    match &s.resolving {
-        _ if running => Decision::wait_until(again_at, Why::Resolving),
-        Some(record) if !record.may_start(now) => Decision::wait_until(record.retry_at.min(again_at), Why::BackingOff),
-        _ => resolve(Why::Problem),
+    let decision = troubled(s, pod, volumes, now);
+    Decision { wake_at: decision.wake_at.into_iter().chain(wake_at).min(), ..decision }
+}
+
+/// The drivers are asked again how many volumes the node can take, so that no other pod comes here for the same end.
+fn reject(s: &Snapshot, pod: &Pod) -> Decision<Action, Why> {
+    let drivers: Vec<String> = s.waits_for.over_limit.iter().cloned().collect();
+    let message = format!("the node can take no more volumes of {}", drivers.join(", "));
+    let status = json!({ "phase": "Failed", "reason": "VolumeAttachmentLimitExceeded", "message": message });
+    let patch = Patch::Merge(json!({ "status": status }));
+    let asked = drivers.into_iter().map(|driver| Action::Refresh { driver });
+    let write = Action::PatchPodStatus { target: Target::exact(&pod.meta), patch };
+    Decision::act(asked.chain([write]).collect::<Vec<Action>>(), Why::Rejected)
+}
+
+fn troubled(s: &Snapshot, pod: &Arc<NodePod>, volumes: &PodVolumes, now: Timestamp) -> Decision<Action, Why> {
+    // What may be settled in a moment is not worth an event.
+    let since = s.problems_since.unwrap_or(now);
+    let settled_at = since.checked_add(PATIENCE).unwrap_or(since);
+    let is_settled = now >= settled_at || volumes.problems.iter().any(|problem| !problem.is_waiting);
+    if !is_settled {
+        return Decision::wait_until(settled_at, Why::Problem);
+    }
+    let problems: Vec<&str> = volumes.problems.iter().map(|problem| problem.message.as_str()).collect();
+    let message = problems.join("; ");
+    match s.told.until(&message, &(), now) {
+        Some(again_at) => Decision::wait_until(again_at, Why::Problem),
+        None => Decision::act([Action::Explain { pod: pod.reference(), message }], Why::Problem),
     }
 }
 
 /// The write that brings its status up to date. A pod that was Running stays so: its mounts outlive this process.
-fn status(pod: &Pod, mounted: bool, now: Timestamp) -> Option<Action> {
+///
+/// Without a cause, what was said before stays.
+fn status(pod: &Pod, mounted: bool, cause: Option<&str>, now: Timestamp) -> Option<Action> {
     let existing = &pod.status.conditions;
     let is_running = pod.status.phase == PodPhase::Running;
     let ready = condition::find(existing, "Ready");
     let up_to_date = match mounted {
         true => is_running && ready.is_some_and(condition::Condition::is_true),
-        false => is_running || (ready.is_some() && pod.status.start_time.is_some()),
+        false => {
+            let is_said = cause.is_none() || ready.is_some_and(|ready| ready.message == unready_message(pod, cause));
+            is_running || (ready.is_some() && pod.status.start_time.is_some() && is_said)
+        }
     };
     if up_to_date {
         return None;
     }
     let unready = |kind| {
-        let names: Vec<&str> = pod.spec.containers.iter().map(|container| container.name.as_str()).collect();
-        let message = format!("containers with unready status: [{}]", names.join(" "));
+        let message = unready_message(pod, cause);
         Wanted { kind, holds: false, reason: "ContainersNotReady", message }
     };
     let conditions = match mounted {
@@ -167,30 +210,43 @@ fn status(pod: &Pod, mounted: bool, now: Timestamp) -> Option<Action> {
     let mut fields = json!({
         "phase": if mounted { PodPhase::Running } else { PodPhase::Pending }.as_str(),
         "startTime": seconds(pod.status.start_time.unwrap_or(now)),
-        "containerStatuses": container_statuses(&pod.spec.containers, mounted, now),
+        "containerStatuses": container_statuses(&pod.spec.containers, mounted, cause, now),
     });
     if !pod.spec.init_containers.is_empty() {
-        fields["initContainerStatuses"] = init_container_statuses(&pod.spec.init_containers, mounted, now);
+        fields["initContainerStatuses"] = init_container_statuses(&pod.spec.init_containers, mounted, cause, now);
     }
     let patch = status_patch(existing, &conditions, fields, now);
     Some(Action::PatchPodStatus { target: Target::exact(&pod.meta), patch })
 }
 
-fn container_statuses(containers: &[Container], mounted: bool, now: Timestamp) -> Value {
+fn unready_message(pod: &Pod, cause: Option<&str>) -> String {
+    let names: Vec<&str> = pod.spec.containers.iter().map(|container| container.name.as_str()).collect();
+    let cause = cause.map(|cause| format!("; {cause}")).unwrap_or_default();
+    format!("containers with unready status: [{}]{cause}", names.join(" "))
+}
+
+fn waiting(reason: &str, cause: Option<&str>) -> Value {
+    match cause {
+        Some(cause) => json!({ "waiting": { "reason": reason, "message": cause } }),
+        None => json!({ "waiting": { "reason": reason } }),
+    }
+}
+
+fn container_statuses(containers: &[Container], mounted: bool, cause: Option<&str>, now: Timestamp) -> Value {
     let state = match mounted {
         true => json!({ "running": { "startedAt": seconds(now) } }),
-        false => json!({ "waiting": { "reason": "ContainerCreating" } }),
+        false => waiting("ContainerCreating", cause),
     };
     containers.iter().map(|container| container_status(container, mounted, &state)).collect()
 }
 
-fn init_container_statuses(containers: &[Container], mounted: bool, now: Timestamp) -> Value {
+fn init_container_statuses(containers: &[Container], mounted: bool, cause: Option<&str>, now: Timestamp) -> Value {
     let ended = json!({
         "reason": "Completed", "exitCode": 0, "startedAt": seconds(now), "finishedAt": seconds(now),
     });
     let state = match mounted {
         true => json!({ "terminated": ended }),
-        false => json!({ "waiting": { "reason": "PodInitializing" } }),
+        false => waiting("PodInitializing", cause),
     };
     containers.iter().map(|container| container_status(container, mounted, &state)).collect()
 }

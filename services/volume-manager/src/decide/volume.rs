@@ -1,58 +1,62 @@
-//! A volume on this node: unpublish for pods that are gone, then stage and publish for those that want it, then unstage.
+//! The reconciler: what must happen to one volume on this node. Unmount for pods that are gone, then mount for those that
+//! want it, then take it from the node.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use jiff::Timestamp;
 
-use stowage_model::access_mode::{AccessMode, AccessModes};
+use stowage_model::names::UniqueVolumeName;
+use stowage_model::node_view::NodePod;
 use stowage_model::object::Projection;
-use stowage_model::pod::Pod;
+use stowage_plugins::Traits;
+use stowage_plugins::traits::Remount;
 use stowage_runtime::engine::Decision;
-use stowage_runtime::operation::State;
 use stowage_runtime::told::Known;
 
-use super::{Action, Operation, Record};
-use crate::desired::{Use, VolumeId};
-use crate::world::{DriverInfo, Hold, Published, Staged};
+use super::Action;
+use super::expand::Expansion;
+use crate::actual_state::{AttachedVolume, MountState, MountedVolume};
+use crate::desired_state::VolumeToMount;
+use crate::executor::{OperationName, Record, VolumeOperation};
 
 #[derive(Debug, Clone, PartialEq)]
 pub struct Snapshot {
-    pub volume: VolumeId,
+    pub volume: UniqueVolumeName,
     /// Live pods that want it, by uid.
     pub wanted: BTreeMap<String, Wanted>,
-    pub published: BTreeMap<String, Held>,
-    pub staged: Option<Staged>,
-    /// The driver, if it is registered.
-    pub driver: Option<DriverInfo>,
+    pub actual: Option<AttachedVolume>,
+    /// Uids of those it is mounted for that are still there and want to be. A live pod's mount stays even while its claim
+    /// cannot be read.
+    pub live: Vec<String>,
+    /// What can be done with it.
+    pub traits: Traits,
+    /// Why its plugin can do nothing at the moment.
+    pub unreachable: Option<String>,
+    /// Why it cannot be mounted at the moment; it can be taken away all the same.
+    pub not_ready: Option<String>,
     pub attachment: Attachment,
-    /// Operations of this volume that are running or ended badly.
-    pub records: BTreeMap<Operation, Record>,
+    /// Operations on this volume that are running or ended badly.
+    pub records: BTreeMap<VolumeOperation, Record>,
     /// Some live pod's volumes are not known yet; this may be one of them.
     pub pods_unresolved: bool,
+    /// Whether it should grow on this node.
+    pub expansion: Expansion,
 }
 
 /// A pod that wants the volume.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Wanted {
-    pub pod: Arc<Pod>,
-    pub usage: Use,
+    pub pod: Arc<NodePod>,
+    pub mount: VolumeToMount,
     /// What was told about the pod already.
     pub told: Known<String, ()>,
 }
 
-/// A mount for a pod.
-#[derive(Debug, Clone, PartialEq)]
-pub struct Held {
-    pub published: Published,
-    /// Whether the pod is still there and wants to be. A live pod's mount stays even while its claim cannot be read.
-    pub pod_is_live: bool,
-}
-
-/// Where the handshake between this node and the attach-detach controller stands.
+/// Where the handshake between this node and whoever attaches stands.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Attachment {
-    /// The driver does not attach.
+    /// The volume is not attached.
     NotNeeded,
     /// The Node is not known right now.
     NodeUnknown,
@@ -62,165 +66,272 @@ pub enum Attachment {
     NotAttached,
     /// One version of the Node lists it as in use and as attached: the controller will not take it away.
     Attached,
+    /// This node attaches itself, and has not.
+    ToAttach,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Why {
     Nothing,
     Busy,
-    WaitingForDriver,
-    Unpublish,
+    WaitingForPlugin,
+    TearDown,
     WaitingForNode,
     WaitingForInUse,
     WaitingForAttach,
+    Attach,
     OtherPodHasIt,
-    Stage,
-    Publish,
+    OtherLabel,
+    MountDevice,
+    SetUp,
+    Remount,
+    Expand,
     PodsUnresolved,
-    Unstage,
+    UnmountDevice,
+    Detach,
     BackingOff,
     Mounted,
 }
 
 pub fn decide(s: &Snapshot, now: Timestamp) -> Decision<Action, Why> {
-    if s.records.values().any(|record| matches!(record.state, State::Running)) {
-        return Decision::rest(Why::Busy);
-    }
-    if s.wanted.is_empty() && s.published.is_empty() && s.staged.is_none() {
-        return match s.records.is_empty() {
+    let nothing = s.wanted.values().next().map(|wanted| AttachedVolume::new(wanted.mount.spec.clone()));
+    let Some(actual) = s.actual.as_ref().or(nothing.as_ref()) else {
+        return match s.records.is_empty() || s.is_busy() {
             true => Decision::rest(Why::Nothing),
             false => Decision::act([Action::ForgetVolume { volume: s.volume.clone() }], Why::Nothing),
         };
-    }
-    let Some(driver) = &s.driver else {
-        return without_driver(s, now);
     };
-    let mut retry = Retry::default();
-    let mut explained = Explained::default();
-    for (uid, held) in s.published.iter().filter(|(_, held)| !held.pod_is_live) {
-        let operation = Operation::Unpublish(s.volume.clone(), uid.clone());
-        if retry.may_start(s, &operation, now) {
-            let spec_name = held.published.spec_name.clone();
-            let unpublish = Action::Unpublish { volume: s.volume.clone(), uid: uid.clone(), spec_name };
-            return Decision::act([unpublish], Why::Unpublish);
-        }
+    let mut later = Later::default();
+    if let Some(reason) = &s.unreachable {
+        return without_plugin(s, actual, reason, now);
     }
-    let (actions, why) = mount(s, driver, &mut retry, &mut explained, now);
+    let leaving = tear_down(s, actual, &mut later, now);
+    if !leaving.is_empty() {
+        return Decision::together(leaving, Why::TearDown);
+    }
+    if s.is_busy() {
+        return Decision::rest(Why::Busy);
+    }
+    if let Some(reason) = s.not_ready.as_ref().filter(|_| !s.wanted.is_empty()) {
+        return without_plugin(s, actual, reason, now);
+    }
+    let (actions, why) = mount(s, actual, &mut later, now);
     if !actions.is_empty() {
-        return Decision { wake_at: earliest(retry.at, explained.again_at), ..Decision::act(actions, why) };
+        return Decision { wake_at: later.at, ..Decision::act(actions, why) };
     }
-    if s.wanted.is_empty() && s.published.is_empty() && s.staged.is_some() {
+    if s.wanted.is_empty() && actual.pods.is_empty() {
         if s.pods_unresolved {
             return Decision::rest(Why::PodsUnresolved);
         }
-        if retry.may_start(s, &Operation::Unstage(s.volume.clone()), now) {
-            return Decision::act([Action::Unstage { volume: s.volume.clone() }], Why::Unstage);
+        if let Some((action, why)) = leave_node(s, actual, &mut later, now) {
+            return Decision::act([action], why);
         }
     }
-    let why = if retry.at.is_some() { Why::BackingOff } else { why };
-    Decision { wake_at: earliest(retry.at, explained.again_at), ..Decision::rest(why) }
+    let why = if later.backs_off { Why::BackingOff } else { why };
+    Decision { wake_at: later.at, ..Decision::rest(why) }
 }
 
-fn earliest(a: Option<Timestamp>, b: Option<Timestamp>) -> Option<Timestamp> {
-    a.into_iter().chain(b).min()
+/// Takes it from the pods that are gone, side by side.
+fn tear_down(s: &Snapshot, actual: &AttachedVolume, later: &mut Later, now: Timestamp) -> Vec<Action> {
+    let gone = actual.pods.iter().filter(|(uid, _)| !s.live.contains(uid));
+    let mut actions = Vec::new();
+    for (uid, mounted) in gone {
+        let operation = VolumeOperation::of(&s.volume, uid, OperationName::TearDown);
+        let is_free = s.records.iter().all(|(other, record)| !record.is_running() || !other.excludes(&operation));
+        if is_free && later.may_start(s, &operation, now) {
+            let (volume, spec) = (s.volume.clone(), Box::new(mounted.spec.clone()));
+            actions.push(Action::TearDown { volume, uid: uid.clone(), spec });
+        }
+    }
+    actions
 }
 
-/// The earliest moment at which something that was put off may be tried again.
+/// The next step towards having it mounted for every pod that wants it; one operation at a time.
+fn mount(s: &Snapshot, actual: &AttachedVolume, later: &mut Later, now: Timestamp) -> (Vec<Action>, Why) {
+    let (mut mounted, mut waiting) = (Vec::new(), Vec::new());
+    for (uid, wanted) in &s.wanted {
+        match actual.pods.get(uid).filter(|mounted| mounted.state == MountState::Mounted) {
+            Some(is) => mounted.push((uid, wanted, is)),
+            None => waiting.push((uid, wanted)),
+        }
+    }
+    if let Some(found) = set_up_waiting(s, actual, &waiting, later, now) {
+        return found;
+    }
+    for (uid, wanted, is) in &mounted {
+        let may_mount = matches!(s.attachment, Attachment::NotNeeded | Attachment::Attached);
+        if !may_mount || !needs_remount(wanted, is, later, now) {
+            continue;
+        }
+        let operation = VolumeOperation::of(&s.volume, uid, OperationName::SetUp);
+        if later.may_start(s, &operation, now) {
+            return (vec![set_up(s, wanted)], Why::Remount);
+        }
+    }
+    if let (Some(action), true) = (expand(s, &mounted, later, now), !actual.cannot_grow) {
+        return (vec![action], Why::Expand);
+    }
+    let why = match (waiting.is_empty(), mounted.is_empty()) {
+        (true, true) => Why::Nothing,
+        (true, false) => Why::Mounted,
+        (false, _) => Why::OtherPodHasIt,
+    };
+    (std::mem::take(&mut later.told), why)
+}
+
+fn set_up_waiting(
+    s: &Snapshot,
+    actual: &AttachedVolume,
+    waiting: &[(&String, &Wanted)],
+    later: &mut Later,
+    now: Timestamp,
+) -> Option<(Vec<Action>, Why)> {
+    if waiting.is_empty() {
+        return None;
+    }
+    match s.attachment {
+        Attachment::NotNeeded | Attachment::Attached => {}
+        Attachment::NodeUnknown => return Some((Vec::new(), Why::WaitingForNode)),
+        Attachment::NotInUse => return Some((Vec::new(), Why::WaitingForInUse)),
+        Attachment::NotAttached => return Some((Vec::new(), Why::WaitingForAttach)),
+        Attachment::ToAttach => {
+            let operation = VolumeOperation::on(&s.volume, OperationName::Attach);
+            let (_, wanted) = waiting.first()?;
+            let attach = Action::Attach { volume: s.volume.clone(), mount: Box::new(wanted.mount.clone()) };
+            return Some((later.may_start(s, &operation, now).then_some(attach).into_iter().collect(), Why::Attach));
+        }
+    }
+    for (uid, wanted) in waiting {
+        let spec = &wanted.mount.spec;
+        if spec.is_once_per_pod() && actual.pods.keys().any(|other| other != *uid) {
+            let told = format!("volume {spec} has access mode ReadWriteOncePod and is in use by another pod");
+            later.tell(wanted, told, now);
+            continue;
+        }
+        let other_label = actual.device.is_some() && actual.se_linux_label != wanted.mount.se_linux_label;
+        if other_label && actual.pods.is_empty() {
+            let operation = VolumeOperation::on(&s.volume, OperationName::UnmountDevice);
+            let (volume, spec) = (s.volume.clone(), Box::new(actual.spec.clone()));
+            let unmount = later.may_start(s, &operation, now).then_some(Action::UnmountDevice { volume, spec });
+            return Some((unmount.into_iter().collect(), Why::OtherLabel));
+        }
+        if other_label && !actual.pods.contains_key(*uid) {
+            let told =
+                format!("volume {spec} is mounted with another SELinux label; the pod waits until it is unmounted");
+            later.tell(wanted, told, now);
+            continue;
+        }
+        let needs_device = wanted.mount.traits.is_device_mountable && actual.device != Some(MountState::Mounted);
+        if needs_device {
+            let operation = VolumeOperation::on(&s.volume, OperationName::MountDevice);
+            if later.may_start(s, &operation, now) {
+                let (pod, mount) = (Arc::clone(&wanted.pod), Box::new(wanted.mount.clone()));
+                let action = Action::MountDevice { volume: s.volume.clone(), pod, mount };
+                return Some((vec![action], Why::MountDevice));
+            }
+            return Some((Vec::new(), Why::BackingOff));
+        }
+        let operation = VolumeOperation::of(&s.volume, uid, OperationName::SetUp);
+        if later.may_start(s, &operation, now) {
+            return Some((vec![set_up(s, wanted)], Why::SetUp));
+        }
+    }
+    None
+}
+
+fn set_up(s: &Snapshot, wanted: &Wanted) -> Action {
+    let (pod, mount) = (Arc::clone(&wanted.pod), Box::new(wanted.mount.clone()));
+    Action::SetUp { volume: s.volume.clone(), pod, mount }
+}
+
+/// Whether what it is made of has changed, or ends soon.
+fn needs_remount(wanted: &Wanted, mounted: &MountedVolume, later: &mut Later, now: Timestamp) -> bool {
+    let mount = &wanted.mount;
+    let is_old = match mounted.again_at {
+        Some(at) if at > now => {
+            later.wake(at);
+            false
+        }
+        at => at.is_some(),
+    };
+    is_old
+        || (mount.traits.remount == Remount::OnChange && (mounted.inputs != mount.inputs || mounted.spec != mount.spec))
+}
+
+fn expand(
+    s: &Snapshot,
+    mounted: &[(&String, &Wanted, &MountedVolume)],
+    later: &mut Later,
+    now: Timestamp,
+) -> Option<Action> {
+    let writer = mounted.iter().find(|(_, wanted, _)| !wanted.mount.spec.read_only);
+    let (_, wanted, _) = writer.or_else(|| mounted.first())?;
+    let expansion = s.expansion.is_needed().then(|| s.expansion.clone())?;
+    let operation = VolumeOperation::on(&s.volume, OperationName::Expand);
+    let (pod, mount) = (Arc::clone(&wanted.pod), Box::new(wanted.mount.clone()));
+    later.may_start(s, &operation, now).then_some(Action::Expand { volume: s.volume.clone(), pod, mount, expansion })
+}
+
+/// Takes it from the node that no pod wants it on any more.
+fn leave_node(s: &Snapshot, actual: &AttachedVolume, later: &mut Later, now: Timestamp) -> Option<(Action, Why)> {
+    let spec = Box::new(actual.spec.clone());
+    let volume = s.volume.clone();
+    if actual.device.is_some() {
+        let operation = VolumeOperation::on(&s.volume, OperationName::UnmountDevice);
+        let action = Action::UnmountDevice { volume, spec };
+        return later.may_start(s, &operation, now).then_some((action, Why::UnmountDevice));
+    }
+    if actual.is_attached_here {
+        let operation = VolumeOperation::on(&s.volume, OperationName::Detach);
+        return later.may_start(s, &operation, now).then_some((Action::Detach { volume, spec }, Why::Detach));
+    }
+    None
+}
+
+fn without_plugin(s: &Snapshot, actual: &AttachedVolume, reason: &str, now: Timestamp) -> Decision<Action, Why> {
+    let mut later = Later::default();
+    // After a restart the mounts are there before the driver has registered again: that is no news.
+    for (_, wanted) in s.wanted.iter().filter(|(uid, _)| !actual.pods.contains_key(*uid)) {
+        later.tell(wanted, format!("volume {}: {reason}", wanted.mount.spec), now);
+    }
+    Decision { wake_at: later.at, ..Decision::act(later.told, Why::WaitingForPlugin) }
+}
+
+/// What is put off until when, and what is said meanwhile.
 #[derive(Default)]
-struct Retry {
+struct Later {
     at: Option<Timestamp>,
+    backs_off: bool,
+    told: Vec<Action>,
 }
 
-impl Retry {
-    fn may_start(&mut self, s: &Snapshot, operation: &Operation, now: Timestamp) -> bool {
+impl Later {
+    fn wake(&mut self, at: Timestamp) {
+        self.at = self.at.into_iter().chain([at]).min();
+    }
+
+    fn may_start(&mut self, s: &Snapshot, operation: &VolumeOperation, now: Timestamp) -> bool {
         match s.records.get(operation) {
+            Some(record) if record.is_running() => false,
             Some(record) if !record.may_start(now) => {
-                self.at = earliest(self.at, Some(record.retry_at));
+                self.wake(record.retry_at);
+                self.backs_off = true;
                 false
             }
             _ => true,
         }
     }
-}
 
-/// The next step towards having it mounted for every pod that wants it; one operation at a time.
-fn mount(
-    s: &Snapshot,
-    driver: &DriverInfo,
-    retry: &mut Retry,
-    explained: &mut Explained,
-    now: Timestamp,
-) -> (Vec<Action>, Why) {
-    let waiting: Vec<(&String, &Wanted)> = s.wanted.iter().filter(|(uid, _)| !s.is_mounted_for(uid)).collect();
-    if waiting.is_empty() {
-        return (Vec::new(), if s.wanted.is_empty() { Why::Nothing } else { Why::Mounted });
-    }
-    match s.attachment {
-        Attachment::NotNeeded | Attachment::Attached => {}
-        Attachment::NodeUnknown => return (Vec::new(), Why::WaitingForNode),
-        Attachment::NotInUse => return (Vec::new(), Why::WaitingForInUse),
-        Attachment::NotAttached => return (Vec::new(), Why::WaitingForAttach),
-    }
-    for (uid, wanted) in waiting {
-        if is_once_per_pod(wanted.usage.access_modes) && s.published.keys().any(|other| other != uid) {
-            let message = format!(
-                "volume {:?} ({}) has access mode ReadWriteOncePod and is in use by another pod",
-                wanted.usage.pod_volume, wanted.usage.spec_name
-            );
-            explained.add(wanted, message, now);
-            continue;
-        }
-        let usage = Box::new(wanted.usage.clone());
-        let is_staged = s.staged.as_ref().is_some_and(|staged| staged.hold == Hold::Mounted);
-        if driver.stages() && !is_staged {
-            if retry.may_start(s, &Operation::Stage(s.volume.clone()), now) {
-                return (vec![Action::Stage { usage, pod: wanted.pod.reference() }], Why::Stage);
-            }
-            break;
-        }
-        if retry.may_start(s, &Operation::Publish(s.volume.clone(), uid.clone()), now) {
-            return (vec![Action::Publish { usage, pod: Arc::clone(&wanted.pod) }], Why::Publish);
-        }
-    }
-    (std::mem::take(&mut explained.actions), Why::OtherPodHasIt)
-}
-
-fn without_driver(s: &Snapshot, now: Timestamp) -> Decision<Action, Why> {
-    // After a restart the mounts are there before the driver has registered again: that is no news.
-    let waiting = s.wanted.iter().filter(|(uid, _)| !s.published.contains_key(*uid));
-    let message = format!(
-        "driver {} is not registered on this node; check that its node plugin and registrar run here",
-        s.volume.driver
-    );
-    let mut explained = Explained::default();
-    for (_, wanted) in waiting {
-        explained.add(wanted, message.clone(), now);
-    }
-    Decision { wake_at: explained.again_at, ..Decision::act(explained.actions, Why::WaitingForDriver) }
-}
-
-/// What is said now, and when the first of what was said before is said again.
-#[derive(Default)]
-struct Explained {
-    actions: Vec<Action>,
-    again_at: Option<Timestamp>,
-}
-
-impl Explained {
-    fn add(&mut self, wanted: &Wanted, message: String, now: Timestamp) {
+    fn tell(&mut self, wanted: &Wanted, message: String, now: Timestamp) {
         match wanted.told.until(&message, &(), now) {
-            Some(at) => self.again_at = earliest(self.again_at, Some(at)),
-            None => self.actions.push(Action::Explain { pod: wanted.pod.reference(), message }),
+            Some(at) => self.wake(at),
+            None => self.told.push(Action::Explain { pod: wanted.pod.reference(), message }),
         }
     }
-}
-
-fn is_once_per_pod(modes: AccessModes) -> bool {
-    modes.len() == 1 && modes.contains(AccessMode::ReadWriteOncePod)
 }
 
 impl Snapshot {
-    fn is_mounted_for(&self, uid: &str) -> bool {
-        self.published.get(uid).is_some_and(|held| held.published.hold == Hold::Mounted)
+    fn is_busy(&self) -> bool {
+        self.records.values().any(Record::is_running)
     }
 }

@@ -13,26 +13,27 @@ use tokio::sync::{Notify, mpsc, watch};
 use tokio::task::JoinHandle;
 
 use stowage_apiserver::Server;
+use stowage_model::csi_driver::CsiDriver;
 use stowage_model::csi_node::{CsiNode, CsiNodeDriver};
 use stowage_model::node::Node;
 use stowage_model::object::{Key, Projection, kinds};
 use stowage_model::phase::PodPhase;
 use stowage_model::pod::Pod;
 use stowage_model::{Claim, VolumeAttachment, names};
-use stowage_mount::LinuxMounter;
+use stowage_mount::{LinuxMounter, Mounter};
 use stowage_runtime::api::{Api, Deletion, Part, Patch, Target};
 use stowage_runtime::cache::Cache;
 use stowage_runtime::clock::Clock;
 use stowage_runtime::random::Random;
 use stowage_runtime::{Context, Stop, watch as feed};
-use stowage_testing::VirtualClock;
-use volume_manager::plugins::{PluginEvent, PluginSource};
+use stowage_testing::{Changes, MemoryMounter, VirtualClock};
+use volume_manager::plugin_watcher::{PluginEvent, PluginSource};
 use volume_manager::{Occupancy, Options};
 
 use crate::driver::{Driver, NAME, REGISTRATION};
 
 pub const POD: &str = "pod";
-const HANDLE: &str = "vol-1";
+pub const HANDLE: &str = "vol-1";
 pub const UNIQUE: &str = "kubernetes.io/csi/driver.example^vol-1";
 
 /// Longer than any backoff that a test provokes; virtual, so a hang costs nothing.
@@ -89,6 +90,8 @@ struct RefusalState {
     of: Mutex<Option<&'static str>>,
     reached: Notify,
     goes_on: Notify,
+    /// What was read by another way than a watch.
+    reads: Mutex<Vec<String>>,
 }
 
 impl Refusal {
@@ -102,6 +105,11 @@ impl Refusal {
         within(self.0.reached.notified()).await;
     }
 
+    /// What the service has read so far by another way than a watch.
+    pub fn reads(&self) -> Vec<String> {
+        self.0.reads.lock().unwrap().clone()
+    }
+
     pub fn go_on(&self) {
         self.0.goes_on.notify_one();
     }
@@ -112,6 +120,10 @@ impl Refusal {
             let (client, refusal) = (client.clone(), refusal.clone());
             async move {
                 let (parts, body) = request.into_parts();
+                let is_watch = parts.uri.query().is_some_and(|query| query.contains("watch="));
+                if parts.method == http::Method::GET && !is_watch {
+                    refusal.0.reads.lock().unwrap().push(parts.uri.to_string());
+                }
                 let body = body.collect_bytes().await?;
                 let text = String::from_utf8_lossy(&body);
                 let refused = refusal.0.of.lock().unwrap().take_if(|of| text.contains(*of)).is_some();
@@ -150,8 +162,46 @@ impl Drop for Running {
     }
 }
 
+/// What the cluster holds before a test begins.
+#[derive(Clone)]
+pub struct Cluster {
+    /// The spec of the driver's CSIDriver, if there is one.
+    pub csi_driver: Option<Value>,
+    /// Members of the volume's spec, over those of every test.
+    pub volume: Value,
+    /// Whether the node is in memory, so that devices can be bound without rights.
+    pub in_memory: bool,
+}
+
+impl Default for Cluster {
+    fn default() -> Self {
+        Self { csi_driver: Some(json!({ "podInfoOnMount": true })), volume: json!({}), in_memory: false }
+    }
+}
+
+/// A driver that needs no attaching, with these members of its CSIDriver's spec.
+pub fn unattached(members: Value) -> Cluster {
+    let mut spec = json!({ "attachRequired": false });
+    merge(&mut spec, members);
+    Cluster { csi_driver: Some(spec), ..Cluster::default() }
+}
+
+fn merge(into: &mut Value, from: Value) {
+    match (into, from) {
+        (Value::Object(into), Value::Object(from)) => {
+            for (key, value) in from {
+                merge(into.entry(key).or_insert(Value::Null), value);
+            }
+        }
+        (into, from) => *into = from,
+    }
+}
+
 pub struct Stage {
     api: Api,
+    mounter: Arc<dyn Mounter>,
+    /// The node, where it is in memory.
+    pub memory: MemoryMounter,
     pub driver: Driver,
     sockets: Sockets,
     pub refusal: Refusal,
@@ -162,6 +212,8 @@ pub struct Stage {
     csi_nodes: Cache<CsiNode>,
     changes: watch::Receiver<()>,
     withdrawals: Arc<AtomicUsize>,
+    /// Of the service that runs, or ran last.
+    occupancy: Mutex<Occupancy>,
     feeds: Vec<JoinHandle<()>>,
 }
 
@@ -179,7 +231,18 @@ impl Stage {
         stage
     }
 
+    /// The same with another cluster; the driver is there.
+    pub async fn set_in(cluster: Cluster) -> Self {
+        let stage = Self::set_without_driver_in(cluster).await;
+        stage.plug_in();
+        stage
+    }
+
     pub async fn set_without_driver() -> Self {
+        Self::set_without_driver_in(Cluster::default()).await
+    }
+
+    pub async fn set_without_driver_in(cluster: Cluster) -> Self {
         let clock = VirtualClock::start();
         let ids = Random::seeded(1);
         let server = Server::in_memory(stowage_apiserver::Options {
@@ -206,15 +269,39 @@ impl Stage {
             vec![follow(&api, &nodes, &sender), follow(&api, &pods, &sender), follow(&api, &csi_nodes, &sender)];
         let root = tempfile::tempdir().unwrap();
         let (driver, sockets, refusal) = (Driver::default(), Sockets::default(), Refusal::default());
-        let stage =
-            Self { api, driver, sockets, refusal, root, clock, nodes, pods, csi_nodes, changes, withdrawals, feeds };
-        stage.make_objects().await;
+        let memory = MemoryMounter::new(Changes::default());
+        let mounter: Arc<dyn Mounter> = match cluster.in_memory {
+            true => Arc::new(memory.clone()),
+            false => Arc::new(LinuxMounter),
+        };
+        if cluster.in_memory {
+            driver.lives_in(&memory);
+        }
+        let stage = Self {
+            api,
+            mounter,
+            memory,
+            driver,
+            sockets,
+            refusal,
+            root,
+            clock,
+            nodes,
+            pods,
+            csi_nodes,
+            changes,
+            withdrawals,
+            occupancy: Mutex::default(),
+            feeds,
+        };
+        stage.make_objects(cluster).await;
         stage
     }
 
-    async fn make_objects(&self) {
-        let spec = json!({ "podInfoOnMount": true });
-        self.create(kinds::CSI_DRIVER, json!({ "metadata": { "name": NAME }, "spec": spec })).await;
+    async fn make_objects(&self, cluster: Cluster) {
+        if let Some(spec) = cluster.csi_driver {
+            self.create(kinds::CSI_DRIVER, json!({ "metadata": { "name": NAME }, "spec": spec })).await;
+        }
         let claim = json!({
             "metadata": {
                 "name": "claim", "namespace": "default",
@@ -227,10 +314,10 @@ impl Stage {
         });
         let claim = self.create(kinds::CLAIM, claim).await;
         let claim: Claim = serde_json::from_value(claim).unwrap();
-        let bound = Patch::Merge(json!({ "status": { "phase": "Bound" } }));
+        let bound = Patch::Merge(json!({ "status": { "phase": "Bound", "capacity": { "storage": "1Gi" } } }));
         let target = Target::any_version(&claim.meta);
         self.api.patch::<Claim>(&Cache::new(), &target, Part::Status, bound).await.unwrap();
-        let volume = json!({
+        let mut volume = json!({
             "metadata": { "name": "pv" },
             "spec": {
                 "capacity": { "storage": "1Gi" }, "accessModes": ["ReadWriteOnce"], "volumeMode": "Filesystem",
@@ -238,10 +325,17 @@ impl Stage {
                 "csi": { "driver": NAME, "volumeHandle": HANDLE, "fsType": "ext4" },
             },
         });
+        merge(&mut volume["spec"], cluster.volume);
         self.create(kinds::VOLUME, volume).await;
     }
 
-    async fn create(&self, kind: stowage_model::Kind, body: Value) -> Value {
+    /// A secret of the pods' namespace whose one key is its name.
+    pub async fn create_secret(&self, name: &str) {
+        let secret = json!({ "metadata": { "name": name, "namespace": "default" }, "data": { name: "eA==" } });
+        self.create(kinds::SECRET, secret).await;
+    }
+
+    pub async fn create(&self, kind: stowage_model::Kind, body: Value) -> Value {
         self.api.create_raw(kind, body).await.unwrap()
     }
 
@@ -298,8 +392,10 @@ impl Stage {
 
     pub fn start(&self) -> Running {
         let occupancy = Occupancy::default();
+        *self.occupancy.lock().unwrap() = occupancy.clone();
         let options = self.options(occupancy.clone());
-        let run = volume_manager::run(self.context(), Arc::new(LinuxMounter), Arc::new(self.sockets.clone()), options);
+        let run =
+            volume_manager::run(self.context(), Arc::clone(&self.mounter), Arc::new(self.sockets.clone()), options);
         let task = tokio::spawn(async move { panic!("the service ended: {:?}", run.await) });
         Running { task, occupancy }
     }
@@ -320,8 +416,14 @@ impl Stage {
         self.root.path().join(names::staging_dir(NAME, HANDLE))
     }
 
-    pub fn pod_dirs(&self) -> usize {
-        std::fs::read_dir(self.root.path().join("pods")).map_or(0, Iterator::count)
+    /// No pod has a directory any more. They go a moment after the volumes: nobody waits for that.
+    pub async fn pod_dirs_are_gone(&self) {
+        let pods = self.root.path().join("pods");
+        let patience = std::time::Instant::now() + Duration::from_secs(20);
+        while std::fs::read_dir(&pods).is_ok_and(|mut entries| entries.next().is_some()) {
+            assert!(std::time::Instant::now() < patience, "directories of pods are left");
+            tokio::task::yield_now().await;
+        }
     }
 
     pub async fn create_pod(&self, name: &str) {
@@ -330,17 +432,64 @@ impl Stage {
     }
 
     pub async fn create_pod_with(&self, name: &str, volumes: Value) {
+        self.create_pod_of(name, json!({ "volumes": volumes })).await;
+    }
+
+    /// A pod that has the claim as a device.
+    pub async fn create_device_pod(&self, name: &str) {
+        let device = json!([{ "name": "data", "devicePath": "/dev/xvda" }]);
+        let container = json!([{ "name": "c", "image": "i", "volumeDevices": device }]);
+        self.create_pod_of(name, json!({ "containers": container })).await;
+    }
+
+    /// A pod with these members of its spec, over one container that mounts the claim.
+    pub async fn create_pod_of(&self, name: &str, members: Value) {
         let container = json!({ "name": "c", "image": "i", "volumeMounts": [{ "name": "data", "mountPath": "/d" }] });
-        let pod = json!({
+        let claim = json!([{ "name": "data", "persistentVolumeClaim": { "claimName": "claim" } }]);
+        let mut pod = json!({
             "metadata": { "name": name, "namespace": "default" },
-            "spec": { "nodeName": "node", "containers": [container], "volumes": volumes },
+            "spec": { "nodeName": "node", "containers": [container], "volumes": claim },
         });
+        merge(&mut pod["spec"], members);
         self.create(kinds::POD, pod).await;
+    }
+
+    /// Where the service keeps everything.
+    pub fn root(&self) -> &std::path::Path {
+        self.root.path()
+    }
+
+    pub fn uid(&self, pod: &str) -> String {
+        self.pods.get(&Key::namespaced("default", pod)).unwrap().meta.uid.clone()
+    }
+
+    /// The directory of the pod's volume.
+    pub fn volume_dir(&self, pod: &str, volume: &str) -> PathBuf {
+        self.root().join("pods").join(self.uid(pod)).join("volumes/kubernetes.io~csi").join(volume)
+    }
+
+    /// Changes an object by a merge patch.
+    pub async fn patch<T: Projection>(&self, name: &str, part: Part, patch: Value) {
+        let key = if T::KIND.namespaced { Key::namespaced("default", name) } else { Key::cluster(name) };
+        let object: T = self.api.get(&key).await.unwrap().unwrap();
+        let target = Target::any_version(object.meta());
+        self.api.patch::<T>(&Cache::new(), &target, part, Patch::Merge(patch)).await.unwrap();
+    }
+
+    pub async fn get<T: Projection>(&self, name: &str) -> T {
+        let key = if T::KIND.namespaced { Key::namespaced("default", name) } else { Key::cluster(name) };
+        self.api.get(&key).await.unwrap().unwrap()
     }
 
     /// What the attach-detach controller and the attacher do once the node says that it wants the volume.
     pub async fn attach(&self) {
         self.node_reports_in_use(true).await;
+        self.attach_with(json!({ "attached": true, "attachmentMetadata": { "token": "7" } })).await;
+        self.list_as_attached().await;
+    }
+
+    /// The attachment, with this status.
+    pub async fn attach_with(&self, status: Value) {
         let name = names::attachment(HANDLE, NAME, "node");
         let attachment = json!({
             "metadata": { "name": name },
@@ -348,10 +497,14 @@ impl Stage {
         });
         let attachment = self.create(kinds::VOLUME_ATTACHMENT, attachment).await;
         let attachment: VolumeAttachment = serde_json::from_value(attachment).unwrap();
-        let attached = json!({ "status": { "attached": true, "attachmentMetadata": { "token": "7" } } });
         let target = Target::any_version(&attachment.meta);
-        let patch = Patch::Merge(attached);
+        let patch = Patch::Merge(json!({ "status": status }));
         self.api.patch::<VolumeAttachment>(&Cache::new(), &target, Part::Status, patch).await.unwrap();
+    }
+
+    /// What the attach-detach controller says of it on the Node.
+    pub async fn list_as_attached(&self) {
+        self.node_reports_in_use(true).await;
         let attached = Patch::Merge(json!({ "status": { "volumesAttached": [{ "name": UNIQUE, "devicePath": "" }] } }));
         let target = Target::any_version(&self.node().await.meta);
         self.api.patch::<Node>(&Cache::new(), &target, Part::Status, attached).await.unwrap();
@@ -415,6 +568,30 @@ impl Stage {
         assert_eq!(limit, Some(9));
     }
 
+    pub async fn driver_is_gone(&self) {
+        within(self.csi_node_until(|drivers| drivers.is_empty())).await;
+    }
+
+    /// Nothing is mounted for anybody any more.
+    pub async fn node_has_nothing(&self) {
+        let occupancy = self.occupancy.lock().unwrap().clone();
+        within(occupancy.empty()).await;
+    }
+
+    pub async fn delete_csi_driver(&self) {
+        let driver: CsiDriver = self.get(NAME).await;
+        let target = Target::any_version(&driver.meta);
+        self.api.delete::<CsiDriver>(&Cache::new(), &target, Deletion::default()).await.unwrap();
+    }
+
+    /// Lets a device take the place of the file it was bound to, as the kernel shows it.
+    pub fn refuse_files_at(&self, bound: &std::path::Path) {
+        self.memory.with(|tree| {
+            tree.remove_file(bound).unwrap();
+            tree.symlink(std::path::Path::new("/dev/loop0"), bound).unwrap();
+        });
+    }
+
     pub async fn node_reports_in_use(&self, expected: bool) {
         within(self.node_until(|node| node.is_in_use(UNIQUE) == expected)).await;
     }
@@ -424,6 +601,39 @@ impl Stage {
         within(self.until(|| self.pods.get(&key).is_some_and(|pod| pod.status.phase == PodPhase::Running))).await;
     }
 
+    /// Resolves when the pod's Ready condition says this.
+    pub async fn pod_says(&self, name: &str, text: &str) {
+        let key = Key::namespaced("default", name);
+        let says = |pod: &Pod| {
+            let ready = pod.status.conditions.iter().find(|condition| condition.kind == "Ready");
+            ready.is_some_and(|ready| ready.message.contains(text))
+        };
+        within(self.until(|| self.pods.get(&key).is_some_and(|pod| says(&pod)))).await;
+    }
+
+    /// Whether anybody has put it on a node yet or not.
+    pub async fn pod_is_known(&self, name: &str) {
+        let key = Key::namespaced("default", name);
+        within(self.until(|| self.pods.get(&key).is_some())).await;
+    }
+
+    /// Removing directories is no news to anybody: looks again and again, while no time passes.
+    pub async fn dirs_are_gone(&self, dirs: &[&std::path::Path]) {
+        let gone = async {
+            while dirs.iter().any(|dir| dir.try_exists().unwrap()) {
+                tokio::task::yield_now().await;
+            }
+        };
+        let patience = std::time::Instant::now() + Duration::from_secs(20);
+        tokio::select! {
+            biased;
+            () = gone => {}
+            () = async { while std::time::Instant::now() < patience { tokio::task::yield_now().await } } => {
+                panic!("still there: {dirs:?}");
+            }
+        }
+    }
+
     pub async fn pod_is_gone(&self, name: &str) {
         let key = Key::namespaced("default", name);
         within(self.until(|| self.pods.is_synced() && self.pods.get(&key).is_none())).await;
@@ -431,13 +641,25 @@ impl Stage {
 
     /// Waits for a FailedMount event about the pod that says so.
     pub async fn event_about(&self, pod: &str, says: &str) {
+        self.event(pod, "FailedMount", says).await;
+    }
+
+    /// The same, after as much time as it takes.
+    pub async fn event_after_backoff(&self, about: &str, reason: &str, says: &str) {
+        let calls = self.driver.calls().len();
+        within(self.driver.called(calls + 2)).await;
+        self.event(about, reason, says).await;
+    }
+
+    /// Waits for an event about the object; no time passes meanwhile.
+    pub async fn event(&self, about: &str, reason: &str, says: &str) {
         let found = async {
             loop {
                 let request = http::Request::get(kinds::EVENT.collection_path("default")).body(Vec::new()).unwrap();
                 let list: Value = self.api.client().request(request).await.unwrap();
                 let events = list["items"].as_array().cloned().unwrap_or_default();
-                let about = |event: &Value| event["involvedObject"]["name"] == pod && event["reason"] == "FailedMount";
-                if events.iter().any(|event| about(event) && event["message"].as_str().unwrap().contains(says)) {
+                let is_about = |event: &Value| event["involvedObject"]["name"] == about && event["reason"] == reason;
+                if events.iter().any(|event| is_about(event) && event["message"].as_str().unwrap().contains(says)) {
                     return;
                 }
                 tokio::task::yield_now().await;

@@ -7,8 +7,8 @@ use stowage_model::finalizers::SNAPSHOT_SOURCE_OF_PROVISIONER;
 use stowage_model::names::VolumeHandle;
 
 use super::*;
-use crate::fixture::{facts, made, volume_with};
-use crate::snapshot::SourceSnapshot;
+use crate::fixture::{DRIVER, facts, made, read, volume_with};
+use crate::snapshot::{LookedUp, SourceSnapshot};
 use crate::source::tests::{content_with, found_snapshot, looked, restoring, snapshot_with};
 use crate::source::{Found, Look, Need, Origin, Restorable};
 
@@ -40,6 +40,8 @@ struct World {
     in_driver: bool,
     /// Whether the snapshot that the claim names carries our finalizer.
     held: bool,
+    /// What was found of the VolumeAttributesClass that the claim names.
+    attributes: Option<Record<LookedUp>>,
     clock: i64,
 }
 
@@ -83,6 +85,7 @@ impl World {
                 .and_then(|claim| Origin::of(claim))
                 .map(|_| found_snapshot(self.source(), content())),
             is_unprotected: !self.held && self.uses_source(),
+            attributes: self.attributes.clone(),
             bid: None,
             room: None,
             told: self.told.clone(),
@@ -93,7 +96,16 @@ impl World {
         let at = later(self.clock);
         let record = |state| Some(Record { state, since: at, failures: 1, retry_at: at });
         match action {
-            Action::Record(intent) => self.recorded = Some(Recorded { intent, durable: true, maybe_made: false }),
+            Action::Record(intent) => {
+                self.recorded = Some(Recorded { intent, durable: true, maybe_made: false });
+                self.attributes = None;
+            }
+            Action::LookUp(name) => {
+                let class = json!({ "metadata": { "name": name }, "driverName": DRIVER, "parameters": { "a": "b" } });
+                let class = Some(read(class, |_| {}));
+                let state = State::Done(LookedUp { name, class });
+                self.attributes = Some(Record { state, since: at, failures: 0, retry_at: at });
+            }
             Action::Create { .. } => {
                 let recorded = self.recorded.as_mut().expect("no call before its record");
                 assert!(recorded.durable, "no call before its record is durable");
@@ -134,7 +146,9 @@ impl World {
                     retry_at: at,
                 });
             }
-            Action::Forget => (self.recorded, self.creation, self.cleanup) = (None, None, None),
+            Action::Forget => {
+                (self.recorded, self.creation, self.cleanup, self.attributes) = (None, None, None, None);
+            }
             Action::Tell(note) => self.told = Known::of((), note, later(2700)),
             other => panic!("unexpected {other:?}"),
         }
@@ -144,6 +158,7 @@ impl World {
     fn crash(&mut self) {
         self.creation = None;
         self.cleanup = None;
+        self.attributes = None;
         self.told = Known::default();
         if let Some(recorded) = &mut self.recorded {
             recorded.maybe_made = true;
@@ -161,10 +176,18 @@ proptest! {
         crashes in proptest::collection::btree_set(0..16_usize, 0..4),
         deleted_at in proptest::option::of(0..12_usize),
         filled in any::<bool>(),
+        attributed in any::<bool>(),
     ) {
         let facts = facts();
         let mut answers = answers.into_iter();
-        let claim = claim_with(|claim| if filled { claim["spec"]["dataSource"] = restoring() });
+        let claim = claim_with(|claim| {
+            if filled {
+                claim["spec"]["dataSource"] = restoring();
+            }
+            if attributed {
+                claim["spec"]["volumeAttributesClassName"] = "gold".into();
+            }
+        });
         let mut world = World { claim: Some(Arc::new(claim)), ..World::default() };
         let mut resting = false;
         for round in 0..64 {

@@ -1,6 +1,6 @@
 //! A claim that fits no volume, but has a class that can make one.
 
-use jiff::Timestamp;
+use jiff::{SignedDuration, Timestamp};
 use serde_json::{Value, json};
 
 use stowage_model::class::NO_PROVISIONER;
@@ -16,6 +16,9 @@ use super::{untold, waiting};
 
 /// Where hostPath volumes are made; upstream's deleter refuses anything outside `/tmp`.
 const HOST_PATH_ROOT: &str = "/tmp/hostpath_pv";
+
+/// A provisioner that works has made the volume of a new claim by then, and tells so itself; of one that has not people hear.
+const AT_WORK: SignedDuration = SignedDuration::from_secs(5);
 
 /// Whatever comes of it, the claim's status is left as it is, but for the condition.
 pub fn provision(s: &ClaimSnapshot, now: Timestamp) -> Decision<ClaimAction> {
@@ -46,13 +49,17 @@ pub fn provision(s: &ClaimSnapshot, now: Timestamp) -> Decision<ClaimAction> {
         by_hand(claim)
     );
     let note = Note::normal("ExternalProvisioning", text);
+    let tell_at =
+        claim.meta.creation_timestamp.and_then(|since| since.checked_add(AT_WORK).ok()).filter(|at| *at > now);
+    let note = Some(note).filter(|_| tell_at.is_none());
     if claim.meta.annotation(annotations::STORAGE_PROVISIONER) != Some(provisioner) {
         let mut decision = ask(provisioner, migration::driver_of(&class.provisioner));
-        decision.actions.extend(untold(s, note, now));
+        decision.actions.extend(note.and_then(|note| untold(s, note, now)));
         return decision;
     }
     // One that once could not be bound loses that reason.
-    waiting(s, Status::of(claim), Some(note), None, Waiting::Provisioner, now)
+    let decision = waiting(s, Status::of(claim), note, None, Waiting::Provisioner, now);
+    Decision { wake_at: tell_at, ..decision }
 }
 
 /// What people can do themselves. A volume that is only free is not taken for one that was filled from a source.

@@ -309,6 +309,18 @@ fn what_still_holds_is_told_again_before_the_api_server_forgets_it() {
 }
 
 #[test]
+fn people_hear_of_a_provisioner_only_if_a_new_claim_still_waits_for_it_after_a_while() {
+    let begin = World::new([claim()]).now.to_string();
+    let new = claim().class("gold").with("metadata.creationTimestamp", begin.as_str());
+    let mut world = World::new([new, class("gold", "d")]);
+    assert_eq!(world.settle(), [pvc_asks("d")]);
+    let again = world.decision(&Key::Claim(object::Key::namespaced("n", "c"))).wake_at.unwrap();
+    assert!(again > world.now && again <= world.now + SignedDuration::from_secs(5));
+    world.now = again;
+    assert_eq!(world.settle(), [text("Normal ExternalProvisioning pvc/c")]);
+}
+
+#[test]
 fn what_nobody_could_be_told_is_tried_again_soon() {
     let mut world = World::new([claim()]);
     let key = Key::Claim(object::Key::namespaced("n", "c"));

@@ -1,4 +1,4 @@
-//! Pods come and go, calls end as they please: publishing always follows staging, and when the driver behaves at last
+//! Pods come and go, steps end as they please: a pod's mount always follows the node's, and when plugins behave at last
 //! the volume is mounted for exactly the pods that want it.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -9,98 +9,105 @@ use serde_json::json;
 use stowage_runtime::told::Known;
 
 use super::super::Action;
-use super::super::volume::{Attachment, Held, Snapshot, Wanted, decide};
+use super::super::expand::Expansion;
+use super::super::volume::{Attachment, Snapshot, Wanted, decide};
 use super::*;
-use crate::world::{Hold, Published, Staged};
+use crate::actual_state::ActualStateOfWorld;
+use MountState::{Mounted, Uncertain};
 
 #[derive(Debug, Clone)]
 enum Event {
     PodComes(u8),
     PodGoes(u8),
-    /// The next call ends so: 0 done, 1 failed for good, 2 nobody knows.
-    Call(u8),
+    /// The next step ends so: 0 done, 1 failed for good, 2 nobody knows.
+    Step(u8),
     Restart,
 }
 
 #[derive(Default)]
 struct Model {
     live: BTreeSet<String>,
-    staged: Option<Staged>,
-    published: BTreeMap<String, Published>,
+    actual: ActualStateOfWorld,
 }
 
 impl Model {
+    fn known(&self) -> Option<&AttachedVolume> {
+        self.actual.iter().next().map(|(_, known)| known)
+    }
+
     fn snapshot(&self) -> Snapshot {
         let wanted = self
             .live
             .iter()
-            .map(|uid| (uid.clone(), Wanted { pod: pod(uid, json!({})), usage: usage(), told: Known::default() }));
-        let published = self.published.iter().map(|(uid, published)| {
-            (uid.clone(), Held { published: published.clone(), pod_is_live: self.live.contains(uid) })
-        });
+            .map(|uid| (uid.clone(), Wanted { pod: pod(uid, json!({})), mount: mount(), told: Known::default() }));
         Snapshot {
             volume: volume(),
             wanted: wanted.collect(),
-            published: published.collect(),
-            staged: self.staged.clone(),
-            driver: Some(driver()),
+            actual: self.known().cloned(),
+            live: self.live.iter().cloned().collect(),
+            traits: traits(),
+            unreachable: None,
+            not_ready: None,
             attachment: Attachment::Attached,
             records: BTreeMap::new(),
             pods_unresolved: false,
+            expansion: Expansion::NotNeeded,
         }
     }
 
-    /// Carries out the next call with this end; false if there is nothing to do.
+    /// Carries out the next actions with this end; false if there is nothing to do.
     fn step(&mut self, end: u8) -> bool {
-        let Some(action) = decide(&self.snapshot(), now()).actions.into_iter().next() else {
-            return false;
+        let actions = decide(&self.snapshot(), now()).actions;
+        let some = !actions.is_empty();
+        actions.into_iter().for_each(|action| self.carry_out(action, end));
+        some
+    }
+
+    fn carry_out(&mut self, action: Action, end: u8) {
+        let (name, spec) = (volume(), spec());
+        let reconstructed = self.known().is_some_and(|known| known.is_reconstructed);
+        let state = match end {
+            0 => Some(Mounted),
+            1 => None,
+            _ => Some(Uncertain),
         };
         match action {
-            Action::Stage { .. } => {
-                self.staged = match end {
-                    0 => Some(Staged { hold: Hold::Mounted, reconstructed: false }),
-                    1 => self.staged.take().filter(|staged| staged.reconstructed),
-                    _ => Some(Staged { hold: Hold::Uncertain, reconstructed: false }),
-                };
+            Action::MountDevice { .. } => {
+                let state = if end == 1 && reconstructed { Some(Uncertain) } else { state };
+                self.actual.update(&name, &spec, |known| {
+                    known.device = state;
+                    known.is_reconstructed &= end != 0;
+                });
             }
-            Action::Publish { pod, .. } => {
-                let is_staged = self.staged.as_ref().is_some_and(|staged| staged.hold == Hold::Mounted);
-                assert!(is_staged, "M1: published without stage");
-                let spec_name = "pv".to_owned();
-                let published = match end {
-                    0 => Some(Published { spec_name, hold: Hold::Mounted, reconstructed: false }),
-                    1 => None,
-                    _ => Some(Published { spec_name, hold: Hold::Uncertain, reconstructed: false }),
-                };
-                match published {
-                    Some(published) => self.published.insert(pod.meta.uid.clone(), published),
-                    None => self.published.remove(&pod.meta.uid),
-                };
+            Action::SetUp { pod, .. } => {
+                let device = self.known().and_then(|known| known.device);
+                assert_eq!(device, Some(Mounted), "M1: published without stage");
+                let state = if end == 1 && reconstructed { Some(Uncertain) } else { state };
+                self.actual.set_pod(&name, &spec, &pod.meta.uid, state.map(mounted));
             }
-            Action::Unpublish { uid, .. } => {
+            Action::TearDown { uid, .. } => {
                 assert!(!self.live.contains(&uid), "a live pod lost its volume");
                 if end == 0 {
-                    self.published.remove(&uid);
+                    self.actual.set_pod(&name, &spec, &uid, None);
                 }
             }
-            Action::Unstage { .. } => {
-                assert!(self.published.is_empty(), "M1: unstaged while published");
+            Action::UnmountDevice { .. } => {
+                assert!(self.known().is_some_and(|known| known.pods.is_empty()), "M1: unstaged while published");
                 if end == 0 {
-                    self.staged = None;
+                    self.actual.set_device(&name, &spec, None);
                 }
             }
             other => panic!("unexpected {other:?}"),
         }
-        true
     }
 
     fn restart(&mut self) {
-        for published in self.published.values_mut() {
-            (published.hold, published.reconstructed) = (Hold::Uncertain, true);
-        }
-        if let Some(staged) = &mut self.staged {
-            (staged.hold, staged.reconstructed) = (Hold::Uncertain, true);
-        }
+        let Some(known) = self.known().cloned() else { return };
+        self.actual.update(&volume(), &known.spec, |known| {
+            known.is_reconstructed = true;
+            known.device = Some(Uncertain);
+            known.pods.values_mut().for_each(|pod| (pod.state, pod.is_reconstructed) = (Uncertain, true));
+        });
     }
 }
 
@@ -108,7 +115,7 @@ fn event() -> impl Strategy<Value = Event> {
     prop_oneof![
         (0_u8..3).prop_map(Event::PodComes),
         (0_u8..3).prop_map(Event::PodGoes),
-        (0_u8..3).prop_map(Event::Call),
+        (0_u8..3).prop_map(Event::Step),
         Just(Event::Restart),
     ]
 }
@@ -123,16 +130,16 @@ proptest! {
             match event {
                 Event::PodComes(pod) => { model.live.insert(format!("pod-{pod}")); }
                 Event::PodGoes(pod) => { model.live.remove(&format!("pod-{pod}")); }
-                Event::Call(end) => { model.step(end); }
+                Event::Step(end) => { model.step(end); }
                 Event::Restart => model.restart(),
             }
         }
-        // Three unpublishes, one stage, three publishes, one unstage at most.
+        // One round of leaving pods, one mount, three pods, one unmount at most.
         let rounds = (0..10).take_while(|_| model.step(0)).count();
-        prop_assert!(rounds < 9, "no fixpoint after {rounds} rounds");
-        let mounted: BTreeSet<String> = model.published.keys().cloned().collect();
-        prop_assert_eq!(&mounted, &model.live);
-        prop_assert!(model.published.values().all(|published| published.hold == Hold::Mounted));
-        prop_assert_eq!(model.staged.is_some(), !model.live.is_empty());
+        prop_assert!(rounds < 8, "no fixpoint after {rounds} rounds");
+        let pods = model.known().map(|known| known.pods.clone()).unwrap_or_default();
+        prop_assert_eq!(&pods.keys().cloned().collect::<BTreeSet<_>>(), &model.live);
+        prop_assert!(pods.values().all(|pod| pod.state == Mounted));
+        prop_assert_eq!(model.known().is_some(), !model.live.is_empty());
     }
 }

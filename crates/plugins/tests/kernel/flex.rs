@@ -1,0 +1,135 @@
+//! FlexVolume.
+
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
+use std::path::Path;
+use std::sync::Arc;
+
+use serde_json::{Value, json};
+
+use stowage_model::object::kinds;
+use stowage_plugins::flex::{FlexDrivers, LocalPrograms, watch};
+
+use crate::machine::{Asked, Machine, mounted, on_a_machine};
+
+/// A driver that mounts a tmpfs with its options in a file, and writes down what it is asked.
+fn install(dir: &Path, name: &str) {
+    let folder = dir.join(format!("example~{name}"));
+    fs::create_dir_all(&folder).unwrap();
+    let script = format!(
+        r#"#!/bin/sh
+echo "$1" >> {log}
+case "$1" in
+init) echo '{{"status":"Success","capabilities":{{"attach":false,"supportsMetrics":true}}}}' ;;
+mount) mount -t tmpfs tmpfs "$2" && printf '%s' "$3" > "$2/options" && echo '{{"status":"Success"}}' ;;
+*) echo '{{"status":"Not supported"}}' ;;
+esac
+"#,
+        log = dir.join("log").display()
+    );
+    fs::write(folder.join(name), script).unwrap();
+    fs::set_permissions(folder.join(name), fs::Permissions::from_mode(0o755)).unwrap();
+}
+
+fn asked(driver: &str, more: Value) -> Asked {
+    let mut source = json!({ "driver": driver, "fsType": "ext4", "options": { "share": "a" } });
+    for (field, value) in more.as_object().into_iter().flatten() {
+        source[field] = value.clone();
+    }
+    Asked::inline("flexVolume", source, Value::Null)
+}
+
+fn volume_dir(machine: &Machine) -> std::path::PathBuf {
+    machine.root.join("pods").join(crate::machine::UID).join("volumes/example~lvm/v")
+}
+
+#[test]
+fn row_146_drivers_come_and_go_with_their_programs() {
+    on_a_machine(async |machine| {
+        let dir = machine.dir.join("drivers");
+        let mut drivers = FlexDrivers::new(&dir, Arc::new(LocalPrograms));
+        drivers.sync(&machine.plugins).await;
+        assert!(machine.plugins.by_name("example/lvm").is_none());
+        install(&dir, "lvm");
+        fs::create_dir_all(dir.join("no-vendor")).unwrap();
+        fs::create_dir_all(dir.join("example~empty")).unwrap();
+        drivers.sync(&machine.plugins).await;
+        assert!(machine.plugins.by_name("example/lvm").is_some() && machine.plugins.by_name("example/empty").is_none());
+        fs::remove_dir_all(dir.join("example~lvm")).unwrap();
+        drivers.sync(&machine.plugins).await;
+        assert!(machine.plugins.by_name("example/lvm").is_none());
+        install(&dir, "lvm");
+        drivers.sync(&machine.plugins).await;
+        assert!(machine.plugins.by_name("example/lvm").is_some());
+    });
+}
+
+#[test]
+fn row_146_the_directory_is_watched_also_when_it_is_removed_and_made_again() {
+    on_a_machine(async |machine| {
+        let dir = machine.dir.join("exec/drivers");
+        let plugins = Arc::new(machine.plugins);
+        let drivers = FlexDrivers::new(&dir, Arc::new(LocalPrograms));
+        let until = async |there: bool| {
+            while plugins.by_name("example/lvm").is_some() != there {
+                tokio::task::yield_now().await;
+            }
+        };
+        let life = async {
+            // What comes after the look is found by the watch alone.
+            while !dir.try_exists().unwrap() {
+                tokio::task::yield_now().await;
+            }
+            for _ in 0..3 {
+                install(&dir, "lvm");
+                until(true).await;
+                fs::remove_dir_all(&dir).unwrap();
+                until(false).await;
+            }
+        };
+        tokio::select! {
+            biased;
+            ended = watch(drivers, plugins.clone()) => panic!("{ended:?}"),
+            () = life => {}
+        }
+    });
+}
+
+#[test]
+fn a_driver_mounts_with_its_options_and_what_it_cannot_do_is_done_the_usual_way() {
+    on_a_machine(async |machine| {
+        let dir = machine.dir.join("drivers");
+        install(&dir, "lvm");
+        FlexDrivers::new(&dir, Arc::new(LocalPrograms)).sync(&machine.plugins).await;
+        let (host, _) = machine.host(None);
+        let secret = |kind: &str, name: &str| {
+            json!({
+                "metadata": { "name": name, "namespace": "default" }, "type": kind, "data": { "password": "aHVudGVyMg==" },
+            })
+        };
+        machine.create(kinds::SECRET, secret("example/lvm", "right")).await;
+        machine.create(kinds::SECRET, secret("Opaque", "wrong")).await;
+        let fault = machine.set_up(&host, &asked("example/lvm", json!({ "secretRef": { "name": "wrong" } }))).await;
+        assert!(fault.unwrap_err().message.contains("\"example/lvm\"") && machine.left().is_empty());
+
+        let asked = asked("example/lvm", json!({ "secretRef": { "name": "right" } }));
+        machine.set_up(&host, &asked).await.unwrap();
+        machine.set_up(&host, &asked).await.unwrap();
+        let at = volume_dir(&machine);
+        assert_eq!(mounted(&at).unwrap().fs_type, "tmpfs");
+        let told: Value = serde_json::from_slice(&fs::read(at.join("options")).unwrap()).unwrap();
+        assert_eq!(
+            told,
+            json!({
+                "kubernetes.io/fsType": "ext4", "kubernetes.io/readwrite": "rw", "kubernetes.io/pvOrVolumeName": "v",
+                "kubernetes.io/pod.name": "p", "kubernetes.io/pod.namespace": "default", "kubernetes.io/pod.uid": "0a1b",
+                "kubernetes.io/serviceAccount.name": "default", "kubernetes.io/secret/password": "aHVudGVyMg==", "share": "a",
+            })
+        );
+        machine.tear_down(&host, &asked).await.unwrap();
+        machine.tear_down(&host, &asked).await.unwrap();
+        assert_eq!(machine.left(), Vec::<String>::new());
+        let calls = fs::read_to_string(dir.join("log")).unwrap();
+        assert_eq!(calls.lines().collect::<Vec<_>>(), ["init", "mount", "unmount"]);
+    });
+}

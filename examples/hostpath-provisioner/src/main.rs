@@ -1,0 +1,60 @@
+//! Makes a directory on one node for each claim: a whole provisioner, by the library of the CSI provisioner.
+
+use std::io::ErrorKind;
+use std::os::unix::fs::PermissionsExt;
+use std::path::PathBuf;
+
+use clap::Parser;
+use provisioner::library::{self, AccessMode, DeleteOptions, Failure, ProvisionOptions, Provisioned, Provisioner};
+use serde_json::json;
+use tokio::fs;
+
+#[derive(Parser)]
+struct Args {
+    #[command(flatten)]
+    library: library::ProvisionerArgs,
+    /// Where the directories are made, on the node as in this container
+    #[arg(long, default_value = "/var/lib/hostpath-provisioner")]
+    directory: PathBuf,
+    /// The node that the directories are on
+    #[arg(long, env = "NODE_NAME")]
+    node_name: String,
+}
+
+struct HostPath(Args);
+
+#[library::async_trait]
+impl Provisioner for HostPath {
+    async fn provision(&self, options: ProvisionOptions) -> Provisioned {
+        let (path, node) = (self.0.directory.join(&options.volume), &self.0.node_name);
+        if options.selected_node.as_ref().is_some_and(|selected| selected != node) {
+            return Provisioned::reschedule(format!("directories are made on node {node:?} only"));
+        }
+        // Any user of any pod may write, as the claim's namespace decides who has it.
+        let open = std::fs::Permissions::from_mode(0o777);
+        let made = async { fs::create_dir_all(&path).await.and(fs::set_permissions(&path, open).await) };
+        if let Err(error) = made.await {
+            return Provisioned::failed(format!("cannot make {}: {error}", path.display()));
+        }
+        let made = options.made("hostPath", json!({ "path": path, "type": "Directory" }));
+        Provisioned::Finished(Ok(made.only_from("kubernetes.io/hostname", node)))
+    }
+
+    async fn delete(&self, options: DeleteOptions) -> Result<(), Failure> {
+        let path = self.0.directory.join(&options.volume);
+        match fs::remove_dir_all(&path).await {
+            Err(error) if error.kind() != ErrorKind::NotFound => Err(library::not_deleted(error)),
+            _ => Ok(()),
+        }
+    }
+
+    fn supports_access_mode(&self, mode: AccessMode) -> bool {
+        [AccessMode::ReadWriteOnce, AccessMode::ReadWriteOncePod].contains(&mode)
+    }
+}
+
+#[tokio::main]
+async fn main() -> anyhow::Result<()> {
+    let args: Args = library::parse();
+    args.library.clone().run("hostpath.stowage.dev", HostPath(args)).await
+}

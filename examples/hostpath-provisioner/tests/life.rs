@@ -1,0 +1,137 @@
+//! The example as a process, with the class that is shipped, against the embedded server and the real binder.
+#![allow(clippy::unwrap_used, clippy::panic)]
+
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+use serde_json::{Value, json};
+use tokio::process::{Child, Command};
+
+use stowage_model::object::{Key, ObjectId, kinds};
+use stowage_model::phase::ClaimPhase;
+use stowage_model::{Claim, Volume};
+use stowage_runtime::Context;
+use stowage_runtime::api::{Api, Deletion, Part, Patch, Target};
+use stowage_runtime::cache::{Cache, View};
+use stowage_runtime::random::Random;
+use stowage_runtime::watch::{self, Scope};
+
+/// What is not done by then never will be, on the slowest machine.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+struct World {
+    api: Api,
+    claims: Cache<Claim>,
+    volumes: Cache<Volume>,
+    directory: tempfile::TempDir,
+    _provisioner: Child,
+}
+
+impl World {
+    async fn start() -> Self {
+        let server = stowage_apiserver::Server::in_memory(stowage_apiserver::Options::system());
+        let client = || kube::Client::new(server.service(), "default");
+        let api = Api::new(client());
+        let context = Context::real(client(), Arc::new(stowage_csi::UnixConnector), "binder");
+        tokio::spawn(async move { pv_controller::run(context, Default::default()).await.unwrap() });
+        let directory = tempfile::tempdir().unwrap();
+        let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = listener.local_addr().unwrap();
+        let identity = stowage_apiserver::Identity::generate(&[address.ip()]).unwrap();
+        let kubeconfig = directory.path().join("kubeconfig");
+        identity.write_kubeconfig(&kubeconfig, address).unwrap();
+        let served = server.clone();
+        tokio::spawn(async move {
+            let limits = stowage_apiserver::Limits::default();
+            let front = stowage_apiserver::Front::new(identity.tls(), identity.credentials(), limits).unwrap();
+            served.serve(listener, front, std::future::pending()).await;
+        });
+        let provisioner = Command::new(env!("CARGO_BIN_EXE_hostpath-provisioner"))
+            .arg(format!("--kubeconfig={}", kubeconfig.display()))
+            .arg(format!("--directory={}", directory.path().join("volumes").display()))
+            .arg("--node-name=node-1")
+            .kill_on_drop(true)
+            .spawn()
+            .unwrap();
+        let (claims, volumes) = (Cache::new(), Cache::new());
+        tokio::spawn(watch::feed(api.clone(), claims.clone(), Scope::all(), Random::from_os()));
+        tokio::spawn(watch::feed(api.clone(), volumes.clone(), Scope::all(), Random::from_os()));
+        claims.synced().await;
+        volumes.synced().await;
+        for class in shipped("storageclass.yaml") {
+            api.create_raw(kinds::STORAGE_CLASS, class).await.unwrap();
+        }
+        Self { api, claims, volumes, directory, _provisioner: provisioner }
+    }
+
+    /// The claim, once it is as it should be.
+    async fn claim(&self, what: &str, holds: impl Fn(&Claim) -> bool + Send + Sync + 'static) -> Arc<Claim> {
+        let (sender, mut seen) = tokio::sync::watch::channel(None);
+        self.claims.on_change(move |change| {
+            if let Some(claim) = change.after.filter(|claim| holds(claim)) {
+                sender.send_replace(Some(Arc::clone(claim)));
+            }
+        });
+        self.claims.replay();
+        let found = tokio::time::timeout(PATIENCE, seen.wait_for(Option::is_some)).await;
+        found.unwrap_or_else(|_| panic!("{what}: not within {PATIENCE:?}")).unwrap().clone().unwrap()
+    }
+
+    /// As the scheduler does.
+    async fn select(&self, claim: &Claim, node: &str) {
+        let body = json!({ "metadata": { "annotations": { "volume.kubernetes.io/selected-node": node } } });
+        let target = Target::any_version(&claim.meta);
+        self.api.patch(&self.claims, &target, Part::Main, Patch::Merge(body)).await.unwrap();
+    }
+
+    async fn gone(&self, volume: &str) {
+        let (sender, mut seen) = tokio::sync::watch::channel(false);
+        let name = volume.to_owned();
+        self.volumes.on_change(move |change| {
+            if change.key.name == name && change.after.is_none() {
+                sender.send_replace(true);
+            }
+        });
+        if let View::Absent = self.volumes.view(&Key::cluster(volume)) {
+            return;
+        }
+        tokio::time::timeout(PATIENCE, seen.wait_for(|gone| *gone)).await.expect("the volume's end").unwrap();
+    }
+}
+
+fn shipped(file: &str) -> Vec<Value> {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join(file);
+    serde_saphyr::from_multiple(&std::fs::read_to_string(path).unwrap()).unwrap()
+}
+
+#[tokio::test]
+async fn a_claim_gets_a_directory_on_the_right_node_and_takes_it_along_when_it_goes() {
+    let world = World::start().await;
+    let mut claim = shipped("claim-and-pod.yaml").remove(0);
+    claim["metadata"]["namespace"] = "default".into();
+    world.api.create_raw(kinds::CLAIM, claim).await.unwrap();
+
+    // Another node was chosen: it is given back.
+    let asked = world.claim("the claim", |_| true).await;
+    world.select(&asked, "node-2").await;
+    world.claim("the other node", |claim| claim.selected_node() == Some("node-2")).await;
+    let back = world.claim("the node is given back", |claim| claim.selected_node().is_none()).await;
+    world.select(&back, "node-1").await;
+
+    let bound = world.claim("the volume", |claim| claim.status.phase == ClaimPhase::Bound).await;
+    let name = bound.spec.volume_name.clone();
+    let id = ObjectId { kind: kinds::VOLUME, key: Key::cluster(&name) };
+    let volume = world.api.get_raw(&id).await.unwrap().unwrap();
+    let directory = world.directory.path().join("volumes").join(&name);
+    assert_eq!(volume["spec"]["hostPath"]["path"], directory.to_str().unwrap());
+    let expression = &volume["spec"]["nodeAffinity"]["required"]["nodeSelectorTerms"][0]["matchExpressions"][0];
+    assert_eq!(expression["values"], json!(["node-1"]));
+    assert!(directory.is_dir());
+    std::fs::write(directory.join("visits"), "one").unwrap();
+
+    let target = Target::any_version(&bound.meta);
+    world.api.delete(&world.claims, &target, Deletion::default()).await.unwrap();
+    world.gone(&name).await;
+    assert!(!directory.try_exists().unwrap());
+}

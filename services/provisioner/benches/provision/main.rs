@@ -1,0 +1,171 @@
+//! How fast claims get their volumes, beside how fast the server writes, and beside the original.
+//!
+//! `cargo bench -p provisioner --bench provision -- [--sizes 200,5000] [--rounds 3] [--takes MILLISECONDS]
+//! [--processes] [--original FILE] [--memory 10000]`
+//!
+//! Server, binder and a driver behind a real socket are in this process. The provisioner is too, where it reaches the
+//! server without a connection; with `--processes` it is a process of its own, over HTTPS, and with `--original` the
+//! csi-provisioner in that file takes turns with ours, without its client limits. The server's own rate is that of the
+//! five writes each claim needs, with the same watches open, 64 in flight. With `--memory`, what our binary takes.
+#![allow(clippy::unwrap_used, clippy::panic)]
+
+mod counting;
+mod driver;
+mod memory;
+mod phases;
+mod process;
+mod raw;
+mod world;
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use stowage_model::{Claim, Volume};
+
+use counting::Counts;
+use phases::{Phases, STEPS};
+use process::Process;
+use world::World;
+
+/// Writes in flight, of the user and of the bare server.
+pub const IN_FLIGHT: usize = 64;
+
+/// Who provisions.
+#[derive(Debug, Clone)]
+enum Who {
+    Here,
+    Process(PathBuf),
+    Original(PathBuf),
+}
+
+impl Who {
+    fn name(&self) -> &'static str {
+        match self {
+            Self::Here => "in process",
+            Self::Process(_) => "process",
+            Self::Original(_) => "original",
+        }
+    }
+}
+
+struct Round {
+    took: Duration,
+    latencies: Vec<Duration>,
+    steps: [Duration; 4],
+    /// Of the binder and, where it is in this process, of the provisioner.
+    requests: [BTreeMap<String, usize>; 2],
+    /// Of a process of its own.
+    processor: Option<Duration>,
+}
+
+/// Until nobody has asked for anything for a while: the one place where a benchmark has to wait by the clock.
+async fn quiet(counts: &[Arc<Counts>; 2]) {
+    let all = || counts.iter().map(|of| of.all()).sum();
+    let mut last: usize = usize::MAX;
+    while last != all() {
+        last = all();
+        tokio::time::sleep(Duration::from_millis(400)).await;
+    }
+}
+
+async fn measure(who: &Who, count: usize, takes: Duration) -> Round {
+    let mut world = World::start(takes).await;
+    let binder = world.start_binder();
+    let (process, provisioner) = match who {
+        Who::Here => (None, world.start_provisioner()),
+        Who::Process(file) => (Some(Process::start(&mut world, file, &[]).await), Arc::default()),
+        Who::Original(file) => {
+            let unlimited = ["--kube-api-qps=100000", "--kube-api-burst=100000"];
+            (Some(Process::start(&mut world, file, &unlimited).await), Arc::default())
+        }
+    };
+    let counts = [binder, provisioner];
+    let (claims, volumes) = (world.watch::<Claim>().await, world.watch::<Volume>().await);
+    let phases = Phases::watch(&claims, &volumes);
+    // One shows that all are up.
+    world.ask("first", 1).await;
+    phases.until_bound(1).await;
+    quiet(&counts).await;
+    counts.iter().for_each(|of| drop(of.take()));
+    let (begin, processor) = (Instant::now(), process.as_ref().map(Process::processor));
+    world.ask("c", count).await;
+    phases.until_bound(count + 1).await;
+    let took = begin.elapsed();
+    let processor = process.as_ref().zip(processor).map(|(process, before)| process.processor() - before);
+    quiet(&counts).await;
+    let (latencies, steps) = phases.since(begin, &world.driver.asked());
+    Round { took, latencies, steps, requests: counts.map(|of| of.take()), processor }
+}
+
+fn middle<T: Copy>(mut values: Vec<T>, key: impl Fn(&T) -> f64) -> T {
+    values.sort_by(|a, b| key(a).total_cmp(&key(b)));
+    values[values.len() / 2]
+}
+
+fn value<'a>(words: &'a [String], flag: &str) -> Option<&'a str> {
+    words.iter().position(|word| word == flag).and_then(|at| words.get(at + 1)).map(String::as_str)
+}
+
+fn show(who: &Who, count: usize, rounds: &[Round], rates: &[f64]) {
+    let times: Vec<f64> = rounds.iter().map(|round| round.took.as_secs_f64()).collect();
+    let took = middle(times.clone(), |took| *took);
+    let best = times.into_iter().fold(f64::MAX, f64::min);
+    let latency = middle(rounds.iter().map(|round| round.latencies[count / 2]).collect(), Duration::as_secs_f64);
+    let late = middle(rounds.iter().map(|round| round.latencies[count * 99 / 100]).collect(), Duration::as_secs_f64);
+    let rate = middle(rates.to_vec(), |rate| *rate);
+    let share = count as f64 / took / (rate / raw::WRITES as f64) * 100.0;
+    let last = &rounds[rounds.len() - 1];
+    let steps: Vec<String> = STEPS.iter().zip(last.steps).map(|(name, took)| format!("{name} {took:.0?}")).collect();
+    let processor = last.processor.map(|used| format!(", {used:.0?} processor")).unwrap_or_default();
+    println!(
+        "{count} claims, {}: {:.0} ms (best {:.0}), {:.0}/s, p50 {latency:.0?}, p99 {late:.0?}; server alone {rate:.0} writes/s, \
+         share {share:.0} %; steps {}{processor}",
+        who.name(),
+        took * 1000.0,
+        best * 1000.0,
+        count as f64 / took,
+        steps.join(", ")
+    );
+    for (name, requests) in ["binder", "provisioner"].iter().zip(&last.requests) {
+        let each: Vec<String> =
+            requests.iter().map(|(what, times)| format!("{what} {:.2}", *times as f64 / count as f64)).collect();
+        if !each.is_empty() {
+            println!("    {name}, for each claim: {}", each.join(", "));
+        }
+    }
+}
+
+#[tokio::main]
+async fn main() {
+    let words: Vec<String> = std::env::args().skip(1).collect();
+    let sizes: Vec<usize> =
+        value(&words, "--sizes").unwrap_or("200").split(',').map(|size| size.parse().unwrap()).collect();
+    let rounds: usize = value(&words, "--rounds").unwrap_or("3").parse().unwrap();
+    let takes = Duration::from_millis(value(&words, "--takes").unwrap_or("0").parse().unwrap());
+    let original = value(&words, "--original").map(|file| Who::Original(file.into()));
+    let as_process = original.is_some() || words.iter().any(|word| word == "--processes");
+    let ours = if as_process { Who::Process(process::ours()) } else { Who::Here };
+    for count in sizes {
+        let mut rates = Vec::new();
+        let mut all: Vec<(Who, Vec<Round>)> =
+            [Some(ours.clone()), original.clone()].into_iter().flatten().map(|who| (who, Vec::new())).collect();
+        for round in 0..rounds {
+            rates.push(raw::rate(count).await);
+            for (who, done) in &mut all {
+                done.push(measure(who, count, takes).await);
+            }
+            // Who goes first alternates: a machine that slows down favours neither.
+            if round + 1 < rounds {
+                all.reverse();
+            }
+        }
+        for (who, done) in &all {
+            show(who, count, done, &rates);
+        }
+    }
+    if let Some(count) = value(&words, "--memory") {
+        memory::measure(count.parse().unwrap()).await;
+    }
+}

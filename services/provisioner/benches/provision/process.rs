@@ -1,0 +1,49 @@
+//! A provisioner that is a process of its own.
+
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use tokio::process::{Child, Command};
+
+use crate::world::World;
+
+pub struct Process(Child);
+
+/// The binary that cargo built for this benchmark.
+pub fn ours() -> PathBuf {
+    env!("CARGO_BIN_EXE_provisioner").into()
+}
+
+impl Process {
+    pub async fn start(world: &mut World, file: &Path, words: &[&str]) -> Self {
+        let kubeconfig = world.kubeconfig().await;
+        let mut command = Command::new(file);
+        command
+            .arg(format!("--kubeconfig={}", kubeconfig.display()))
+            .arg(format!("--csi-address={}", world.socket().display()))
+            .args(words)
+            .stderr(std::process::Stdio::null())
+            .kill_on_drop(true);
+        Self(command.spawn().unwrap_or_else(|error| panic!("{}: {error}", file.display())))
+    }
+
+    /// Processor time so far.
+    pub fn processor(&self) -> Duration {
+        let stat = self.read("stat");
+        // The name before it may contain anything.
+        let fields: Vec<&str> = stat.rsplit_once(')').unwrap().1.split_whitespace().collect();
+        let ticks = |at: usize| fields[at].parse::<u64>().unwrap();
+        Duration::from_millis((ticks(11) + ticks(12)) * 10)
+    }
+
+    /// Resident memory now.
+    pub fn megabytes(&self) -> f64 {
+        let status = self.read("status");
+        let line = status.lines().find(|line| line.starts_with("VmRSS:")).unwrap();
+        line.split_whitespace().nth(1).unwrap().parse::<f64>().unwrap() / 1024.0
+    }
+
+    fn read(&self, file: &str) -> String {
+        std::fs::read_to_string(format!("/proc/{}/{file}", self.0.id().unwrap())).unwrap()
+    }
+}

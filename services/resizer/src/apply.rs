@@ -1,0 +1,116 @@
+//! Carries out one action.
+
+use serde_json::{Map, Value, json};
+
+use stowage_model::annotations::PRE_RESIZE_CAPACITY;
+use stowage_model::object::{Key, Meta, Projection as _};
+use stowage_runtime::Context;
+use stowage_runtime::api::{Part, Patch, Target};
+use stowage_runtime::engine::Error;
+
+use crate::calls::{Kind, Operation, Planned};
+use crate::change::Change;
+use crate::controller::Controller;
+use crate::decide::{Action, VolumeChange};
+use crate::projections::Claim;
+
+impl Controller {
+    pub async fn carry_out(&self, key: Key, action: Action) -> Result<(), Error> {
+        match action {
+            Action::Save { claim, change } => self.save(&claim, &change).await,
+            Action::Finish { claim, change, kind, note } => {
+                self.save(&claim, &change).await?;
+                // Only now: a write that is lost finds in the record what the driver did.
+                self.operations.forget(&Operation::new(&claim.meta, kind));
+                self.told.retain(&key, |topic| topic.kind() != kind);
+                self.recorder.record(&claim.reference(), note);
+                Ok(())
+            }
+            Action::SaveVolume { volume, change } => self.save_volume(&volume, change).await,
+            Action::Call { claim, planned, in_doubt, is_written } => {
+                if !is_written {
+                    self.check(&claim).await?;
+                }
+                self.call(&claim, *planned, in_doubt)
+            }
+            Action::Tell { claim, topic, note } => {
+                let taken = self.recorder.record(&claim.reference(), note.clone());
+                self.told.note(key, topic, note, taken, self.context().clock.now());
+                Ok(())
+            }
+            Action::Watch => {
+                self.watching.begin(&key);
+                Ok(())
+            }
+            Action::RefreshClaim => self.context().objects(&self.caches.claims).refresh(&key).await.map(drop),
+            Action::RefreshVolume(name) => {
+                self.context().objects(&self.caches.volumes).refresh(&Key::cluster(name)).await.map(drop)
+            }
+        }
+    }
+
+    async fn save(&self, claim: &Claim, change: &Change) -> Result<(), Error> {
+        let Some(body) = change.body(claim, self.context().clock.now()) else { return Ok(()) };
+        let claims = self.context().objects(&self.caches.claims);
+        // The list of conditions is replaced as a whole, so the version must be the one that was read.
+        claims.patch(&Target::exact(&claim.meta), Part::Status, Patch::Merge(body)).await.map(drop)
+    }
+
+    async fn save_volume(&self, volume: &Meta, change: VolumeChange) -> Result<(), Error> {
+        let mut spec = Map::new();
+        if let Some(capacity) = change.capacity {
+            spec.insert("capacity".into(), json!({ "storage": capacity.to_string() }));
+        }
+        if let Some(class) = change.class {
+            spec.insert("volumeAttributesClassName".into(), class.into());
+        }
+        let mut body = json!({});
+        if !spec.is_empty() {
+            body["spec"] = spec.into();
+        }
+        if let Some(before) = change.before {
+            let value = before.map_or(Value::Null, |size| size.to_string().into());
+            body["metadata"] = json!({ "annotations": { PRE_RESIZE_CAPACITY: value } });
+        }
+        let volumes = self.context().objects(&self.caches.volumes);
+        volumes.patch(&Target::exact(volume), Part::Main, Patch::Merge(body)).await.map(drop)
+    }
+
+    /// A volume does not shrink: what was decided on must be the newest there is.
+    async fn check(&self, claim: &Claim) -> Result<(), Error> {
+        let fresh = self.context().objects(&self.caches.claims).fresh(&claim.meta).await?;
+        match fresh.meta.revision == claim.meta.revision {
+            true => Ok(()),
+            false => Err(Error::Stale("the claim")),
+        }
+    }
+
+    fn call(&self, claim: &Claim, planned: Planned, in_doubt: bool) -> Result<(), Error> {
+        if !self.context().may_call_driver() {
+            return Err(Error::Deposed);
+        }
+        let operation = Operation::new(&claim.meta, planned.kind());
+        // What was tried before has its own backoff.
+        if let Planned::Expand { target, .. } = &planned
+            && claim.allocated() != Some(*target)
+        {
+            self.operations.forget(&operation);
+        }
+        tracing::debug!(claim = %operation.claim, kind = ?operation.kind, "calling the driver");
+        self.operations.start(operation, self.calls.clone().run(planned, in_doubt));
+        Ok(())
+    }
+
+    /// What was kept for a claim goes with it.
+    pub fn forget(&self, claim: &Meta) {
+        for kind in [Kind::Expand, Kind::Modify] {
+            self.operations.forget(&Operation::new(claim, kind));
+        }
+        self.told.forget(&claim.key());
+        self.watching.end(&claim.key());
+    }
+
+    fn context(&self) -> &Context {
+        self.calls.caller.context()
+    }
+}

@@ -1,0 +1,211 @@
+//! Driver calls as operations: who they are for, how they are made, what their end means.
+
+use std::sync::Arc;
+
+use tokio::sync::Semaphore;
+use tonic::Code;
+
+use stowage_csi::code::{self, Family, Outcome};
+use stowage_csi::v1::controller_client::ControllerClient;
+use stowage_csi::v1::{ControllerExpandVolumeRequest, ControllerModifyVolumeRequest};
+use stowage_model::object::{Key, Meta};
+use stowage_model::quantity::Quantity;
+use stowage_model::volume::SecretRef;
+use stowage_runtime::caller::{Caller, NO_SECRET, Refused, Rpc};
+use stowage_runtime::operation::{self, Ended, Failure};
+
+use crate::request::{EXPAND_SECRET, NamedSecret};
+
+const EXPAND: Rpc = Rpc { path: "/csi.v1.Controller/ControllerExpandVolume", family: Family::ControllerExpand };
+const MODIFY: Rpc = Rpc { path: "/csi.v1.Controller/ControllerModifyVolume", family: Family::ControllerModify };
+
+/// Code of an answer that says the volume grew, but not to what was asked for.
+pub const TOO_SMALL: &str = "CapacityTooSmall";
+
+pub type Operations = operation::Operations<Operation, Answer>;
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Kind {
+    Expand,
+    Modify,
+}
+
+/// What a call is about. That only one per claim runs is decided.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Operation {
+    pub claim: Key,
+    pub uid: String,
+    pub kind: Kind,
+}
+
+impl Operation {
+    pub fn new(claim: &Meta, kind: Kind) -> Self {
+        Self { claim: claim.key(), uid: claim.uid.clone(), kind }
+    }
+
+    /// The first of everything about claims of this name.
+    pub fn first(claim: &Key) -> Self {
+        Self { claim: claim.clone(), uid: String::new(), kind: Kind::Expand }
+    }
+}
+
+/// What a call achieved.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Answer {
+    Expanded(Expanded),
+    /// To the VolumeAttributesClass of this name.
+    Modified(String),
+}
+
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Expanded {
+    /// What was asked for.
+    pub target: Quantity,
+    /// What the volume has now.
+    pub size: Quantity,
+    /// Whether the node has to do its part.
+    pub for_node: bool,
+}
+
+/// A call ready to be made, but for its secrets.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Planned {
+    /// Without a request where only nodes expand: then the node is asked at once.
+    Expand {
+        target: Quantity,
+        request: Option<Box<ControllerExpandVolumeRequest>>,
+        secret: Option<SecretRef>,
+    },
+    Modify {
+        class: String,
+        request: Box<ControllerModifyVolumeRequest>,
+        secret: Option<NamedSecret>,
+    },
+}
+
+impl Planned {
+    pub fn kind(&self) -> Kind {
+        match self {
+            Self::Expand { .. } => Kind::Expand,
+            Self::Modify { .. } => Kind::Modify,
+        }
+    }
+}
+
+/// What the driver said, if it was the driver who spoke.
+pub fn outcome(kind: Kind, failure: &Failure) -> Option<Outcome> {
+    let family = match kind {
+        Kind::Expand => Family::ControllerExpand,
+        Kind::Modify => Family::ControllerModify,
+    };
+    match code::from_name(&failure.code) {
+        Some(code) => Some(code::outcome(family, code)),
+        None if failure.code == TOO_SMALL => Some(Outcome::Final),
+        None => None,
+    }
+}
+
+/// Whether people must know of the failure: nobody failed where the service only stops or is deposed.
+pub fn must_be_told(kind: Kind, failure: &Failure) -> bool {
+    outcome(kind, failure).is_some() || failure.code == NO_SECRET
+}
+
+/// Whether the driver expands only what is not in use.
+pub fn is_in_use(failure: &Failure) -> bool {
+    code::from_name(&failure.code) == Some(Code::FailedPrecondition)
+}
+
+/// What a call needs; cheap to clone, so that it can outlive the action that starts it.
+#[derive(Clone)]
+pub struct Calls {
+    pub caller: Caller,
+    /// Turns, as many as there are workers.
+    expanding: Arc<Semaphore>,
+    modifying: Arc<Semaphore>,
+}
+
+impl Calls {
+    pub fn new(caller: Caller, workers: usize) -> Self {
+        let turns = || Arc::new(Semaphore::new(workers));
+        Self { caller, expanding: turns(), modifying: turns() }
+    }
+
+    /// `in_doubt` says whether an earlier call of the sort may still be under way: what is not even sent does not end it.
+    pub async fn run(self, planned: Planned, in_doubt: bool) -> Ended<Answer> {
+        let ended = match planned {
+            Planned::Expand { target, request: None, .. } => {
+                Ended::Done(Answer::Expanded(Expanded { target, size: target, for_node: true }))
+            }
+            Planned::Expand { target, request: Some(request), secret } => self.expand(target, *request, secret).await,
+            Planned::Modify { class, request, secret } => self.modify(class, *request, secret).await,
+        };
+        match ended {
+            Ended::Failed(failure) if in_doubt && code::from_name(&failure.code).is_none() => Ended::Uncertain(failure),
+            ended => ended,
+        }
+    }
+
+    async fn expand(
+        &self,
+        target: Quantity,
+        request: ControllerExpandVolumeRequest,
+        secret: Option<SecretRef>,
+    ) -> Ended<Answer> {
+        let _turn = self.expanding.acquire().await;
+        let secrets = match self.caller.secrets_of(EXPAND_SECRET, secret.as_ref()).await {
+            Ok(secrets) => secrets,
+            Err(failure) => return Ended::Failed(failure),
+        };
+        let asked = request.capacity_range.as_ref().map_or(0, |range| range.required_bytes);
+        let request = ControllerExpandVolumeRequest { secrets, ..request };
+        let send = async |channel, request| ControllerClient::new(channel).controller_expand_volume(request).await;
+        match self.caller.call(EXPAND, request, send).await {
+            // A driver that says so has broken its contract; its word would make the claim smaller than it is.
+            Ok(answer) if answer.capacity_bytes < asked => {
+                let message = format!(
+                    "{}: the driver answered that the volume has {} bytes now, but {asked} were asked for; see the \
+                     driver's log ({TOO_SMALL})",
+                    EXPAND.name(),
+                    answer.capacity_bytes
+                );
+                Ended::Failed(Failure { code: TOO_SMALL.into(), message })
+            }
+            Ok(answer) => Ended::Done(Answer::Expanded(Expanded {
+                target,
+                size: Quantity::from_bytes(answer.capacity_bytes),
+                for_node: answer.node_expansion_required,
+            })),
+            Err(refused) => ended(EXPAND, &refused),
+        }
+    }
+
+    async fn modify(
+        &self,
+        class: String,
+        request: ControllerModifyVolumeRequest,
+        secret: Option<NamedSecret>,
+    ) -> Ended<Answer> {
+        let _turn = self.modifying.acquire().await;
+        let (field, secret) = secret.map_or((EXPAND_SECRET, None), |(field, secret)| (field, Some(secret)));
+        let secrets = match self.caller.secrets_of(field, secret.as_ref()).await {
+            Ok(secrets) => secrets,
+            Err(failure) => return Ended::Failed(failure),
+        };
+        let request = ControllerModifyVolumeRequest { secrets, ..request };
+        let send = async |channel, request| ControllerClient::new(channel).controller_modify_volume(request).await;
+        match self.caller.call(MODIFY, request, send).await {
+            Ok(_) => Ended::Done(Answer::Modified(class)),
+            Err(refused) => ended(MODIFY, &refused),
+        }
+    }
+}
+
+/// The failure names the call: where people read it, nothing else does.
+fn ended(rpc: Rpc, refused: &Refused) -> Ended<Answer> {
+    let named = |Failure { code, message }| Failure { message: format!("{}: {message} ({code})", rpc.name()), code };
+    match refused.ended() {
+        Ended::Failed(failure) => Ended::Failed(named(failure)),
+        Ended::Uncertain(failure) => Ended::Uncertain(named(failure)),
+        done @ Ended::Done(_) => done,
+    }
+}

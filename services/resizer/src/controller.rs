@@ -1,0 +1,158 @@
+//! The resizer as a controller: its state, its life, and one line per room.
+
+use std::sync::Arc;
+
+use futures::future::BoxFuture;
+use jiff::Timestamp;
+use tonic::Code;
+
+use stowage_csi::v1::controller_service_capability::rpc::Type as Call;
+use stowage_csi::v1::node_service_capability::rpc::Type as NodeCall;
+use stowage_csi::v1::plugin_capability::service::Type as Service;
+use stowage_csi::{Deadline, identity};
+use stowage_model::object::Key;
+use stowage_runtime::driver::Driver;
+use stowage_runtime::engine::{self, Error, Reserved, Setup, Watches};
+use stowage_runtime::events::Recorder;
+use stowage_runtime::told::Told;
+use stowage_runtime::{Context, Stop};
+
+use crate::calls::{Calls, Kind, Operation, Operations};
+use crate::decide::{Action, Decision, Reason, Why, decide};
+use crate::options::Options;
+use crate::snapshot::{Expansion, Facts, Snapshot, Topic};
+use crate::users::Watching;
+use crate::watches::Caches;
+
+pub struct Controller {
+    pub facts: Arc<Facts>,
+    pub caches: Caches,
+    pub calls: Calls,
+    pub operations: Operations,
+    pub recorder: Recorder,
+    pub told: Told<Key, Topic>,
+    pub watching: Watching,
+}
+
+/// Expands and modifies until asked to stop.
+pub async fn run(context: Context, options: Options) -> Result<(), Stop> {
+    Driver::serve(context, &options.driver.clone(), |context, driver| run_with(context, driver, options)).await
+}
+
+/// The same with a driver that was met already.
+///
+/// Boxed, so that it is compiled with this crate and not once more with the binary.
+pub fn run_with(context: Context, driver: Driver, options: Options) -> BoxFuture<'static, Result<(), Stop>> {
+    // Driver calls have turns of their own; what is written beside them need not wait for those.
+    let parallel = options.driver.workers.saturating_mul(4);
+    Box::pin(engine::serve(context, parallel, async move |setup| {
+        let expansion = expansion(&driver, &options).await?;
+        Controller::new(setup, &driver, expansion, options)
+    }))
+}
+
+/// Who expands the driver's volumes. What nodes can do is asked on the same socket, as the original does.
+async fn expansion(driver: &Driver, options: &Options) -> Result<Expansion, Stop> {
+    if !driver.plugin.contains(&Service::ControllerService) {
+        let reason = format!(
+            "driver {:?} has no Controller service (it lacks the capability CONTROLLER_SERVICE); remove this sidecar, or \
+             name the socket of the driver's controller with --csi-address",
+            driver.name
+        );
+        return Err(Stop::Unable { reason });
+    }
+    if driver.controller.contains(&Call::ExpandVolume) {
+        return Ok(Expansion::Controller);
+    }
+    match identity::node_capabilities(&driver.channel, Deadline(options.driver.timeout)).await {
+        Ok(calls) if calls.contains(&NodeCall::ExpandVolume) => Ok(Expansion::Node),
+        Ok(_) => Ok(Expansion::Nobody),
+        // A controller's socket need not serve the Node service.
+        Err(error) if error.code() == Some(Code::Unimplemented) => Ok(Expansion::Nobody),
+        Err(error) => Err(Stop::Unable {
+            reason: format!(
+                "driver {:?} does not say what its nodes can do: {error}; see the driver's log",
+                driver.name
+            ),
+        }),
+    }
+}
+
+impl Controller {
+    pub fn new(setup: &Setup<Key>, driver: &Driver, expansion: Expansion, options: Options) -> Result<Self, Stop> {
+        let modifies = driver.controller.contains(&Call::ModifyVolume) && options.gates.volume_attributes_class;
+        if expansion == Expansion::Nobody && !modifies {
+            let reason = format!(
+                "driver {:?} neither expands nor modifies volumes (it lacks the capabilities EXPAND_VOLUME and MODIFY_VOLUME, \
+                 or the gate VolumeAttributesClass is off); remove this sidecar, or use a driver that does",
+                driver.name
+            );
+            return Err(Stop::Unable { reason });
+        }
+        let caller = driver.caller(setup.context.clone(), options.driver.timeout);
+        Ok(Self {
+            caches: Caches::new(driver.name.clone()),
+            calls: Calls::new(caller, options.driver.workers),
+            operations: setup.operations(options.driver.retry, |operation: &Operation| [operation.claim.clone()]),
+            recorder: setup.recorder(format!("external-resizer {}", driver.name)),
+            told: Told::default(),
+            watching: Watching::new(setup),
+            facts: Arc::new(Facts {
+                name: driver.name.clone(),
+                expansion,
+                modifies,
+                calls: driver.controller.clone(),
+                options,
+            }),
+        })
+    }
+}
+
+impl engine::Controller for Controller {
+    type Key = Key;
+    type Snapshot = Snapshot;
+    type Action = Action;
+    type Why = Why;
+
+    const NAME: &'static str = "resizer";
+
+    fn watches(&self, watches: &mut Watches<'_, Self>) {
+        self.caches.declare(self.facts.modifies, watches);
+    }
+
+    fn gather(&self, key: &Key, _reserved: &Reserved, _now: Timestamp) -> Snapshot {
+        self.gather(key)
+    }
+
+    fn decide(snapshot: &Snapshot, now: Timestamp) -> Decision {
+        decide(snapshot, now)
+    }
+
+    /// What nobody asks for any more is forgotten.
+    fn note(&self, key: &Key, snapshot: &Snapshot, decision: &Decision, _now: Timestamp) {
+        snapshot.abandoned.iter().for_each(|operation| self.operations.forget(operation));
+        let Some(case) = &snapshot.case else { return };
+        let Why { resize, modify } = &decision.why;
+        for (kind, reason) in [(Kind::Expand, resize), (Kind::Modify, modify)] {
+            if matches!(reason, Reason::Settled | Reason::NodesTurn | Reason::Gone) {
+                self.operations.forget(&Operation::new(&case.claim.meta, kind));
+                self.told.retain(key, |topic| topic.kind() != kind);
+            }
+        }
+        if !case.waits_for_users() || matches!(resize, Reason::Settled | Reason::NodesTurn | Reason::Gone) {
+            self.watching.end(key);
+        }
+    }
+
+    async fn apply(self: Arc<Self>, key: Key, action: Action) -> Result<(), Error> {
+        self.carry_out(key, action).await
+    }
+
+    fn is_work(action: &Action) -> bool {
+        !matches!(action, Action::Tell { .. })
+    }
+
+    fn keys(&self) -> Vec<Key> {
+        self.caches.keys()
+    }
+}

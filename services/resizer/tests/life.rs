@@ -1,0 +1,447 @@
+//! The resizer against the embedded API server and the driver in memory: one thread, virtual time, no sockets.
+//! Sections 4.2 to 4.7 of reference/sidecars-and-csi.md.
+#![allow(clippy::unwrap_used, clippy::panic)]
+
+#[path = "life/stage.rs"]
+mod stage;
+
+use std::time::Duration;
+
+use serde_json::json;
+use tonic::Code;
+
+use resizer::{Gates, Options};
+use stowage_csi::v1::volume_capability::{AccessMode, AccessType, MountVolume, access_mode::Mode};
+use stowage_csi::v1::{CapacityRange, ControllerExpandVolumeRequest, ControllerModifyVolumeRequest, VolumeCapability};
+use stowage_model::annotations::{
+    MODIFY_SECRET_NAME, MODIFY_SECRET_NAMESPACE, NODE_EXPANSION_NOT_REQUIRED, PRE_RESIZE_CAPACITY,
+};
+use stowage_model::object::{Key, kinds};
+use stowage_testing::driver::{Abilities, Growth, LARGEST, Step};
+use stowage_testing::{Fault, Mode as Way};
+
+use stage::{GI, Stage, claim_key, in_world, options};
+
+const FOR_NODE: Growth = Growth { for_node: true, offline_only: false, lies: None };
+
+#[tokio::test(start_paused = true)]
+async fn an_expansion_costs_three_writes_and_no_time() {
+    let stage = Stage::set().await;
+    in_world(&stage, options(), async {
+        stage.ask_for("5Gi").await;
+        stage.until_capacity("5Gi").await;
+        stage.world.settle().await;
+        assert_eq!(stage.acts(), ["claim", "ControllerExpandVolume", "volume", "claim"]);
+        let claim = stage.claim();
+        assert_eq!(claim["metadata"]["annotations"][NODE_EXPANSION_NOT_REQUIRED], "true");
+        assert_eq!(claim["status"]["allocatedResources"]["storage"], "5Gi");
+        assert_eq!((stage.resize_status(), stage.conditions()), (String::new(), Vec::new()));
+        let volume = stage.volume();
+        assert_eq!(volume["spec"]["capacity"]["storage"], "5Gi");
+        assert_eq!(volume["metadata"]["annotations"]["other.example/newer"], "kept");
+        assert!(volume["metadata"]["annotations"][PRE_RESIZE_CAPACITY].is_null());
+    })
+    .await;
+    assert_eq!(stage.world.driver().snapshot().volumes[&stage.handle].bytes, 5 * GI);
+    assert_eq!(stage.world.elapsed(), Duration::from_millis(1), "only the one look of the test itself");
+    assert_eq!(stage.reasons().len(), 2);
+    let numbers = &stage.world.numbers()["resizer"];
+    assert_eq!(numbers.missed_wakeups, 0);
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_request_is_the_originals_field_by_field() {
+    let stage = Stage::set().await;
+    in_world(&stage, options(), async {
+        stage.ask_for("2500M").await;
+        stage.until("expanded", || stage.world.driver().snapshot().count("ControllerExpandVolume") == 1).await;
+    })
+    .await;
+    let mount = MountVolume { fs_type: "ext4".into(), mount_flags: vec!["noatime".into()], ..MountVolume::default() };
+    let expected = ControllerExpandVolumeRequest {
+        volume_id: stage.handle.clone(),
+        capacity_range: Some(CapacityRange { required_bytes: 2_500_000_000, limit_bytes: 0 }),
+        secrets: [("password".to_owned(), "p".to_owned())].into(),
+        volume_capability: Some(VolumeCapability {
+            access_mode: Some(AccessMode { mode: Mode::SingleNodeWriter.into() }),
+            access_type: Some(AccessType::Mount(mount)),
+        }),
+    };
+    assert_eq!(stage.world.driver().snapshot().expansions, [expected]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_node_is_handed_its_part_and_the_volumes_note_goes_after_it() {
+    let stage = Stage::with(Abilities::default(), FOR_NODE).await;
+    in_world(&stage, options(), async {
+        stage.ask_for("5Gi").await;
+        stage.until_status("NodeResizePending").await;
+        assert_eq!(stage.conditions(), ["Resizing", "FileSystemResizePending"]);
+        assert_eq!(stage.claim()["status"]["capacity"]["storage"], "1Gi");
+        assert_eq!(stage.volume()["metadata"]["annotations"][PRE_RESIZE_CAPACITY], "1Gi");
+        // Nothing more until the node has done it, also when the user asks for more meanwhile.
+        stage.ask_for("9Gi").await;
+        stage.world.settle().await;
+        assert_eq!(stage.world.driver().snapshot().count("ControllerExpandVolume"), 1);
+        stage.grow_on_node("5Gi").await;
+        stage.until_status("NodeResizePending").await;
+        stage.grow_on_node("9Gi").await;
+        stage.until("no note", || stage.volume()["metadata"]["annotations"][PRE_RESIZE_CAPACITY].is_null()).await;
+        assert_eq!(stage.volume()["spec"]["capacity"]["storage"], "9Gi");
+    })
+    .await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_impossible_request_is_tried_once_and_seldom_and_can_be_taken_back() {
+    let stage = Stage::set().await;
+    in_world(&stage, options(), async {
+        stage.ask_for(&(LARGEST + 1).to_string()).await;
+        stage.until_status("ControllerResizeInfeasible").await;
+        assert_eq!(stage.conditions(), ["Resizing", "ControllerResizeError"]);
+        tokio::time::sleep(Duration::from_secs(299)).await;
+        assert_eq!(stage.world.driver().snapshot().count("ControllerExpandVolume"), 1);
+        tokio::time::sleep(Duration::from_secs(2)).await;
+        assert_eq!(stage.world.driver().snapshot().count("ControllerExpandVolume"), 2);
+        stage.until_status("ControllerResizeInfeasible").await;
+        let before = stage.world.elapsed();
+        stage.ask_for("2Gi").await;
+        stage.until_capacity("2Gi").await;
+        assert_eq!(stage.world.elapsed(), before, "at once");
+        assert!(stage.conditions().is_empty());
+        stage.world.settle().await;
+    })
+    .await;
+    let reasons = stage.reasons();
+    for reason in ["Resizing", "VolumeResizeFailed", "VolumeResizeSuccessful"] {
+        assert!(reasons.contains(&reason.to_owned()), "{reasons:?}");
+    }
+}
+
+/// external-resizer#474, #392: success after success only, and nothing for a conflict.
+#[tokio::test(start_paused = true)]
+async fn a_conflict_is_nobodys_business_and_a_success_is_said_once() {
+    let stage = Stage::set().await;
+    in_world(&stage, options(), async {
+        stage.world.driver().script("ControllerExpandVolume", [Step::Slow(Duration::from_secs(5))]);
+        stage.ask_for("5Gi").await;
+        stage.until_status("ControllerResizeInProgress").await;
+        // Somebody else writes both objects while the call is under way.
+        let label = json!({ "metadata": { "labels": { "a": "b" } } });
+        let unused = json!([{ "type": "Unused", "status": "True", "newer": "field" }]);
+        stage.world.admin().patch(kinds::CLAIM, &claim_key(), "", &label).await.unwrap();
+        stage.world.admin().patch(kinds::VOLUME, &Key::cluster("pv"), "", &label).await.unwrap();
+        let list = stage.claim()["status"]["conditions"].as_array().unwrap().clone();
+        let list: Vec<_> = list.into_iter().chain(unused.as_array().unwrap().clone()).collect();
+        stage.status(json!({ "conditions": list })).await;
+        stage.until_capacity("5Gi").await;
+        assert_eq!(stage.conditions(), ["Unused"], "not ours, and kept");
+        assert_eq!(stage.claim()["metadata"]["labels"]["a"], "b");
+        stage.world.settle().await;
+    })
+    .await;
+    let mut reasons = stage.reasons();
+    reasons.sort();
+    assert_eq!(reasons, ["Resizing", "VolumeResizeSuccessful"]);
+}
+
+/// Section 1.8, column "resizer expand", over the wire.
+#[tokio::test(start_paused = true)]
+async fn every_code_of_an_expansion_leads_to_its_state_and_then_to_the_size() {
+    for number in 1..=16 {
+        let code = Code::from_i32(number);
+        let stage = Stage::set().await;
+        stage.world.driver().script("ControllerExpandVolume", [Step::fail(code, "no")]);
+        in_world(&stage, options(), async {
+            stage.ask_for("5Gi").await;
+            let told = || stage.reasons().contains(&"VolumeResizeFailed".to_owned());
+            stage.until("told", told).await;
+            stage.world.settle().await;
+            let (status, conditions, wait) = match code {
+                Code::InvalidArgument | Code::OutOfRange | Code::NotFound => ("ControllerResizeInfeasible", 2, 300),
+                Code::Cancelled
+                | Code::DeadlineExceeded
+                | Code::Unavailable
+                | Code::Aborted
+                | Code::ResourceExhausted => ("ControllerResizeInProgress", 1, 1),
+                _ => ("ControllerResizeInProgress", 2, 1),
+            };
+            assert_eq!((stage.resize_status().as_str(), stage.conditions().len()), (status, conditions), "{code:?}");
+            assert_eq!(stage.claim()["status"]["capacity"]["storage"], "1Gi", "{code:?}");
+            stage.until_capacity("5Gi").await;
+            assert!(stage.conditions().is_empty(), "{code:?}");
+            let waited = stage.world.elapsed().as_secs();
+            assert!((wait..wait + 2).contains(&waited), "{code:?} after {waited} s");
+        })
+        .await;
+    }
+}
+
+/// The same, column "resizer modify".
+#[tokio::test(start_paused = true)]
+async fn every_code_of_a_modification_leads_to_its_state_and_then_to_the_class() {
+    for number in 1..=16 {
+        let code = Code::from_i32(number);
+        let stage = Stage::set().await;
+        stage.world.driver().script("ControllerModifyVolume", [Step::fail(code, "no")]);
+        in_world(&stage, options(), async {
+            stage.ask_for_class("gold").await;
+            stage.until("shown", || stage.conditions().contains(&"ModifyVolumeError".to_owned())).await;
+            let status = if code == Code::InvalidArgument { "Infeasible" } else { "InProgress" };
+            let state = stage.claim()["status"]["modifyVolumeStatus"].clone();
+            assert_eq!(state, json!({ "targetVolumeAttributesClassName": "gold", "status": status }), "{code:?}");
+            stage.until("gold", || stage.claim()["status"]["currentVolumeAttributesClassName"] == "gold").await;
+            assert!(stage.conditions().is_empty(), "{code:?}");
+        })
+        .await;
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_call_that_was_lost_is_repeated_until_its_end_is_known() {
+    let stage = Stage::set().await;
+    stage.world.driver().script("ControllerExpandVolume", [Step::DoneThenHang]);
+    in_world(&stage, options(), async {
+        stage.ask_for("5Gi").await;
+        stage.until_status("ControllerResizeInProgress").await;
+        tokio::time::sleep(Duration::from_secs(5)).await;
+        stage.ask_for("2Gi").await;
+        stage.until_capacity("5Gi").await;
+    })
+    .await;
+    let asked: Vec<i64> = stage
+        .world
+        .driver()
+        .snapshot()
+        .expansions
+        .iter()
+        .map(|request| request.capacity_range.as_ref().unwrap().required_bytes)
+        .collect();
+    assert_eq!(asked, [5 * GI, 5 * GI], "what may be growing is not given up");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_driver_that_answers_less_than_was_asked_for_shrinks_nothing() {
+    for lies in [0, GI / 2] {
+        let growth = Growth { lies: Some(lies), ..Growth::default() };
+        let stage = Stage::with(Abilities::default(), growth).await;
+        in_world(&stage, options(), async {
+            stage.ask_for("5Gi").await;
+            stage.until("shown", || stage.conditions().contains(&"ControllerResizeError".to_owned())).await;
+            assert_eq!(stage.volume()["spec"]["capacity"]["storage"], "1Gi");
+            assert_eq!(stage.claim()["status"]["capacity"]["storage"], "1Gi");
+            stage.world.driver().grow(Growth::default());
+            stage.until_capacity("5Gi").await;
+        })
+        .await;
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_volume_in_use_is_expanded_once_its_pod_has_ended_and_no_pod_is_looked_at_before() {
+    let offline = Growth { offline_only: true, ..Growth::default() };
+    let stage = Stage::with(Abilities::default(), offline).await;
+    let pods = || {
+        let rights = stage.world.trace().rights();
+        rights.iter().any(|(service, right)| service == "resizer" && right.resource == "pods")
+    };
+    stage.attach().await;
+    stage.pod("web").await;
+    in_world(&stage, options(), async {
+        stage.world.settle().await;
+        assert!(!pods(), "pods of the cluster are nobody's business");
+        stage.ask_for("5Gi").await;
+        stage.until("shown", || stage.conditions().contains(&"ControllerResizeError".to_owned())).await;
+        tokio::time::sleep(Duration::from_secs(3600)).await;
+        assert!(pods());
+        let calls = stage.world.driver().snapshot().count("ControllerExpandVolume");
+        assert_eq!(calls, 1, "not while the pod uses it");
+        stage.detach().await;
+        let before = stage.world.elapsed();
+        let ended = json!({ "status": { "phase": "Succeeded" } });
+        stage.world.admin().patch(kinds::POD, &Key::namespaced("shop", "web"), "/status", &ended).await.unwrap();
+        stage.until_capacity("5Gi").await;
+        assert_eq!(stage.world.elapsed(), before, "woken by the pod, not by a timer");
+    })
+    .await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_change_of_class_is_three_writes_and_the_originals_request() {
+    let stage = Stage::set().await;
+    let modify_key = json!({ "metadata": { "namespace": "shop", "name": "other" }, "data": { "token": "dA==" } });
+    stage.world.admin().create(kinds::SECRET, modify_key).await.unwrap();
+    let options = Options { extra_modify_metadata: true, ..options() };
+    in_world(&stage, options, async {
+        stage.ask_for_class("silver").await;
+        stage.until("silver", || stage.claim()["status"]["currentVolumeAttributesClassName"] == "silver").await;
+        stage.world.settle().await;
+        assert_eq!(stage.acts(), ["claim", "ControllerModifyVolume", "volume", "claim"]);
+        assert_eq!(stage.volume()["spec"]["volumeAttributesClassName"], "silver");
+        assert!(stage.claim()["status"]["modifyVolumeStatus"].is_null() && stage.conditions().is_empty());
+        let annotations = json!({ MODIFY_SECRET_NAME: "other", MODIFY_SECRET_NAMESPACE: "shop" });
+        let body = json!({ "metadata": { "annotations": annotations } });
+        stage.world.admin().patch(kinds::VOLUME, &Key::cluster("pv"), "", &body).await.unwrap();
+        stage.ask_for_class("gold").await;
+        stage.until("gold", || stage.claim()["status"]["currentVolumeAttributesClassName"] == "gold").await;
+        stage.world.settle().await;
+    })
+    .await;
+    let expected = |class: &str, secret: (&str, &str)| ControllerModifyVolumeRequest {
+        volume_id: stage.handle.clone(),
+        secrets: [(secret.0.to_owned(), secret.1.to_owned())].into(),
+        mutable_parameters: [
+            ("iops", class),
+            ("csi.storage.k8s.io/pvc/name", "data"),
+            ("csi.storage.k8s.io/pvc/namespace", "shop"),
+            ("csi.storage.k8s.io/pv/name", "pv"),
+        ]
+        .map(|(key, value)| (key.to_owned(), value.to_owned()))
+        .into(),
+    };
+    let asked = stage.world.driver().snapshot().modifications;
+    assert_eq!(asked, [expected("silver", ("password", "p")), expected("gold", ("token", "t"))]);
+    assert_eq!(stage.reasons().iter().filter(|reason| *reason == "VolumeModifySuccessful").count(), 2);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_class_that_is_refused_missing_or_foreign_gives_way_to_another() {
+    for (class, status) in [("odd", "Infeasible"), ("missing", "Pending"), ("foreign", "Pending")] {
+        let stage = Stage::set().await;
+        in_world(&stage, options(), async {
+            stage.ask_for_class(class).await;
+            stage.until(status, || stage.claim()["status"]["modifyVolumeStatus"]["status"] == status).await;
+            stage.ask_for_class("gold").await;
+            stage.until("gold", || stage.claim()["status"]["currentVolumeAttributesClassName"] == "gold").await;
+            assert!(stage.conditions().is_empty(), "{class}");
+        })
+        .await;
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_class_that_comes_later_wakes_its_claims() {
+    let stage = Stage::set().await;
+    in_world(&stage, options(), async {
+        stage.ask_for_class("late").await;
+        stage.until("pending", || stage.claim()["status"]["modifyVolumeStatus"]["status"] == "Pending").await;
+        let before = stage.world.elapsed();
+        let class = json!({
+            "metadata": { "name": "late" }, "driverName": stage::DRIVER, "parameters": { "iops": "7" },
+        });
+        stage.world.admin().create(kinds::ATTRIBUTES_CLASS, class).await.unwrap();
+        stage.until("late", || stage.claim()["status"]["currentVolumeAttributesClassName"] == "late").await;
+        assert_eq!(stage.world.elapsed(), before);
+    })
+    .await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_claim_that_grows_and_changes_at_once_gets_both_without_two_calls_at_a_time() {
+    let stage = Stage::set().await;
+    let slow = || [Step::Slow(Duration::from_secs(3))];
+    stage.world.driver().script("ControllerExpandVolume", slow());
+    stage.world.driver().script("ControllerModifyVolume", slow());
+    in_world(&stage, options(), async {
+        let body = json!({ "spec": {
+            "resources": { "requests": { "storage": "5Gi" } }, "volumeAttributesClassName": "gold",
+        } });
+        stage.world.admin().patch(kinds::CLAIM, &claim_key(), "", &body).await.unwrap();
+        stage
+            .until("both", || {
+                let status = stage.claim()["status"].clone();
+                status["capacity"]["storage"] == "5Gi" && status["currentVolumeAttributesClassName"] == "gold"
+            })
+            .await;
+        assert!(stage.conditions().is_empty());
+    })
+    .await;
+    assert_eq!(stage.world.elapsed().as_secs(), 6, "one after the other");
+    let expected =
+        ["claim", "ControllerExpandVolume", "volume", "claim", "claim", "ControllerModifyVolume", "volume", "claim"];
+    assert_eq!(stage.acts(), expected);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_secret_that_is_missing_is_told_and_waited_for() {
+    let stage = Stage::set().await;
+    stage.world.admin().delete(kinds::SECRET, &Key::namespaced("shop", "key")).await.unwrap();
+    in_world(&stage, options(), async {
+        stage.ask_for("5Gi").await;
+        stage.until("told", || stage.reasons().contains(&"VolumeResizeFailed".to_owned())).await;
+        assert_eq!(stage.world.driver().snapshot().count("ControllerExpandVolume"), 0);
+        let secret = json!({ "metadata": { "namespace": "shop", "name": "key" }, "data": { "a": "Yg==" } });
+        stage.world.admin().create(kinds::SECRET, secret).await.unwrap();
+        stage.until_capacity("5Gi").await;
+    })
+    .await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn without_recovery_the_claim_tells_by_conditions_only() {
+    let stage = Stage::with(Abilities::default(), FOR_NODE).await;
+    let gates = Gates { recover_volume_expansion_failure: false, ..Gates::default() };
+    in_world(&stage, Options { gates, ..options() }, async {
+        stage.ask_for("5Gi").await;
+        stage.until("pending", || stage.conditions() == ["FileSystemResizePending"]).await;
+        let status = stage.claim()["status"].clone();
+        assert!(status["allocatedResources"].is_null() && status["allocatedResourceStatuses"].is_null());
+    })
+    .await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_driver_that_can_do_neither_is_refused_with_the_way_out() {
+    let stage =
+        Stage::with(Abilities { expansion: false, modification: false, ..Abilities::default() }, Growth::default())
+            .await;
+    let life = stage.world.life("resizer");
+    let stop = resizer::run(life.context.clone(), options()).await.unwrap_err().to_string();
+    assert!(stop.contains("EXPAND_VOLUME") && stop.contains("remove this sidecar"), "{stop}");
+    let gates = Gates { volume_attributes_class: false, ..Gates::default() };
+    stage.world.driver().enable(Abilities { expansion: false, ..Abilities::default() });
+    assert!(resizer::run(life.context.clone(), Options { gates, ..options() }).await.is_err());
+}
+
+/// 4.7, each write and call in each way, online and for the node, with a smaller wish meanwhile or without.
+#[tokio::test(start_paused = true)]
+async fn stopped_at_any_write_or_call_it_finds_its_way() {
+    let mut swept = 0;
+    for growth in [Growth::default(), FOR_NODE] {
+        let recording = Stage::with(Abilities::default(), growth).await;
+        in_world(&recording, options(), play(&recording, growth)).await;
+        let points = recording.world.trace().points().iter().filter(|point| point.service == "resizer").count();
+        for number in 1..=points {
+            for mode in Way::ALL {
+                let stage = Stage::with(Abilities::default(), growth).await;
+                let fault = Fault { service: "resizer".into(), number, mode };
+                stage.world.arm(fault.clone(), None);
+                in_world(&stage, options(), play(&stage, growth)).await;
+                assert!(!stage.world.is_armed(), "{fault} was missed");
+                swept += 1;
+            }
+        }
+    }
+    println!("{swept} points swept");
+    assert!(swept > 100, "{swept}");
+}
+
+/// A claim grows and gets another class; its size is never more than its device's, and nothing shrinks.
+async fn play(stage: &Stage, growth: Growth) {
+    stage.ask_for("5Gi").await;
+    if growth.for_node {
+        stage.until_status("NodeResizePending").await;
+        stage.grow_on_node("5Gi").await;
+    }
+    stage.until_capacity("5Gi").await;
+    stage.ask_for_class("gold").await;
+    stage.until("gold", || stage.claim()["status"]["currentVolumeAttributesClassName"] == "gold").await;
+    stage.until("no note", || stage.volume()["metadata"]["annotations"][PRE_RESIZE_CAPACITY].is_null()).await;
+    stage.world.settle().await;
+    let state = stage.world.driver().snapshot();
+    assert_eq!(state.volumes[&stage.handle].bytes, 5 * GI);
+    assert_eq!(state.attributes[&stage.handle]["iops"], "gold");
+    assert_eq!(stage.volume()["spec"]["capacity"]["storage"], "5Gi");
+    assert!(stage.conditions().is_empty(), "{:?}", stage.conditions());
+    assert!(!stage.reasons().contains(&"VolumeModifyCanceled".to_owned()));
+}

@@ -1,0 +1,70 @@
+//! The answer of a volume manager that holds a pod, line by line.
+
+use std::collections::VecDeque;
+use std::path::Path;
+
+use anyhow::{Context as _, bail};
+use bytes::Bytes;
+use http_body_util::{BodyExt as _, Empty};
+use hyper::body::Incoming;
+use hyper_util::rt::TokioIo;
+use tokio::net::UnixStream;
+use tokio::signal::unix::{Signal, SignalKind};
+use tokio::task::JoinSet;
+
+use stowage_model::object::Key;
+use volume_manager::api::Line;
+
+/// A pod that is there for as long as this is.
+pub struct Held {
+    body: Incoming,
+    text: Vec<u8>,
+    lines: VecDeque<Line>,
+    /// The connection; its end lets go of the pod.
+    _connection: JoinSet<()>,
+}
+
+impl Held {
+    /// Asks the volume manager behind the socket to hold the pod.
+    pub async fn of(socket: &Path, pod: &Key) -> anyhow::Result<Self> {
+        let stream = UnixStream::connect(socket)
+            .await
+            .with_context(|| format!("the volume manager does not answer at {}", socket.display()))?;
+        let (mut sender, connection) = hyper::client::conn::http1::handshake(TokioIo::new(stream)).await?;
+        let mut tasks = JoinSet::new();
+        tasks.spawn(async move { drop(connection.await) });
+        let request = http::Request::get(format!("/v1/pods/{}/{}/hold", pod.namespace, pod.name))
+            .header(http::header::HOST, "volume-manager")
+            .body(Empty::<Bytes>::new())?;
+        let response = sender.send_request(request).await.context("the volume manager gave no answer")?;
+        if !response.status().is_success() {
+            bail!("the volume manager answered {}", response.status());
+        }
+        Ok(Self { body: response.into_body(), text: Vec::new(), lines: VecDeque::new(), _connection: tasks })
+    }
+
+    /// The next line; an answer that ends is an error.
+    pub async fn next(&mut self) -> anyhow::Result<Line> {
+        loop {
+            if let Some(line) = self.lines.pop_front() {
+                return Ok(line);
+            }
+            let frame = self.body.frame().await.context("the volume manager let go of the pod")??;
+            self.text.extend_from_slice(frame.data_ref().map(|data| &data[..]).unwrap_or_default());
+            while let Some(end) = self.text.iter().position(|byte| *byte == b'\n') {
+                let line: Vec<u8> = self.text.drain(..=end).collect();
+                self.lines.push_back(serde_json::from_slice(&line).context("the volume manager's answer is odd")?);
+            }
+        }
+    }
+}
+
+/// The next signal of a kind; never for one that cannot be listened to.
+pub async fn received(signal: &mut std::io::Result<(SignalKind, Signal)>) -> SignalKind {
+    if let Ok((kind, stream)) = signal
+        && stream.recv().await.is_some()
+    {
+        return *kind;
+    }
+    std::future::pending().await
+}

@@ -1,0 +1,110 @@
+//! What operations are made of: the steps of plugins, with what is noted of them before and after.
+//!
+//! What a step may change is uncertain from the moment it is begun; its end says what is known.
+
+mod block;
+mod claim_status;
+mod device;
+mod expand;
+mod pod;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use stowage_model::names::UniqueVolumeName;
+use stowage_model::node_view::NodePod;
+use stowage_model::object::{ObjectRef, Projection};
+use stowage_plugins::{Certainty, Fault, VolumePlugin, VolumeSpec};
+use stowage_runtime::events::Note;
+use stowage_runtime::operation::Ended;
+
+use crate::controller::Controller;
+use crate::decide::volume::Attachment;
+use crate::executor::{OperationName, VolumeOperation};
+use crate::state::States;
+
+impl Controller {
+    pub(crate) fn plugin_of(&self, spec: &VolumeSpec) -> Result<Arc<dyn VolumePlugin>, Fault> {
+        self.plugins.by_spec(spec)
+    }
+
+    /// Whether the handshake still stands now that the mount is about to be noted: from then on every report has it.
+    fn may_mount(&self, volume: &UniqueVolumeName, spec: &VolumeSpec, states: &States) -> bool {
+        matches!(self.attachment(volume, spec, states), Attachment::NotNeeded | Attachment::Attached)
+    }
+
+    /// Runs the steps of an operation: how long they took is counted, how they ended is said.
+    async fn measured(
+        self: Arc<Self>,
+        operation: VolumeOperation,
+        spec: VolumeSpec,
+        steps: impl Future<Output = Result<(), Fault>> + Send,
+    ) -> Ended<()> {
+        let begin = self.context.clock.boottime();
+        let result = steps.await;
+        let took = self.context.clock.boottime().saturating_sub(begin);
+        self.observe(&operation, &spec, result.is_ok(), took);
+        let VolumeOperation { volume, pod, name } = &operation;
+        match result {
+            Ok(()) => {
+                tracing::info!(%volume, pod, operation = name.as_str(spec.is_block()), "done");
+                Ended::Done(())
+            }
+            Err(fault) => {
+                tracing::warn!(%volume, pod, operation = name.as_str(spec.is_block()), error = %fault, "failed");
+                fault.ended()
+            }
+        }
+    }
+
+    fn observe(&self, operation: &VolumeOperation, spec: &VolumeSpec, is_ok: bool, took: Duration) {
+        self.metrics.operation(operation.name.as_str(spec.is_block()), &plugin_label(spec), is_ok, took);
+    }
+
+    fn tell_failure(&self, pod: &NodePod, spec: &VolumeSpec, reason: &'static str, fault: &Fault) {
+        let about: ObjectRef = pod.reference();
+        self.recorder.record(&about, Note::warning(reason, format!("volume {spec}: {fault}")));
+    }
+}
+
+/// The label of a volume's plugin in metrics: CSI drivers are told apart.
+pub fn plugin_label(spec: &VolumeSpec) -> String {
+    use stowage_model::volume_source::VolumeSource;
+    match &spec.source {
+        VolumeSource::Csi(source) => format!("{}:{}", stowage_plugins::Csi::NAME, source.driver),
+        VolumeSource::CsiInline(source) => format!("{}:{}", stowage_plugins::Csi::NAME, source.driver),
+        source => format!("kubernetes.io/{}", kebab(source.member())),
+    }
+}
+
+fn kebab(member: &str) -> String {
+    match member {
+        "configMap" => "configmap".into(),
+        "local" => "local-volume".into(),
+        "downwardAPI" => "downward-api".into(),
+        _ => member.chars().fold(String::new(), |mut text, c| {
+            if c.is_ascii_uppercase() {
+                text.push('-');
+            }
+            text.push(c.to_ascii_lowercase());
+            text
+        }),
+    }
+}
+
+/// What is known of a mount after a step towards it failed, given what was known before.
+fn after_failure<T>(fault: &Fault, is_reconstructed: bool, before: Option<T>, uncertain: T) -> Option<T> {
+    match fault.certainty {
+        Certainty::Transient => before,
+        Certainty::Final if !is_reconstructed => None,
+        Certainty::Final | Certainty::Uncertain => Some(uncertain),
+    }
+}
+
+fn mapped_reason(spec: &VolumeSpec) -> &'static str {
+    if spec.is_block() { "FailedMapVolume" } else { "FailedMount" }
+}
+
+fn device_operation(volume: &UniqueVolumeName, name: OperationName) -> VolumeOperation {
+    VolumeOperation::on(volume, name)
+}
