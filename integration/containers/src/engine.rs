@@ -82,12 +82,11 @@ impl Engine {
         format!("{}/volumes/{name}/_data", self.root)
     }
 
-    /// A network with addresses of its own, so that a container that was cut off gets its old one back.
-    pub async fn make_network(&self, name: &str, subnet: &str) -> anyhow::Result<()> {
-        let ipam = Ipam {
-            config: Some(vec![IpamConfig { subnet: Some(subnet.to_owned()), ..IpamConfig::default() }]),
-            ..Ipam::default()
-        };
+    /// A network with addresses of its own, of which the engine hands out those of `range`.
+    pub async fn make_network(&self, name: &str, subnet: &str, range: &str) -> anyhow::Result<()> {
+        let config =
+            IpamConfig { subnet: Some(subnet.to_owned()), ip_range: Some(range.to_owned()), ..IpamConfig::default() };
+        let ipam = Ipam { config: Some(vec![config]), ..Ipam::default() };
         let request = NetworkCreateRequest {
             name: name.to_owned(),
             ipam: Some(ipam),
@@ -123,13 +122,6 @@ impl Engine {
         let request = NetworkConnectRequest { container: container.to_owned(), endpoint_config: Some(settings) };
         let connected = self.docker.connect_network(network, request).await;
         connected.with_context(|| format!("cannot connect {container}"))
-    }
-
-    pub async fn address(&self, network: &str, container: &str) -> anyhow::Result<String> {
-        let seen = self.docker.inspect_container(container, None::<InspectContainerOptions>).await?;
-        let networks = seen.network_settings.and_then(|settings| settings.networks).unwrap_or_default();
-        let address = networks.get(network).and_then(|endpoint| endpoint.ip_address.clone());
-        address.filter(|address| !address.is_empty()).with_context(|| format!("{container} has no address"))
     }
 
     pub async fn host_name(&self, container: &str) -> anyhow::Result<String> {

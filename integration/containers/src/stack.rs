@@ -5,7 +5,6 @@ use std::fs;
 use std::os::unix::fs::chown;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 use anyhow::{Context as _, bail, ensure};
@@ -40,6 +39,10 @@ const REPLICA: &str = "-replica";
 const SETUP: &str = "setup";
 const DRAIN: &str = "drain";
 const PORT: u16 = 6443;
+/// The last byte of the server's address.
+const SERVER: u8 = 250;
+/// The last byte of the first address that a service can keep.
+const FIRST_KEPT: usize = 130;
 
 /// The engine and the kernel are looked at this often.
 const LOOK: Duration = Duration::from_millis(50);
@@ -56,8 +59,8 @@ pub struct Stack {
     run: String,
     specs: BTreeMap<String, Spec>,
     containers: BTreeMap<String, ContainerAsync<GenericImage>>,
-    /// The addresses of services that are cut off.
-    cut: Mutex<BTreeMap<String, String>>,
+    /// The first three bytes of the run's addresses.
+    subnet: String,
     folder: tempfile::TempDir,
     relays: BTreeMap<String, Relay>,
     /// How often the engine gave up on a container that we then started.
@@ -71,7 +74,7 @@ impl Stack {
         let run = format!("stw-{:06x}", random.random_range(0..0x0100_0000));
         // Taken from the part of 10/8 that people rarely route; a network that exists refuses to be made again.
         let subnet = format!("10.{}.{}", random.random_range(200..250), random.random_range(0..256));
-        engine.make_network(&run, &format!("{subnet}.0/24")).await?;
+        engine.make_network(&run, &format!("{subnet}.0/24"), &format!("{subnet}.0/25")).await?;
         for volume in compose.volumes.keys() {
             engine.make_volume(&format!("{run}-{volume}")).await?;
         }
@@ -87,7 +90,7 @@ impl Stack {
         start(APISERVER).await?;
         let server = format!("{run}-{APISERVER}");
         engine.cut_off(&run, &server).await?;
-        let address = format!("{subnet}.250");
+        let address = format!("{subnet}.{SERVER}");
         engine.connect(&run, &server, &address, &[SERVER_NAME]).await?;
         start(DRIVER).await?;
         start(SETUP).await?;
@@ -112,8 +115,8 @@ impl Stack {
             api.until(kinds::CSI_NODE, node, |node| has_driver(node?), "to know the driver").await?;
         }
         start(DRAIN).await?;
-        let (engine, specs, cut) = (engine.clone(), compose.services, Mutex::default());
-        Ok(Self { engine, api, client, run, specs, containers, cut, folder, relays, helped: AtomicUsize::new(0) })
+        let (engine, specs, helped) = (engine.clone(), compose.services, AtomicUsize::new(0));
+        Ok(Self { engine, api, client, run, specs, containers, subnet, folder, relays, helped })
     }
 
     /// The services that run all the time, without the one that drains.
@@ -207,21 +210,34 @@ impl Stack {
 
     /// Takes a service's network away, until [`Stack::mend`].
     pub async fn cut_off(&self, service: &str) -> anyhow::Result<()> {
-        let container = self.container(service);
-        // One that is being started again has no address.
+        // One that is being started again is connected by that.
         self.pid(service).await?;
-        let address = self.engine.address(&self.run, &container).await?;
-        self.engine.cut_off(&self.run, &container).await?;
-        self.cut.lock().unwrap_or_else(PoisonError::into_inner).insert(service.to_owned(), address);
-        Ok(())
+        self.engine.cut_off(&self.run, &self.container(service)).await
     }
 
     /// Gives a service its network and address back.
     pub async fn mend(&self, service: &str) -> anyhow::Result<()> {
-        let address = self.cut.lock().unwrap_or_else(PoisonError::into_inner).remove(service);
-        let address = address.with_context(|| format!("{service} is not cut off"))?;
         let names: &[&str] = if service == APISERVER { &[SERVER_NAME] } else { &[] };
-        self.engine.connect(&self.run, &self.container(service), &address, names).await
+        self.engine.connect(&self.run, &self.container(service), &self.address(service)?, names).await
+    }
+
+    /// Moves all clients to addresses that nobody else is given while they are cut off or being started again.
+    pub async fn keep_addresses(&self) -> anyhow::Result<()> {
+        for service in self.clients() {
+            self.cut_off(service).await?;
+            self.mend(service).await?;
+        }
+        Ok(())
+    }
+
+    /// Outside of what the engine hands out.
+    fn address(&self, service: &str) -> anyhow::Result<String> {
+        let found = self.specs.keys().position(|name| name == service);
+        let place = found.with_context(|| format!("compose.yaml has no {service}"))?;
+        Ok(match service {
+            APISERVER => format!("{}.{SERVER}", self.subnet),
+            _ => format!("{}.{}", self.subnet, FIRST_KEPT + place),
+        })
     }
 
     /// Whether a service works only while it holds a Lease.

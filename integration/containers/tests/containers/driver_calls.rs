@@ -77,6 +77,7 @@ async fn kill(stack: &Stack, services: &[&str]) -> anyhow::Result<()> {
 fn calls_whose_callers_drivers_or_server_go_half_way_are_made_good() -> anyhow::Result<()> {
     with_stack_of(Compose::shipped()?.relayed(), async |stack| {
         let [one, two] = NODES;
+        stack.keep_addresses().await?;
         for (node, plugin) in [(one, "node-1-plugin"), (two, "node-2-plugin")] {
             strike(stack, &format!("callers-{node}"), node, async || kill(stack, &callers(node)).await).await?;
             strike(stack, &format!("drivers-{node}"), node, async || kill(stack, &[DRIVER, plugin]).await).await?;

@@ -87,6 +87,7 @@ fn whoever_is_stopped_past_its_lease_claims_end_well_and_nothing_is_left() -> an
 #[test]
 fn whoever_is_cut_off_from_the_network_claims_end_well_and_nothing_is_left() -> anyhow::Result<()> {
     with_stack(async |stack| {
+        stack.keep_addresses().await?;
         for service in names(stack.clients().chain([APISERVER])) {
             strike(stack, &format!("cut-{service}"), async || cut_off(stack, &[&service]).await).await?;
         }

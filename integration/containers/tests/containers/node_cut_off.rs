@@ -61,6 +61,7 @@ async fn force_delete(stack: &Stack, pod: &str) -> anyhow::Result<()> {
 fn a_node_that_is_cut_off_keeps_its_volume_until_somebody_vouches_for_its_death() -> anyhow::Result<()> {
     with_stack(async |stack| {
         let [lost, other] = NODES;
+        stack.keep_addresses().await?;
         // Two pods of the lost node: one waits for it to end it, the other is deleted by force.
         let (patient, life) = (Life::new(stack, "patient"), Life::new(stack, "held"));
         patient.up_to(Step::EndFirstPod).await?;
@@ -121,6 +122,7 @@ fn without_the_flag_a_node_that_is_dead_loses_its_volume_after_a_time() -> anyho
     controller.command.retain(|word| word != "--disable-force-detach-on-timeout");
     with_stack_of(compose, async |stack| {
         let [lost, other] = NODES;
+        stack.keep_addresses().await?;
         let life = Life::new(stack, "lost");
         life.up_to(Step::EndFirstPod).await?;
         stack.cut_off(lost).await?;
