@@ -1,9 +1,10 @@
 //! A directory as a tar archive, and back. An archive lies in a share and is trusted no more than anything else there: nothing
 //! in it leads out of the directory it is unpacked to, and no devices come of it.
 
+use std::ffi::OsStr;
 use std::fs::{File, OpenOptions};
 use std::io::{self, BufReader, BufWriter, ErrorKind, Read, Write};
-use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Component, Path, PathBuf};
 use std::process::{Command, Output, Stdio};
@@ -26,7 +27,7 @@ use crate::tar::{BLOCK, Entries, Entry, Kind, os, padding, write_end, write_head
 use crate::{Error, Result};
 
 /// Read and written at once.
-const CHUNK: usize = 1 << 18;
+pub(crate) const CHUNK: usize = 1 << 18;
 const GZIP: [u8; 2] = [0x1f, 0x8b];
 
 /// Who packs an archive.
@@ -208,7 +209,7 @@ pub(crate) fn unpack(from: &Share, archive: &Path, to: &Share, target: &Path) ->
 const DIRECTORY: OFlag = OFlag::O_RDONLY.union(OFlag::O_DIRECTORY).union(OFlag::O_CLOEXEC);
 
 /// The way that a name in an archive stands for; one that would lead elsewhere ends it.
-fn way_of(name: &[u8]) -> io::Result<PathBuf> {
+pub(crate) fn way_of(name: &[u8]) -> io::Result<PathBuf> {
     let mut way = PathBuf::new();
     for part in Path::new(&os(name)).components() {
         match part {
@@ -253,6 +254,16 @@ fn unpack_file(root: &OwnedFd, way: &Path, entry: &Entry, contents: &mut impl Re
         return Ok(linkat(parent, first, directory, name, AtFlags::empty())?);
     }
     clear(directory, name)?;
+    place(directory, name, entry, contents)
+}
+
+/// Makes what an entry is where nothing has its name: a link, a pipe or a file.
+pub(crate) fn place(
+    directory: BorrowedFd<'_>,
+    name: &OsStr,
+    entry: &Entry,
+    contents: &mut (impl Read + ?Sized),
+) -> io::Result<()> {
     match entry.kind {
         Kind::Link => {
             symlinkat(os(&entry.leads).as_os_str(), directory, name)?;

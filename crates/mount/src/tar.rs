@@ -2,7 +2,7 @@
 //! come from GNU tar or Go as well.
 
 use std::ffi::OsString;
-use std::io::{self, ErrorKind, Read, Write};
+use std::io::{self, ErrorKind, Read, Seek, Write};
 use std::os::unix::ffi::OsStringExt;
 
 use nix::sys::time::TimeSpec;
@@ -304,6 +304,20 @@ impl<R: Read> Entries<R> {
         self.padding = padding(self.left);
         let leads = said.leads.unwrap_or_else(|| text(&block[157..257]));
         Ok(Entry { name: said.name.unwrap_or(name), leads, kind, size: self.left, attributes })
+    }
+}
+
+impl<R: Read + Seek> Entries<R> {
+    /// Where the contents of the entry that was returned last begin.
+    pub(crate) fn position(&mut self) -> io::Result<u64> {
+        self.source.stream_position()
+    }
+
+    /// Passes over those contents without reading them.
+    pub(crate) fn skip(&mut self) -> io::Result<()> {
+        let beyond = |_| bad("a file in it is longer than any archive");
+        let rest = i64::try_from(std::mem::take(&mut self.left)).map_err(beyond)?;
+        self.source.seek_relative(rest)
     }
 }
 
