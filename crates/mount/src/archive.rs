@@ -153,7 +153,8 @@ fn pack_with_program(root: OwnedFd, file: &File, compress: bool, path: &Path) ->
     }
 }
 
-/// Whether an archive is there to its end.
+/// Whether an archive is there to its end. One that ends too early was never finished; one that cannot be read is an error,
+/// because nobody knows whose it is.
 pub(crate) fn is_whole(share: &Share, archive: &Path) -> Result<bool> {
     let check = || -> io::Result<()> {
         let mut entries = Entries::new(decoded(share.open_file(archive)?)?);
@@ -161,11 +162,7 @@ pub(crate) fn is_whole(share: &Share, archive: &Path) -> Result<bool> {
         Ok(())
     };
     match check() {
-        Err(error)
-            if matches!(error.kind(), ErrorKind::InvalidData | ErrorKind::InvalidInput | ErrorKind::UnexpectedEof) =>
-        {
-            Ok(false)
-        }
+        Err(error) if error.kind() == ErrorKind::UnexpectedEof => Ok(false),
         other => other.map(|()| true).map_err(failed("read", &share.path(archive))),
     }
 }
@@ -199,7 +196,7 @@ pub(crate) fn unpack(from: &Share, archive: &Path, to: &Share, target: &Path) ->
         // From the inside out: what is made in a directory changes its time, and its mode may forbid it.
         directories.sort_by_key(|(way, _)| std::cmp::Reverse(way.components().count()));
         for (way, attributes) in directories {
-            attributes.give(beneath(root.as_fd(), &way, DIRECTORY)?)?;
+            attributes.give(open_way(&root, &way)?)?;
         }
         Ok(())
     };
@@ -222,6 +219,17 @@ pub(crate) fn way_of(name: &[u8]) -> io::Result<PathBuf> {
         }
     }
     Ok(way)
+}
+
+/// The directory at the end of a way, which may be longer than the kernel takes at once.
+pub(crate) fn open_way(root: &OwnedFd, way: &Path) -> io::Result<OwnedFd> {
+    match beneath(root.as_fd(), way, DIRECTORY) {
+        Err(error) if error.raw_os_error() == Some(libc::ENAMETOOLONG) => {
+            let start = beneath(root.as_fd(), Path::new(""), DIRECTORY)?;
+            way.iter().try_fold(start, |directory, part| open_directory(directory.as_fd(), part))
+        }
+        other => other,
+    }
 }
 
 /// The directory at the end of a way; what is missing of it is made, and what is no directory makes room.
@@ -249,7 +257,7 @@ fn unpack_file(root: &OwnedFd, way: &Path, entry: &Entry, contents: &mut impl Re
             return Ok(());
         }
         clear(directory, name)?;
-        let parent = beneath(root.as_fd(), other.parent().unwrap_or_else(|| Path::new("")), DIRECTORY)?;
+        let parent = open_way(root, other.parent().unwrap_or_else(|| Path::new("")))?;
         let first = other.file_name().ok_or_else(|| io::Error::other("the archive has a link to nothing"))?;
         return Ok(linkat(parent, first, directory, name, AtFlags::empty())?);
     }
