@@ -191,7 +191,8 @@ impl Controller {
                 keys.for_each(|key| queue.add(key));
             };
             if let Err(error) = flex::watch(drivers, plugins, wake).await {
-                tracing::warn!(%error, "FlexVolume drivers that come or go from now on are not noticed");
+                // A container's root is often read-only, and has no drivers.
+                tracing::info!(%error, "FlexVolume drivers that come or go from now on are not noticed");
             }
         });
     }

@@ -5,6 +5,7 @@ use std::os::unix::fs::{MetadataExt, symlink};
 use flate2::Compression;
 use flate2::write::GzEncoder;
 use nix::sys::time::TimeSpec;
+use proptest::prelude::*;
 
 use super::*;
 use crate::digest::Digest;
@@ -298,6 +299,42 @@ fn what_a_killed_process_left_is_replaced_and_what_is_complete_stays() {
     fs::remove_dir_all(machine.dir.path().join("layout/blobs/sha256")).unwrap();
     machine.unpack(&[layer]).unwrap();
     assert_eq!(fs::metadata(&root).unwrap().ino(), before, "a complete image is not unpacked again");
+}
+
+proptest! {
+    // Each case syncs a file system.
+    #![proptest_config(ProptestConfig::with_cases(48))]
+    #[test]
+    fn whatever_bytes_a_layer_has_nothing_outside_is_touched(
+        noise in proptest::collection::vec((0usize..4096, any::<u8>()), 0..40),
+        fix_sums in any::<bool>(),
+    ) {
+        let machine = Machine::new();
+        let victim = machine.dir.path().join("victim").display().to_string();
+        let (through, whiteout) = (format!("l{victim}/mine"), format!("l{victim}/.wh.precious"));
+        let mut bytes = tar(&[
+            ("l", Kind::Link, "/"),
+            (&through, Kind::File, "evil"),
+            (&whiteout, Kind::File, ""),
+            ("h", Kind::HardLink, &format!("{victim}/precious")),
+            ("up", Kind::Link, "../../victim"),
+            ("up/mine", Kind::File, "evil"),
+        ]);
+        for (at, byte) in noise {
+            let at = at % bytes.len();
+            bytes[at] = byte;
+        }
+        if fix_sums {
+            for block in bytes.chunks_exact_mut(BLOCK).filter(|block| block.iter().any(|byte| *byte != 0)) {
+                block[148..156].copy_from_slice(b"        ");
+                let sum: u32 = block.iter().map(|byte| u32::from(*byte)).sum();
+                block[148..156].copy_from_slice(format!("{sum:06o}\0 ").as_bytes());
+            }
+        }
+        let layer = Layer { digest: machine.blob(&bytes), size: bytes.len() as u64, is_gzip: false };
+        let _ = machine.unpack(&[layer]);
+        machine.assert_victim_is_well();
+    }
 }
 
 #[test]
