@@ -141,6 +141,9 @@ pub struct PodSpec {
     pub restart_policy: RestartPolicy,
     /// Whether it shares the node's user namespace; absent means yes.
     pub host_users: Option<bool>,
+    /// How important it is among others, as its PriorityClass says.
+    #[serde(deserialize_with = "or_default")]
+    pub priority: i64,
     /// How long its end may take, in seconds.
     pub termination_grace_period_seconds: Option<i64>,
 }

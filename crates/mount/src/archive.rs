@@ -1,9 +1,10 @@
 //! A directory as a tar archive, and back. An archive lies in a share and is trusted no more than anything else there: nothing
 //! in it leads out of the directory it is unpacked to, and no devices come of it.
 
+use std::ffi::OsStr;
 use std::fs::{File, OpenOptions};
 use std::io::{self, BufReader, BufWriter, ErrorKind, Read, Write};
-use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Component, Path, PathBuf};
 use std::process::{Command, Output, Stdio};
@@ -26,7 +27,7 @@ use crate::tar::{BLOCK, Entries, Entry, Kind, os, padding, write_end, write_head
 use crate::{Error, Result};
 
 /// Read and written at once.
-const CHUNK: usize = 1 << 18;
+pub(crate) const CHUNK: usize = 1 << 18;
 const GZIP: [u8; 2] = [0x1f, 0x8b];
 
 /// Who packs an archive.
@@ -152,7 +153,8 @@ fn pack_with_program(root: OwnedFd, file: &File, compress: bool, path: &Path) ->
     }
 }
 
-/// Whether an archive is there to its end.
+/// Whether an archive is there to its end. One that ends too early was never finished; one that cannot be read is an error,
+/// because nobody knows whose it is.
 pub(crate) fn is_whole(share: &Share, archive: &Path) -> Result<bool> {
     let check = || -> io::Result<()> {
         let mut entries = Entries::new(decoded(share.open_file(archive)?)?);
@@ -160,11 +162,7 @@ pub(crate) fn is_whole(share: &Share, archive: &Path) -> Result<bool> {
         Ok(())
     };
     match check() {
-        Err(error)
-            if matches!(error.kind(), ErrorKind::InvalidData | ErrorKind::InvalidInput | ErrorKind::UnexpectedEof) =>
-        {
-            Ok(false)
-        }
+        Err(error) if error.kind() == ErrorKind::UnexpectedEof => Ok(false),
         other => other.map(|()| true).map_err(failed("read", &share.path(archive))),
     }
 }
@@ -198,7 +196,7 @@ pub(crate) fn unpack(from: &Share, archive: &Path, to: &Share, target: &Path) ->
         // From the inside out: what is made in a directory changes its time, and its mode may forbid it.
         directories.sort_by_key(|(way, _)| std::cmp::Reverse(way.components().count()));
         for (way, attributes) in directories {
-            attributes.give(beneath(root.as_fd(), &way, DIRECTORY)?)?;
+            attributes.give(open_way(&root, &way)?)?;
         }
         Ok(())
     };
@@ -208,7 +206,7 @@ pub(crate) fn unpack(from: &Share, archive: &Path, to: &Share, target: &Path) ->
 const DIRECTORY: OFlag = OFlag::O_RDONLY.union(OFlag::O_DIRECTORY).union(OFlag::O_CLOEXEC);
 
 /// The way that a name in an archive stands for; one that would lead elsewhere ends it.
-fn way_of(name: &[u8]) -> io::Result<PathBuf> {
+pub(crate) fn way_of(name: &[u8]) -> io::Result<PathBuf> {
     let mut way = PathBuf::new();
     for part in Path::new(&os(name)).components() {
         match part {
@@ -221,6 +219,17 @@ fn way_of(name: &[u8]) -> io::Result<PathBuf> {
         }
     }
     Ok(way)
+}
+
+/// The directory at the end of a way, which may be longer than the kernel takes at once.
+pub(crate) fn open_way(root: &OwnedFd, way: &Path) -> io::Result<OwnedFd> {
+    match beneath(root.as_fd(), way, DIRECTORY) {
+        Err(error) if error.raw_os_error() == Some(libc::ENAMETOOLONG) => {
+            let start = beneath(root.as_fd(), Path::new(""), DIRECTORY)?;
+            way.iter().try_fold(start, |directory, part| open_directory(directory.as_fd(), part))
+        }
+        other => other,
+    }
 }
 
 /// The directory at the end of a way; what is missing of it is made, and what is no directory makes room.
@@ -248,11 +257,21 @@ fn unpack_file(root: &OwnedFd, way: &Path, entry: &Entry, contents: &mut impl Re
             return Ok(());
         }
         clear(directory, name)?;
-        let parent = beneath(root.as_fd(), other.parent().unwrap_or_else(|| Path::new("")), DIRECTORY)?;
+        let parent = open_way(root, other.parent().unwrap_or_else(|| Path::new("")))?;
         let first = other.file_name().ok_or_else(|| io::Error::other("the archive has a link to nothing"))?;
         return Ok(linkat(parent, first, directory, name, AtFlags::empty())?);
     }
     clear(directory, name)?;
+    place(directory, name, entry, contents)
+}
+
+/// Makes what an entry is where nothing has its name: a link, a pipe or a file.
+pub(crate) fn place(
+    directory: BorrowedFd<'_>,
+    name: &OsStr,
+    entry: &Entry,
+    contents: &mut (impl Read + ?Sized),
+) -> io::Result<()> {
     match entry.kind {
         Kind::Link => {
             symlinkat(os(&entry.leads).as_os_str(), directory, name)?;

@@ -14,9 +14,10 @@ use nix::sys::stat::{FileStat, Mode, SFlag, fstat, mkdirat, mknodat};
 use nix::unistd::{UnlinkatFlags, linkat, symlinkat, unlinkat};
 
 use crate::Result;
+use crate::archive::open_way;
 use crate::attributes::Attributes;
 use crate::files::failed;
-use crate::share::{Share, beneath};
+use crate::share::Share;
 use crate::share_walk::{Step, Walk, open_directory, up};
 
 /// Copies what is in one directory into another, over what is there.
@@ -66,11 +67,7 @@ impl Copying {
         clear(self.current.as_fd(), name)?;
         let key = (about.st_dev, about.st_ino);
         if let Some(other) = self.links.get(&key) {
-            let parent = beneath(
-                self.root.as_fd(),
-                other.parent().unwrap_or_else(|| Path::new("")),
-                OFlag::O_PATH | OFlag::O_DIRECTORY | OFlag::O_CLOEXEC,
-            )?;
+            let parent = open_way(&self.root, other.parent().unwrap_or_else(|| Path::new("")))?;
             let first = other.file_name().ok_or(Errno::EINVAL)?;
             return Ok(linkat(parent, first, &self.current, name, AtFlags::empty())?);
         }

@@ -26,6 +26,21 @@ pub(crate) fn remove(path: &Path, waiting: &Waiting) -> Result<()> {
     target::remove_dir(&held)
 }
 
+/// Removes what has a name in an open directory, if anything has; `root` is for messages.
+pub(crate) fn remove_in(directory: BorrowedFd<'_>, name: &OsStr, root: &Path, waiting: &Waiting) -> Result<()> {
+    let told = |errno: Errno| failed("remove", &root.join(name))(errno.into());
+    match enter(directory, name) {
+        Ok(top) => walk::walk(&root.join(name), top.as_fd(), &mut Remover { waiting })?,
+        Err(Errno::ENOENT) => return Ok(()),
+        Err(Errno::ELOOP | Errno::ENOTDIR) => {
+            return unless_gone(unlinkat(directory, name, UnlinkatFlags::NoRemoveDir))
+                .map_err(failed("remove", &root.join(name)));
+        }
+        Err(errno) => return Err(told(errno)),
+    }
+    unlinkat(directory, name, UnlinkatFlags::RemoveDir).map_err(told)
+}
+
 struct Remover<'a> {
     waiting: &'a Waiting,
 }

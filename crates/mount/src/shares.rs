@@ -74,7 +74,7 @@ pub trait Shares: Targets {
     /// Packs a directory into a tar archive.
     async fn pack_in(&self, from: (&Share, &Path), to: (&Share, &Path), compress: bool, packer: Packer) -> Result<()>;
 
-    /// Whether a tar archive, compressed or not, is there to its end.
+    /// Whether a tar archive, compressed or not, is there to its end; one that cannot be read is an error.
     async fn is_whole_archive(&self, share: &Share, archive: &Path) -> Result<bool>;
 
     /// Unpacks a tar archive, compressed or not, into a directory.

@@ -2,7 +2,7 @@
 //! come from GNU tar or Go as well.
 
 use std::ffi::OsString;
-use std::io::{self, ErrorKind, Read, Write};
+use std::io::{self, ErrorKind, Read, Seek, Write};
 use std::os::unix::ffi::OsStringExt;
 
 use nix::sys::time::TimeSpec;
@@ -40,7 +40,12 @@ pub(crate) struct Entry {
 }
 
 fn bad(reason: &'static str) -> io::Error {
-    io::Error::new(ErrorKind::InvalidData, format!("not a whole tar archive: {reason}"))
+    io::Error::new(ErrorKind::InvalidData, format!("not a tar archive that can be read: {reason}"))
+}
+
+/// Of its kind, so that an archive whose writer was killed is told from one that nobody here can read.
+fn cut(reason: &'static str) -> io::Error {
+    io::Error::new(ErrorKind::UnexpectedEof, format!("not a whole tar archive: {reason}"))
 }
 
 /// How many zeros follow contents of this length.
@@ -49,7 +54,6 @@ pub(crate) fn padding(size: u64) -> usize {
 }
 
 pub(crate) fn write_header(out: &mut impl Write, entry: &Entry) -> io::Result<()> {
-    let seconds = entry.attributes.modified.tv_sec();
     let mut extension = Vec::new();
     let mut say = |key: &str, value: &[u8]| extension.extend(pax_line(key, value));
     if entry.name.len() > 100 || !entry.name.is_ascii() {
@@ -66,12 +70,17 @@ pub(crate) fn write_header(out: &mut impl Write, entry: &Entry) -> io::Result<()
             say(key, number.to_string().as_bytes());
         }
     }
-    let nanoseconds = entry.attributes.modified.tv_nsec();
-    if nanoseconds != 0 && seconds >= 0 {
-        say("mtime", format!("{seconds}.{nanoseconds:09}").as_bytes());
+    let modified = entry.attributes.modified;
+    if modified.tv_nsec() != 0 || modified.tv_sec() < 0 {
+        say("mtime", pax_time(modified).as_bytes());
     }
     if !extension.is_empty() {
         let size = extension.len() as u64;
+        // Better not packed than never unpacked.
+        if size > MAX_EXTENSION {
+            let message = "a path is longer than an archive can say, which is 1 MiB; move what is there further up";
+            return Err(io::Error::new(ErrorKind::InvalidInput, message));
+        }
         let attributes = Attributes { mode: 0o644, ..entry.attributes };
         out.write_all(&header(b"PaxHeaders/entry", b"", b'x', size, &attributes))?;
         out.write_all(&extension)?;
@@ -176,12 +185,29 @@ impl Said {
     }
 }
 
+const NANOSECONDS: i64 = 1_000_000_000;
+
+/// As a decimal fraction; before 1970 it is below zero as a whole, where the kernel counts nanoseconds upwards.
+fn pax_time(time: TimeSpec) -> String {
+    match (time.tv_sec(), time.tv_nsec()) {
+        (seconds, 0) => seconds.to_string(),
+        (seconds @ 0.., part) => format!("{seconds}.{part:09}"),
+        (seconds, part) => format!("-{}.{:09}", (seconds + 1).unsigned_abs(), NANOSECONDS - part),
+    }
+}
+
 fn time(value: &[u8]) -> io::Result<TimeSpec> {
     let read = || {
         let text = std::str::from_utf8(value).ok()?;
+        let (is_below, text) = text.strip_prefix('-').map_or((false, text), |rest| (true, rest));
         let (whole, part) = text.split_once('.').unwrap_or((text, ""));
         let part: String = part.chars().chain("000000000".chars()).take(9).collect();
-        Some(TimeSpec::new(whole.parse().ok()?, part.parse().ok()?))
+        let digits = |text: &str| text.bytes().all(|byte| byte.is_ascii_digit()).then(|| text.parse::<i64>().ok())?;
+        Some(match (is_below, digits(whole)?, digits(&part)?) {
+            (false, whole, part) => TimeSpec::new(whole, part),
+            (true, whole, 0) => TimeSpec::new(-whole, 0),
+            (true, whole, part) => TimeSpec::new(-whole - 1, NANOSECONDS - part),
+        })
     };
     read().ok_or_else(|| bad("a time in a pax header is none"))
 }
@@ -205,6 +231,18 @@ fn field(bytes: &[u8]) -> io::Result<u64> {
             rest.iter().try_fold(first, push).ok_or_else(wrong)
         }
     }
+}
+
+/// A time in a header; GNU tar writes those before 1970 as binary numbers below zero.
+fn seconds(bytes: &[u8]) -> io::Result<i64> {
+    if bytes[0] & 0xc0 != 0xc0 {
+        return Ok(i64::try_from(field(bytes)?).unwrap_or(0));
+    }
+    let (high, low) = bytes.split_at(bytes.len() - size_of::<i64>());
+    let low = low.try_into().map(i64::from_be_bytes).map_err(|_| bad("a time in a header is none"))?;
+    // What does not fit is before all times that a file system knows.
+    let fits = high.iter().all(|byte| *byte == 0xff) && low < 0;
+    Ok(if fits { low } else { i64::MIN })
 }
 
 /// Bytes up to the first zero.
@@ -231,7 +269,7 @@ impl<R: Read> Entries<R> {
         loop {
             let rest = self.left;
             if io::copy(&mut self.by_ref(), &mut io::sink())? != rest {
-                return Err(bad("it ends within a file"));
+                return Err(cut("it ends within a file"));
             }
             let mut gap = [0; BLOCK];
             let padding = std::mem::take(&mut self.padding);
@@ -290,7 +328,7 @@ impl<R: Read> Entries<R> {
         }
         let short =
             |at: usize| -> io::Result<u32> { Ok(u32::try_from(field(&block[at..at + 8])?).unwrap_or(u32::MAX)) };
-        let seconds = i64::try_from(field(&block[136..148])?).unwrap_or(0);
+        let seconds = seconds(&block[136..148])?;
         let modified = said.modified.unwrap_or_else(|| TimeSpec::new(seconds, 0));
         let attributes = Attributes {
             mode: short(100)? & 0o7777,
@@ -307,9 +345,23 @@ impl<R: Read> Entries<R> {
     }
 }
 
+impl<R: Read + Seek> Entries<R> {
+    /// Where the contents of the entry that was returned last begin.
+    pub(crate) fn position(&mut self) -> io::Result<u64> {
+        self.source.stream_position()
+    }
+
+    /// Passes over those contents without reading them.
+    pub(crate) fn skip(&mut self) -> io::Result<()> {
+        let beyond = |_| bad("a file in it is longer than any archive");
+        let rest = i64::try_from(std::mem::take(&mut self.left)).map_err(beyond)?;
+        self.source.seek_relative(rest)
+    }
+}
+
 fn ends(error: io::Error) -> io::Error {
     match error.kind() {
-        ErrorKind::UnexpectedEof => bad("it ends too early"),
+        ErrorKind::UnexpectedEof => cut("it ends too early"),
         _ => error,
     }
 }

@@ -7,6 +7,8 @@ use std::path::{Path, PathBuf};
 
 use async_trait::async_trait;
 
+use stowage_model::Quantity;
+use stowage_model::node_view::NodePod;
 use stowage_model::volume_source::{EmptyDirSource, SourceKind, VolumeSource};
 use stowage_mount::{ChangePolicy, MountOptions, OwnershipWalk, Progress};
 
@@ -20,7 +22,7 @@ use crate::spec::VolumeSpec;
 use crate::traits::{Metrics, Traits};
 use crate::{mounted, reconstructed, stats};
 
-pub(crate) use medium::{Medium, pod_memory};
+pub(crate) use medium::Medium;
 pub(crate) use place::{Place, mark_ready, set_up, tear_down};
 
 /// Directories that live as long as their pod.
@@ -74,12 +76,11 @@ impl VolumePlugin for EmptyDir {
 impl VolumeMounter for EmptyDir {
     async fn set_up(&self, host: &VolumeHost, request: &SetUp<'_>) -> Result<IsSetUp, Fault> {
         let source = source_of(request.spec)?;
-        let allocatable = match medium::is_memory(source) {
-            true => host.objects.allocatable().await.map_err(|error| Fault::transient(error.to_string()))?,
-            false => Default::default(),
+        let medium = match medium::is_memory(source) {
+            true => memory(host, request.pod, source.size_limit).await?,
+            false => medium::of(source, request.pod)
+                .map_err(|wrong| Fault::transient(format!("volume {}: {wrong}", request.spec.name)))?,
         };
-        let medium = medium::of(source, request.pod, &allocatable)
-            .map_err(|wrong| Fault::transient(format!("volume {}: {wrong}", request.spec.name)))?;
         let place = Place::own(&host.layout, &request.pod.meta.uid, &request.spec.name);
         match set_up(host, &place, &medium, source.mode).await {
             Ok(true) => give(host, request, &place.dir).await,
@@ -144,6 +145,12 @@ impl Reconstructor for EmptyDir {
         let source = VolumeSource::EmptyDir(EmptyDirSource::default());
         Ok(reconstructed::of_pod(Self::NAME, found, source))
     }
+}
+
+/// Memory, as much as node, pod and volume let it have.
+pub(crate) async fn memory(host: &VolumeHost, pod: &NodePod, limit: Option<Quantity>) -> Result<Medium, Fault> {
+    let node = host.objects.allocatable().await.map_err(|error| Fault::transient(error.to_string()))?;
+    Ok(medium::of_memory(&node, pod, limit))
 }
 
 /// Errors of giving files to the group are only logged, as the kubelet does: the directory is empty.

@@ -23,12 +23,10 @@ impl Refused {
     pub const FC: Self = Self { name: "kubernetes.io/fc", source: SourceKind::Fc };
     /// `gitRepo`
     pub const GIT_REPO: Self = Self { name: "kubernetes.io/git-repo", source: SourceKind::GitRepo };
-    /// `image`
-    pub const IMAGE: Self = Self { name: "kubernetes.io/image", source: SourceKind::Image };
     /// Sources whose work CSI drivers have taken over, or that Kubernetes has dropped.
     pub const IN_TREE: Self = Self { name: "kubernetes.io/in-tree", source: SourceKind::InTree };
     /// All of them.
-    pub const ALL: [Self; 5] = [Self::ISCSI, Self::FC, Self::GIT_REPO, Self::IMAGE, Self::IN_TREE];
+    pub const ALL: [Self; 4] = [Self::ISCSI, Self::FC, Self::GIT_REPO, Self::IN_TREE];
 }
 
 impl VolumePlugin for Refused {
@@ -68,11 +66,6 @@ fn instead(source: &VolumeSource) -> String {
              in an init container, or use an image volume"
                 .to_owned()
         }
-        VolumeSource::Image(source) => format!(
-            "image {:?} would have to be pulled, and this node has no container runtime that could; unpack it into a \
-             directory and use hostPath or local, or copy from it in an init container",
-            source.reference
-        ),
         other => dropped(other.member()),
     }
 }
@@ -106,7 +99,6 @@ mod tests {
             ("iscsi", "iscsi.csi.k8s.io"),
             ("fc", "CSI driver"),
             ("gitRepo", "init container"),
-            ("image", "hostPath"),
             ("cephfs", "cephfs.csi.ceph.com"),
             ("awsElasticBlockStore", "ebs.csi.aws.com"),
             ("glusterfs", "CSI volume"),

@@ -11,9 +11,13 @@ mod files;
 mod flex;
 #[path = "kernel/host_path.rs"]
 mod host_path;
+#[path = "kernel/image.rs"]
+mod image;
 #[path = "kernel/local.rs"]
 mod local;
 #[path = "kernel/machine.rs"]
 mod machine;
 #[path = "kernel/objects.rs"]
 mod objects;
+#[path = "kernel/served.rs"]
+mod served;

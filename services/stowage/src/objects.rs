@@ -4,14 +4,17 @@ use serde_json::{Value, json};
 
 use stowage_model::object::kinds;
 
-/// What the API server must know about the driver.
-pub fn csi_driver(name: &str, attach_required: bool, storage_capacity: bool) -> Value {
+/// What the API server must know about the driver. A driver that we do not know decides itself whose its files are, unless
+/// it says a file system.
+pub fn csi_driver(name: &str, attach_required: bool, storage_capacity: bool, is_ours: bool) -> Value {
+    let fs_group_policy = if is_ours { "File" } else { "ReadWriteOnceWithFSType" };
     json!({
         "metadata": { "name": name },
         "spec": {
             "attachRequired": attach_required,
             "podInfoOnMount": true,
             "storageCapacity": storage_capacity,
+            "fsGroupPolicy": fs_group_policy,
             "volumeLifecycleModes": ["Persistent"],
         },
     })

@@ -76,6 +76,16 @@ impl Root {
         self.path.join("pool")
     }
 
+    /// Where OCI layouts for image volumes are looked for.
+    pub fn images(&self) -> PathBuf {
+        self.path.join("images")
+    }
+
+    /// Where FlexVolume drivers are looked for.
+    pub fn volume_plugins(&self) -> PathBuf {
+        self.path.join("volume-plugins")
+    }
+
     /// Where the drivers note that they have seen the pool.
     pub fn driver_state(&self) -> PathBuf {
         self.path.join("state")

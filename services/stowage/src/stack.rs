@@ -18,6 +18,7 @@ use stowage_csi::{Connector, Deadline, Endpoint, UnixConnector, identity};
 use stowage_model::object::{Key, kinds};
 use stowage_model::{Node, annotations};
 use stowage_mount::LinuxMounter;
+use stowage_plugins::{Image, in_tree_with};
 use stowage_runtime::api::{self, Api, Deletion, Target};
 use stowage_runtime::cache::Cache;
 use stowage_runtime::shutdown::Shutdown;
@@ -103,12 +104,14 @@ impl Stack {
             tracing::warn!(nodes = ?other_nodes, mounts, "removed what nodes of an earlier run had mounted");
         }
         let kubeconfig = options.kubeconfig_out.clone().unwrap_or_else(|| root.kubeconfig());
-        let bound = apiserver::bind(apiserver::Options {
+        let served = apiserver::Options {
             listen: options.listen,
             data_dir: options.durable.then(|| root.api()),
             kubeconfig_out: Some(kubeconfig.clone()),
-        })
-        .await?;
+        };
+        // As in a cluster: what runs in a pod can speak to the API.
+        let access = apiserver::Access { mount_tokens: true, ..Default::default() };
+        let bound = apiserver::bind_with(served, access).await?;
         let client = kube::Client::new(bound.server.service(), "default");
         let address = bound.address;
         let serving = Shutdown::new();
@@ -144,7 +147,7 @@ impl Stack {
             Some(endpoint) => endpoint.clone(),
             None => stack.start_driver()?,
         };
-        stack.introduce(&endpoint).await?;
+        stack.introduce(&endpoint, options.csi_endpoint.is_none()).await?;
         for node in &other_nodes {
             stack.remove_node(node).await?;
         }
@@ -200,7 +203,7 @@ impl Stack {
     }
 
     /// Learns who the driver is and makes the objects it needs.
-    async fn introduce(&mut self, endpoint: &Endpoint) -> anyhow::Result<()> {
+    async fn introduce(&mut self, endpoint: &Endpoint, is_ours: bool) -> anyhow::Result<()> {
         let channel = UnixConnector.connect(&endpoint.to_string())?;
         let deadline = Deadline(Duration::from_secs(5));
         let no_driver = || {
@@ -212,7 +215,7 @@ impl Stack {
         let attach = capabilities.contains(&ControllerRpc::PublishUnpublishVolume);
         // The provisioner publishes what room there is, and pods are placed by it.
         let capacity = capabilities.contains(&ControllerRpc::GetCapacity);
-        self.create(kinds::CSI_DRIVER, objects::csi_driver(&self.driver, attach, capacity)).await?;
+        self.create(kinds::CSI_DRIVER, objects::csi_driver(&self.driver, attach, capacity, is_ours)).await?;
         self.create(kinds::STORAGE_CLASS, objects::class(CLASS, &self.driver, true, "Immediate")).await?;
         self.snapshots = capabilities.contains(&ControllerRpc::CreateDeleteSnapshot);
         let on_nodes = identity::node_capabilities(&channel, deadline).await;
@@ -299,8 +302,16 @@ impl Stack {
         };
         let machine = volume_manager::LinuxMachine::new(&root, Vec::new());
         let socket = Some(root.join(run::SOCKET));
-        let options =
-            volume_manager::Options { node_name: node.to_owned(), root, socket, machine, ..Default::default() };
+        let options = volume_manager::Options {
+            node_name: node.to_owned(),
+            root,
+            socket,
+            machine,
+            devices: Some(Arc::new(LinuxMounter)),
+            plugins: in_tree_with(Image::from(Some(self.root.images()))),
+            volume_plugin_dir: Some(self.root.volume_plugins()),
+            ..Default::default()
+        };
         self.nodes.push((node.to_owned(), options.occupancy.clone()));
         let on_node = OnNode { volume_manager: options, registry, endpoint };
         for service in assembled(&[Place::NodeSidecar, Place::Node]) {

@@ -51,6 +51,12 @@ impl Controller {
                 self.state.with(|states| states.told.note(pod.uid, message, (), taken, now));
                 Ok(())
             }
+            Action::TellEviction { pod, message } => {
+                let taken = self.recorder.record(&pod, Note::warning("Evicted", message.clone()));
+                let now = self.context.clock.now();
+                self.state.with(|states| states.told.note(pod.uid, message, (), taken, now));
+                Ok(())
+            }
             Action::Accept { socket } => {
                 self.accept(&socket);
                 Ok(())
@@ -214,6 +220,7 @@ impl Controller {
     fn forget_pod(&self, uid: &str) {
         let touched = self.state.with(|states| {
             states.told.forget(&uid.to_owned());
+            states.evicted.remove(uid);
             states.desired.remove(uid)
         });
         self.executor.forget_where(|operation| operation.pod.as_deref() == Some(uid));

@@ -10,7 +10,8 @@ use clap::{ArgAction, Parser};
 use nix::unistd::gethostname;
 
 use stowage_mount::LinuxMounter;
-use stowage_plugins::Layout;
+use stowage_plugins::flex::DRIVER_DIR;
+use stowage_plugins::{Image, Layout, in_tree_with};
 use stowage_runtime::args::{AdminArgs, ClientArgs, LogArgs};
 use stowage_runtime::duration::GoDuration;
 use stowage_runtime::launch::Launch;
@@ -60,6 +61,12 @@ pub struct Args {
     /// How often volumes are asked how full they are; zero or less for never
     #[arg(long, value_name = "DURATION", default_value = "1m", allow_hyphen_values = true, value_parser = parse_period)]
     volume_stats_agg_period: GoDuration,
+    /// Directory of OCI image layouts (NAME/ or NAME.tar) for image volumes; `images` below --root-dir if not given
+    #[arg(long, value_name = "DIR")]
+    image_dir: Option<PathBuf>,
+    /// Directory in which FlexVolume drivers are looked for, as VENDOR~DRIVER/DRIVER
+    #[arg(long, value_name = "DIR", default_value = DRIVER_DIR)]
+    volume_plugin_dir: PathBuf,
     /// Labels for the Node when it is registered, as KEY=VALUE separated by commas
     #[arg(long, value_name = "LABELS", value_delimiter = ',', value_parser = parse_label)]
     node_labels: Vec<(String, String)>,
@@ -110,6 +117,8 @@ impl Args {
             volume_stats_agg_period: self.volume_stats_agg_period.0,
             se_linux: SeLinux::read(Path::new("/")),
             devices: Some(Arc::new(LinuxMounter)),
+            plugins: in_tree_with(Image::from(self.image_dir.clone())),
+            volume_plugin_dir: Some(self.volume_plugin_dir.clone()),
             ..Options::default()
         })
     }
@@ -178,10 +187,12 @@ mod tests {
             "--keep-terminated-pod-volumes",
             "--node-status-update-frequency=1m30s",
             "--volume-stats-agg-period=-1s",
+            "--volume-plugin-dir=/flex",
         ];
         let options = parse(&words).unwrap().options().unwrap();
         assert!(!options.register_node && !options.controller_attach && options.keep_terminated_pod_volumes);
         assert_eq!((options.max_pods, options.node_status_update.as_secs()), (7, 90));
+        assert_eq!(options.volume_plugin_dir, Some("/flex".into()));
         assert!(options.volume_stats_agg_period.is_zero(), "a negative period means never");
     }
 

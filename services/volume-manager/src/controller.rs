@@ -6,6 +6,7 @@ use jiff::Timestamp;
 use tokio::sync::oneshot;
 
 use stowage_mount::Mounter;
+use stowage_plugins::flex::{self, FlexDrivers, LocalPrograms};
 use stowage_plugins::tokens::Tokens;
 use stowage_plugins::{Layout, VolumeHost, VolumePluginManager};
 use stowage_runtime::engine::{self, Error, Reserved, Setup, Watches};
@@ -20,9 +21,11 @@ use crate::heartbeat;
 use crate::host::KnownDrivers;
 use crate::made_of::MadeOf;
 use crate::metrics::Metrics;
+use crate::node;
 use crate::options::Options;
 use crate::plugin_watcher::{self, PluginSource};
 use crate::reconstruct;
+use crate::size_limits;
 use crate::snapshot::Snapshot;
 use crate::state::{State, States};
 use crate::stats::Asker;
@@ -55,9 +58,11 @@ pub async fn run(
     let (unwatched, cannot_watch) = oneshot::channel();
     let parallel = options.workers;
     let served = engine::serve(context, parallel, async move |setup| {
-        let controller = Controller::new(setup, mounter, options).await?;
+        let (controller, drivers) = Controller::new(setup, mounter, options).await?;
         controller.keep_lease(setup);
         controller.ask_volumes(setup);
+        controller.watch_size_limits(setup);
+        controller.watch_flex_drivers(setup, drivers);
         controller.answer(setup);
         controller.follow(setup, &*plugins, unwatched)?;
         Ok(controller)
@@ -72,11 +77,20 @@ pub async fn run(
 
 impl Controller {
     /// Looks at the node before anything is watched: whatever comes to be known later finds every mount accounted for.
-    async fn new(setup: &Setup<Key>, mounter: Arc<dyn Mounter>, options: Options) -> Result<Self, Stop> {
+    async fn new(
+        setup: &Setup<Key>,
+        mounter: Arc<dyn Mounter>,
+        options: Options,
+    ) -> Result<(Self, Option<FlexDrivers>), Stop> {
         let unable = |reason: String| Stop::Unable { reason };
         let plugins = VolumePluginManager::new(options.plugins.iter().cloned())
             .map_err(|error| unable(format!("the volume plugins do not go together: {error}")))?;
         let plugins = Arc::new(plugins);
+        let mut flex = options.volume_plugin_dir.as_ref().map(|dir| FlexDrivers::new(dir, Arc::new(LocalPrograms)));
+        if let Some(drivers) = &mut flex {
+            // Whose volumes are found on the disk must be known by then.
+            drivers.sync(&plugins).await;
+        }
         let caches = Caches::default();
         let recorder = setup.recorder("kubelet");
         let occupancy = options.occupancy.clone();
@@ -106,6 +120,7 @@ impl Controller {
         metrics.reconstructed(found.found, found.failed);
         let mut states = found.states;
         states.report.machine = options.machine.look().await;
+        made_of.objects.node_has(node::allocatable_of(&options, &states.report.machine));
         let state = Arc::new(State::new(states, occupancy));
         metrics.watch(&setup.context.metrics, &state);
         host.drivers = Arc::new(drivers(Arc::clone(&state)));
@@ -116,7 +131,7 @@ impl Controller {
             known.touch();
             known.read(|states| watches::with_users(states, watches::ended(operation)))
         });
-        Ok(Self {
+        let controller = Self {
             context: setup.context.clone(),
             host,
             plugins,
@@ -128,14 +143,15 @@ impl Controller {
             recorder,
             metrics,
             options,
-        })
+        };
+        Ok((controller, flex))
     }
 
     fn keep_lease(&self, setup: &Setup<Key>) {
         let (context, options, nodes) = (self.context.clone(), self.options.clone(), self.caches.nodes.clone());
         setup.spawner.spawn(heartbeat::keep(context, options, nodes, Arc::clone(&self.state), self.queue.clone()));
         let (options, state) = (self.options.clone(), Arc::clone(&self.state));
-        setup.spawner.spawn(heartbeat::look(options, state, self.queue.clone()));
+        setup.spawner.spawn(heartbeat::look(options, state, self.queue.clone(), self.made_of.objects.clone()));
     }
 
     fn ask_volumes(&self, setup: &Setup<Key>) {
@@ -148,6 +164,37 @@ impl Controller {
             self.options.volume_stats_agg_period,
         );
         setup.spawner.spawn(asker.run());
+    }
+
+    fn watch_size_limits(&self, setup: &Setup<Key>) {
+        let watcher = size_limits::Watcher {
+            host: self.host.clone(),
+            plugins: Arc::clone(&self.plugins),
+            pods: self.caches.pods.clone(),
+            state: Arc::clone(&self.state),
+            queue: self.queue.clone(),
+            metrics: self.metrics.clone(),
+            period: self.options.eviction_monitoring_period,
+        };
+        setup.spawner.spawn(watcher.run());
+    }
+
+    /// Pods are looked at again when a FlexVolume driver has come or gone: one of them may have waited for it.
+    fn watch_flex_drivers(&self, setup: &Setup<Key>, drivers: Option<FlexDrivers>) {
+        let Some(drivers) = drivers else { return };
+        let (plugins, pods, queue) = (Arc::clone(&self.plugins), self.caches.pods.clone(), self.queue.clone());
+        let state = Arc::clone(&self.state);
+        setup.spawner.spawn(async move {
+            let wake = || {
+                let keys =
+                    pods.list().into_iter().flat_map(|pod| state.read(|states| watches::pod(states, &pod.meta.uid)));
+                keys.for_each(|key| queue.add(key));
+            };
+            if let Err(error) = flex::watch(drivers, plugins, wake).await {
+                // A container's root is often read-only, and has no drivers.
+                tracing::info!(%error, "FlexVolume drivers that come or go from now on are not noticed");
+            }
+        });
     }
 
     /// Lets programs of this machine ask, and the process around this service.

@@ -107,6 +107,12 @@ pub enum Action {
         message: String,
     },
 
+    /// Tell people that a pod goes because of what it used too much of.
+    TellEviction {
+        pod: ObjectRef,
+        message: String,
+    },
+
     Attach {
         volume: UniqueVolumeName,
         mount: Box<VolumeToMount>,

@@ -9,12 +9,14 @@ use serde_json::{Value, json};
 use stowage_model::lease::Lease;
 use stowage_model::node::Node;
 use stowage_model::object::{Key as ObjectKey, kinds};
+use stowage_plugins::WatchedObjects;
 use stowage_runtime::Context;
 use stowage_runtime::api::{self, Part, Patch, Target};
 use stowage_runtime::backoff::Backoff;
 use stowage_runtime::cache::Cache;
 use stowage_runtime::queue::Queue;
 
+use crate::node;
 use crate::options::Options;
 use crate::state::State;
 use crate::watches::Key;
@@ -53,12 +55,13 @@ pub async fn keep(context: Context, options: Options, nodes: Cache<Node>, state:
 }
 
 /// Looks at the machine for ever; what has changed is told.
-pub async fn look(options: Options, state: Arc<State>, queue: Queue<Key>) {
+pub async fn look(options: Options, state: Arc<State>, queue: Queue<Key>, objects: WatchedObjects) {
     loop {
         tokio::time::sleep(options.node_status_update).await;
         let machine = options.machine.look().await;
         let before = state.with(|states| std::mem::replace(&mut states.report.machine, machine.clone()));
         if before != machine {
+            objects.node_has(node::allocatable_of(&options, &machine));
             queue.add(Key::Node);
         }
     }

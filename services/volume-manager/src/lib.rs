@@ -33,6 +33,7 @@ pub mod populator;
 mod reconstruct;
 mod registration;
 mod selinux;
+mod size_limits;
 mod snapshot;
 mod state;
 mod stats;

@@ -56,6 +56,11 @@ struct Mounting {
     status: &'static str,
 }
 
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct Eviction {
+    eviction_signal: &'static str,
+}
+
 #[derive(Clone)]
 pub struct Metrics {
     storage_operations: Histograms<StorageOperation>,
@@ -66,6 +71,7 @@ pub struct Metrics {
     mount_durations: Histograms<Mounting>,
     reconstructed: Counter,
     not_reconstructed: Counter,
+    evictions: Family<Eviction, Counter>,
     orphans: Gauge,
     orphan_errors: Gauge,
     gauges: Gauges,
@@ -92,6 +98,7 @@ impl Default for Metrics {
             mount_durations: Family::new_with_constructor(fine),
             reconstructed: Counter::default(),
             not_reconstructed: Counter::default(),
+            evictions: Family::default(),
             orphans: Gauge::default(),
             orphan_errors: Gauge::default(),
             gauges: Gauges::default(),
@@ -146,6 +153,11 @@ impl Metrics {
             self.not_reconstructed.clone(),
         );
         r.register(
+            "kubelet_evictions",
+            "Pods that were evicted, by what they used too much of",
+            self.evictions.clone(),
+        );
+        r.register(
             "kubelet_orphan_pod_cleaned_volumes",
             "Directories of pods that are gone which were to be removed",
             self.orphans.clone(),
@@ -175,6 +187,11 @@ impl Metrics {
             own.usages.look(&states);
             true
         });
+    }
+
+    /// A pod is to go because of what it uses too much of.
+    pub fn evicted(&self, eviction_signal: &'static str) {
+        self.evictions.get_or_create_owned(&Eviction { eviction_signal }).inc();
     }
 
     /// An operation has ended.

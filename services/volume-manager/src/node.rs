@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use serde_json::{Map, Value, json};
 
-use stowage_model::labels;
+use stowage_model::{Quantity, labels};
 
 use crate::conditions::Wanted;
 use crate::machine::{Machine, Pressure};
@@ -53,6 +53,11 @@ pub fn status(options: &Options, machine: &Machine) -> Value {
 fn capacity(options: &Options, machine: &Machine) -> Value {
     let memory = kibibytes(machine.memory_bytes);
     resources(options, machine, memory, kibibytes(machine.storage_bytes))
+}
+
+/// The same for those who count with it.
+pub fn allocatable_of(options: &Options, machine: &Machine) -> BTreeMap<String, Quantity> {
+    serde_json::from_value(allocatable(options, machine)).unwrap_or_default()
 }
 
 /// What pods may have: huge pages are no longer memory, and a rest is kept for the machine.

@@ -38,6 +38,8 @@ pub struct Options {
     pub node_status_report: Duration,
     /// How often volumes are asked how full they are; zero for never.
     pub volume_stats_agg_period: Duration,
+    /// How often empty directories with a size limit are measured; zero for never.
+    pub eviction_monitoring_period: Duration,
     /// How files are labelled on this machine; none where SELinux is off.
     pub se_linux: Option<SeLinux>,
     /// How many decisions are carried out at once.
@@ -53,8 +55,10 @@ pub struct Options {
     pub controller_attach: bool,
     /// Block devices and their file systems, for plugins that format; none where there are none, as in a simulation.
     pub devices: Option<Arc<dyn Host>>,
-    /// The kinds of volumes there are.
+    /// The kinds of volumes there are, besides FlexVolume drivers.
     pub plugins: Vec<Arc<dyn VolumePlugin>>,
+    /// Where FlexVolume drivers come and go; nowhere if absent.
+    pub volume_plugin_dir: Option<PathBuf>,
     /// Where programs of this machine may ask; nowhere if absent.
     pub socket: Option<PathBuf>,
     /// The way to the running service, for the process around it.
@@ -87,6 +91,7 @@ impl Default for Options {
             node_status_update: Duration::from_secs(10),
             node_status_report: Duration::from_secs(300),
             volume_stats_agg_period: Duration::from_secs(60),
+            eviction_monitoring_period: Duration::from_secs(10),
             se_linux: None,
             workers: 32,
             call_timeout: Duration::from_secs(120),
@@ -95,6 +100,7 @@ impl Default for Options {
             lease_renewal: Duration::from_secs(10),
             controller_attach: true,
             plugins: in_tree(),
+            volume_plugin_dir: None,
             devices: None,
             socket: None,
             handle: Handle::default(),

@@ -240,6 +240,7 @@ impl Controller {
                 has_dir: states.pod_dirs.contains(uid),
                 has_records,
                 waits_for,
+                evicted: states.evicted.get(uid).cloned(),
                 told: states.told.known(&uid.to_owned()),
             }
         })

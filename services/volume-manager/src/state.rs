@@ -1,7 +1,7 @@
 //! Everything this process knows of its node besides what the API says, behind one lock that is never held over an await:
 //! whether a volume may be mounted is asked of several parts at one moment.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 use std::sync::{Mutex, MutexGuard};
 
@@ -26,6 +26,8 @@ pub struct States {
     pub report: Report,
     /// Uids of pods that have a directory.
     pub pod_dirs: BTreeSet<String>,
+    /// What pods hold too much of, by their uids: they are to be evicted.
+    pub evicted: BTreeMap<String, String>,
     /// What was told about a pod in events, by its uid and the sentence.
     pub told: Told<String, String, ()>,
 }

@@ -8,10 +8,14 @@
 mod devices;
 #[path = "life/driver.rs"]
 mod driver;
+#[path = "life/flex_drivers.rs"]
+mod flex_drivers;
 #[path = "life/model.rs"]
 mod model;
 #[path = "life/requests.rs"]
 mod requests;
+#[path = "life/size_limits.rs"]
+mod size_limits;
 #[path = "life/stage.rs"]
 mod stage;
 #[path = "life/sweep.rs"]

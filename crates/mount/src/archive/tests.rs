@@ -194,6 +194,77 @@ fn an_archive_that_was_cut_off_is_not_whole() {
     }
 }
 
+#[test]
+fn an_archive_that_cannot_be_read_is_an_error_and_not_taken_for_an_unfinished_one() {
+    let dir = tempfile::tempdir().unwrap();
+    fs::create_dir(dir.path().join("from")).unwrap();
+    plant(&dir.path().join("from"));
+    let share = example(dir.path());
+    for compress in [true, false] {
+        pack(&share, Path::new("from"), &share, Path::new("a"), compress, Packer::Own).unwrap();
+        let mut spoiled = fs::read(dir.path().join("a")).unwrap();
+        // The sum of the first header, or the sum at the end of what is compressed.
+        let at = if compress { spoiled.len() - 6 } else { 150 };
+        spoiled[at] ^= 1;
+        fs::write(dir.path().join("a"), spoiled).unwrap();
+        is_whole(&share, Path::new("a")).unwrap_err();
+    }
+    fs::write(dir.path().join("a"), "a letter to my aunt ".repeat(100)).unwrap();
+    is_whole(&share, Path::new("a")).unwrap_err();
+}
+
+#[test]
+fn times_before_1970_come_back_whoever_packed_them() {
+    let seconds = |path: &Path| fs::symlink_metadata(path).map(|about| (about.mtime(), about.mtime_nsec())).unwrap();
+    for packer in [Packer::Own, Packer::Program] {
+        let dir = tempfile::tempdir().unwrap();
+        for name in ["from", "to"] {
+            fs::create_dir(dir.path().join(name)).unwrap();
+        }
+        let nanoseconds = if packer == Packer::Own { 750_000_000 } else { 0 };
+        let old = [("whole", -315_619_200, 0), ("part", -1, nanoseconds), ("zero", 0, nanoseconds)];
+        for (name, second, nanosecond) in old {
+            let file = File::create(dir.path().join("from").join(name)).unwrap();
+            let time = TimeSpec::new(second, nanosecond);
+            nix::sys::stat::futimens(&file, &time, &time).unwrap();
+        }
+        let share = example(dir.path());
+        pack(&share, Path::new("from"), &share, Path::new("a"), false, packer).unwrap();
+        assert!(is_whole(&share, Path::new("a")).unwrap());
+        unpack(&share, Path::new("a"), &share, Path::new("to")).unwrap();
+        for (name, second, nanosecond) in old {
+            assert_eq!(seconds(&dir.path().join("to").join(name)), (second, nanosecond), "{name} {packer:?}");
+        }
+    }
+}
+
+#[test]
+fn what_lies_deeper_than_a_path_can_be_long_comes_back() {
+    let dir = tempfile::tempdir().unwrap();
+    for name in ["from", "to"] {
+        fs::create_dir(dir.path().join(name)).unwrap();
+    }
+    let mut way: OwnedFd = File::open(dir.path().join("from")).unwrap().into();
+    for _ in 0..1200 {
+        nix::sys::stat::mkdirat(&way, "deep", Mode::S_IRWXU).unwrap();
+        way = open_directory(way.as_fd(), "deep".as_ref()).unwrap();
+    }
+    let mut file = create(way.as_fd(), "file".as_ref()).unwrap();
+    file.write_all(b"bottom").unwrap();
+    linkat(&way, "file", &way, "again", AtFlags::empty()).unwrap();
+    let share = example(dir.path());
+    let packed = |from: &str| {
+        pack(&share, Path::new(from), &share, Path::new("a"), false, Packer::Own).unwrap();
+        fs::read(dir.path().join("a")).unwrap()
+    };
+    let first = packed("from");
+    unpack(&share, Path::new("a"), &share, Path::new("to")).unwrap();
+    assert!(first == packed("to"), "what was unpacked is not what was packed");
+    for name in ["from", "to"] {
+        crate::share::remove(&share, Path::new(name)).unwrap();
+    }
+}
+
 proptest! {
     #[test]
     fn whatever_bytes_an_archive_has_nothing_outside_is_touched(

@@ -26,13 +26,15 @@ pub fn is_memory(source: &EmptyDirSource) -> bool {
     source.medium == MEMORY
 }
 
-pub fn of(source: &EmptyDirSource, pod: &NodePod, allocatable: &BTreeMap<String, Quantity>) -> Result<Medium, String> {
+/// What memory is limited to by the node, the pod and the volume itself.
+pub fn of_memory(node: &BTreeMap<String, Quantity>, pod: &NodePod, limit: Option<Quantity>) -> Medium {
+    Medium::Memory { size: memory_size([node.get("memory").copied(), pod_memory(pod), limit]) }
+}
+
+/// A medium that is not memory.
+pub fn of(source: &EmptyDirSource, pod: &NodePod) -> Result<Medium, String> {
     match source.medium.as_str() {
         "" => Ok(Medium::Disk),
-        MEMORY => {
-            let limits = [allocatable.get("memory").copied(), pod_memory(pod), source.size_limit];
-            Ok(Medium::Memory { size: memory_size(limits) })
-        }
         HUGE_PAGES => Ok(Medium::HugePages { page_size: page_size(None, pod)? }),
         other => match other.strip_prefix(HUGE_PAGES_OF).and_then(|size| size.parse().ok()) {
             Some(wanted) => Ok(Medium::HugePages { page_size: page_size(Some(wanted), pod)? }),
@@ -50,7 +52,7 @@ fn memory_size(limits: [Option<Quantity>; 3]) -> Option<u64> {
 }
 
 /// What the pod's memory is limited to; none if one of its containers has no limit.
-pub(crate) fn pod_memory(pod: &NodePod) -> Option<Quantity> {
+fn pod_memory(pod: &NodePod) -> Option<Quantity> {
     let limit = |limits: &BTreeMap<String, Quantity>| limits.get("memory").copied().filter(|limit| !limit.is_zero());
     if let Some(whole) = limit(&pod.resources.limits) {
         return Some(whole);
@@ -105,7 +107,10 @@ mod tests {
     fn medium(source: Value, containers: Value) -> Result<Medium, String> {
         let source: EmptyDirSource = serde_json::from_value(source).unwrap();
         let node = BTreeMap::from([("memory".to_owned(), "16Gi".parse().unwrap())]);
-        of(&source, &pod(containers), &node)
+        match is_memory(&source) {
+            true => Ok(of_memory(&node, &pod(containers), source.size_limit)),
+            false => of(&source, &pod(containers)),
+        }
     }
 
     #[test]

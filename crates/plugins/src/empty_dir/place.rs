@@ -94,7 +94,15 @@ pub(crate) async fn set_up(
     Ok(true)
 }
 
+/// The directory of the plugin in the pod's is for all to pass, as the kubelet has it for these kinds alone.
 async fn make_dir(host: &VolumeHost, dir: &Path, mode: u32) -> Result<(), Fault> {
+    if let Some(above) = dir.parent() {
+        let look = Fault::before("look at the volume's directory");
+        if host.mounter.stat(above).await.map_err(look)?.is_none() {
+            let made = host.mounter.create_dir_with(above, 0o755).await;
+            made.map_err(Fault::after("make the directory for the pod's volumes"))?;
+        }
+    }
     host.mounter.create_dir_with(dir, mode).await.map_err(Fault::after("make the volume's directory"))
 }
 

@@ -52,21 +52,17 @@ impl VolumeUnmounter for Files {
 
 impl Files {
     async fn write(&self, host: &VolumeHost, request: &SetUp<'_>, place: &Place, built: Built) -> Result<(), Fault> {
-        empty_dir::set_up(host, place, &self.medium(request), None).await?;
+        empty_dir::set_up(host, place, &self.medium(host, request).await?, None).await?;
         empty_dir::mark_ready(host, place).await?;
         let places = nested::mount_points(&request.spec.name, request.pod);
         nested::make(host, &place.dir, &places).await?;
         super::writer::write(host, request, &place.dir, built.payload).await
     }
 
-    /// Limited by the pod's memory if that is; the node's is not asked for what is a few kilobytes.
-    fn medium(&self, request: &SetUp<'_>) -> Medium {
+    async fn medium(&self, host: &VolumeHost, request: &SetUp<'_>) -> Result<Medium, Fault> {
         match self.in_memory {
-            true => {
-                let limit = empty_dir::pod_memory(request.pod).and_then(|limit| u64::try_from(limit.bytes()).ok());
-                Medium::Memory { size: limit }
-            }
-            false => Medium::Disk,
+            true => empty_dir::memory(host, request.pod, None).await,
+            false => Ok(Medium::Disk),
         }
     }
 }

@@ -37,8 +37,9 @@ impl FlexDrivers {
     }
 
     /// Registers drivers that have come, and lets go of those that went or were replaced. One that cannot say what it can
-    /// do is left out, and asked again at the next change.
-    pub async fn sync(&mut self, plugins: &VolumePluginManager) {
+    /// do is left out, and asked again at the next change. Says whether any has come or gone.
+    pub async fn sync(&mut self, plugins: &VolumePluginManager) -> bool {
+        let mut changed = false;
         let there = found(&self.dir).await;
         let gone: Vec<String> = self
             .registered
@@ -49,6 +50,7 @@ impl FlexDrivers {
         for name in gone {
             plugins.unregister(&name);
             self.registered.remove(&name);
+            changed = true;
             tracing::info!(driver = name, "a FlexVolume driver has gone");
         }
         for (name, stamp) in there {
@@ -60,12 +62,14 @@ impl FlexDrivers {
                     Ok(()) => {
                         tracing::info!(driver = name, program = %stamp.0.display(), "a FlexVolume driver has come");
                         self.registered.insert(name, stamp);
+                        changed = true;
                     }
                     Err(error) => tracing::warn!(driver = name, %error, "a FlexVolume driver is not taken"),
                 },
                 Err(error) => tracing::warn!(driver = name, error, "a FlexVolume driver is not ready"),
             }
         }
+        changed
     }
 
     async fn init(&self, name: &str, program: &Path) -> Result<Flex, String> {
@@ -104,8 +108,13 @@ impl AsRawFd for Descriptor {
     }
 }
 
-/// Keeps the drivers as their directory has them, for ever; the directory is made if there is none.
-pub async fn watch(mut drivers: FlexDrivers, plugins: Arc<VolumePluginManager>) -> io::Result<()> {
+/// Keeps the drivers as their directory has them, for ever, and tells when one has come or gone; the directory is made if
+/// there is none.
+pub async fn watch(
+    mut drivers: FlexDrivers,
+    plugins: Arc<VolumePluginManager>,
+    on_change: impl Fn() + Send,
+) -> io::Result<()> {
     loop {
         tokio::fs::create_dir_all(&drivers.dir).await?;
         let inotify = Inotify::init(InitFlags::IN_NONBLOCK | InitFlags::IN_CLOEXEC)?;
@@ -118,7 +127,9 @@ pub async fn watch(mut drivers: FlexDrivers, plugins: Arc<VolumePluginManager>) 
             Err(error) if error.kind() == io::ErrorKind::NotFound => continue,
             other => other?,
         }
-        drivers.sync(&plugins).await;
+        if drivers.sync(&plugins).await {
+            on_change();
+        }
         loop {
             let mut guard = events.readable().await?;
             match guard.try_io(|fd| fd.get_ref().0.read_events().map_err(io::Error::from)) {

@@ -43,6 +43,8 @@ struct State {
     /// What each pod names, by its uid.
     named: BTreeMap<String, BTreeSet<SourceId>>,
     watched: BTreeMap<SourceId, Watched>,
+    /// What pods can have of this node, where whoever reports the node has said it.
+    allocatable: Option<BTreeMap<String, Quantity>>,
 }
 
 struct Watched {
@@ -92,6 +94,11 @@ impl WatchedObjects {
         let (node_name, on_change) = (node_name.into(), Arc::new(on_change));
         let inner = Inner { context, node_name, on_change, state: Mutex::default(), started };
         (Self(Arc::new(inner)), Feeds(feeds))
+    }
+
+    /// What pods can have of this node from now on: it need not be read any more.
+    pub fn node_has(&self, allocatable: BTreeMap<String, Quantity>) {
+        self.lock().allocatable = Some(allocatable);
     }
 
     /// The pod of this uid names exactly these; nothing else of what it named before is watched for it.
@@ -256,6 +263,10 @@ impl Objects for WatchedObjects {
     }
 
     async fn allocatable(&self) -> Result<BTreeMap<String, Quantity>, api::Error> {
+        let told = self.lock().allocatable.clone();
+        if let Some(allocatable) = told {
+            return Ok(allocatable);
+        }
         let node = self.0.context.api.get::<NodeResources>(&Key::cluster(self.0.node_name.as_str())).await?;
         Ok(node.map(|node| node.status.allocatable).unwrap_or_default())
     }

@@ -1,45 +1,117 @@
 //! Whatever a crash leaves can be completed, and taken down.
 
 use std::fs;
+use std::io::Write;
+use std::path::Path;
+use std::sync::Arc;
 
 use serde_json::{Value, json};
 
 use stowage_model::object::kinds;
-use stowage_mount::Stop;
+use stowage_mount::{Counting, Stop};
+use stowage_plugins::flex::{FlexDrivers, LocalPrograms};
+use stowage_plugins::plugin::{MountDevice, UnmountDevice};
+use stowage_plugins::{Fault, VolumeHost};
 
+use crate::image::Layout;
 use crate::machine::{Asked, Machine, on_a_machine};
+use crate::served::Served;
+use crate::{flex, local};
 
-/// Stops set up at each of its changes, before and after it: taking down leaves nothing, and setting up succeeds. Stops
-/// taking down the same way: repeating it leaves nothing.
-async fn survives_crashes(machine: &Machine, asked: &Asked) {
-    let (host, count) = machine.host(None);
-    machine.set_up(&host, asked).await.unwrap();
-    let changes = count.changes().len() as u64;
-    machine.tear_down(&host, asked).await.unwrap();
-    let undoing = count.changes().len() as u64 - changes;
-    assert_eq!(machine.left(), Vec::<String>::new());
-    let stops = |most: u64| (1..=most).flat_map(|at| [Stop::Before(at), Stop::After(at)]);
-    for stop in stops(changes) {
-        let (dying, _) = machine.host(Some(stop));
-        assert!(machine.set_up(&dying, asked).await.is_err(), "{stop:?}");
-        machine.tear_down(&host, asked).await.unwrap();
-        assert_eq!(machine.left(), Vec::<String>::new(), "taken down after {stop:?}");
+/// A volume, and what brings the machine back to the state before it.
+struct Life<'a> {
+    machine: &'a Machine,
+    asked: Asked,
+    reset: Box<dyn Fn() + 'a>,
+}
 
-        let (dying, _) = machine.host(Some(stop));
-        assert!(machine.set_up(&dying, asked).await.is_err(), "{stop:?}");
-        machine.set_up(&host, asked).await.unwrap();
-        machine.set_up(&host, asked).await.unwrap();
-        machine.tear_down(&host, asked).await.unwrap();
-        assert_eq!(machine.left(), Vec::<String>::new(), "completed after {stop:?}");
+impl<'a> Life<'a> {
+    fn of(machine: &'a Machine, asked: Asked) -> Self {
+        Self { machine, asked, reset: Box::new(|| {}) }
     }
-    for stop in stops(undoing) {
-        machine.set_up(&host, asked).await.unwrap();
-        let (dying, _) = machine.host(Some(stop));
-        assert!(machine.tear_down(&dying, asked).await.is_err(), "{stop:?}");
-        machine.tear_down(&host, asked).await.unwrap();
-        machine.tear_down(&host, asked).await.unwrap();
-        assert_eq!(machine.left(), Vec::<String>::new(), "taken down again after {stop:?}");
+
+    fn with_reset(self, reset: impl Fn() + 'a) -> Self {
+        Self { reset: Box::new(reset), ..self }
     }
+
+    fn host(&self, stop: Option<Stop>) -> (VolumeHost, Arc<Counting>) {
+        let (mut host, count) = self.machine.host(stop);
+        host.mounter = Arc::new(Served { inner: Arc::clone(&count), exported: self.machine.dir.join("exported") });
+        (host, count)
+    }
+
+    /// Everything from nothing to a volume in the pod.
+    async fn up(&self, host: &VolumeHost) -> Result<(), Fault> {
+        let (plugin, asked) = (self.machine.plugin(&self.asked), &self.asked);
+        if plugin.traits(&asked.spec, host).is_device_mountable {
+            let request = MountDevice {
+                spec: &asked.spec,
+                pod: &asked.pod,
+                device_path: "",
+                fs_group: None,
+                se_linux_label: None,
+                is_reconstructed: false,
+            };
+            plugin.device_mounter().unwrap().mount_device(host, &request).await?;
+        }
+        self.machine.set_up(host, asked).await.map(drop)
+    }
+
+    /// And all the way back.
+    async fn down(&self, host: &VolumeHost) -> Result<(), Fault> {
+        let (plugin, asked) = (self.machine.plugin(&self.asked), &self.asked);
+        self.machine.tear_down(host, asked).await?;
+        if plugin.traits(&asked.spec, host).is_device_mountable {
+            let volume = format!("{}/{}", plugin.name(), asked.spec.name).into();
+            let request = UnmountDevice { volume: &volume, spec: &asked.spec };
+            plugin.device_mounter().unwrap().unmount_device(host, &request).await?;
+        }
+        Ok(())
+    }
+
+    fn is_over(&self, after: &str) {
+        assert_eq!(self.machine.left(), Vec::<String>::new(), "{}: {after}", self.asked.spec);
+    }
+
+    /// Stops the way up at each of its changes, before and after it: going down leaves nothing, and going up succeeds.
+    /// Stops the way down the same way: repeating it leaves nothing.
+    async fn survives_crashes(&self) {
+        let (host, count) = self.host(None);
+        (self.reset)();
+        self.up(&host).await.unwrap();
+        let changes = count.changes().len() as u64;
+        self.down(&host).await.unwrap();
+        let undoing = count.changes().len() as u64 - changes;
+        self.is_over("without a crash");
+        let stops = |most: u64| (1..=most).flat_map(|at| [Stop::Before(at), Stop::After(at)]);
+        for stop in stops(changes) {
+            (self.reset)();
+            let (dying, _) = self.host(Some(stop));
+            assert!(self.up(&dying).await.is_err(), "{stop:?}");
+            self.down(&host).await.unwrap();
+            self.is_over(&format!("taken down after {stop:?}"));
+
+            (self.reset)();
+            let (dying, _) = self.host(Some(stop));
+            assert!(self.up(&dying).await.is_err(), "{stop:?}");
+            self.up(&host).await.unwrap();
+            self.up(&host).await.unwrap();
+            self.down(&host).await.unwrap();
+            self.is_over(&format!("completed after {stop:?}"));
+        }
+        for stop in stops(undoing) {
+            self.up(&host).await.unwrap();
+            let (dying, _) = self.host(Some(stop));
+            assert!(self.down(&dying).await.is_err(), "{stop:?}");
+            self.down(&host).await.unwrap();
+            self.down(&host).await.unwrap();
+            self.is_over(&format!("taken down again after {stop:?}"));
+        }
+    }
+}
+
+fn fs_group() -> Value {
+    json!({ "securityContext": { "fsGroup": 777 } })
 }
 
 #[test]
@@ -51,7 +123,6 @@ fn a_crash_at_any_change_of_any_plugin_is_survived() {
         machine.create(kinds::SECRET, data).await;
         let exported = machine.dir.join("exported");
         fs::create_dir(&exported).unwrap();
-        let fs_group = json!({ "securityContext": { "fsGroup": 777 } });
         let items = json!([{ "path": "labels", "fieldRef": { "fieldPath": "metadata.labels" } }]);
         let sources = json!([{ "configMap": { "name": "c" } }, { "downwardAPI": { "items": items } }]);
         for (member, source) in [
@@ -61,12 +132,77 @@ fn a_crash_at_any_change_of_any_plugin_is_survived() {
             ("secret", json!({ "secretName": "s", "defaultMode": 0o400 })),
             ("downwardAPI", json!({ "items": items, "defaultMode": 0o644 })),
             ("projected", json!({ "sources": sources, "defaultMode": 0o644 })),
+            ("nfs", json!({ "server": "127.0.0.1", "path": "/exported" })),
         ] {
-            for more in [Value::Null, fs_group.clone()] {
-                survives_crashes(&machine, &Asked::inline(member, source.clone(), more)).await;
+            for more in [Value::Null, fs_group()] {
+                // Where it was is made anew, too.
+                let reset = || drop(fs::remove_dir_all(machine.root.join("pods")));
+                let life = Life::of(&machine, Asked::inline(member, source.clone(), more)).with_reset(reset);
+                life.survives_crashes().await;
             }
         }
         let local = json!({ "local": { "path": exported }, "nodeAffinity": { "required": {} } });
-        survives_crashes(&machine, &Asked::persistent(local, false, fs_group)).await;
+        Life::of(&machine, Asked::persistent(local, false, fs_group())).survives_crashes().await;
+    });
+}
+
+#[test]
+fn a_crash_while_a_path_of_the_node_is_made_is_survived() {
+    on_a_machine(async |machine| {
+        for (kind, way) in [("DirectoryOrCreate", "made/inner"), ("FileOrCreate", "file")] {
+            let path = machine.dir.join(way);
+            let asked = Asked::inline("hostPath", json!({ "path": path, "type": kind }), Value::Null);
+            let reset = || {
+                drop(fs::remove_dir_all(machine.dir.join("made")));
+                drop(fs::remove_file(machine.dir.join("file")));
+            };
+            let life = Life::of(&machine, asked).with_reset(reset);
+            life.survives_crashes().await;
+            assert!(path.exists(), "what is the node's stays");
+        }
+    });
+}
+
+#[test]
+fn a_crash_while_a_device_is_formatted_mounted_and_shown_is_survived() {
+    on_a_machine(async |machine| {
+        let device = local::device(&machine, 16 << 20).await;
+        let spec = json!({ "local": { "path": device.path(), "fsType": "ext4" }, "nodeAffinity": { "required": {} } });
+        let blank = || erase(device.path());
+        let life = Life::of(&machine, Asked::persistent(spec, false, fs_group())).with_reset(blank);
+        life.survives_crashes().await;
+    });
+}
+
+/// Blank again: the superblock and its first copy are gone.
+fn erase(device: &Path) {
+    let mut file = fs::OpenOptions::new().write(true).open(device).unwrap();
+    file.write_all(&vec![0; 16 << 20]).unwrap();
+    file.sync_all().unwrap();
+}
+
+#[test]
+fn a_crash_around_the_calls_of_a_flex_driver_is_survived() {
+    on_a_machine(async |machine| {
+        let dir = machine.dir.join("drivers");
+        flex::install(&dir, "lvm");
+        FlexDrivers::new(&dir, Arc::new(LocalPrograms)).sync(&machine.plugins).await;
+        for more in [Value::Null, fs_group()] {
+            let asked = Asked::inline("flexVolume", json!({ "driver": "example/lvm" }), more);
+            let reset = || drop(fs::remove_dir_all(machine.root.join("pods")));
+            Life::of(&machine, asked).with_reset(reset).survives_crashes().await;
+        }
+    });
+}
+
+#[test]
+fn a_crash_while_an_image_is_unpacked_noted_and_shown_is_survived() {
+    on_a_machine(async |machine| {
+        let layout = Layout::at(machine.root.join("images/app"));
+        layout.index(json!([layout.image("file", "x")]));
+        let store = machine.root.join("plugins/kubernetes.io/image");
+        let reset = || drop(fs::remove_dir_all(&store));
+        let asked = Asked::inline("image", json!({ "reference": "app:v1" }), Value::Null);
+        Life::of(&machine, asked).with_reset(reset).survives_crashes().await;
     });
 }

@@ -13,7 +13,7 @@ use stowage_plugins::flex::{FlexDrivers, LocalPrograms, watch};
 use crate::machine::{Asked, Machine, mounted, on_a_machine};
 
 /// A driver that mounts a tmpfs with its options in a file, and writes down what it is asked.
-fn install(dir: &Path, name: &str) {
+pub fn install(dir: &Path, name: &str) {
     let folder = dir.join(format!("example~{name}"));
     fs::create_dir_all(&folder).unwrap();
     let script = format!(
@@ -89,7 +89,7 @@ fn row_146_the_directory_is_watched_also_when_it_is_removed_and_made_again() {
         };
         tokio::select! {
             biased;
-            ended = watch(drivers, plugins.clone()) => panic!("{ended:?}"),
+            ended = watch(drivers, plugins.clone(), || {}) => panic!("{ended:?}"),
             () = life => {}
         }
     });

@@ -16,7 +16,13 @@ use crate::machine::{Asked, Machine, UID, mounted, on_a_machine};
 const HOST: LinuxMounter = LinuxMounter;
 
 /// Detaches the device also when the test fails.
-struct Attached(LoopDevice);
+pub struct Attached(LoopDevice);
+
+impl Attached {
+    pub fn path(&self) -> &Path {
+        &self.0.path
+    }
+}
 
 impl Drop for Attached {
     fn drop(&mut self) {
@@ -27,7 +33,7 @@ impl Drop for Attached {
     }
 }
 
-async fn device(machine: &Machine, bytes: u64) -> Attached {
+pub async fn device(machine: &Machine, bytes: u64) -> Attached {
     let image = machine.dir.join("image");
     HOST.make_image(&image, bytes, Space::Sparse).await.unwrap();
     let tag = format!("stowage-plugins-test:{}", std::process::id());

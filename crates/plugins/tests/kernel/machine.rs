@@ -150,6 +150,10 @@ impl Machine {
             for entry in entries.map(Result::unwrap) {
                 let path = entry.path();
                 let depth = path.strip_prefix(&self.root).unwrap().components().count();
+                // Images and what was unpacked of them are the node's, and outlive pods.
+                if path.ends_with("plugins/kubernetes.io/image") || path == self.root.join("images") {
+                    continue;
+                }
                 match entry.file_type().unwrap().is_dir() {
                     // pods/<uid>/volumes/<plugin>, and the same for what plugins keep.
                     true if depth <= 4 => waiting.push(path),

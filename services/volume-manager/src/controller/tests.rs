@@ -24,7 +24,7 @@ use crate::executor::{OperationName, VolumeOperation};
 pub(crate) async fn controller() -> Controller {
     let setup = Setup::new(context(), Tasks::new().spawner());
     let options = Options { node_name: "node".into(), root: "/nonexistent".into(), ..Options::default() };
-    Controller::new(&setup, Arc::new(LinuxMounter), options).await.unwrap()
+    Controller::new(&setup, Arc::new(LinuxMounter), options).await.unwrap().0
 }
 
 fn context() -> Context {
@@ -130,7 +130,7 @@ async fn looking_at_a_node_in_the_midst_of_everything_changes_nothing() {
     let mut tasks = Tasks::new();
     let setup = Setup::new(context(), tasks.spawner());
     let options = Options { node_name: "node".into(), root: root.path().to_owned(), ..Options::default() };
-    let controller = Controller::new(&setup, Arc::new(LinuxMounter), options).await.unwrap();
+    let (controller, _) = Controller::new(&setup, Arc::new(LinuxMounter), options).await.unwrap();
     populate_caches(&controller.caches);
     controller.state.with_drivers(populate_drivers);
     controller.state.with(populate_states);

@@ -23,6 +23,9 @@ use crate::desired_state::PodVolumes;
 /// A claim that is not bound, or a volume that is not there, may be on its way to this node already.
 const PATIENCE: SignedDuration = SignedDuration::from_secs(1);
 
+/// How a container ends that is given no time: by SIGKILL.
+const KILLED: i32 = 137;
+
 /// How long the kubelet waits for a pod's volumes before it looks whether the node is full.
 const LIMIT_PATIENCE: SignedDuration = SignedDuration::from_secs(123);
 
@@ -45,6 +48,8 @@ pub struct Snapshot {
     pub has_records: bool,
     /// What keeps its volumes from being mounted.
     pub waits_for: Waiting,
+    /// What it holds too much of.
+    pub evicted: Option<String>,
     /// What was told about it already.
     pub told: Known<String, ()>,
 }
@@ -71,6 +76,8 @@ pub enum Why {
     Problem,
     /// The node can take no more volumes of a driver, and the pod is to go elsewhere.
     Rejected,
+    /// It holds more than it may.
+    Evicted,
     Mounting,
     Mounted,
     Running,
@@ -124,6 +131,9 @@ fn forget(s: &Snapshot) -> Decision<Action, Why> {
 }
 
 fn live(s: &Snapshot, pod: &Arc<NodePod>, now: Timestamp) -> Decision<Action, Why> {
+    if let Some(message) = &s.evicted {
+        return evict(s, pod, message, now);
+    }
     if s.found != s.noted {
         let volumes = Box::new(s.found.clone().unwrap_or_default());
         return Decision::act([Action::Populate { uid: s.uid.clone(), volumes }], Why::Populate);
@@ -159,6 +169,25 @@ fn reject(s: &Snapshot, pod: &Pod) -> Decision<Action, Why> {
     let asked = drivers.into_iter().map(|driver| Action::Refresh { driver });
     let write = Action::PatchPodStatus { target: Target::exact(&pod.meta), patch };
     Decision::act(asked.chain([write]).collect::<Vec<Action>>(), Why::Rejected)
+}
+
+/// As the kubelet ends a pod that it evicts: told first, and failed for good.
+fn evict(s: &Snapshot, pod: &Arc<NodePod>, message: &str, now: Timestamp) -> Decision<Action, Why> {
+    let failed = |kind| Wanted { kind, holds: false, reason: "PodFailed", message: String::new() };
+    let conditions = [failed("ContainersReady"), failed("Ready")];
+    let ended = json!({ "terminated": { "reason": "Error", "exitCode": KILLED, "finishedAt": seconds(now) } });
+    let containers = pod.spec.containers.iter();
+    let fields = json!({
+        "phase": PodPhase::Failed.as_str(),
+        "reason": "Evicted",
+        "message": message,
+        "containerStatuses": containers.map(|container| container_status(container, false, &ended)).collect::<Value>(),
+    });
+    let patch = status_patch(&pod.status.conditions, &conditions, fields, now);
+    let write = Action::PatchPodStatus { target: Target::exact(&pod.meta), patch };
+    let tell = || Action::TellEviction { pod: pod.reference(), message: message.to_owned() };
+    let told = s.told.until(&message.to_owned(), &(), now);
+    Decision::act(told.is_none().then(tell).into_iter().chain([write]).collect::<Vec<Action>>(), Why::Evicted)
 }
 
 fn troubled(s: &Snapshot, pod: &Arc<NodePod>, volumes: &PodVolumes, now: Timestamp) -> Decision<Action, Why> {

@@ -171,11 +171,18 @@ pub struct Cluster {
     pub volume: Value,
     /// Whether the node is in memory, so that devices can be bound without rights.
     pub in_memory: bool,
+    /// Whether FlexVolume drivers are looked for.
+    pub takes_flex_drivers: bool,
 }
 
 impl Default for Cluster {
     fn default() -> Self {
-        Self { csi_driver: Some(json!({ "podInfoOnMount": true })), volume: json!({}), in_memory: false }
+        Self {
+            csi_driver: Some(json!({ "podInfoOnMount": true })),
+            volume: json!({}),
+            in_memory: false,
+            takes_flex_drivers: false,
+        }
     }
 }
 
@@ -206,6 +213,7 @@ pub struct Stage {
     sockets: Sockets,
     pub refusal: Refusal,
     root: tempfile::TempDir,
+    takes_flex_drivers: bool,
     clock: VirtualClock,
     nodes: Cache<Node>,
     pods: Cache<Pod>,
@@ -285,6 +293,7 @@ impl Stage {
             sockets,
             refusal,
             root,
+            takes_flex_drivers: cluster.takes_flex_drivers,
             clock,
             nodes,
             pods,
@@ -348,7 +357,13 @@ impl Stage {
     }
 
     fn options(&self, occupancy: Occupancy) -> Options {
-        Options { node_name: "node".into(), root: self.root.path().to_owned(), occupancy, ..Options::default() }
+        Options {
+            node_name: "node".into(),
+            root: self.root.path().to_owned(),
+            occupancy,
+            volume_plugin_dir: self.takes_flex_drivers.then(|| self.volume_plugin_dir()),
+            ..Options::default()
+        }
     }
 
     /// A service that is asked to stop while its server does not answer.
@@ -454,6 +469,11 @@ impl Stage {
         self.create(kinds::POD, pod).await;
     }
 
+    /// Where FlexVolume drivers are.
+    pub fn volume_plugin_dir(&self) -> PathBuf {
+        self.root.path().join("exec")
+    }
+
     /// Where the service keeps everything.
     pub fn root(&self) -> &std::path::Path {
         self.root.path()
@@ -474,6 +494,12 @@ impl Stage {
         let object: T = self.api.get(&key).await.unwrap().unwrap();
         let target = Target::any_version(object.meta());
         self.api.patch::<T>(&Cache::new(), &target, part, Patch::Merge(patch)).await.unwrap();
+    }
+
+    /// An object with all its fields.
+    pub async fn raw(&self, kind: stowage_model::Kind, key: &Key) -> Value {
+        let path = format!("{}/{}", kind.collection_path(&key.namespace), key.name);
+        self.api.client().request(http::Request::get(path).body(Vec::new()).unwrap()).await.unwrap()
     }
 
     pub async fn get<T: Projection>(&self, name: &str) -> T {

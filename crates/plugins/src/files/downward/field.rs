@@ -1,5 +1,6 @@
 //! A field of the pod as text.
 
+use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
 use stowage_model::node_view::NodePod;
@@ -9,7 +10,7 @@ pub fn value(path: &str, pod: &NodePod) -> Result<String, String> {
     if let Some((map, key)) = subscript(path) {
         return match map {
             "metadata.labels" => Ok(pod.meta.labels.get(key).cloned().unwrap_or_default()),
-            "metadata.annotations" => Ok(pod.annotations.get(key).cloned().unwrap_or_default()),
+            "metadata.annotations" => Ok(annotations(pod).remove(key).unwrap_or_default()),
             other => {
                 Err(format!("fieldPath {path:?}: {other} has no keys; only metadata.labels and .annotations have"))
             }
@@ -20,7 +21,7 @@ pub fn value(path: &str, pod: &NodePod) -> Result<String, String> {
         "metadata.namespace" => Ok(pod.meta.namespace.clone()),
         "metadata.uid" => Ok(pod.meta.uid.clone()),
         "metadata.labels" => Ok(lines(&pod.meta.labels)),
-        "metadata.annotations" => Ok(lines(&pod.annotations)),
+        "metadata.annotations" => Ok(lines(&annotations(pod))),
         "spec.nodeName" => Ok(pod.spec.node_name.clone()),
         "spec.serviceAccountName" => Ok(crate::tokens::account_of(pod).to_owned()),
         "status.hostIP" => Ok(pod.addresses.host_ip.clone()),
@@ -34,6 +35,17 @@ pub fn value(path: &str, pod: &NodePod) -> Result<String, String> {
     }
 }
 
+/// All annotations, with the two that a kubelet adds to its own view of a pod. The moment it was first seen is that of its
+/// creation here, so that it is the same after a restart.
+fn annotations(pod: &NodePod) -> BTreeMap<String, String> {
+    let mut all = pod.annotations.clone();
+    let seen = pod.meta.creation_timestamp.map(|at| ("kubernetes.io/config.seen", at.to_string()));
+    for (key, value) in seen.into_iter().chain([("kubernetes.io/config.source", "api".to_owned())]) {
+        all.entry(key.to_owned()).or_insert(value);
+    }
+    all
+}
+
 /// The two parts of `metadata.labels['key']`.
 fn subscript(path: &str) -> Option<(&str, &str)> {
     let (map, rest) = path.split_once("['")?;
@@ -44,7 +56,7 @@ fn addresses(list: &[stowage_model::node_view::Address]) -> String {
     list.iter().map(|address| address.ip.as_str()).collect::<Vec<_>>().join(",")
 }
 
-fn lines(map: &std::collections::BTreeMap<String, String>) -> String {
+fn lines(map: &BTreeMap<String, String>) -> String {
     let quoted = map.iter().map(|(key, value)| format!("{key}={}", quote(value)));
     quoted.collect::<Vec<_>>().join("\n")
 }
@@ -95,7 +107,10 @@ mod tests {
     fn pod() -> NodePod {
         let annotations = json!({ "note": "say \"hi\"\n\\tab\there ü\u{0}", "kubectl.kubernetes.io/last-applied-configuration": "{}" });
         let pod = json!({
-            "metadata": { "name": "p", "namespace": "n", "uid": "u", "labels": { "b": "2", "a": "1" }, "annotations": annotations },
+            "metadata": {
+                "name": "p", "namespace": "n", "uid": "u", "labels": { "b": "2", "a": "1" }, "annotations": annotations,
+                "creationTimestamp": "2026-01-02T03:04:05Z",
+            },
             "spec": { "nodeName": "node" },
             "status": { "podIP": "10.0.0.1", "podIPs": [{ "ip": "10.0.0.1" }, { "ip": "fd00::1" }] },
         });
@@ -113,6 +128,7 @@ mod tests {
             ("metadata.labels['b']", "2"),
             ("metadata.labels['gone']", ""),
             ("metadata.annotations['kubectl.kubernetes.io/last-applied-configuration']", "{}"),
+            ("metadata.annotations['kubernetes.io/config.source']", "api"),
             ("spec.nodeName", "node"),
             ("spec.serviceAccountName", "default"),
             ("status.podIPs", "10.0.0.1,fd00::1"),
@@ -120,8 +136,7 @@ mod tests {
             assert_eq!(value(path, &pod).unwrap(), expected, "{path}");
         }
         let all = value("metadata.annotations", &pod).unwrap();
-        let expected =
-            "kubectl.kubernetes.io/last-applied-configuration=\"{}\"\nnote=\"say \\\"hi\\\"\\n\\\\tab\\there ü\\x00\"";
+        let expected = "kubectl.kubernetes.io/last-applied-configuration=\"{}\"\nkubernetes.io/config.seen=\"2026-01-02T03:04:05Z\"\nkubernetes.io/config.source=\"api\"\nnote=\"say \\\"hi\\\"\\n\\\\tab\\there ü\\x00\"";
         assert_eq!(all, expected);
     }
 

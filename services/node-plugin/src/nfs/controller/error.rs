@@ -28,6 +28,11 @@ pub enum Error {
     MatchExisting { name: String, found: String, wanted: String },
     #[error("{place} holds {found:?}, which is no archive of this snapshot; it is left as it is, look at it by hand")]
     RemoveForeign { place: String, found: String },
+    #[error(
+        "{place} is no archive that can be read, and not one that was only begun, so it is left as it is; look at it by hand, \
+         or use another name: {source}"
+    )]
+    ReadArchive { place: String, source: stowage_mount::Error },
     #[error("cannot reach {export}: {source}")]
     Mount { export: String, source: stowage_mount::Error },
     #[error(transparent)]
@@ -43,9 +48,10 @@ impl Error {
             Error::Lock { .. } => Code::Aborted,
             Error::Find { .. } => Code::NotFound,
             Error::MatchExisting { .. } => Code::AlreadyExists,
-            Error::UsePlace { .. } | Error::KeepArchived { .. } | Error::RemoveForeign { .. } => {
-                Code::FailedPrecondition
-            }
+            Error::UsePlace { .. }
+            | Error::KeepArchived { .. }
+            | Error::RemoveForeign { .. }
+            | Error::ReadArchive { .. } => Code::FailedPrecondition,
             Error::Mount { source, .. } if source.is_denied() => Code::PermissionDenied,
             Error::Mount { source, .. } if source.is_bad_option() => Code::InvalidArgument,
             Error::Mount { source, .. } | Error::ChangeShare(source) => match source {

@@ -69,10 +69,16 @@ async fn make(
         }
     }
     if let Some(archive) = find_archive(shared, share, id).await? {
-        if shared.host.is_whole_archive(share, &archive).await? {
+        let is_whole =
+            shared.host.is_whole_archive(share, &archive).await.map_err(|source| match source.os_error() {
+                // Its contents are at fault, and not the way to them.
+                None if !source.is_uncertain() => Error::ReadArchive { place: name_of(&id.export, &archive), source },
+                _ => source.into(),
+            })?;
+        if is_whole {
             return about(shared, share, id, &archive).await;
         }
-        // The original was killed while it wrote it.
+        // It ends too early: the original was killed while it wrote it.
         shared.host.remove_in(share, &archive).await?;
     }
     let about_source = shared.host.look_in(from, &source.way).await?;

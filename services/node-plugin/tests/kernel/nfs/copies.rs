@@ -115,6 +115,23 @@ fn an_archive_that_the_original_was_killed_over_is_made_anew() {
 }
 
 #[test]
+fn an_archive_that_nobody_can_read_is_left_and_the_snapshot_is_refused() {
+    test(async |world| {
+        let client = world.client().await;
+        let volume = filled(&world, &client, "v").await;
+        let place = world.directory.join("snap/v.tar.gz");
+        fs::create_dir(world.directory.join("snap")).unwrap();
+        let foreign = "not an archive at all ".repeat(100);
+        fs::write(&place, &foreign).unwrap();
+        let answer = client.snapshot(&volume, "snap").await;
+        assert_eq!(refused(answer, &["snap/v.tar.gz", "by hand"]), Code::FailedPrecondition);
+        assert_eq!(fs::read_to_string(&place).unwrap(), foreign);
+        fs::remove_dir_all(world.directory.join("snap")).unwrap();
+        client.delete(&volume).await.unwrap();
+    });
+}
+
+#[test]
 fn snapshots_that_cannot_be_are_refused_and_nobodys_directory_is_removed_as_one() {
     test(async |world| {
         let client = world.client().await;

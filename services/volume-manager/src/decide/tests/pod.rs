@@ -25,6 +25,7 @@ fn placed() -> Snapshot {
         has_dir: false,
         has_records: false,
         waits_for: Waiting::default(),
+        evicted: None,
         told: Known::default(),
     }
 }
@@ -66,6 +67,24 @@ fn a_pod_with_unmounted_volumes_is_pending_and_says_that_it_is_creating() {
     assert_eq!(status["containerStatuses"][0]["state"]["waiting"]["reason"], "ContainerCreating");
     let ready = status["conditions"].as_array().unwrap().iter().find(|condition| condition["type"] == "Ready");
     assert_eq!(ready.unwrap()["status"], "False");
+}
+
+#[test]
+fn a_pod_that_holds_too_much_is_told_once_and_failed_whatever_else_is_to_be_done() {
+    let evicted = Some("too much".to_owned());
+    let s = Snapshot { noted: None, evicted, held: 1, mounted: 1, ..placed() };
+    let decision = decide(&s, now());
+    assert!(
+        matches!(decision.actions[..], [Action::TellEviction { .. }, Action::PatchPodStatus { .. }]),
+        "{decision:?}"
+    );
+    let told = Known::of("too much".to_owned(), (), later(60));
+    let (why, status) = status(&Snapshot { told, ..s });
+    assert_eq!(why, Why::Evicted);
+    assert_eq!(
+        (&status["phase"], &status["reason"], &status["message"]),
+        (&json!("Failed"), &json!("Evicted"), &json!("too much"))
+    );
 }
 
 #[test]
