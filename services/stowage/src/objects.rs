@@ -4,7 +4,7 @@ use serde_json::{Value, json};
 
 use stowage_model::object::kinds;
 
-/// What the API server must know about the driver.
+/// What the API server must know about a driver of which we know only what it answers.
 pub fn csi_driver(name: &str, attach_required: bool, storage_capacity: bool) -> Value {
     json!({
         "metadata": { "name": name },
@@ -15,6 +15,15 @@ pub fn csi_driver(name: &str, attach_required: bool, storage_capacity: bool) -> 
             "volumeLifecycleModes": ["Persistent"],
         },
     })
+}
+
+/// The same of our own driver. On one machine it has inline volumes too; and pods that are not root can write whatever the
+/// class says of file systems.
+pub fn own_csi_driver(name: &str, attach_required: bool, storage_capacity: bool) -> Value {
+    let mut driver = csi_driver(name, attach_required, storage_capacity);
+    driver["spec"]["volumeLifecycleModes"] = json!(["Persistent", "Ephemeral"]);
+    driver["spec"]["fsGroupPolicy"] = "File".into();
+    driver
 }
 
 /// A class of the driver.

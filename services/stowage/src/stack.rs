@@ -144,7 +144,7 @@ impl Stack {
             Some(endpoint) => endpoint.clone(),
             None => stack.start_driver()?,
         };
-        stack.introduce(&endpoint).await?;
+        stack.introduce(&endpoint, options.csi_endpoint.is_none()).await?;
         for node in &other_nodes {
             stack.remove_node(node).await?;
         }
@@ -200,7 +200,7 @@ impl Stack {
     }
 
     /// Learns who the driver is and makes the objects it needs.
-    async fn introduce(&mut self, endpoint: &Endpoint) -> anyhow::Result<()> {
+    async fn introduce(&mut self, endpoint: &Endpoint, is_own: bool) -> anyhow::Result<()> {
         let channel = UnixConnector.connect(&endpoint.to_string())?;
         let deadline = Deadline(Duration::from_secs(5));
         let no_driver = || {
@@ -212,7 +212,8 @@ impl Stack {
         let attach = capabilities.contains(&ControllerRpc::PublishUnpublishVolume);
         // The provisioner publishes what room there is, and pods are placed by it.
         let capacity = capabilities.contains(&ControllerRpc::GetCapacity);
-        self.create(kinds::CSI_DRIVER, objects::csi_driver(&self.driver, attach, capacity)).await?;
+        let object = if is_own { objects::own_csi_driver } else { objects::csi_driver };
+        self.create(kinds::CSI_DRIVER, object(&self.driver, attach, capacity)).await?;
         self.create(kinds::STORAGE_CLASS, objects::class(CLASS, &self.driver, true, "Immediate")).await?;
         self.snapshots = capabilities.contains(&ControllerRpc::CreateDeleteSnapshot);
         let on_nodes = identity::node_capabilities(&channel, deadline).await;
