@@ -14,6 +14,5 @@ pub mod life;
 pub mod machine;
 pub mod moments;
 pub mod node;
-pub mod relay;
 pub mod stack;
 pub mod table;

@@ -9,6 +9,7 @@ use std::time::Duration;
 
 use anyhow::{Context as _, bail, ensure};
 use local_suite::api::{Api, PATIENCE};
+use local_suite::relay::Relay;
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use rand::rngs::StdRng;
@@ -25,7 +26,6 @@ use crate::compose::{Compose, DRIVER_SOCKET, SOCKET, Spec, repository};
 use crate::engine::{Engine, LABEL, Seen};
 use crate::machine;
 use crate::node::Node;
-use crate::relay::Relay;
 
 /// The nodes of `compose.yaml`; each is also the name of its volume manager.
 pub const NODES: [&str; 2] = ["node-1", "node-2"];

@@ -74,6 +74,15 @@ impl Api {
         }
     }
 
+    /// Changes an object by a merge patch.
+    pub async fn patch(&self, kind: Kind, name: &str, body: Value) -> anyhow::Result<()> {
+        let path = format!("{}/{name}", kind.collection_path(NAMESPACE));
+        match self.insist(Method::PATCH, &path, &body).await? {
+            Ok(_) => Ok(()),
+            Err((code, message)) => bail!("patch {} {name}: {code}: {message}", kind.kind),
+        }
+    }
+
     /// One object, if it exists.
     pub async fn get(&self, kind: Kind, name: &str) -> anyhow::Result<Option<Value>> {
         let path = format!("{}/{name}", kind.collection_path(NAMESPACE));
@@ -175,7 +184,8 @@ impl Api {
 
     async fn ask(&self, method: Method, path: &str, body: &Value) -> anyhow::Result<Answer> {
         let content = if body.is_null() { Vec::new() } else { serde_json::to_vec(body)? };
-        let request = Request::builder().method(method).uri(path).header("content-type", "application/json");
+        let form = if method == Method::PATCH { "application/merge-patch+json" } else { "application/json" };
+        let request = Request::builder().method(method).uri(path).header("content-type", form);
         let request = request.body(content).context("cannot make a request")?;
         Ok(match timeout(REQUEST, self.client.request::<Value>(request)).await {
             Ok(Ok(object)) => Answer::Done(object),

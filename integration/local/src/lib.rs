@@ -8,12 +8,15 @@
 
 pub mod api;
 pub mod binaries;
+pub mod devices;
 pub mod disk;
 pub mod driver;
 pub mod leftovers;
 pub mod life;
+pub mod looks;
 pub mod machine;
 pub mod objects;
 pub mod process;
 pub mod records;
+pub mod relay;
 pub mod stack;

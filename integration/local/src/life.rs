@@ -38,17 +38,22 @@ impl Life<'_> {
     /// Waits until the pod runs, and returns where the kernel has its volume mounted.
     pub async fn mounted(&self, pod: &str, node: &str) -> anyhow::Result<PathBuf> {
         let uid = self.api.until(kinds::POD, pod, |pod| running(pod?), "to run").await?;
-        let claim = self.api.get(kinds::CLAIM, &self.claim).await?.context("the claim is gone")?;
-        ensure!(claim["status"]["phase"] == "Bound", "{pod} runs with a claim that is {}", claim["status"]["phase"]);
-        let volume = claim["spec"]["volumeName"].as_str().context("a bound claim without a volume")?;
-        let path = self.place.node(node).join(names::pod_mount(&uid, volume));
+        let volume = self.volume().await?;
+        let path = self.place.node(node).join(names::pod_mount(&uid, &volume));
         let table = LinuxMounter.mounts().await.context("cannot read the mount table")?;
         let mount =
             table.at(&path).with_context(|| format!("{pod} runs but nothing is mounted at {}", path.display()))?;
-        let volume = self.api.get(kinds::VOLUME, volume).await?.context("a bound claim without its volume")?;
+        let volume = self.api.get(kinds::VOLUME, &volume).await?.context("a bound claim without its volume")?;
         let wanted = volume["spec"]["csi"]["fsType"].as_str().unwrap_or("ext4");
         ensure!(mount.fs_type == wanted, "{} is {}, not {wanted}", path.display(), mount.fs_type);
         Ok(path)
+    }
+
+    /// The name of the bound claim's volume.
+    pub async fn volume(&self) -> anyhow::Result<String> {
+        let claim = self.api.get(kinds::CLAIM, &self.claim).await?.context("the claim is gone")?;
+        ensure!(claim["status"]["phase"] == "Bound", "claim {} is {}", self.claim, claim["status"]["phase"]);
+        claim["spec"]["volumeName"].as_str().map(str::to_owned).context("a bound claim without a volume")
     }
 
     /// Writes data through the pod's mount.
@@ -88,7 +93,8 @@ pub async fn all_over(api: &Api) -> anyhow::Result<()> {
     Ok(())
 }
 
-fn running(pod: &Value) -> Option<String> {
+/// The uid of a pod that runs.
+pub fn running(pod: &Value) -> Option<String> {
     let uid = pod["metadata"]["uid"].as_str()?;
     (pod["status"]["phase"] == "Running").then(|| uid.to_owned())
 }

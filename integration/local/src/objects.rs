@@ -28,7 +28,10 @@ pub const LOCAL_SNAPSHOTS: &str = "local-snapshots";
 pub fn csi_driver(name: &str, attach_required: bool) -> Value {
     json!({
         "metadata": { "name": name },
-        "spec": { "attachRequired": attach_required, "podInfoOnMount": true, "volumeLifecycleModes": ["Persistent"] },
+        "spec": {
+            "attachRequired": attach_required, "podInfoOnMount": true, "volumeLifecycleModes": ["Persistent"],
+            "fsGroupPolicy": "File",
+        },
     })
 }
 
@@ -39,6 +42,7 @@ pub fn class(name: &str, driver: &str, binding: &str) -> Value {
         "provisioner": driver,
         "reclaimPolicy": "Delete",
         "volumeBindingMode": binding,
+        "allowVolumeExpansion": true,
     })
 }
 
@@ -57,6 +61,13 @@ pub fn claim(name: &str, class: &str, size: &str) -> Value {
             "resources": { "requests": { "storage": size } },
         },
     })
+}
+
+/// The same for a device without a file system.
+pub fn device_claim(name: &str, class: &str, size: &str) -> Value {
+    let mut claim = claim(name, class, size);
+    claim["spec"]["volumeMode"] = "Block".into();
+    claim
 }
 
 /// A claim whose volume begins as a copy of something.
@@ -100,4 +111,15 @@ pub fn pod(name: &str, claim: &str, node: &str) -> Value {
             "volumes": [{ "name": "data", "persistentVolumeClaim": { "claimName": claim } }],
         },
     })
+}
+
+/// A pod that has the claim as a device on one node.
+pub fn device_pod(name: &str, claim: &str, node: &str) -> Value {
+    let mut pod = pod(name, claim, node);
+    pod["spec"]["containers"][0] = json!({
+        "name": "main",
+        "image": "none",
+        "volumeDevices": [{ "name": "data", "devicePath": "/dev/data" }],
+    });
+    pod
 }

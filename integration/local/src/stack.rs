@@ -85,6 +85,14 @@ impl Service {
         vec![Self::Apiserver, Self::Driver, Self::PvController, Self::Provisioner]
     }
 
+    /// Everything a claim's life needs on one node.
+    pub fn on_one_node() -> Vec<Self> {
+        let needless = [Self::SnapshotController, Self::Snapshotter, Self::Livenessprobe];
+        let [_, other] = NODES;
+        let of_other = [Self::NodeDriver(other), Self::Registrar(other), Self::VolumeManager(other)];
+        Self::all().into_iter().filter(|one| !needless.contains(one) && !of_other.contains(one)).collect()
+    }
+
     /// The local driver on every node, each with a provisioner of its own.
     pub fn local() -> Vec<Self> {
         let mut all = vec![Self::Apiserver, Self::PvController, Self::AttachDetachController, Self::Scheduler];
@@ -179,7 +187,7 @@ impl Service {
             ],
             Self::Registrar(node) => vec![
                 format!("--csi-address={}", place.node_socket(node).display()),
-                format!("--kubelet-registration-path={}", place.node_socket(node).display()),
+                format!("--kubelet-registration-path={}", place.called_socket(node).display()),
                 format!("--plugin-registration-path={}", place.registry(node).display()),
             ],
             Self::VolumeManager(node) => {
@@ -209,14 +217,15 @@ impl fmt::Display for Service {
 pub struct Place {
     /// The directory above all.
     pub root: PathBuf,
-    port: u16,
+    pub port: u16,
+    relayed: bool,
 }
 
 impl Place {
     /// Makes the directories and takes a port.
     pub fn prepare(root: &Path) -> anyhow::Result<Self> {
         binaries::note_stale(&names(|service| service.is_process()))?;
-        let place = Self { root: root.to_owned(), port: free_port()? };
+        let place = Self { root: root.to_owned(), port: free_port()?, relayed: false };
         let mut folders = vec![place.logs(), place.pool()];
         folders.extend(NODES.map(|node| place.registry(node)));
         folders.extend(NODES.map(|node| place.node_pool(node)));
@@ -224,6 +233,11 @@ impl Place {
             fs::create_dir_all(&folder).with_context(|| format!("cannot create {}", folder.display()))?;
         }
         Ok(place)
+    }
+
+    /// The same where the volume managers call their drivers through relays, which are the test's to run.
+    pub fn relayed(self) -> Self {
+        Self { relayed: true, ..self }
     }
 
     pub fn logs(&self) -> PathBuf {
@@ -253,8 +267,14 @@ impl Place {
         self.node(node).join("pool")
     }
 
-    fn node_socket(&self, node: &str) -> PathBuf {
+    /// Where the driver of a node listens.
+    pub fn node_socket(&self, node: &str) -> PathBuf {
         self.node(node).join("csi.sock")
+    }
+
+    /// Where the volume manager of a node calls it.
+    pub fn called_socket(&self, node: &str) -> PathBuf {
+        if self.relayed { self.node(node).join("relay.sock") } else { self.node_socket(node) }
     }
 
     fn registry(&self, node: &str) -> PathBuf {
@@ -318,6 +338,12 @@ impl Stack {
     pub fn kill(&mut self, service: Service) -> anyhow::Result<()> {
         let mut process = self.processes.remove(&service).with_context(|| format!("{service} does not run"))?;
         may_have_ended(service, process.exited()?).map(|_| ())
+    }
+
+    /// Stops a service in the middle of whatever it does; nothing but `kill` follows.
+    pub fn freeze(&mut self, service: Service) -> anyhow::Result<()> {
+        let process = self.processes.get(&service).with_context(|| format!("{service} does not run"))?;
+        process.signal(Signal::SIGSTOP)
     }
 
     /// Starts again what ended by itself, as a kubelet would, and says what that was.

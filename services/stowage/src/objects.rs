@@ -4,20 +4,27 @@ use serde_json::{Value, json};
 
 use stowage_model::object::kinds;
 
-/// What the API server must know about the driver. A driver that we do not know decides itself whose its files are, unless
-/// it says a file system.
-pub fn csi_driver(name: &str, attach_required: bool, storage_capacity: bool, is_ours: bool) -> Value {
-    let fs_group_policy = if is_ours { "File" } else { "ReadWriteOnceWithFSType" };
+/// What the API server must know about a driver of which we know only what it answers.
+pub fn csi_driver(name: &str, attach_required: bool, storage_capacity: bool) -> Value {
     json!({
         "metadata": { "name": name },
         "spec": {
             "attachRequired": attach_required,
             "podInfoOnMount": true,
             "storageCapacity": storage_capacity,
-            "fsGroupPolicy": fs_group_policy,
+            "fsGroupPolicy": "ReadWriteOnceWithFSType",
             "volumeLifecycleModes": ["Persistent"],
         },
     })
+}
+
+/// The same of our own driver. On one machine it has inline volumes too; and pods that are not root can write whatever the
+/// class says of file systems.
+pub fn own_csi_driver(name: &str, attach_required: bool, storage_capacity: bool) -> Value {
+    let mut driver = csi_driver(name, attach_required, storage_capacity);
+    driver["spec"]["volumeLifecycleModes"] = json!(["Persistent", "Ephemeral"]);
+    driver["spec"]["fsGroupPolicy"] = "File".into();
+    driver
 }
 
 /// A class of the driver.

@@ -1,7 +1,8 @@
 //! `stowage run`: a command with claims mounted where it wants them, as `kubectl exec` is in a cluster.
 //!
 //! A pod stands for the command. The volume manager of its node says over its socket when the volumes are there, and holds
-//! the pod for as long as this process listens: however it ends, the pod goes, and its volumes with it.
+//! the pod for as long as this process listens: however it ends, the pod goes, and its volumes with it. Every node that the
+//! pod may come to holds it by name before it is made, so it is never without a holder.
 
 mod hold;
 mod mounts;
@@ -27,14 +28,12 @@ use stowage_runtime::cache::Cache;
 use stowage_runtime::random::Random;
 use stowage_runtime::tasks::Tasks;
 use stowage_runtime::watch::{self, Scope};
-use volume_manager::api::Line;
+use volume_manager::api::{Line, RUN_LABEL};
 
 use crate::args::{Enter, Run};
 
+pub use hold::SOCKET;
 pub use mounts::ClaimMount;
-
-/// The socket of a node's volume manager, below the node's root.
-pub const SOCKET: &str = "volume-manager.sock";
 
 /// How long the pod may take to be placed, and to be gone.
 const PATIENCE: Duration = Duration::from_secs(120);
@@ -94,11 +93,13 @@ async fn with_pod(api: &Api, options: &Run) -> anyhow::Result<ExitCode> {
     let mut tasks = Tasks::new();
     let scope = Scope::fields(format!("metadata.name={name}"));
     tasks.spawner().spawn(watch::feed(api.clone(), pods.clone(), scope, Random::from_os()));
-    let created = api.create(&pods, pod(&name, options)).await.context("cannot make the pod")?;
+    let holders = hold::Holders::of(&options.root, options.node.as_deref(), &key).await?;
+    let body = pod(&name, &holders.nodes(), options);
+    let created = api.create(&pods, body).await.context("cannot make the pod")?;
     let work = async {
         let outcome = tokio::select! {
             biased;
-            outcome = in_pod(&pods, &key, options) => outcome,
+            outcome = in_pod(&pods, &key, options, holders) => outcome,
             // While the command runs it hears of signals itself.
             _ = tokio::signal::ctrl_c(), if !options.command.is_empty() => Err(anyhow::anyhow!("interrupted")),
         };
@@ -112,29 +113,28 @@ async fn with_pod(api: &Api, options: &Run) -> anyhow::Result<ExitCode> {
     }
 }
 
-fn pod(name: &str, options: &Run) -> Value {
+fn pod(name: &str, nodes: &[&str], options: &Run) -> Value {
     let volumes: Vec<Value> = options.claims.iter().enumerate().map(|(index, mount)| mount.volume(index)).collect();
     let mounts: Vec<Value> = options.claims.iter().enumerate().map(|(index, mount)| mount.mount(index)).collect();
-    let mut pod = json!({
-        "metadata": { "name": name, "namespace": options.namespace, "labels": { "stowage.dev/run": "true" } },
+    let held = json!({ "key": "kubernetes.io/hostname", "operator": "In", "values": nodes });
+    json!({
+        "metadata": { "name": name, "namespace": options.namespace, "labels": { RUN_LABEL: "true" } },
         "spec": {
+            "affinity": { "nodeAffinity": { "requiredDuringSchedulingIgnoredDuringExecution": {
+                "nodeSelectorTerms": [{ "matchExpressions": [held] }],
+            } } },
             "containers": [{ "name": CONTAINER, "image": "stowage.dev/run", "volumeMounts": mounts }],
             "volumes": volumes,
             "restartPolicy": "Never",
             "automountServiceAccountToken": false,
         },
-    });
-    if let Some(node) = &options.node {
-        pod["spec"]["nodeSelector"] = json!({ "kubernetes.io/hostname": node });
-    }
-    pod
+    })
 }
 
 /// Waits for the pod's volumes, runs the command with them, and lets go.
-async fn in_pod(pods: &Cache<Pod>, key: &Key, options: &Run) -> anyhow::Result<ExitCode> {
+async fn in_pod(pods: &Cache<Pod>, key: &Key, options: &Run, holders: hold::Holders) -> anyhow::Result<ExitCode> {
     let node = placed(pods, key).await?;
-    let socket = options.root.join("nodes").join(&node).join(SOCKET);
-    let mut held = hold::Held::of(&socket, key).await?;
+    let mut held = holders.keep(&node)?;
     let mounts = loop {
         match held.next().await? {
             Line::Waiting(missing) => missing.iter().for_each(|missing| eprintln!("waiting: {}", missing.cause)),

@@ -203,7 +203,7 @@ impl Stack {
     }
 
     /// Learns who the driver is and makes the objects it needs.
-    async fn introduce(&mut self, endpoint: &Endpoint, is_ours: bool) -> anyhow::Result<()> {
+    async fn introduce(&mut self, endpoint: &Endpoint, is_own: bool) -> anyhow::Result<()> {
         let channel = UnixConnector.connect(&endpoint.to_string())?;
         let deadline = Deadline(Duration::from_secs(5));
         let no_driver = || {
@@ -215,7 +215,8 @@ impl Stack {
         let attach = capabilities.contains(&ControllerRpc::PublishUnpublishVolume);
         // The provisioner publishes what room there is, and pods are placed by it.
         let capacity = capabilities.contains(&ControllerRpc::GetCapacity);
-        self.create(kinds::CSI_DRIVER, objects::csi_driver(&self.driver, attach, capacity, is_ours)).await?;
+        let object = if is_own { objects::own_csi_driver } else { objects::csi_driver };
+        self.create(kinds::CSI_DRIVER, object(&self.driver, attach, capacity)).await?;
         self.create(kinds::STORAGE_CLASS, objects::class(CLASS, &self.driver, true, "Immediate")).await?;
         self.snapshots = capabilities.contains(&ControllerRpc::CreateDeleteSnapshot);
         let on_nodes = identity::node_capabilities(&channel, deadline).await;

@@ -1,13 +1,15 @@
 //! What programs on this node may ask of its volume manager, in this process or over its socket: whether a pod has its
 //! volumes, where they are, and why not.
 
+mod container_mounts;
+mod holds;
 mod server;
 
-use std::collections::{BTreeMap, BTreeSet};
-use std::path::PathBuf;
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
+use futures::future::join_all;
 use serde::{Deserialize, Serialize};
 use tokio::sync::watch;
 use tokio::time::timeout;
@@ -16,7 +18,6 @@ use stowage_model::names::UniqueVolumeName;
 use stowage_model::node::Node;
 use stowage_model::node_view::NodePod;
 use stowage_model::object::Key as ObjectKey;
-use stowage_mount::SubPath;
 use stowage_plugins::{VolumeHost, VolumePluginManager};
 use stowage_runtime::cache::Cache;
 use stowage_runtime::operation::State as Record;
@@ -29,6 +30,9 @@ use crate::executor::Executor;
 use crate::state::{State, States};
 use crate::watches::Key;
 
+pub use container_mounts::ContainerMount;
+pub(crate) use holds::is_abandoned;
+pub use holds::{Hold, RUN_LABEL};
 pub use server::{Line, serve};
 
 /// How long the kubelet waits for a pod's volumes before it says so and looks again.
@@ -93,23 +97,10 @@ pub enum Error {
     FindPod { uid: String },
     #[error("{}", .0.iter().map(|missing| missing.cause.as_str()).collect::<Vec<_>>().join("; "))]
     Missing(Vec<Missing>),
-    #[error("volumes are still mounted: {}", .0.join(", "))]
-    Mounted(Vec<String>),
+    #[error("volumes of pod {uid} are still mounted: {}", .volumes.join(", "))]
+    Mounted { uid: String, volumes: Vec<String> },
     #[error("volume {volume:?} in container {container}: {message}")]
     Prepare { container: String, volume: String, message: String },
-}
-
-/// One mount or device of a container.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase")]
-pub struct ContainerMount {
-    pub container: String,
-    /// Where the container sees it.
-    pub path: String,
-    /// Where it is on the node.
-    pub host_path: PathBuf,
-    pub read_only: bool,
-    pub is_device: bool,
 }
 
 impl VolumeManager {
@@ -156,9 +147,17 @@ impl VolumeManager {
             Ok(()) => Ok(()),
             Err(_) => {
                 let left = self.possibly_mounted_volumes(uid).into_iter();
-                Err(Error::Mounted(left.map(|volume| volume.to_string()).collect()))
+                let volumes = left.map(|volume| volume.to_string()).collect();
+                Err(Error::Mounted { uid: uid.to_owned(), volumes })
             }
         }
+    }
+
+    /// Resolves when nothing is mounted for any of the pods any more; says of each that has something left what it is.
+    pub async fn wait_for_all_pods_unmount(&self, uids: &[String], patience: Duration) -> Result<(), Vec<Error>> {
+        let waits = uids.iter().map(|uid| self.wait_for_unmount(uid, patience));
+        let failed: Vec<Error> = join_all(waits).await.into_iter().filter_map(Result::err).collect();
+        if failed.is_empty() { Ok(()) } else { Err(failed) }
     }
 
     /// The volumes that certainly are mounted for the pod.
@@ -217,74 +216,6 @@ impl VolumeManager {
         self.executor.is_pending(volume)
     }
 
-    /// The mounts and devices of the pod's containers; parts of volumes are bound where containers can have them.
-    pub async fn container_mounts(&self, uid: &str) -> Result<Vec<ContainerMount>, Error> {
-        let pod = self.pod(uid).ok_or_else(|| Error::FindPod { uid: uid.to_owned() })?;
-        // Nothing is made inside what is about to go, or is not there.
-        if !is_live(&pod) {
-            return Err(Error::FindPod { uid: uid.to_owned() });
-        }
-        match self.missing(uid)? {
-            missing if missing.is_empty() => {}
-            missing => return Err(Error::Missing(missing)),
-        }
-        let paths = self.paths(&pod);
-        let mut mounts = Vec::new();
-        for container in &pod.containers {
-            for (index, mount) in container.volume_mounts.iter().enumerate() {
-                let Some((root, name, read_only)) = paths.get(mount.name.as_str()) else { continue };
-                let host_path = match mount.sub_path.as_str() {
-                    "" => root.clone(),
-                    path => {
-                        let target = self.host.layout.volume_sub_paths(uid, name);
-                        let target = target.join(&container.name).join(index.to_string());
-                        let part = SubPath { volume: root.clone(), path: path.to_owned(), target: target.clone() };
-                        let prepared = self.host.mounter.prepare_sub_path(&part).await;
-                        prepared.map_err(|error| Error::Prepare {
-                            container: container.name.clone(),
-                            volume: mount.name.clone(),
-                            message: error.to_string(),
-                        })?;
-                        target
-                    }
-                };
-                let (container, path) = (container.name.clone(), mount.mount_path.clone());
-                let read_only = *read_only || mount.read_only;
-                mounts.push(ContainerMount { container, path, host_path, read_only, is_device: false });
-            }
-            for device in &container.volume_devices {
-                let Some((host_path, _, read_only)) = paths.get(device.name.as_str()) else { continue };
-                mounts.push(ContainerMount {
-                    container: container.name.clone(),
-                    path: device.device_path.clone(),
-                    host_path: host_path.clone(),
-                    read_only: *read_only,
-                    is_device: true,
-                });
-            }
-        }
-        Ok(mounts)
-    }
-
-    /// Where the pod's volumes are on the node, by their names in the pod, with their own names.
-    fn paths(&self, pod: &NodePod) -> BTreeMap<String, (PathBuf, String, bool)> {
-        let uid = &pod.meta.uid;
-        let volumes = self.state.read(|states| states.desired.pod(uid).cloned()).unwrap_or_default();
-        let mut paths = BTreeMap::new();
-        for mount in volumes.volumes.values() {
-            let Ok(plugin) = self.plugins.by_spec(&mount.spec) else { continue };
-            let path = match plugin.mounter() {
-                Some(mounter) if !mount.spec.is_block() => mounter.path(&self.host, &mount.spec, uid),
-                _ => self.host.layout.pod_device(uid, plugin.name(), &mount.spec.name),
-            };
-            for name in &mount.outer_names {
-                let read_only = mount.spec.read_only || mount.traits.attributes.read_only;
-                paths.insert(name.clone(), (path.clone(), mount.spec.name.clone(), read_only));
-            }
-        }
-        paths
-    }
-
     /// The volumes that the pod does not have, and why.
     pub fn missing(&self, uid: &str) -> Result<Vec<Missing>, Error> {
         if self.pod(uid).is_none() {
@@ -332,18 +263,16 @@ impl VolumeManager {
     }
 
     /// The pod of that name, once it is on this node.
-    pub async fn wait_for_pod(&self, key: &ObjectKey, patience: Duration) -> Option<Arc<NodePod>> {
+    pub async fn wait_for_pod(&self, key: &ObjectKey) -> Arc<NodePod> {
         let mut changes = self.state.changes();
-        let waited = timeout(patience, async {
-            loop {
-                changes.borrow_and_update();
-                if let Some(pod) = self.pods.get(key) {
-                    return pod;
-                }
-                let _ = changes.changed().await;
+        loop {
+            changes.borrow_and_update();
+            if let Some(pod) = self.pods.get(key) {
+                return pod;
             }
-        });
-        waited.await.ok()
+            // The sender lives in the state, so the wait cannot fail.
+            let _ = changes.changed().await;
+        }
     }
 
     /// Whether the pod is there and is to have its volumes.

@@ -29,7 +29,7 @@ impl Controller {
             | Action::CreateCsiNode(_)
             | Action::PatchCsiNode { .. }
             | Action::DeleteCsiNode { .. } => self.write_csi_node(action).await,
-            Action::ReadPod(_) | Action::PatchPodStatus { .. } | Action::DeletePod { .. } => {
+            Action::ReadPod(_) | Action::PatchPodStatus { .. } | Action::EndPod { .. } | Action::DeletePod { .. } => {
                 self.write_pod(action).await
             }
             Action::RemovePodDir { uid } => self.remove_pod_dir(&uid).await,
@@ -160,6 +160,11 @@ impl Controller {
             Action::PatchPodStatus { target, patch } => {
                 let patched = api.patch(pods, &target, Part::Status, patch).await;
                 patched.map(drop).map_err(Error::write("write the pod's status"))
+            }
+            Action::EndPod { target } => {
+                tracing::info!(pod = %target.key, "nobody holds the pod any more: it is deleted");
+                let deleted = api.delete(pods, &target, Deletion::default()).await;
+                deleted.map_err(Error::write("delete a pod that nobody holds"))
             }
             Action::DeletePod { target } => {
                 let deleted = api.delete(pods, &target, Deletion { grace_period_seconds: Some(0) }).await;

@@ -95,7 +95,12 @@ pub enum Action {
     RemovePodDir {
         uid: String,
     },
+    /// Finish its deletion.
     DeletePod {
+        target: Target,
+    },
+    /// Ask for its deletion.
+    EndPod {
         target: Target,
     },
     ForgetPod {

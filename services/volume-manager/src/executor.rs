@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::future::Future;
 use std::panic::AssertUnwindSafe;
+use std::sync::{Arc, Mutex};
 
 use futures::FutureExt;
 
@@ -22,6 +23,8 @@ pub enum OperationName {
     SetUp,
     TearDown,
     Expand,
+    /// Show a part of a volume to a container (subPath).
+    BindPart,
 }
 
 impl OperationName {
@@ -37,6 +40,7 @@ impl OperationName {
             (Self::TearDown, false) => "volume_unmount",
             (Self::TearDown, true) => "unmap_volume",
             (Self::Expand, _) => "volume_fs_resize",
+            (Self::BindPart, _) => "volume_bind_part",
         }
     }
 }
@@ -84,11 +88,15 @@ pub enum Operation {
 
 /// Runs operations; those that exclude each other one at a time.
 #[derive(Clone)]
-pub struct Executor(Operations<Operation, ()>);
+pub struct Executor {
+    operations: Operations<Operation, ()>,
+    /// Held while it is looked what runs and the next is started: decisions are not the only ones who start something.
+    starting: Arc<Mutex<()>>,
+}
 
 impl Executor {
     pub fn new(operations: Operations<Operation, ()>) -> Self {
-        Self(operations)
+        Self { operations, starting: Arc::default() }
     }
 
     /// Starts an operation on a volume, unless one that it excludes is under way. One that panics has ended badly, and
@@ -98,11 +106,22 @@ impl Executor {
         operation: VolumeOperation,
         work: impl Future<Output = Ended<()>> + Send + 'static,
     ) -> bool {
+        self.start_on_volume_if(operation, || true, work).unwrap_or_default()
+    }
+
+    /// The same, if it holds at that moment, when no operation that it excludes can change it; none if it does not.
+    pub fn start_on_volume_if(
+        &self,
+        operation: VolumeOperation,
+        holds: impl FnOnce() -> bool,
+        work: impl Future<Output = Ended<()>> + Send + 'static,
+    ) -> Option<bool> {
+        let _starting = self.starting.lock().expect("no code panics while it starts an operation");
         let busy = self.of_volume(&operation.volume).into_iter();
         if busy.into_iter().any(|(other, record)| record.is_running() && other.excludes(&operation)) {
-            return false;
+            return Some(false);
         }
-        self.start(Operation::Volume(operation), work)
+        holds().then(|| self.start(Operation::Volume(operation), work))
     }
 
     /// Starts an operation; refuses while it runs already.
@@ -117,18 +136,18 @@ impl Executor {
                 Ended::Uncertain(Failure { code: "Panic".into(), message })
             })
         });
-        self.0.start(operation, work)
+        self.operations.start(operation, work)
     }
 
     pub fn record(&self, operation: &Operation) -> Option<Record> {
-        self.0.record(operation)
+        self.operations.record(operation)
     }
 
     /// The records of a volume's operations.
     pub fn of_volume(&self, volume: &UniqueVolumeName) -> BTreeMap<VolumeOperation, Record> {
         let first = Operation::Volume(VolumeOperation::on(volume, OperationName::Attach));
         let belongs = |operation: &Operation| matches!(operation, Operation::Volume(of) if of.volume == *volume);
-        let records = self.0.records_from(&first, belongs).into_iter();
+        let records = self.operations.records_from(&first, belongs).into_iter();
         let of_volume = records.filter_map(|(operation, record)| match operation {
             Operation::Volume(operation) => Some((operation, record)),
             Operation::Greet(_) | Operation::Notify(_) | Operation::Refresh(_) => None,
@@ -143,7 +162,7 @@ impl Executor {
 
     /// Drops the record of an operation that is over.
     pub fn forget(&self, operation: &Operation) {
-        self.0.forget(operation);
+        self.operations.forget(operation);
     }
 
     /// Drops what is over of a volume: whatever kept it from succeeding has changed.
@@ -152,16 +171,16 @@ impl Executor {
     }
 
     pub fn forget_where(&self, holds: impl Fn(&VolumeOperation) -> bool) {
-        self.0.forget_where(|operation| matches!(operation, Operation::Volume(operation) if holds(operation)));
+        self.operations.forget_where(|operation| matches!(operation, Operation::Volume(operation) if holds(operation)));
     }
 
     /// Whether operations for a pod are over and still remembered.
     pub fn remembers_pod(&self, uid: &str) -> bool {
-        let keys = self.0.keys();
+        let keys = self.operations.keys();
         let mut of_pod = keys.iter().filter(
             |operation| matches!(operation, Operation::Volume(operation) if operation.pod.as_deref() == Some(uid)),
         );
-        of_pod.any(|operation| self.0.record(operation).is_some_and(|record| !record.is_running()))
+        of_pod.any(|operation| self.operations.record(operation).is_some_and(|record| !record.is_running()))
     }
 }
 

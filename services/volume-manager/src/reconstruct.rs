@@ -186,16 +186,19 @@ async fn names_in(host: &VolumeHost, dir: &Path) -> Result<Vec<String>, Error> {
 ///
 /// A staging directory tells its volume by its name; a pod's directory and a device's do not, so any volume is possible.
 pub fn possible_volumes(reported: &[String], unexplained: &[PathBuf], layout: &Layout) -> Vec<UniqueVolumeName> {
+    let reported = reported.iter().map(|name| name.as_str().into());
+    reported.filter(|name| is_possible(name, unexplained, layout)).collect()
+}
+
+/// Whether one of these may be a mount of the volume.
+pub fn is_possible(name: &UniqueVolumeName, unexplained: &[PathBuf], layout: &Layout) -> bool {
     let staging = layout.plugin(stowage_plugins::Csi::NAME);
     let devices = staging.join("volumeDevices");
-    let possible = |name: &UniqueVolumeName| {
-        let staged = name
-            .driver_and_handle()
-            .map(|(driver, handle)| layout.root().join(stowage_model::names::staging_dir(driver, handle.as_str())));
-        let tells = |dir: &Path| dir.starts_with(&staging) && !dir.starts_with(&devices);
-        unexplained.iter().any(|dir| !tells(dir) || Some(dir) == staged.as_ref())
-    };
-    reported.iter().map(|name| name.as_str().into()).filter(possible).collect()
+    let staged = name
+        .driver_and_handle()
+        .map(|(driver, handle)| layout.root().join(stowage_model::names::staging_dir(driver, handle.as_str())));
+    let tells = |dir: &Path| dir.starts_with(&staging) && !dir.starts_with(&devices);
+    unexplained.iter().any(|dir| !tells(dir) || Some(dir) == staged.as_ref())
 }
 
 #[cfg(test)]

@@ -15,6 +15,7 @@ use stowage_plugins::{Traits, VolumeSpec};
 use stowage_runtime::cache::View;
 
 use crate::actual_state::MountState;
+use crate::api;
 use crate::controller::Controller;
 use crate::decide::expand::Expansion;
 use crate::decide::volume::{Attachment, Wanted};
@@ -228,6 +229,10 @@ impl Controller {
             _ => Waiting::default(),
         };
         self.state.read(|states| {
+            let is_abandoned = match &pod {
+                decide::pod::View::Known(pod) => api::is_abandoned(states, &pod.meta),
+                _ => false,
+            };
             let held: Vec<MountState> = states.actual.of_pod(uid).map(|(_, mounted)| mounted.state).collect();
             decide::pod::Snapshot {
                 uid: uid.to_owned(),
@@ -242,6 +247,7 @@ impl Controller {
                 waits_for,
                 evicted: states.evicted.get(uid).cloned(),
                 told: states.told.known(&uid.to_owned()),
+                is_abandoned,
             }
         })
     }

@@ -2,7 +2,7 @@
 //! whether a volume may be mounted is asked of several parts at one moment.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::{Mutex, MutexGuard};
 
 use jiff::Timestamp;
@@ -10,6 +10,8 @@ use serde_json::Value;
 use tokio::sync::watch;
 
 use stowage_model::names::UniqueVolumeName;
+use stowage_model::object::Key;
+use stowage_plugins::Layout;
 use stowage_runtime::told::Told;
 
 use crate::actual_state::ActualStateOfWorld;
@@ -17,6 +19,7 @@ use crate::desired_state::DesiredStateOfWorld;
 use crate::drivers::Drivers;
 use crate::machine::Machine;
 use crate::options::Occupancy;
+use crate::reconstruct;
 
 /// What is known at one moment.
 #[derive(Debug, Default)]
@@ -28,6 +31,8 @@ pub struct States {
     pub pod_dirs: BTreeSet<String>,
     /// What pods hold too much of, by their uids: they are to be evicted.
     pub evicted: BTreeMap<String, String>,
+    /// Pods that somebody holds, by name, and how many do.
+    pub held: BTreeMap<Key, usize>,
     /// What was told about a pod in events, by its uid and the sentence.
     pub told: Told<String, String, ()>,
 }
@@ -47,6 +52,18 @@ pub struct Report {
     pub machine: Machine,
     /// What the Node was last told of it.
     pub reported: Option<Reported>,
+}
+
+impl Report {
+    /// What is at this path, or below one, is known by now: a volume that was set up there has its metadata anew.
+    pub fn explained(&mut self, path: &Path, layout: &Layout) {
+        let before = self.unexplained.len();
+        self.unexplained.retain(|unexplained| !path.starts_with(unexplained));
+        if self.unexplained.len() < before {
+            let unexplained = &self.unexplained;
+            self.kept_in_use.retain(|volume| reconstruct::is_possible(volume, unexplained, layout));
+        }
+    }
 }
 
 /// What a Node was told of the machine, besides conditions.

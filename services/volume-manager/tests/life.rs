@@ -16,6 +16,8 @@ mod model;
 mod requests;
 #[path = "life/size_limits.rs"]
 mod size_limits;
+#[path = "life/rows.rs"]
+mod rows;
 #[path = "life/stage.rs"]
 mod stage;
 #[path = "life/sweep.rs"]
@@ -238,6 +240,26 @@ async fn a_volume_whose_metadata_cannot_be_read_after_a_restart_stays_in_use() {
     stage.settle().await;
     assert_eq!(stage.withdrawals(), 0);
     assert!(stage.in_use().await);
+}
+
+/// It stayed in use until the next restart, so it could never be detached.
+#[tokio::test(start_paused = true)]
+async fn a_volume_whose_metadata_was_lost_and_is_written_anew_is_given_back_with_its_pod() {
+    let stage = Stage::set().await;
+    let node = stage.start();
+    stage.create_pod(POD).await;
+    stage.attach().await;
+    stage.pod_is_running(POD).await;
+    node.crash();
+    stage.spoil_metadata();
+
+    let _node = stage.start();
+    within(stage.driver.called(4)).await;
+    assert_eq!(stage.driver.calls(), ["stage", "publish", "stage", "publish"]);
+    stage.delete_pod(POD).await;
+    stage.pod_is_gone(POD).await;
+    stage.node_reports_in_use(false).await;
+    assert_eq!(stage.driver.calls()[4..], ["unpublish", "unstage"]);
 }
 
 /// The refusal left the Node as it was, so nothing woke the volume that had waited for the write to end.

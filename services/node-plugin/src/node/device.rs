@@ -136,12 +136,15 @@ impl Volume<'_> {
                 }
             };
         }
-        let fresh = match wanted.form == Form::FileSystem && !mounted {
+        let tag = self.tag().with_token(&wanted.token);
+        // Somebody has taken the mount away while pods see the volume: what they use is neither checked nor made anew.
+        let in_use = view.device(&tag).is_some() && view.elsewhere(&wanted.mount_point()).is_some();
+        let fresh = match wanted.form == Form::FileSystem && !mounted && !in_use {
             true => self.blank_if_cut_short(view, record).await?,
             false => None,
         };
         let view = fresh.as_ref().unwrap_or(view);
-        let device = self.attach(view, &self.tag().with_token(&wanted.token), false, record).await?;
+        let device = self.attach(view, &tag, false, record).await?;
         if wanted.form == Form::Block {
             self.tune(&device, record).await?;
             if !mounted {
@@ -154,9 +157,11 @@ impl Volume<'_> {
             return Ok(());
         }
         if !mounted {
-            self.make_or_check(&device, kind, record, wanted, target).await?;
-            self.allocate(&device, record).await?;
-            self.tune(&device, record).await?;
+            if !in_use {
+                self.make_or_check(&device, kind, record, wanted, target).await?;
+                self.allocate(&device, record).await?;
+                self.tune(&device, record).await?;
+            }
             self.check_again(wanted, record).await?;
             let options = options(&wanted.mount_flags, record);
             host.mount_at(&device.path.to_string_lossy(), target, kind.name(), &options).await?;

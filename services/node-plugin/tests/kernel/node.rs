@@ -73,6 +73,29 @@ fn a_restarted_driver_knows_what_is_staged_from_the_kernel() {
     });
 }
 
+/// It was checked as if nobody used it, which no tool does, and so never staged again.
+#[test]
+fn a_volume_whose_staging_mount_was_taken_away_while_a_pod_has_it_is_staged_again() {
+    test(async |world| {
+        let client = world.node("a").await;
+        let (volume, context) = client.staged("v", "a").await;
+        client.publish(&volume, &context, "pod").await.unwrap();
+        fs::write(client.target("pod").join("data"), "kept").unwrap();
+        unmount(&client.staging());
+        let restarted = world.node("a").await;
+        restarted.stage(&volume, &context).await.unwrap();
+        restarted.publish(&volume, &context, "second").await.unwrap();
+        for seen in [restarted.staging(), restarted.target("pod"), restarted.target("second")] {
+            assert_eq!(fs::read_to_string(seen.join("data")).unwrap(), "kept");
+        }
+        assert_eq!(world.loops().len(), 1);
+        for pod in ["pod", "second"] {
+            restarted.unpublish(&volume, pod).await.unwrap();
+        }
+        restarted.remove(&volume).await;
+    });
+}
+
 #[test]
 fn the_device_uses_direct_io_and_enforces_the_size() {
     test(async |world| {

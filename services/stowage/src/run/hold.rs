@@ -1,6 +1,6 @@
 //! The answer of a volume manager that holds a pod, line by line.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 use std::path::Path;
 
 use anyhow::{Context as _, bail};
@@ -14,6 +14,53 @@ use tokio::task::JoinSet;
 
 use stowage_model::object::Key;
 use volume_manager::api::Line;
+
+/// The socket of a node's volume manager, below the node's root.
+pub const SOCKET: &str = "volume-manager.sock";
+
+/// A pod that is to come, held by every node that it may come to.
+pub struct Holders(BTreeMap<String, Held>);
+
+impl Holders {
+    /// Asks the volume managers below the root, or that of one node, to hold the pod.
+    pub async fn of(root: &Path, only: Option<&str>, pod: &Key) -> anyhow::Result<Self> {
+        let nodes = match only {
+            Some(node) => vec![node.to_owned()],
+            None => names_in(&root.join("nodes"))?,
+        };
+        let (mut held, mut refused) = (BTreeMap::new(), String::new());
+        for node in nodes {
+            match Held::of(&root.join("nodes").join(&node).join(SOCKET), pod).await {
+                Ok(holds) => drop(held.insert(node, holds)),
+                // The pod does not go there.
+                Err(error) => refused = format!(": {error:#}"),
+            }
+        }
+        if held.is_empty() {
+            bail!("no volume manager answers below {}{refused}", root.display());
+        }
+        Ok(Self(held))
+    }
+
+    /// The nodes that the pod may come to.
+    pub fn nodes(&self) -> Vec<&str> {
+        self.0.keys().map(String::as_str).collect()
+    }
+
+    /// The pod has come to this one; the others let go.
+    pub fn keep(mut self, node: &str) -> anyhow::Result<Held> {
+        self.0.remove(node).with_context(|| format!("the pod came to node {node}, which does not hold it"))
+    }
+}
+
+fn names_in(folder: &Path) -> anyhow::Result<Vec<String>> {
+    let failed = || format!("cannot list {}", folder.display());
+    let mut names = Vec::new();
+    for entry in std::fs::read_dir(folder).with_context(failed)? {
+        names.extend(entry.with_context(failed)?.file_name().into_string());
+    }
+    Ok(names)
+}
 
 /// A pod that is there for as long as this is.
 pub struct Held {

@@ -21,10 +21,11 @@ use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 use tokio_stream::wrappers::ReceiverStream;
 
-use stowage_model::object::{Key, Projection};
+use stowage_model::object::{Key, Meta};
+use stowage_model::pod::Pod;
 use stowage_runtime::api::{Deletion, Target};
 
-use super::{ContainerMount, Missing, PATIENCE, VolumeManager};
+use super::{ContainerMount, Hold, Missing, RUN_LABEL, VolumeManager};
 
 /// One line of the answer to somebody who holds a pod.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -106,8 +107,10 @@ async fn answer(
     let status = match (request.method(), &parts[..]) {
         (&Method::GET, ["v1", "pods", namespace, name, "hold"]) => {
             let key = Key::namespaced(*namespace, *name);
+            // Before the first word of the answer: who has heard it may make the pod.
+            let held = manager.hold(key);
             // The server lives as long as its connections.
-            let _ = holds.send(hold(manager, key, sender).boxed()).await;
+            let _ = holds.send(hold(manager, held, sender).boxed()).await;
             StatusCode::OK
         }
         (&Method::GET, ["v1", "pods", uid, "volumes"]) => {
@@ -146,29 +149,44 @@ async fn say(sender: &Sender, line: &impl Serialize) -> bool {
     sender.send(Ok(Frame::data(text.into()))).await.is_ok()
 }
 
-/// Says what the pod waits for and where its volumes are, and deletes it when nobody listens any more.
-async fn hold(manager: Arc<VolumeManager>, key: Key, sender: Sender) {
-    let mut held = None;
+/// Says what the pod waits for and where its volumes are, and lets go of it when nobody listens any more.
+async fn hold(manager: Arc<VolumeManager>, held: Hold, sender: Sender) {
+    let mut uid = None;
     tokio::select! {
         biased;
         () = sender.closed() => {}
-        () = follow(&manager, &key, &sender, &mut held) => {}
+        () = follow(&manager, held.pod(), &sender, &mut uid) => {}
     }
-    // A namesake that was made meanwhile is somebody else's.
-    let pod = manager.pods.get(&key).filter(|pod| held.as_ref().is_none_or(|uid| *uid == pod.meta.uid));
-    let Some(pod) = pod.filter(|pod| !pod.meta.is_deleting()) else { return };
-    let target = Target::any_version(pod.meta());
-    if let Err(error) = manager.host.context.api.delete(&manager.pods, &target, Deletion::default()).await {
+    let key = held.pod().clone();
+    drop(held);
+    if let Err(error) = let_go(&manager, &key, uid.as_deref()).await {
         tracing::warn!(pod = %key, %error, "who held the pod has let go of it, but it cannot be deleted");
+    }
+}
+
+/// Deletes a pod that nobody holds any more, where deciding on it does not do that.
+async fn let_go(manager: &VolumeManager, key: &Key, uid: Option<&str>) -> Result<(), stowage_runtime::api::Error> {
+    let api = &manager.host.context.api;
+    let delete = async |meta: &Meta| api.delete(&manager.pods, &Target::any_version(meta), Deletion::default()).await;
+    let is_run = |meta: &Meta| meta.labels.contains_key(RUN_LABEL);
+    match manager.pods.get(key) {
+        // A namesake that was made meanwhile is somebody else's.
+        Some(pod) if pod.meta.is_deleting() || uid.is_some_and(|uid| uid != pod.meta.uid) => Ok(()),
+        Some(pod) if is_run(&pod.meta) => Ok(()),
+        Some(pod) => delete(&pod.meta).await,
+        // It was here and is gone.
+        None if uid.is_some() => Ok(()),
+        // It may have been made and not have come to a node yet. One that is still to be made is deleted when it comes.
+        None => match api.get::<Pod>(key).await? {
+            Some(pod) if is_run(&pod.meta) && !pod.is_scheduled() && !pod.meta.is_deleting() => delete(&pod.meta).await,
+            _ => Ok(()),
+        },
     }
 }
 
 /// Ends when the pod cannot have its volumes, or is about to lose them.
 async fn follow(manager: &VolumeManager, key: &Key, sender: &Sender, held: &mut Option<String>) {
-    let Some(pod) = manager.wait_for_pod(key, PATIENCE).await else {
-        say(sender, &Line::Failed(format!("pod {key} did not come to this node"))).await;
-        return;
-    };
+    let pod = manager.wait_for_pod(key).await;
     let uid = pod.meta.uid.clone();
     *held = Some(uid.clone());
     let mut said = Vec::new();

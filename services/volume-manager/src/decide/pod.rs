@@ -52,6 +52,8 @@ pub struct Snapshot {
     pub evicted: Option<String>,
     /// What was told about it already.
     pub told: Known<String, ()>,
+    /// It was to be there for as long as somebody holds it, and nobody does.
+    pub is_abandoned: bool,
 }
 
 #[derive(Debug, Clone, PartialEq)]
@@ -65,6 +67,7 @@ pub enum View {
 pub enum Why {
     WriteWithoutAnswer,
     Gone,
+    Abandoned,
     /// Its volumes must be unmounted first.
     Unmounting,
     Unmounted,
@@ -96,6 +99,9 @@ pub fn decide(s: &Snapshot, now: Timestamp) -> Decision<Action, Why> {
         View::Absent => return forget(s),
         View::Known(pod) => pod,
     };
+    if is_live(pod) && s.is_abandoned {
+        return Decision::act([Action::EndPod { target: Target::any_version(&pod.meta) }], Why::Abandoned);
+    }
     if is_live(pod) {
         return live(s, pod, now);
     }
@@ -107,6 +113,8 @@ pub fn decide(s: &Snapshot, now: Timestamp) -> Decision<Action, Why> {
         actions.push(Action::RemovePodDir { uid: s.uid.clone() });
     }
     if !pod.meta.is_deleting() {
+        // What its volumes were made of need not be watched any more.
+        actions.extend(forgotten(s));
         return Decision::act(actions, Why::Terminal);
     }
     if pod.meta.deletion_grace_period_seconds == Some(0) && !pod.meta.finalizers.is_empty() {
@@ -124,10 +132,14 @@ fn forget(s: &Snapshot) -> Decision<Action, Why> {
     if s.has_dir {
         actions.push(Action::RemovePodDir { uid: s.uid.clone() });
     }
-    if s.noted.is_some() || !s.told.is_empty() || s.has_records {
-        actions.push(Action::ForgetPod { uid: s.uid.clone() });
-    }
+    actions.extend(forgotten(s));
     Decision::act(actions, Why::Gone)
+}
+
+/// Nothing of the pod is on the node any more: what is remembered of it can go.
+fn forgotten(s: &Snapshot) -> Option<Action> {
+    let is_remembered = s.noted.is_some() || !s.told.is_empty() || s.has_records;
+    is_remembered.then(|| Action::ForgetPod { uid: s.uid.clone() })
 }
 
 fn live(s: &Snapshot, pod: &Arc<NodePod>, now: Timestamp) -> Decision<Action, Why> {

@@ -83,6 +83,7 @@ fn cause(uid: &str, found: &Unmounted) -> Option<String> {
         OperationName::TearDown | OperationName::UnmountDevice => "it cannot be unmounted",
         OperationName::Detach => "it cannot be detached",
         OperationName::Expand => "it cannot grow",
+        OperationName::BindPart => "a part of it cannot be shown",
     };
     Some(format!("{what}: {message}"))
 }

@@ -1,5 +1,6 @@
 //! A volume once for the node: attach, mount, unmount, detach.
 
+use std::path::PathBuf;
 use std::sync::Arc;
 
 use stowage_model::names::UniqueVolumeName;
@@ -86,7 +87,11 @@ impl Controller {
             Ok(()) => Some(MountState::Mounted),
             Err(fault) => after_failure(fault, is_reconstructed, before, MountState::Uncertain),
         };
+        let place = result.is_ok().then(|| self.device_place(&mount.spec)).flatten();
         self.state.with(|states| {
+            if let Some(place) = place {
+                states.report.explained(&place, &self.host.layout);
+            }
             states.actual.update(volume, &mount.spec, |known| {
                 known.device = state;
                 if result.is_ok() {
@@ -97,6 +102,16 @@ impl Controller {
         });
         if let Err(fault) = result {
             self.tell_failure(pod, &mount.spec, mapped_reason(&mount.spec), fault);
+        }
+    }
+
+    /// Where the node has a volume that is mounted, or mapped, once for all pods.
+    fn device_place(&self, spec: &VolumeSpec) -> Option<PathBuf> {
+        let plugin = self.plugin_of(spec).ok()?;
+        match (spec.is_block(), plugin.block_mapper(), plugin.device_mounter()) {
+            (true, Some(mapper), _) => Some(mapper.global_map_path(&self.host, &spec.name)),
+            (false, _, Some(mounter)) => mounter.device_mount_path(&self.host, spec).ok(),
+            _ => None,
         }
     }
 

@@ -123,6 +123,14 @@ impl Controller {
             }
         };
         let wanted_since = self.state.with(|states| {
+            if result.is_ok() {
+                let layout = &self.host.layout;
+                let place = match spec.is_block() {
+                    true => layout.pod_device(uid, &mount.plugin, &spec.name),
+                    false => layout.pod_volume(uid, &mount.plugin, &spec.name),
+                };
+                states.report.explained(&place, layout);
+            }
             states.actual.set_pod(volume, spec, uid, mounted);
             states.desired.wanted_since(uid, volume)
         });

@@ -148,3 +148,38 @@ fn s91_what_is_wrong_with_a_volume_is_told_once_and_so_is_its_end() {
     assert_eq!(reason(None).unwrap().0, "VolumeConditionNormal");
     assert_eq!(reason(None), None);
 }
+
+#[tokio::test(start_paused = true)]
+async fn s91_a_condition_that_cannot_be_asked_for_stays_what_it_was_and_one_that_is_not_offered_is_none() {
+    let (controller, mut asker) = asker(&[Capability::GetVolumeStats, Capability::VolumeCondition]).await;
+    mount(&controller, "p", "well", "a");
+    asker.round().await;
+    let told = BTreeMap::from([(Key::namespaced("default", "a"), "the disk hums".to_owned())]);
+    assert_eq!(asker.told, told);
+    mount(&controller, "p", "lost", "a");
+    let well: UniqueVolumeName = "kubernetes.io/csi/driver^well".into();
+    controller.state.with(|states| states.actual.set_pod(&well, &spec("well", "a"), "p", None));
+    asker.round().await;
+    assert_eq!(asker.told, told, "an error of the call says nothing of the volume");
+    controller.state.with_drivers(|drivers| {
+        let driver = drivers.plugins.get_mut("/socket").unwrap().registered.as_mut().unwrap();
+        driver.info.capabilities = [Capability::GetVolumeStats].into();
+    });
+    mount(&controller, "p", "well", "a");
+    let lost: UniqueVolumeName = "kubernetes.io/csi/driver^lost".into();
+    controller.state.with(|states| states.actual.set_pod(&lost, &spec("lost", "a"), "p", None));
+    asker.round().await;
+    assert!(asker.told.is_empty(), "{:?}", asker.told);
+}
+
+#[tokio::test(start_paused = true)]
+async fn s122_a_driver_without_figures_says_so_for_good_and_one_that_is_away_for_now() {
+    let (controller, asker) = asker(&[]).await;
+    let (plugin, path) = (controller.plugins.by_spec(&spec("well", "a")).unwrap(), std::path::Path::new("/pods/p"));
+    let metrics = plugin.metrics().unwrap();
+    let fault = metrics.stats(&asker.host, &spec("well", "a"), path).await.unwrap_err();
+    assert_eq!((fault.certainty, fault.outcome), (Certainty::Final, None), "{fault}");
+    controller.state.with_drivers(|drivers| drivers.plugins.clear());
+    let fault = metrics.stats(&asker.host, &spec("well", "a"), path).await.unwrap_err();
+    assert_eq!(fault.certainty, Certainty::Transient, "{fault}");
+}

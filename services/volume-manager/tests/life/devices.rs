@@ -148,7 +148,7 @@ async fn a_stage_of_a_device_that_failed_for_good_leaves_nothing_and_one_that_ma
 }
 
 /// As the resizer leaves a claim for the node.
-async fn grow(stage: &Stage) {
+pub async fn grow(stage: &Stage) {
     let pending = json!({ "status": {
         "allocatedResources": { "storage": "2Gi" },
         "allocatedResourceStatuses": { "storage": "NodeResizePending" },

@@ -27,6 +27,7 @@ use stowage_runtime::clock::Clock;
 use stowage_runtime::random::Random;
 use stowage_runtime::{Context, Stop, watch as feed};
 use stowage_testing::{Changes, MemoryMounter, VirtualClock};
+use volume_manager::api::{Handle, VolumeManager};
 use volume_manager::plugin_watcher::{PluginEvent, PluginSource};
 use volume_manager::{Occupancy, Options};
 
@@ -92,6 +93,8 @@ struct RefusalState {
     goes_on: Notify,
     /// What was read by another way than a watch.
     reads: Mutex<Vec<String>>,
+    /// Paths that are not answered until the test says so.
+    silent: Mutex<Option<&'static str>>,
 }
 
 impl Refusal {
@@ -103,6 +106,11 @@ impl Refusal {
     /// Waits until the service has sent the write.
     pub async fn reached(&self) {
         within(self.0.reached.notified()).await;
+    }
+
+    /// Answers nothing at this path until it is told to go on.
+    pub fn keep_silent_about(&self, path: &'static str) {
+        *self.0.silent.lock().unwrap() = Some(path);
     }
 
     /// What the service has read so far by another way than a watch.
@@ -123,6 +131,12 @@ impl Refusal {
                 let is_watch = parts.uri.query().is_some_and(|query| query.contains("watch="));
                 if parts.method == http::Method::GET && !is_watch {
                     refusal.0.reads.lock().unwrap().push(parts.uri.to_string());
+                }
+                let is_silent = refusal.0.silent.lock().unwrap().is_some_and(|path| parts.uri.path() == path);
+                if is_silent {
+                    refusal.0.reached.notify_one();
+                    refusal.0.goes_on.notified().await;
+                    *refusal.0.silent.lock().unwrap() = None;
                 }
                 let body = body.collect_bytes().await?;
                 let text = String::from_utf8_lossy(&body);
@@ -222,6 +236,7 @@ pub struct Stage {
     withdrawals: Arc<AtomicUsize>,
     /// Of the service that runs, or ran last.
     occupancy: Mutex<Occupancy>,
+    handle: Mutex<Handle>,
     feeds: Vec<JoinHandle<()>>,
 }
 
@@ -301,6 +316,7 @@ impl Stage {
             changes,
             withdrawals,
             occupancy: Mutex::default(),
+            handle: Mutex::default(),
             feeds,
         };
         stage.make_objects(cluster).await;
@@ -357,13 +373,22 @@ impl Stage {
     }
 
     fn options(&self, occupancy: Occupancy) -> Options {
+        let handle = Handle::default();
+        *self.handle.lock().unwrap() = handle.clone();
         Options {
             node_name: "node".into(),
             root: self.root.path().to_owned(),
             occupancy,
+            handle,
             volume_plugin_dir: self.takes_flex_drivers.then(|| self.volume_plugin_dir()),
             ..Options::default()
         }
+    }
+
+    /// What programs may ask of the service that runs.
+    pub async fn manager(&self) -> Arc<VolumeManager> {
+        let handle = self.handle.lock().unwrap().clone();
+        within(handle.get()).await
     }
 
     /// A service that is asked to stop while its server does not answer.
@@ -459,13 +484,22 @@ impl Stage {
 
     /// A pod with these members of its spec, over one container that mounts the claim.
     pub async fn create_pod_of(&self, name: &str, members: Value) {
+        self.create_pod_from(name, json!({ "spec": members })).await;
+    }
+
+    /// A pod with these labels.
+    pub async fn create_labelled_pod(&self, name: &str, labels: Value) {
+        self.create_pod_from(name, json!({ "metadata": { "labels": labels } })).await;
+    }
+
+    async fn create_pod_from(&self, name: &str, members: Value) {
         let container = json!({ "name": "c", "image": "i", "volumeMounts": [{ "name": "data", "mountPath": "/d" }] });
         let claim = json!([{ "name": "data", "persistentVolumeClaim": { "claimName": "claim" } }]);
         let mut pod = json!({
             "metadata": { "name": name, "namespace": "default" },
             "spec": { "nodeName": "node", "containers": [container], "volumes": claim },
         });
-        merge(&mut pod["spec"], members);
+        merge(&mut pod, members);
         self.create(kinds::POD, pod).await;
     }
 
@@ -477,6 +511,11 @@ impl Stage {
     /// Where the service keeps everything.
     pub fn root(&self) -> &std::path::Path {
         self.root.path()
+    }
+
+    /// The uid of a pod, by the server's word.
+    pub async fn uid_of(&self, pod: &str) -> String {
+        self.get::<Pod>(pod).await.meta.uid
     }
 
     pub fn uid(&self, pod: &str) -> String {
@@ -663,6 +702,14 @@ impl Stage {
     pub async fn pod_is_gone(&self, name: &str) {
         let key = Key::namespaced("default", name);
         within(self.until(|| self.pods.is_synced() && self.pods.get(&key).is_none())).await;
+    }
+
+    /// The same by the server's word: a pod may come and go before anybody has heard of it.
+    pub async fn server_has_no_pod(&self, name: &str) {
+        let key = Key::namespaced("default", name);
+        while self.api.get::<Pod>(&key).await.unwrap().is_some() {
+            tokio::task::yield_now().await;
+        }
     }
 
     /// Waits for a FailedMount event about the pod that says so.

@@ -27,6 +27,7 @@ fn placed() -> Snapshot {
         waits_for: Waiting::default(),
         evicted: None,
         told: Known::default(),
+        is_abandoned: false,
     }
 }
 
@@ -225,6 +226,26 @@ fn s81_a_pod_that_has_ended_is_unmounted_but_not_deleted() {
     let ended = View::Known(pod("a", json!({ "status": { "phase": "Failed" } })));
     let decision = decide(&Snapshot { pod: ended, has_dir: true, ..placed() }, now());
     assert_eq!(decision.actions, [Action::RemovePodDir { uid: "a".into() }]);
+}
+
+/// What it was made of stayed watched until somebody deleted it, and a pod that has ended may stay for ever.
+#[test]
+fn of_a_pod_that_has_ended_nothing_is_remembered_once_its_volumes_are_unmounted() {
+    let ended = View::Known(pod("a", json!({ "status": { "phase": "Succeeded" } })));
+    let mut s = Snapshot { pod: ended, noted: known(), held: 1, ..placed() };
+    assert_eq!(decide(&s, now()).actions, []);
+    s.held = 0;
+    assert_eq!(decide(&s, now()).actions, [Action::ForgetPod { uid: "a".into() }]);
+    s.noted = None;
+    assert_eq!(decide(&s, now()).actions, []);
+}
+
+#[test]
+fn a_pod_that_is_to_go_when_nobody_holds_it_is_deleted_once() {
+    let s = Snapshot { is_abandoned: true, noted: known(), held: 1, mounted: 1, ..placed() };
+    assert!(matches!(decide(&s, now()).actions[..], [Action::EndPod { .. }]), "{s:?}");
+    let leaving = Snapshot { pod: deleting(json!({})), ..s };
+    assert_eq!(decide(&leaving, now()).why, Why::Unmounting);
 }
 
 #[test]

@@ -15,8 +15,9 @@ use hyper_util::rt::{TokioExecutor, TokioIo};
 use tokio::net::{UnixListener, UnixStream};
 use tokio::sync::watch;
 use tokio::task::JoinSet;
+use tokio::time::timeout;
 
-use crate::stack::until;
+use crate::api::PATIENCE;
 
 /// Listens where a driver would.
 pub struct Relay {
@@ -51,10 +52,12 @@ impl Relay {
 
     /// Waits until the driver has answered this call and its caller has not heard it.
     pub async fn in_flight(&self, call: &'static str) -> anyhow::Result<()> {
-        until(format!("{call} to be in flight"), async || {
-            Ok((self.kept.borrow().get(call) == Some(&Answer::Here)).then_some(()))
-        })
-        .await
+        let mut kept = self.kept.subscribe();
+        let here = kept.wait_for(|kept| kept.get(call) == Some(&Answer::Here));
+        let here = timeout(PATIENCE, here).await;
+        here.with_context(|| format!("waited {} s in vain for {call} to be in flight", PATIENCE.as_secs()))?
+            .context("the relay is gone")
+            .map(drop)
     }
 
     /// Hands out what was kept back, to callers that still wait.
