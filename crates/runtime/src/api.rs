@@ -120,7 +120,7 @@ impl Api {
         let known = cache.get(key).map(|object| object.meta().uid.clone());
         match self.get::<T>(key).await? {
             Some(object) => {
-                let fresh = Arc::new(object);
+                let fresh = cache.kept(object);
                 cache.observe_shared(Arc::clone(&fresh));
                 Ok(Some(fresh))
             }
@@ -137,7 +137,7 @@ impl Api {
         let answer = self.post_new(&id::<T>(&key), body).await;
         match answer.and_then(|answer| decode::<T>("create", &id::<T>(&key), &answer)) {
             Ok(object) => {
-                let fresh = Arc::new(object);
+                let fresh = cache.kept(object);
                 cache.observe_shared(Arc::clone(&fresh));
                 Ok(fresh)
             }
@@ -178,7 +178,7 @@ impl Api {
         };
         match result.and_then(|answer| decode::<T>("patch", &id, &answer)) {
             Ok(object) => {
-                let fresh = Arc::new(object);
+                let fresh = cache.kept(object);
                 cache.observe_shared(Arc::clone(&fresh));
                 Ok(fresh)
             }
@@ -217,7 +217,7 @@ impl Api {
         let answer = self.send(Method::PUT, &id, part.suffix(), Some(&object), JSON).await;
         match answer.and_then(|answer| decode::<T>("update", &id, &answer)) {
             Ok(object) => {
-                let fresh = Arc::new(object);
+                let fresh = cache.kept(object);
                 cache.observe_shared(Arc::clone(&fresh));
                 Ok(fresh)
             }

@@ -1,6 +1,7 @@
 //! Flags of services that speak to the Kubernetes API, beside those of every process.
 
 mod client;
+mod connection;
 mod controller;
 mod election;
 mod ignored;

@@ -3,13 +3,17 @@
 //! Rule 2 of the design lives here: an answer is decided on at once, a late watch event never takes it back,
 //! a write without an answer makes the object unknown until one fresh read, and no wait can hang.
 
+mod held;
+
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Bound;
-use std::sync::{Arc, Mutex, MutexGuard};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock};
 
 use tokio::sync::{Notify, watch};
 
 use stowage_model::object::{Key, Meta, Projection};
+
+use held::Objects;
 
 /// What the cache can say about one object.
 #[derive(Debug, Clone, PartialEq)]
@@ -59,10 +63,12 @@ struct Inner<T> {
     progress: watch::Sender<u64>,
     /// Announces a key in `State::unread`.
     unread: Notify,
+    /// Takes from each object what nobody here looks at.
+    trim: OnceLock<fn(&mut T)>,
 }
 
 struct State<T> {
-    objects: BTreeMap<Key, Arc<T>>,
+    objects: Objects<T>,
     /// A write of ours got no answer, and no fresh read since.
     unknown: BTreeSet<Key>,
     /// Unknown keys that whoever feeds the cache must read.
@@ -127,7 +133,7 @@ impl<T: Projection> Cache<T> {
             indexes.iter().map(|(name, values)| Index { name, values: *values, entries: BTreeSet::new() }).collect();
         Self(Arc::new(Inner {
             state: Mutex::new(State {
-                objects: BTreeMap::new(),
+                objects: Objects::default(),
                 unknown: BTreeSet::new(),
                 unread: BTreeSet::new(),
                 unreadable: BTreeSet::new(),
@@ -138,7 +144,24 @@ impl<T: Projection> Cache<T> {
             subscribers: Mutex::default(),
             progress: watch::Sender::new(0),
             unread: Notify::new(),
+            trim: OnceLock::new(),
         }))
+    }
+
+    /// The same, and `trim` takes from each object what this service never looks at, so that it takes no memory. To be said
+    /// before anything is in it.
+    pub fn trimmed(self, trim: fn(&mut T)) -> Self {
+        // Said once, where the cache is made.
+        let _ = self.0.trim.set(trim);
+        self
+    }
+
+    /// The object as it is kept here.
+    pub(crate) fn kept(&self, mut object: T) -> Arc<T> {
+        if let Some(trim) = self.0.trim.get() {
+            trim(&mut object);
+        }
+        Arc::new(object)
     }
 
     /// Calls `f` after every change of the view; it must not block.
@@ -164,7 +187,7 @@ impl<T: Projection> Cache<T> {
     /// Every object that is known, in key order.
     pub fn list(&self) -> Vec<Arc<T>> {
         let state = self.lock();
-        state.objects.iter().filter(|(key, _)| !state.is_unknown(key)).map(|(_, object)| object.clone()).collect()
+        state.objects.iter().filter(|object| !state.is_unknown(&object.key())).cloned().collect()
     }
 
     /// Whether the object exists in a form that cannot be read.
@@ -179,7 +202,7 @@ impl<T: Projection> Cache<T> {
 
     /// Keys of every object, unknown ones included.
     pub fn keys(&self) -> Vec<Key> {
-        self.lock().objects.keys().cloned().collect()
+        self.lock().objects.iter().map(|object| object.key()).collect()
     }
 
     /// Objects whose index value is `value`, in key order; the index must have been declared.
@@ -205,7 +228,7 @@ impl<T: Projection> Cache<T> {
     /// An object that the watch, which is already past that version, does not show was deleted meanwhile: its late
     /// answer does not bring it back.
     pub fn observe(&self, object: T) -> bool {
-        self.observe_shared(Arc::new(object))
+        self.observe_shared(self.kept(object))
     }
 
     /// The same, for an answer that others hold too.
@@ -213,7 +236,7 @@ impl<T: Projection> Cache<T> {
         let key = object.key();
         let mut state = self.lock();
         let was_unknown = state.unknown.remove(&key);
-        if !state.objects.contains_key(&key) && object.meta().revision <= state.reached {
+        if state.objects.get(&key).is_none() && object.meta().revision <= state.reached {
             drop(state);
             self.known_again(&key, was_unknown);
             return false;
@@ -242,7 +265,7 @@ impl<T: Projection> Cache<T> {
             return false;
         }
         state.unreadable.remove(&key);
-        state.insert(key.clone(), Arc::clone(&object));
+        state.insert(&key, Arc::clone(&object));
         // Told without the lock: whoever hears of a change looks into the cache to find the keys that it wakes.
         drop(state);
         self.publish(&Change { key: &key, before: before.as_ref(), after: Some(&object) });
@@ -349,7 +372,8 @@ impl<T: Projection> Cache<T> {
     pub fn watched(&self, object: T) {
         let mut state = self.lock();
         state.reached = state.reached.max(object.meta().revision);
-        self.take(state, object.key(), Arc::new(object));
+        let object = self.kept(object);
+        self.take(state, object.key(), object);
         // After the object is in: who waits for this revision looks for it next.
         self.announce();
     }
@@ -372,7 +396,7 @@ impl<T: Projection> Cache<T> {
     /// Objects missing from it are gone unless an answer newer than the list made them. A list older than what the
     /// watch had reached means the server was restored from a backup: then the list alone is true.
     pub fn relist(&self, objects: Vec<T>, revision: u64) {
-        self.relist_with(objects.into_iter().map(Arc::new).collect(), BTreeSet::new(), revision);
+        self.relist_with(objects.into_iter().map(|object| self.kept(object)).collect(), BTreeSet::new(), revision);
     }
 
     /// The same, where some objects of the list cannot be read: they exist, but are not known.
@@ -386,16 +410,14 @@ impl<T: Projection> Cache<T> {
                 state.unknown.clear();
                 state.reached = 0;
             }
-            let missing = state.objects.iter().filter(|(key, known)| {
-                !listed.contains_key(*key)
-                    && !unreadable.contains(*key)
-                    && (restored || known.meta().revision <= revision)
+            let known = state.objects.iter().map(|known| (known.key(), known.meta()));
+            let missing = known.filter(|(key, known)| {
+                !listed.contains_key(key) && !unreadable.contains(key) && (restored || known.revision <= revision)
             });
-            let missing: Vec<(Key, String)> =
-                missing.map(|(key, known)| (key.clone(), known.meta().uid.clone())).collect();
+            let missing: Vec<(Key, String)> = missing.map(|(key, known)| (key, known.uid.clone())).collect();
             let unread = std::mem::replace(&mut state.unreadable, unreadable);
             let gone = |key: &Key| {
-                !listed.contains_key(key) && !state.unreadable.contains(key) && !state.objects.contains_key(key)
+                !listed.contains_key(key) && !state.unreadable.contains(key) && state.objects.get(key).is_none()
             };
             let never_seen: Vec<Key> = unread.into_iter().filter(gone).collect();
             (restored, missing, never_seen)
@@ -473,7 +495,7 @@ impl<T: Projection> Default for Cache<T> {
     }
 }
 
-impl<T> State<T> {
+impl<T: Projection> State<T> {
     fn is_unknown(&self, key: &Key) -> bool {
         self.unknown.contains(key) || self.unreadable.contains(key)
     }
@@ -485,12 +507,12 @@ impl<T> State<T> {
         Some(key)
     }
 
-    fn insert(&mut self, key: Key, object: Arc<T>) {
-        let before = self.objects.get(&key).map(AsRef::as_ref);
+    fn insert(&mut self, key: &Key, object: Arc<T>) {
+        let before = self.objects.get(key).map(AsRef::as_ref);
         for index in &mut self.indexes {
-            index.change(&key, before, Some(&object));
+            index.change(key, before, Some(&object));
         }
-        self.objects.insert(key, object);
+        self.objects.insert(object);
     }
 
     fn remove(&mut self, key: &Key) -> Option<Arc<T>> {

@@ -289,6 +289,10 @@ async fn follow(
 
 /// Applies one line of the stream and says which revision it carried; 0 for an object that could not be read.
 fn take_line(cache: &dyn Fill, line: &str, from: u64) -> Result<u64, Error> {
+    // What cannot be read so may be a line that was cut off.
+    if let Some(revision) = changed_object(line).map(|raw| cache.changed(raw)).filter(|revision| *revision > 0) {
+        return Ok(revision);
+    }
     let decode = |what| move |source| Error::Decode { what, source };
     let line: Line<'_> = serde_json::from_str(line).map_err(decode("a watch event"))?;
     let raw = line.object.get();
@@ -309,6 +313,15 @@ fn take_line(cache: &dyn Fill, line: &str, from: u64) -> Result<u64, Error> {
             Err(Error::Ended { code: status.code, message: status.message })
         }
     }
+}
+
+/// The object in a line about one that was added or changed, where it is written as servers do: most lines are such, and the
+/// object is read but once. Whatever is around it in any other order is read the long way.
+fn changed_object(line: &str) -> Option<&str> {
+    let rest = line.strip_prefix(r#"{"type":""#)?;
+    let rest = rest.strip_prefix("MODIFIED").or_else(|| rest.strip_prefix("ADDED"))?;
+    let object = rest.strip_prefix(r#"","object":"#)?.strip_suffix('}')?;
+    object.starts_with('{').then_some(object)
 }
 
 /// Whether the server cannot go on from our revision: it forgot it, or was restored from before it.

@@ -142,4 +142,14 @@ impl Facts {
         };
         format!("{}-{uid}", self.options.volume_name_prefix)
     }
+
+    /// Whether the names of volumes hold the whole uid of their claim.
+    pub fn tells_uid(&self) -> bool {
+        self.options.volume_name_uuid_length.is_none()
+    }
+
+    /// The uid of the claim that a volume of this name is made for, where names tell it.
+    pub fn uid_in<'a>(&self, volume: &'a str) -> Option<&'a str> {
+        volume.strip_prefix(&*self.options.volume_name_prefix)?.strip_prefix('-')
+    }
 }

@@ -1,5 +1,7 @@
 //! What is cached, and which change wakes which keys.
 
+mod trim;
+
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, MutexGuard};
 
@@ -42,19 +44,25 @@ pub struct Caches {
 impl Caches {
     pub fn new() -> Self {
         Self {
-            claims: Cache::indexed(&[
+            claims: Cache::<Claim>::indexed(&[
                 ("uid", |claim| vec![claim.meta.uid.clone()]),
-                ("class", |claim| vec![claim.class_name().to_owned()]),
+                // Only those that the class still matters to.
+                ("class", |claim| match is_wanted(claim) || Origin::of(claim).is_some() {
+                    true => vec![claim.class_name().to_owned()],
+                    false => Vec::new(),
+                }),
                 ("source", |claim| Origin::of(claim).iter().map(Origin::to_string).collect()),
-            ]),
-            volumes: Cache::indexed(&[("handle", |volume| {
+            ])
+            .trimmed(trim::claim),
+            volumes: Cache::<Volume>::indexed(&[("handle", |volume| {
                 let translated = migration::to_csi(volume).ok().flatten();
                 match (translated.as_ref().and_then(|volume| volume.spec.csi.as_ref()), volume.provisioned_by()) {
                     (Some(csi), _) => vec![csi.volume_handle.clone()],
                     (None, Some(_)) => vec![volume.meta.name.clone()],
                     (None, None) => Vec::new(),
                 }
-            })]),
+            })])
+            .trimmed(trim::volume),
             classes: Cache::new(),
             attachments: Cache::indexed(&[("volume", |attachment| {
                 attachment.spec.source.persistent_volume_name.iter().cloned().collect()
@@ -67,12 +75,15 @@ impl Caches {
     }
 }
 
-/// The claims of this driver by the name their volume gets; flags may shorten it, so it does not tell the uid.
+/// The claims of this driver by the name their volume gets, where flags shorten it, so that it does not tell the uid.
 #[derive(Clone, Default)]
 pub struct VolumeNames(Arc<Mutex<BTreeMap<String, BTreeSet<String>>>>);
 
 impl VolumeNames {
     fn note(&self, facts: &Facts, change: &Change<'_, Claim>) {
+        if facts.tells_uid() {
+            return;
+        }
         let mut names = self.lock();
         let replaced = |before: &&Arc<Claim>| change.after.is_none_or(|after| after.meta.uid != before.meta.uid);
         if let Some(gone) = change.before.filter(replaced) {
@@ -89,7 +100,12 @@ impl VolumeNames {
         }
     }
 
-    fn uids(&self, name: &str) -> BTreeSet<String> {
+    fn uids(&self, facts: &Facts, claims: &Cache<Claim>, name: &str) -> BTreeSet<String> {
+        if facts.tells_uid() {
+            let claims = facts.uid_in(name).map(|uid| claims.by_index("uid", uid)).unwrap_or_default();
+            let ours = claims.iter().filter(|claim| is_ours(claim, &facts.driver));
+            return ours.map(|claim| claim.meta.uid.clone()).collect();
+        }
         self.lock().get(name).cloned().unwrap_or_default()
     }
 
@@ -221,7 +237,7 @@ fn volume_changed(controller: &Controller, change: &Change<'_, Volume>) -> Vec<K
     if change.before.is_none() || change.after.is_none() {
         let claims = change.both().filter_map(|volume| volume.spec.claim_ref.as_ref());
         let mut uids: BTreeSet<String> = claims.map(|claim| claim.uid.clone()).collect();
-        uids.extend(controller.names.uids(name));
+        uids.extend(controller.names.uids(&controller.facts, &controller.caches.claims, name));
         keys.extend(uids.into_iter().filter(|uid| !uid.is_empty()).map(Key::Claim));
     }
     keys

@@ -4,10 +4,10 @@ use std::path::Path;
 use std::sync::Once;
 
 use anyhow::{Context as _, bail};
-use kube::client::ClientBuilder;
 use kube::config::{KubeConfigOptions, Kubeconfig};
 use kube::{Client, Config};
 
+use super::connection;
 use super::limit::RateLimit;
 
 /// Services in one process share a server, and people read the warning once.
@@ -34,11 +34,7 @@ pub struct ClientArgs {
 impl ClientArgs {
     /// A client for the service's work, limited if the user asked for it; `burst` is the original's default.
     pub async fn client(&self, burst: u32) -> anyhow::Result<Client> {
-        let builder = ClientBuilder::try_from(self.config().await?).context("cannot make a Kubernetes client")?;
-        Ok(match self.limit(burst) {
-            Some(limit) => builder.with_layer(&limit).build(),
-            None => builder.build(),
-        })
+        connection::client(self.config().await?, self.limit(burst)).context("cannot make a Kubernetes client")
     }
 
     fn limit(&self, burst: u32) -> Option<RateLimit> {
@@ -49,7 +45,7 @@ impl ClientArgs {
 
     /// A client that is never limited, so that work cannot starve lease renewals.
     pub async fn unlimited_client(&self) -> anyhow::Result<Client> {
-        Client::try_from(self.config().await?).context("cannot make a Kubernetes client")
+        connection::client(self.config().await?, None).context("cannot make a Kubernetes client")
     }
 
     async fn config(&self) -> anyhow::Result<Config> {

@@ -1,6 +1,7 @@
 //! How often anything is told about one object, as client-go has it: 25 at once, then one in five minutes.
 
 use std::collections::HashMap;
+use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::{Arc, Mutex};
 
 use jiff::{SignedDuration, Timestamp};
@@ -16,9 +17,10 @@ const REFILL_SECONDS: i64 = 300;
 /// Objects remembered; with more the count begins anew, which only means that more is told.
 const OBJECTS: usize = 1 << 16;
 
-/// When each object's account is full again. Only looked up, so that the order of a hash map reaches nobody.
+/// When each object's account is full again, by a hash of the object: two that share one would share their account, and less
+/// be told. Only looked up, so that the order of a hash map reaches nobody.
 #[derive(Clone, Default)]
-pub(super) struct Limit(Arc<Mutex<HashMap<String, Timestamp>>>);
+pub(super) struct Limit(Arc<Mutex<HashMap<u64, Timestamp>>>);
 
 impl Limit {
     /// Takes one from the object's account; says whether there was one.
@@ -30,7 +32,7 @@ impl Limit {
                 full_at.clear();
             }
         }
-        let object = if about.uid.is_empty() { about.key.to_string() } else { about.uid.clone() };
+        let object = hash(about);
         let longest = SignedDuration::from_secs(BURST * REFILL_SECONDS);
         let before = full_at.get(&object).copied().unwrap_or(now).max(now);
         // A clock that was set back must not silence anybody for long.
@@ -42,6 +44,17 @@ impl Limit {
         }
         admitted
     }
+}
+
+/// By its uid, or by its name where that is not known.
+fn hash(about: &ObjectRef) -> u64 {
+    let mut hasher = DefaultHasher::new();
+    if about.uid.is_empty() {
+        about.key.hash(&mut hasher)
+    } else {
+        about.uid.hash(&mut hasher)
+    }
+    hasher.finish()
 }
 
 #[cfg(test)]

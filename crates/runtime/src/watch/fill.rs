@@ -57,7 +57,7 @@ struct Listed<'a, T> {
 impl<T: Projection> Listing for Listed<'_, T> {
     fn add(&mut self, raw: &str) {
         match read::<T>(raw) {
-            Ok(object) => self.objects.push(Arc::new(object)),
+            Ok(object) => self.objects.push(self.cache.kept(object)),
             Err(Some(meta)) => _ = self.unreadable.insert(meta.key()),
             Err(None) => {}
         }

@@ -27,6 +27,19 @@ fn events_move_the_cache_and_say_how_far_they_are() {
 }
 
 #[test]
+fn a_line_is_read_in_any_order_and_one_that_is_cut_off_is_no_object() {
+    let cache: Cache<Claim> = Cache::new();
+    let whole = line("MODIFIED", "a", 4);
+    let spaced = whole.replace("\"object\":", " \"object\" : ");
+    assert_eq!(take_line(&cache, &spaced, 0).unwrap(), 4);
+    let object = whole.strip_prefix(r#"{"type":"MODIFIED","#).unwrap().strip_suffix('}').unwrap();
+    assert_eq!(take_line(&cache, &format!(r#"{{{object},"type":"MODIFIED"}}"#), 0).unwrap(), 4);
+    for length in 0..whole.len() {
+        assert!(matches!(take_line(&cache, &whole[..length], 0), Err(Error::Decode { .. })), "{}", &whole[..length]);
+    }
+}
+
+#[test]
 fn one_unreadable_object_is_unknown_and_the_watch_goes_on() {
     let cache: Cache<Claim> = Cache::new();
     let bad = r#"{"type":"ADDED","object":{"metadata":{"name":"bad","resourceVersion":"x"}}}"#;

@@ -15,8 +15,9 @@ pub const RECORD: &str = "intent.provisioner.stowage.dev/";
 /// Annotation that says which run of the provisioner writes the page.
 pub const WRITER: &str = "provisioner.stowage.dev/writer";
 
-/// Kubernetes allows 256 KiB of annotations on an object; a page takes no new record beyond this.
-const PAGE_BYTES: usize = 200 * 1024;
+/// A page takes no new record beyond this. Kubernetes allows 256 KiB of annotations on an object, but each write sends the
+/// whole page and has it checked, and all who wait for a record wait for that.
+const PAGE_BYTES: usize = 32 * 1024;
 
 /// A record alone may fill a page up to this: a class's parameters can be that large.
 const RECORD_BYTES: usize = 250 * 1024;
@@ -63,6 +64,8 @@ pub struct Book {
 #[derive(Debug, Default)]
 struct Fill {
     records: usize,
+    /// Those that are yet to be written.
+    wanted: usize,
     /// Bytes of the records that stay, and of those that are to go.
     live: usize,
     leaving: usize,
@@ -144,16 +147,18 @@ impl Book {
         self.remove(&uid);
         let fill = self.pages.entry(entry.page).or_default();
         fill.records += 1;
+        fill.wanted += usize::from(entry.stage == Stage::Wanted);
         *fill.of(entry.stage) += bytes_of(&uid, &entry.text);
         self.by_volume.entry(entry.intent.volume.clone()).or_default().insert(uid.clone());
         self.entries.insert(uid, entry);
     }
 
-    /// Prefers the page that has most to remove, so that removals ride on a write soon; then the first with room.
+    /// Prefers the page that is to be written anyway, so that a batch is one write; then the one that has most to remove, so
+    /// that removals ride on a write soon; then the first with room.
     fn page_with_room(&self, bytes: usize) -> usize {
         let free = (0..).find(|page| !self.pages.contains_key(page)).unwrap_or_default();
         let fitting = self.pages.iter().filter(|(_, fill)| fill.live + bytes <= PAGE_BYTES);
-        let best = fitting.max_by_key(|(page, fill)| (fill.leaving, std::cmp::Reverse(**page)));
+        let best = fitting.max_by_key(|(page, fill)| (fill.wanted > 0, fill.leaving, std::cmp::Reverse(**page)));
         best.map_or(free, |(page, _)| *page)
     }
 
@@ -161,6 +166,7 @@ impl Book {
     pub fn leave(&mut self, uid: &str) {
         let Some(entry) = self.entries.get_mut(uid) else { return };
         let (fill, bytes) = (self.pages.entry(entry.page).or_default(), bytes_of(uid, &entry.text));
+        fill.wanted -= usize::from(entry.stage == Stage::Wanted);
         *fill.of(entry.stage) -= bytes;
         entry.stage = Stage::Leaving;
         *fill.of(entry.stage) += bytes;
@@ -171,6 +177,7 @@ impl Book {
         let Entry { intent, text, page, stage, .. } = self.entries.remove(uid)?;
         if let Some(fill) = self.pages.get_mut(&page) {
             fill.records -= 1;
+            fill.wanted -= usize::from(stage == Stage::Wanted);
             *fill.of(stage) -= bytes_of(uid, &text);
             if fill.records == 0 {
                 self.pages.remove(&page);
@@ -277,6 +284,7 @@ impl Book {
                 // Left meanwhile: stored, and to be removed by a later write.
                 if entry.stage == Stage::Wanted {
                     entry.stage = Stage::Stored;
+                    self.pages.entry(entry.page).or_default().wanted -= 1;
                 }
                 durable.push(uid.clone());
             }
@@ -300,6 +308,7 @@ impl Book {
             .collect();
         let gone = leaving.iter().filter_map(|uid| self.remove(uid)).collect();
         self.entries.values_mut().for_each(|entry| entry.stage = Stage::Stored);
+        self.pages.values_mut().for_each(|fill| fill.wanted = 0);
         gone
     }
 }

@@ -161,15 +161,15 @@ fn a_record_that_came_back_while_its_removal_was_in_flight_stays() {
 }
 
 #[test]
-fn no_page_outgrows_what_a_lease_can_hold() {
+fn no_page_outgrows_what_is_written_quickly() {
     let mut book = Book::new("run-1");
     let mut stored = BTreeMap::new();
     for n in 0..60 {
         book.enter(intent_of(&format!("u{n}"), 9 * 1024)).unwrap();
         write_all(&mut book, &mut stored);
     }
-    assert_eq!(stored.len(), 3);
-    assert!(stored.values().all(|lease| annotation_bytes(lease) <= 201 * 1024));
+    assert_eq!(stored.len(), 20);
+    assert!(stored.values().all(|lease| annotation_bytes(lease) <= 33 * 1024));
     let records: usize =
         stored.values().map(|lease| lease["metadata"]["annotations"].as_object().unwrap().len() - 1).sum();
     assert_eq!(records, 60);
@@ -193,6 +193,28 @@ fn a_new_record_goes_where_most_is_to_be_removed() {
     book.leave("u2");
     book.enter(intent_of("v", 1)).unwrap();
     assert_eq!(book.page_of("v"), Some(2));
+}
+
+#[test]
+fn records_that_come_together_are_one_write_whatever_leaves_meanwhile() {
+    let mut book = Book::new("run-1");
+    let mut stored = BTreeMap::new();
+    for n in 0..3 {
+        book.enter(intent_of(&format!("u{n}"), 20 * 1024)).unwrap();
+    }
+    write_all(&mut book, &mut stored);
+    book.leave("u2");
+    book.enter(intent_of("v", 1)).unwrap();
+    book.leave("u1");
+    book.leave("u0");
+    book.enter(intent_of("w", 1)).unwrap();
+    assert_eq!((book.page_of("v"), book.page_of("w")), (Some(2), Some(2)));
+    write_all(&mut book, &mut stored);
+    book.enter(intent_of("x", 1)).unwrap();
+    assert_eq!(book.page_of("x"), Some(2), "it is the only one that is left");
+    book.remove("x");
+    let waiting = book.pages.values().map(|fill| fill.wanted).sum::<usize>();
+    assert_eq!(waiting, 0);
 }
 
 proptest! {
