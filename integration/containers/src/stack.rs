@@ -8,6 +8,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use anyhow::{Context as _, bail, ensure};
+use futures::future::try_join_all;
 use local_suite::api::{Api, PATIENCE};
 use local_suite::relay::Relay;
 use nix::sys::signal::{Signal, kill};
@@ -223,11 +224,13 @@ impl Stack {
 
     /// Moves all clients to addresses that nobody else is given while they are cut off or being started again.
     pub async fn keep_addresses(&self) -> anyhow::Result<()> {
-        for service in self.clients() {
+        let moved = self.clients().map(async |service| {
             self.cut_off(service).await?;
             self.mend(service).await?;
-        }
-        Ok(())
+            // Its connections are of the address it had: what it would take to notice is not this fault.
+            self.kill(service).await
+        });
+        try_join_all(moved).await.map(drop)
     }
 
     /// Outside of what the engine hands out.
