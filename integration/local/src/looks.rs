@@ -5,7 +5,6 @@ use std::collections::BTreeSet;
 use std::fs::{self, File};
 use std::os::unix::fs::{FileExt as _, MetadataExt as _};
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
@@ -33,8 +32,18 @@ pub struct Looks {
 
 #[derive(Default)]
 struct Seen {
-    looks: AtomicUsize,
+    count: Mutex<Count>,
     wrong: Mutex<BTreeSet<String>>,
+}
+
+/// How often somebody has looked, and what there was to see: looks at nothing prove nothing.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Count {
+    pub looks: usize,
+    /// Mounts of volumes that a Node had to tell of.
+    pub mounts: usize,
+    /// File systems whose size was compared with their claims'.
+    pub sizes: usize,
 }
 
 impl Looks {
@@ -45,30 +54,40 @@ impl Looks {
         let (api, root, noted) = (api.clone(), place.node(node), Arc::clone(&seen));
         looking.spawn(async move {
             loop {
-                let wrong = match look(&api, &root, node).await {
+                let mut count = Count { looks: 1, ..Count::default() };
+                let wrong = match look(&api, &root, node, &mut count).await {
                     Ok(wrong) => wrong,
                     Err(error) => vec![format!("cannot look: {error:#}")],
                 };
                 noted.wrong.lock().unwrap_or_else(PoisonError::into_inner).extend(wrong);
-                noted.looks.fetch_add(1, Ordering::Relaxed);
+                noted.add(count);
                 sleep(PAUSE).await;
             }
         });
         Self { seen, _looking: looking }
     }
 
-    /// How often somebody has looked; fails with everything that was wrong.
-    pub fn so_far(&self) -> anyhow::Result<usize> {
+    /// How much was looked at; fails with everything that was wrong.
+    pub fn so_far(&self) -> anyhow::Result<Count> {
         let wrong = self.seen.wrong.lock().unwrap_or_else(PoisonError::into_inner);
         if !wrong.is_empty() {
             bail!("{}", wrong.iter().cloned().collect::<Vec<_>>().join("; "));
         }
-        Ok(self.seen.looks.load(Ordering::Relaxed))
+        Ok(*self.seen.count.lock().unwrap_or_else(PoisonError::into_inner))
     }
 }
 
-async fn look(api: &Api, root: &Path, node: &str) -> anyhow::Result<Vec<String>> {
-    let mut wrong = written_under_unmounted(root)?;
+impl Seen {
+    fn add(&self, more: Count) {
+        let mut count = self.count.lock().unwrap_or_else(PoisonError::into_inner);
+        count.looks += more.looks;
+        count.mounts += more.mounts;
+        count.sizes += more.sizes;
+    }
+}
+
+async fn look(api: &Api, root: &Path, node: &str, count: &mut Count) -> anyhow::Result<Vec<String>> {
+    let mut wrong = written_under_unmounted(root);
     // Sizes only grow, so what a claim says now must be there a moment later.
     let claims = api.list(kinds::CLAIM).await?;
     let volumes = api.list(kinds::VOLUME).await?;
@@ -79,6 +98,7 @@ async fn look(api: &Api, root: &Path, node: &str) -> anyhow::Result<Vec<String>>
         let Some(of) = Volume::read(volume, root) else { continue };
         let stays: Vec<&Mount> =
             of.mounts(&before).filter(|mount| after.at(&mount.target).is_some_and(|now| now.id == mount.id)).collect();
+        count.mounts += stays.len();
         // Mounted before and after the Node was read, so also meanwhile.
         let in_use = node.as_ref().is_some_and(|node| lists(&node["status"]["volumesInUse"], &of.unique_name));
         if let (Some(mount), false) = (stays.first(), in_use) {
@@ -88,9 +108,11 @@ async fn look(api: &Api, root: &Path, node: &str) -> anyhow::Result<Vec<String>>
         let says = claims.iter().find(|claim| claim["spec"]["volumeName"] == *of.name).and_then(capacity);
         if let (Some(says), Some(mount)) = (says, stays.first())
             && let Some(has) = size(mount).await
-            && says > i128::from(has)
         {
-            wrong.push(format!("R1: the claim of {} says {says} bytes, there are {has}", of.name));
+            count.sizes += 1;
+            if says > i128::from(has) {
+                wrong.push(format!("R1: the claim of {} says {says} bytes, there are {has}", of.name));
+            }
         }
     }
     Ok(wrong)
@@ -164,7 +186,7 @@ async fn size(mount: &Mount) -> Option<u64> {
 }
 
 /// Files in the directories on which volumes are mounted, while nothing is mounted there.
-fn written_under_unmounted(root: &Path) -> anyhow::Result<Vec<String>> {
+fn written_under_unmounted(root: &Path) -> Vec<String> {
     let mut wrong = Vec::new();
     let staged = folders(&root.join("plugins/kubernetes.io/csi"), 2).into_iter().map(|dir| dir.join("globalmount"));
     let pods = folders(&root.join("pods"), 1);
@@ -174,7 +196,7 @@ fn written_under_unmounted(root: &Path) -> anyhow::Result<Vec<String>> {
             wrong.push(format!("M1: {} was written while nothing is mounted there", entry.display()));
         }
     }
-    Ok(wrong)
+    wrong
 }
 
 /// Something in a directory that is no mount point. A volume is never opened for this: that would keep it busy.
@@ -196,4 +218,24 @@ fn folders(at: &Path, depth: usize) -> Vec<PathBuf> {
     let entries = fs::read_dir(at).into_iter().flatten().flatten();
     let dirs = entries.filter(|entry| entry.file_type().is_ok_and(|kind| kind.is_dir()));
     dirs.flat_map(|dir| folders(&dir.path(), depth - 1)).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_file_under_a_target_that_is_not_mounted_is_seen_for_pods_and_for_the_node() {
+        let root = tempfile::tempdir().unwrap();
+        let pod = root.path().join(names::pod_mount("uid", "pv"));
+        let staged = root.path().join(names::global_mount("driver", "handle"));
+        for target in [&pod, &staged] {
+            fs::create_dir_all(target).unwrap();
+        }
+        assert_eq!(written_under_unmounted(root.path()), Vec::<String>::new());
+        for target in [&pod, &staged] {
+            fs::write(target.join("file"), "").unwrap();
+        }
+        assert_eq!(written_under_unmounted(root.path()).len(), 2);
+    }
 }

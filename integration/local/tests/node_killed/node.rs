@@ -15,7 +15,7 @@ use tokio::time::sleep;
 use local_suite::api::{Api, PATIENCE};
 use local_suite::leftovers;
 use local_suite::life::{DATA_BYTES, Life, all_over};
-use local_suite::looks::Looks;
+use local_suite::looks::{Count, Looks};
 use local_suite::relay::Relay;
 use local_suite::stack::{NODES, Place, Service, Stack};
 
@@ -67,13 +67,15 @@ impl Node {
     }
 
     pub async fn end(self) -> anyhow::Result<()> {
-        let looks = self.looks.so_far()?;
+        let Count { looks, mounts, sizes } = self.looks.so_far()?;
         let (cases, seconds) = (self.number, self.began.elapsed().as_secs());
-        ensure!(looks > 0, "nobody has looked");
+        ensure!(mounts > 0 && sizes > 0, "nothing was there at {looks} looks: {mounts} mounts, {sizes} sizes");
         drop(self.looks);
         self.stack.stop().await?;
         leftovers::none(&self.place.root).await?;
-        eprintln!("{cases} cases in {seconds} s; M1, M2 and R1 held at {looks} looks, nothing is left");
+        eprintln!(
+            "{cases} cases in {seconds} s, nothing is left; M1, M2 and R1 held at {looks} looks with {mounts} mounts and {sizes} sizes"
+        );
         Ok(())
     }
 
