@@ -1,12 +1,13 @@
 //! How fast claims get their volumes, beside how fast the server writes, and beside the original.
 //!
 //! `cargo bench -p provisioner --bench provision -- [--sizes 200,5000] [--rounds 3] [--takes MILLISECONDS]
-//! [--processes] [--original FILE] [--memory 10000]`
+//! [--processes] [--ours FILE] [--original FILE] [--memory 10000]`
 //!
 //! Server, binder and a driver behind a real socket are in this process. The provisioner is too, where it reaches the
 //! server without a connection; with `--processes` it is a process of its own, over HTTPS, and with `--original` the
 //! csi-provisioner in that file takes turns with ours, without its client limits. The server's own rate is that of the
-//! five writes each claim needs, with the same watches open, 64 in flight. With `--memory`, what our binary takes.
+//! five writes each claim needs, with the same watches open, 64 in flight. With `--memory`, what our binary takes; `--ours`
+//! names another build of it.
 #![allow(clippy::unwrap_used, clippy::panic)]
 
 mod counting;
@@ -56,8 +57,9 @@ struct Round {
     steps: [Duration; 4],
     /// Of the binder and, where it is in this process, of the provisioner.
     requests: [BTreeMap<String, usize>; 2],
-    /// Of a process of its own.
+    /// Of the provisioner where it is a process of its own, and of this process.
     processor: Option<Duration>,
+    own_processor: Duration,
 }
 
 /// Until nobody has asked for anything for a while: the one place where a benchmark has to wait by the clock.
@@ -90,13 +92,15 @@ async fn measure(who: &Who, count: usize, takes: Duration) -> Round {
     quiet(&counts).await;
     counts.iter().for_each(|of| drop(of.take()));
     let (begin, processor) = (Instant::now(), process.as_ref().map(Process::processor));
+    let own = process::own_processor();
     world.ask("c", count).await;
     phases.until_bound(count + 1).await;
     let took = begin.elapsed();
     let processor = process.as_ref().zip(processor).map(|(process, before)| process.processor() - before);
+    let own_processor = process::own_processor() - own;
     quiet(&counts).await;
     let (latencies, steps) = phases.since(begin, &world.driver.asked());
-    Round { took, latencies, steps, requests: counts.map(|of| of.take()), processor }
+    Round { took, latencies, steps, requests: counts.map(|of| of.take()), processor, own_processor }
 }
 
 fn middle<T: Copy>(mut values: Vec<T>, key: impl Fn(&T) -> f64) -> T {
@@ -118,10 +122,12 @@ fn show(who: &Who, count: usize, rounds: &[Round], rates: &[f64]) {
     let share = count as f64 / took / (rate / raw::WRITES as f64) * 100.0;
     let last = &rounds[rounds.len() - 1];
     let steps: Vec<String> = STEPS.iter().zip(last.steps).map(|(name, took)| format!("{name} {took:.0?}")).collect();
-    let processor = last.processor.map(|used| format!(", {used:.0?} processor")).unwrap_or_default();
+    let processors: Vec<String> =
+        last.processor.into_iter().chain([last.own_processor]).map(|used| format!("{used:.1?}")).collect();
+    let processor = processors.join(" + ");
     println!(
         "{count} claims, {}: {:.0} ms (best {:.0}), {:.0}/s, p50 {latency:.0?}, p99 {late:.0?}; server alone {rate:.0} writes/s, \
-         share {share:.0} %; steps {}{processor}",
+         share {share:.0} %; steps {}; processor {processor}",
         who.name(),
         took * 1000.0,
         best * 1000.0,
@@ -146,7 +152,7 @@ async fn main() {
     let takes = Duration::from_millis(value(&words, "--takes").unwrap_or("0").parse().unwrap());
     let original = value(&words, "--original").map(|file| Who::Original(file.into()));
     let as_process = original.is_some() || words.iter().any(|word| word == "--processes");
-    let ours = if as_process { Who::Process(process::ours()) } else { Who::Here };
+    let ours = if as_process { Who::Process(process::ours(&words)) } else { Who::Here };
     for count in sizes {
         let mut rates = Vec::new();
         let mut all: Vec<(Who, Vec<Round>)> =
@@ -166,6 +172,6 @@ async fn main() {
         }
     }
     if let Some(count) = value(&words, "--memory") {
-        memory::measure(count.parse().unwrap()).await;
+        memory::measure(&process::ours(&words), count.parse().unwrap()).await;
     }
 }

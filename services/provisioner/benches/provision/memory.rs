@@ -1,18 +1,19 @@
 //! What our binary, a process of its own, has in memory.
 
+use std::path::Path;
 use std::time::Duration;
 
 use stowage_model::{Claim, Volume};
 
 use crate::phases::Phases;
-use crate::process::{self, Process};
+use crate::process::Process;
 use crate::world::World;
 
 /// With nothing to do, with 200 claims just made, and with as many as are asked for.
-pub async fn measure(count: usize) {
+pub async fn measure(ours: &Path, count: usize) {
     let mut world = World::start(Duration::ZERO).await;
     world.start_binder();
-    let process = Process::start(&mut world, &process::ours(), &[]).await;
+    let process = Process::start(&mut world, ours, &[]).await;
     let (claims, volumes) = (world.watch::<Claim>().await, world.watch::<Volume>().await);
     let phases = Phases::watch(&claims, &volumes);
     world.ask("first", 1).await;
@@ -26,7 +27,7 @@ pub async fn measure(count: usize) {
     let many = process.megabytes();
     println!("memory: {idle:.1} MB idle, {few:.1} MB with 200 claims just made, {many:.1} MB with {count} just made");
     drop(process);
-    let process = Process::start(&mut world, &process::ours(), &[]).await;
+    let process = Process::start(&mut world, ours, &[]).await;
     world.ask("last", 1).await;
     phases.until_bound(count + 1).await;
     println!("memory: {:.1} MB after a restart with {count} volumes", process.megabytes());

@@ -9,9 +9,21 @@ use crate::world::World;
 
 pub struct Process(Child);
 
-/// The binary that cargo built for this benchmark.
-pub fn ours() -> PathBuf {
-    env!("CARGO_BIN_EXE_provisioner").into()
+/// The binary that `--ours` names, or that cargo built for this benchmark.
+pub fn ours(words: &[String]) -> PathBuf {
+    crate::value(words, "--ours").unwrap_or(env!("CARGO_BIN_EXE_provisioner")).into()
+}
+
+/// Processor time of this process so far: the server, the binder, the driver and the user.
+pub fn own_processor() -> Duration {
+    processor(&std::fs::read_to_string("/proc/self/stat").unwrap())
+}
+
+fn processor(stat: &str) -> Duration {
+    // The name before it may contain anything.
+    let fields: Vec<&str> = stat.rsplit_once(')').unwrap().1.split_whitespace().collect();
+    let ticks = |at: usize| fields[at].parse::<u64>().unwrap();
+    Duration::from_millis((ticks(11) + ticks(12)) * 10)
 }
 
 impl Process {
@@ -29,11 +41,7 @@ impl Process {
 
     /// Processor time so far.
     pub fn processor(&self) -> Duration {
-        let stat = self.read("stat");
-        // The name before it may contain anything.
-        let fields: Vec<&str> = stat.rsplit_once(')').unwrap().1.split_whitespace().collect();
-        let ticks = |at: usize| fields[at].parse::<u64>().unwrap();
-        Duration::from_millis((ticks(11) + ticks(12)) * 10)
+        processor(&self.read("stat"))
     }
 
     /// Resident memory now.
