@@ -43,6 +43,8 @@ struct State {
     /// What each pod names, by its uid.
     named: BTreeMap<String, BTreeSet<SourceId>>,
     watched: BTreeMap<SourceId, Watched>,
+    /// The node's own object, from the first volume on whose size depends on it.
+    node: Option<Cache<NodeResources>>,
 }
 
 struct Watched {
@@ -170,6 +172,22 @@ impl WatchedObjects {
         (cache.clone(), watch::feed(context.api.clone(), cache, scope, context.random.clone()))
     }
 
+    fn node_key(&self) -> Key {
+        Key::cluster(self.0.node_name.as_str())
+    }
+
+    /// The node's own object, watched from now on; none where nobody runs the feeds.
+    fn node(&self) -> Option<Cache<NodeResources>> {
+        let mut state = self.lock();
+        if state.node.is_none() {
+            let (cache, context) = (Cache::new(), &self.0.context);
+            let feed = watch::feed(context.api.clone(), cache.clone(), one(&self.node_key()), context.random.clone());
+            let (_, registration) = AbortHandle::new_pair();
+            state.node = self.0.started.send(Abortable::new(feed, registration)).is_ok().then_some(cache);
+        }
+        state.node.clone()
+    }
+
     fn cache(&self, source: &SourceId) -> Option<AnyCache> {
         self.lock().watched.get(source).map(|watched| watched.cache.clone())
     }
@@ -256,7 +274,7 @@ impl Objects for WatchedObjects {
     }
 
     async fn allocatable(&self) -> Result<BTreeMap<String, Quantity>, api::Error> {
-        let node = self.0.context.api.get::<NodeResources>(&Key::cluster(self.0.node_name.as_str())).await?;
-        Ok(node.map(|node| node.status.allocatable).unwrap_or_default())
+        let node = self.object(self.node().as_ref(), &self.node_key()).await?;
+        Ok(node.map(|node| node.status.allocatable.clone()).unwrap_or_default())
     }
 }

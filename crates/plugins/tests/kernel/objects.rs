@@ -6,10 +6,13 @@ use serde_json::json;
 use tokio::sync::Notify;
 
 use stowage_apiserver::{Options, Server};
-use stowage_model::object::{Key, ObjectId, kinds};
+use stowage_model::node_view::NodeResources;
+use stowage_model::object::{Key, ObjectId, Projection as _, kinds};
 use stowage_plugins::objects::Bundles;
 use stowage_plugins::{Objects, SourceId, WatchedObjects};
 use stowage_runtime::Context;
+use stowage_runtime::api::{Part, Patch, Target};
+use stowage_runtime::cache::Cache;
 
 fn context() -> Context {
     let client = kube::Client::new(Server::in_memory(Options::system()).service(), "default");
@@ -79,6 +82,37 @@ async fn a_name_that_nobody_checked_watches_nothing_else() {
         assert!(!matches!(objects.trust_bundles(&Bundles::Named("b".into())).await, Ok(found) if !found.is_empty()));
         let node = objects.allocatable().await.unwrap();
         assert!(node.is_empty(), "the node is not there");
+    };
+    tokio::select! {
+        biased;
+        () = feeds.run() => panic!("the watches ended"),
+        () = work => {}
+    }
+}
+
+#[tokio::test]
+async fn what_the_node_can_give_is_followed_and_not_read_for_each_volume() {
+    let context = context();
+    let (objects, feeds) = WatchedObjects::new(context.clone(), "node", |_| {});
+    let with = |memory: &str| json!({ "status": { "allocatable": { "memory": memory } } });
+    let work = async {
+        let mut node = with("1Gi");
+        node["metadata"] = json!({ "name": "node" });
+        context.api.create_raw(kinds::NODE, node).await.unwrap();
+        let before = objects.allocatable().await.unwrap();
+        assert_eq!(before["memory"], "1Gi".parse().unwrap());
+        let node: NodeResources = context.api.get(&Key::cluster("node")).await.unwrap().unwrap();
+        let target = Target::any_version(node.meta());
+        context
+            .api
+            .patch(&Cache::<NodeResources>::new(), &target, Part::Status, Patch::Merge(with("2Gi")))
+            .await
+            .unwrap();
+        // Nobody is told of it: a volume that is set up later finds it.
+        while objects.allocatable().await.unwrap() == before {
+            tokio::task::yield_now().await;
+        }
+        assert_eq!(objects.allocatable().await.unwrap()["memory"], "2Gi".parse().unwrap());
     };
     tokio::select! {
         biased;
