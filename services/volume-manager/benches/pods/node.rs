@@ -80,6 +80,7 @@ async fn ready(count: usize, attached: bool) -> World {
     }
     let (pods, _) = world.run(Plugin::Csi, &one_each(count..count + 1)).await;
     world.delete(&pods).await;
+    world.process.quiet().await;
     world.driver.take_calls();
     world
 }
@@ -90,23 +91,26 @@ struct Round {
     beside: Latencies,
     calls: BTreeMap<&'static str, usize>,
     requests: Requests,
-    megabytes: [f64; 2],
+    idle: [f64; 3],
+    megabytes: [f64; 3],
     processor: Duration,
 }
 
 async fn measure(count: usize, attached: bool) -> Round {
     let mut world = ready(count + SINGLES, attached).await;
+    let idle = world.process.megabytes();
     let (before, processor) = (Requests::read(&world.user).await, world.process.processor());
     let (pods, took) = world.run(Plugin::Csi, &one_each(0..count)).await;
     let at_once = Latencies::of(&world, &pods, 0);
     let processor = world.process.processor() - processor;
     let requests = Requests::since(&world.user, &before).await;
     let calls = world.driver.take_calls();
+    world.process.quiet().await;
     let beside = one_by_one(&mut world, count).await;
     let megabytes = world.process.megabytes();
     world.delete(&pods).await;
     world.end().await;
-    Round { at_once, took, beside, calls, requests, megabytes, processor }
+    Round { at_once, took, beside, calls, requests, idle, megabytes, processor }
 }
 
 /// Pods one after the other on a node that has no others.
@@ -197,8 +201,11 @@ pub async fn report(sizes: &[usize], rounds: usize, attached: bool) {
     println!("| API reads beyond watches per mount | {:.2} | 0 |", round.requests.reads() as f64 / count as f64);
     println!("| API requests per mount | {} | |", round.requests.each(count));
     println!("| processor time per mount | {:.2} ms | |", round.processor.as_secs_f64() * 1000.0 / count as f64);
-    let [now, highest] = round.megabytes;
-    println!("| memory of the process | {now:.1} MB, at the highest {highest:.1} MB | {MEMORY_GOAL} MB |");
+    let [[idle, _, heap_idle], [now, highest, heap]] = [round.idle, round.megabytes];
+    println!(
+        "| memory of the process | {now:.1} MB, at the highest {highest:.1} MB ({heap:.1} MB without its code); \
+         before the first pod {idle:.1} MB ({heap_idle:.1} MB) | {MEMORY_GOAL} MB |"
+    );
     if !attached {
         trace().await;
     }

@@ -86,10 +86,10 @@ impl Process {
         self.0.id().expect("it is not waited for before it is dropped")
     }
 
-    /// Resident now, and at the highest.
-    pub fn megabytes(&self) -> [f64; 2] {
+    /// Resident now, at the highest, and what of that now is its own and not the code of its binary.
+    pub fn megabytes(&self) -> [f64; 3] {
         let status = self.read("status");
-        ["VmRSS:", "VmHWM:"].map(|name| {
+        ["VmRSS:", "VmHWM:", "RssAnon:"].map(|name| {
             let line = status.lines().find_map(|line| line.strip_prefix(name)).unwrap();
             line.trim().trim_end_matches(" kB").parse::<f64>().unwrap() * 1024.0 / 1e6
         })
@@ -102,6 +102,15 @@ impl Process {
         let fields: Vec<&str> = stat.rsplit_once(')').unwrap().1.split_whitespace().collect();
         let ticks = |at: usize| fields[at].parse::<u64>().unwrap();
         Duration::from_millis((ticks(11) + ticks(12)) * 10)
+    }
+
+    /// Until it has had nothing to do for a while: nobody tells of that.
+    pub async fn quiet(&self) {
+        let mut before = Duration::MAX;
+        while before != self.processor() {
+            before = self.processor();
+            tokio::time::sleep(Duration::from_millis(200)).await;
+        }
     }
 
     fn read(&self, file: &str) -> String {

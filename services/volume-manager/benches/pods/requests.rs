@@ -27,11 +27,13 @@ impl Requests {
         Self(counts)
     }
 
-    /// What the volume manager asked since then: pods are made by the benchmark, and a node's lease is renewed whether it has
-    /// volumes or not.
+    /// What the volume manager asked for mounts since then. Pods are made by the benchmark, those of before go meanwhile, and
+    /// a node's lease is renewed whether it has volumes or not.
     pub async fn since(user: &Api, before: &Self) -> Self {
         let now = Self::read(user).await;
-        let ours = |name: &str| name == "POST pods" || name.ends_with(' ') || name.ends_with(" leases");
+        let ours = |name: &str| {
+            name == "POST pods" || name == "DELETE pods" || name.ends_with(' ') || name.ends_with(" leases")
+        };
         let counts = now.0.into_iter().filter(|(name, _)| !ours(name));
         let grown = counts.map(|(name, count)| {
             let before = before.0.get(&name).copied().unwrap_or_default();
