@@ -2,7 +2,8 @@
 //!
 //! Only the ends of operations, and the look at the disk at start, write it.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 
 use jiff::Timestamp;
 
@@ -24,7 +25,7 @@ pub enum MountState {
 #[derive(Debug, Clone, PartialEq)]
 pub struct AttachedVolume {
     /// After a restart only what the disk tells.
-    pub spec: VolumeSpec,
+    pub spec: Arc<VolumeSpec>,
     /// Where its device is, if attaching told.
     pub device_path: String,
     /// This node itself attached it, and must detach it.
@@ -47,7 +48,7 @@ pub struct AttachedVolume {
 
 impl AttachedVolume {
     /// A volume of which nothing is on the node yet.
-    pub fn new(spec: VolumeSpec) -> Self {
+    pub fn new(spec: Arc<VolumeSpec>) -> Self {
         Self {
             spec,
             device_path: String::new(),
@@ -62,6 +63,10 @@ impl AttachedVolume {
         }
     }
 
+    fn mounts(&self) -> usize {
+        usize::from(self.device.is_some()) + self.pods.len()
+    }
+
     /// Whether anything of it is left on the node.
     fn is_idle(&self) -> bool {
         self.device.is_none() && self.pods.is_empty() && !self.is_attached_here
@@ -72,7 +77,7 @@ impl AttachedVolume {
 #[derive(Debug, Clone, PartialEq)]
 pub struct MountedVolume {
     /// Names its directory.
-    pub spec: VolumeSpec,
+    pub spec: Arc<VolumeSpec>,
     pub state: MountState,
     pub is_reconstructed: bool,
     /// What it was made of when it was set up.
@@ -85,6 +90,10 @@ pub struct MountedVolume {
 #[derive(Debug, Default)]
 pub struct ActualStateOfWorld {
     volumes: BTreeMap<UniqueVolumeName, AttachedVolume>,
+    /// The volumes of each pod, so that a pod's are found beside however many others.
+    by_pod: BTreeMap<String, BTreeSet<UniqueVolumeName>>,
+    /// Staged and published mounts.
+    mounts: usize,
 }
 
 impl ActualStateOfWorld {
@@ -99,23 +108,43 @@ impl ActualStateOfWorld {
 
     /// The volumes that are or may be mounted for a pod.
     pub fn of_pod<'a>(&'a self, uid: &'a str) -> impl Iterator<Item = (&'a UniqueVolumeName, &'a MountedVolume)> {
-        self.volumes.iter().filter_map(move |(name, volume)| Some((name, volume.pods.get(uid)?)))
+        let names = self.by_pod.get(uid).into_iter().flatten();
+        names.filter_map(move |name| Some((name, self.volumes.get(name)?.pods.get(uid)?)))
     }
 
     /// Changes what is known of a volume, which is forgotten when nothing of it is left.
-    pub fn update(&mut self, volume: &UniqueVolumeName, spec: &VolumeSpec, f: impl FnOnce(&mut AttachedVolume)) {
-        let entry = self.volumes.entry(volume.clone()).or_insert_with(|| AttachedVolume::new(spec.clone()));
+    pub fn update(&mut self, volume: &UniqueVolumeName, spec: &Arc<VolumeSpec>, f: impl FnOnce(&mut AttachedVolume)) {
+        let entry = self.volumes.entry(volume.clone()).or_insert_with(|| AttachedVolume::new(Arc::clone(spec)));
+        let (before, mounts) = (entry.pods.keys().cloned().collect::<Vec<String>>(), entry.mounts());
         f(entry);
+        self.mounts = self.mounts - mounts + entry.mounts();
+        for uid in before.iter().filter(|uid| !entry.pods.contains_key(*uid)) {
+            if let Some(names) = self.by_pod.get_mut(uid) {
+                names.remove(volume);
+                if names.is_empty() {
+                    self.by_pod.remove(uid);
+                }
+            }
+        }
+        for uid in entry.pods.keys().filter(|uid| !before.contains(uid)) {
+            self.by_pod.entry(uid.clone()).or_default().insert(volume.clone());
+        }
         if entry.is_idle() {
             self.volumes.remove(volume);
         }
     }
 
-    pub fn set_device(&mut self, volume: &UniqueVolumeName, spec: &VolumeSpec, state: Option<MountState>) {
+    pub fn set_device(&mut self, volume: &UniqueVolumeName, spec: &Arc<VolumeSpec>, state: Option<MountState>) {
         self.update(volume, spec, |entry| entry.device = state);
     }
 
-    pub fn set_pod(&mut self, volume: &UniqueVolumeName, spec: &VolumeSpec, uid: &str, mounted: Option<MountedVolume>) {
+    pub fn set_pod(
+        &mut self,
+        volume: &UniqueVolumeName,
+        spec: &Arc<VolumeSpec>,
+        uid: &str,
+        mounted: Option<MountedVolume>,
+    ) {
         self.update(volume, spec, |entry| match mounted {
             Some(mounted) => drop(entry.pods.insert(uid.to_owned(), mounted)),
             None => drop(entry.pods.remove(uid)),
@@ -124,8 +153,7 @@ impl ActualStateOfWorld {
 
     /// How many mounts there are or may be, the node's and the pods'.
     pub fn mounts(&self) -> usize {
-        let mounts = self.volumes.values().map(|volume| usize::from(volume.device.is_some()) + volume.pods.len());
-        mounts.sum()
+        self.mounts
     }
 }
 
@@ -135,8 +163,8 @@ mod tests {
 
     use super::*;
 
-    fn spec() -> VolumeSpec {
-        VolumeSpec::inline("v", VolumeSource::EmptyDir(EmptyDirSource::default()))
+    fn spec() -> Arc<VolumeSpec> {
+        VolumeSpec::inline("v", VolumeSource::EmptyDir(EmptyDirSource::default())).into()
     }
 
     fn mounted(state: MountState) -> Option<MountedVolume> {
@@ -155,5 +183,26 @@ mod tests {
         actual.set_pod(&name, &spec(), "p", None);
         assert!(actual.get(&name).is_none());
         assert_eq!(actual.mounts(), 0);
+    }
+
+    #[test]
+    fn a_pods_volumes_are_found_beside_those_of_others() {
+        let mut actual = ActualStateOfWorld::default();
+        let [a, b] = ["a", "b"].map(UniqueVolumeName::from);
+        for (volume, uid) in [(&a, "p"), (&a, "q"), (&b, "p"), (&b, "p")] {
+            actual.set_pod(volume, &spec(), uid, mounted(MountState::Mounted));
+        }
+        let of = |actual: &ActualStateOfWorld, uid: &str| -> Vec<String> {
+            actual.of_pod(uid).map(|(name, _)| name.as_str().to_owned()).collect()
+        };
+        assert_eq!(
+            (of(&actual, "p"), of(&actual, "q"), actual.mounts()),
+            (vec!["a".into(), "b".into()], vec!["a".into()], 3)
+        );
+        // Whatever changes it.
+        actual.update(&a, &spec(), |known| known.pods.clear());
+        assert_eq!((of(&actual, "p"), of(&actual, "q"), actual.mounts()), (vec!["b".into()], vec![], 1));
+        actual.set_pod(&b, &spec(), "p", None);
+        assert!(actual.by_pod.is_empty() && actual.volumes.is_empty());
     }
 }

@@ -258,9 +258,9 @@ impl Controller {
             Action::MountDevice { volume, pod, mount } => self.start_mount_device(volume, pod, *mount),
             Action::SetUp { volume, pod, mount } => self.start_set_up(volume, pod, *mount),
             Action::Expand { volume, pod, mount, expansion } => self.start_expand(volume, pod, *mount, expansion),
-            Action::TearDown { volume, uid, spec } => self.start_tear_down(volume, uid, *spec),
-            Action::UnmountDevice { volume, spec } => self.start_unmount_device(volume, *spec),
-            Action::Detach { volume, spec } => self.start_detach(volume, *spec),
+            Action::TearDown { volume, uid, spec } => self.start_tear_down(volume, uid, spec),
+            Action::UnmountDevice { volume, spec } => self.start_unmount_device(volume, spec),
+            Action::Detach { volume, spec } => self.start_detach(volume, spec),
             _ => {}
         }
         Ok(())

@@ -141,15 +141,15 @@ pub enum Action {
     TearDown {
         volume: UniqueVolumeName,
         uid: String,
-        spec: Box<VolumeSpec>,
+        spec: Arc<VolumeSpec>,
     },
     UnmountDevice {
         volume: UniqueVolumeName,
-        spec: Box<VolumeSpec>,
+        spec: Arc<VolumeSpec>,
     },
     Detach {
         volume: UniqueVolumeName,
-        spec: Box<VolumeSpec>,
+        spec: Arc<VolumeSpec>,
     },
     /// Nothing is left of the volume: drop the records of its operations.
     ForgetVolume {

@@ -1,6 +1,7 @@
 //! What should be: the volumes that the pods of this node are to have.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 
 use jiff::Timestamp;
 
@@ -10,7 +11,8 @@ use stowage_plugins::{Traits, VolumeSpec};
 /// One volume that a pod is to have.
 #[derive(Debug, Clone, PartialEq)]
 pub struct VolumeToMount {
-    pub spec: VolumeSpec,
+    /// Shared with what is known of the mount.
+    pub spec: Arc<VolumeSpec>,
     pub plugin: String,
     pub traits: Traits,
     /// The volume's names in the pod; several of them may stand for one volume.
@@ -148,7 +150,7 @@ mod tests {
 
     fn of(names: &[&str], problems: &[&str]) -> PodVolumes {
         let volume = VolumeToMount {
-            spec: VolumeSpec::inline("v", VolumeSource::EmptyDir(EmptyDirSource::default())),
+            spec: VolumeSpec::inline("v", VolumeSource::EmptyDir(EmptyDirSource::default())).into(),
             plugin: "kubernetes.io/empty-dir".into(),
             traits: Traits::PLAIN,
             outer_names: ["v".to_owned()].into(),

@@ -167,7 +167,8 @@ impl Executor {
 
     /// Drops what is over of a volume: whatever kept it from succeeding has changed.
     pub fn forget_volume(&self, volume: &UniqueVolumeName) {
-        self.forget_where(|operation| operation.volume == *volume);
+        let operations = self.of_volume(volume).into_keys().map(Operation::Volume);
+        operations.for_each(|operation| self.forget(&operation));
     }
 
     pub fn forget_where(&self, holds: impl Fn(&VolumeOperation) -> bool) {

@@ -11,6 +11,8 @@ mod pod;
 use std::sync::Arc;
 use std::time::Duration;
 
+use futures::future::BoxFuture;
+
 use stowage_model::names::UniqueVolumeName;
 use stowage_model::node_view::NodePod;
 use stowage_model::object::{ObjectRef, Projection};
@@ -34,11 +36,21 @@ impl Controller {
     }
 
     /// Runs the steps of an operation: how long they took is counted, how they ended is said.
-    async fn measured(
+    fn measured(
         self: Arc<Self>,
         operation: VolumeOperation,
-        spec: VolumeSpec,
-        steps: impl Future<Output = Result<(), Fault>> + Send,
+        spec: Arc<VolumeSpec>,
+        steps: impl Future<Output = Result<(), Fault>> + Send + 'static,
+    ) -> impl Future<Output = Ended<()>> + Send + 'static {
+        // Boxed: what awaits it would hold it twice, and hundreds may be under way.
+        self.watch(operation, spec, Box::pin(steps))
+    }
+
+    async fn watch(
+        self: Arc<Self>,
+        operation: VolumeOperation,
+        spec: Arc<VolumeSpec>,
+        steps: BoxFuture<'static, Result<(), Fault>>,
     ) -> Ended<()> {
         let begin = self.context.clock.boottime();
         let result = steps.await;

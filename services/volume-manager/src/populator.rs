@@ -86,7 +86,7 @@ fn describe(
     };
     let outer_names = [volume.name.clone()].into();
     let plugin = plugin.name().to_owned();
-    Ok((name, VolumeToMount { spec, plugin, traits, outer_names, inputs, se_linux_label }))
+    Ok((name, VolumeToMount { spec: Arc::new(spec), plugin, traits, outer_names, inputs, se_linux_label }))
 }
 
 /// What a volume is made of that may change while it is mounted.

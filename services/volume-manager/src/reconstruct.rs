@@ -4,6 +4,7 @@
 //! are unmounted, once the pods and the own Node have been read.
 
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use stowage_model::names::UniqueVolumeName;
 use stowage_plugins::plugin::{Found, Reconstructed, TearDown};
@@ -76,7 +77,7 @@ impl Looking<'_> {
 
     fn device(&mut self, device: &Reconstructed) {
         self.found += 1;
-        self.states.actual.update(&device.volume, &device.spec, |known| {
+        self.states.actual.update(&device.volume, &Arc::new(device.spec.clone()), |known| {
             known.device = Some(MountState::Uncertain);
             known.is_reconstructed = true;
             known.se_linux_label.clone_from(&device.se_linux_label);
@@ -115,16 +116,17 @@ impl Looking<'_> {
 
     fn mounted(&mut self, uid: &str, volume: &Reconstructed) {
         self.found += 1;
+        let spec = Arc::new(volume.spec.clone());
         let mounted = MountedVolume {
-            spec: volume.spec.clone(),
+            spec: Arc::clone(&spec),
             state: MountState::Uncertain,
             is_reconstructed: true,
             inputs: Inputs::default(),
             again_at: None,
         };
-        self.states.actual.update(&volume.volume, &volume.spec, |known| {
+        self.states.actual.update(&volume.volume, &spec, |known| {
             // The pod's directory tells the name that the node's does not.
-            known.spec = volume.spec.clone();
+            known.spec = Arc::clone(&spec);
             known.is_reconstructed = true;
             known.pods.insert(uid.to_owned(), mounted);
             if volume.is_device_mountable && known.device.is_none() {

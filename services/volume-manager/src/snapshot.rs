@@ -86,7 +86,7 @@ impl Controller {
     }
 
     /// Unique names of the attachable volumes that live pods want or that are or may be mounted.
-    pub(crate) fn in_use(&self, states: &States) -> BTreeSet<UniqueVolumeName> {
+    pub(crate) fn in_use<'a>(&self, states: &'a States) -> BTreeSet<UniqueVolumeName> {
         let mut names = states.report.kept_in_use.clone();
         for name in states.desired.volumes() {
             let attachable = |(uid, mount): (&str, &crate::desired_state::VolumeToMount)| {
@@ -97,16 +97,25 @@ impl Controller {
             }
         }
         let node = self.caches.nodes.get(&self.node_key());
+        let reported = node.iter().flat_map(|node| &node.status.volumes_in_use);
+        let reported: BTreeSet<&str> = reported.map(String::as_str).collect();
+        // A driver has many volumes, and is asked once for all of them.
+        let mut drivers: BTreeMap<&str, bool> = BTreeMap::new();
+        let mut is_attachable = |spec: &'a VolumeSpec| match driver_of(spec).filter(|_| spec.persistent.is_some()) {
+            Some(driver) => *drivers.entry(driver).or_insert_with(|| self.traits_of(spec).is_attachable),
+            None => self.traits_of(spec).is_attachable,
+        };
         for (name, volume) in states.actual.iter() {
             // What was reported stays reported until it is unmounted, whatever its CSIDriver says by now.
-            let was_reported = node.as_ref().is_some_and(|node| node.is_in_use(name.as_str()));
-            if was_reported || self.traits_of(&volume.spec).is_attachable {
+            if !names.contains(name) && (reported.contains(name.as_str()) || is_attachable(&volume.spec)) {
                 names.insert(name.clone());
             }
         }
         // A pod whose volumes are not known yet may want any of those that were reported before a restart.
-        if let Some(node) = node.filter(|_| self.has_unresolved_pods(states)) {
-            names.extend(node.status.volumes_in_use.iter().map(|name| name.as_str().into()));
+        let others: Vec<UniqueVolumeName> =
+            reported.into_iter().map(UniqueVolumeName::from).filter(|name| !names.contains(name)).collect();
+        if !others.is_empty() && self.has_unresolved_pods(states) {
+            names.extend(others);
         }
         names
     }
@@ -223,7 +232,8 @@ impl Controller {
             decide::pod::View::Known(pod) if is_live(pod) => Some(self.populated(pod)),
             _ => None,
         };
-        let has_records = self.executor.remembers_pod(uid);
+        // Asked of all records, and of interest only once the pod is gone.
+        let has_records = matches!(pod, decide::pod::View::Absent) && self.executor.remembers_pod(uid);
         let waits_for = match &pod {
             decide::pod::View::Known(pod) if is_live(pod) => self.waits_for(uid),
             _ => Waiting::default(),
@@ -327,9 +337,11 @@ impl Controller {
             let plugin = spec.and_then(|spec| Some((spec, self.plugins.by_spec(spec).ok()?)));
             let unreachable = plugin.as_ref().and_then(|(spec, plugin)| plugin.reachable(spec, &self.host).err());
             let not_ready = plugin.as_ref().and_then(|(spec, plugin)| plugin.ready(spec, &self.host).err());
+            // Asked of all pods, and of interest only when nobody has the volume any more.
+            let is_idle = wanted.is_empty() && actual.as_ref().is_some_and(|actual| actual.pods.is_empty());
             decide::volume::Snapshot {
                 volume: volume.clone(),
-                pods_unresolved: actual.is_some() && wanted.is_empty() && self.has_unresolved_pods(states),
+                pods_unresolved: is_idle && self.has_unresolved_pods(states),
                 traits: plugin.map_or(Traits::PLAIN, |(spec, plugin)| plugin.traits(spec, &self.host)),
                 unreachable: unreachable.map(|fault| fault.message),
                 not_ready: not_ready.map(|fault| fault.message),

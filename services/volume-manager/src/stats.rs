@@ -43,7 +43,7 @@ pub struct Asker {
 /// A claim whose volume is mounted for a pod.
 struct Question {
     claim: Key,
-    spec: VolumeSpec,
+    spec: Arc<VolumeSpec>,
     plugin: Arc<dyn VolumePlugin>,
     path: PathBuf,
 }
@@ -102,7 +102,7 @@ impl Asker {
 
     /// Every claim that is mounted for a live pod, once.
     fn questions(&self) -> Vec<Question> {
-        let mounted: Vec<(VolumeSpec, String)> = self.state.read(|states| {
+        let mounted: Vec<(Arc<VolumeSpec>, String)> = self.state.read(|states| {
             let volumes = states.actual.iter().flat_map(|(_, volume)| &volume.pods);
             let certain = volumes.filter(|(_, is)| is.state == MountState::Mounted && is.spec.persistent.is_some());
             certain.map(|(uid, is)| (is.spec.clone(), uid.clone())).collect()

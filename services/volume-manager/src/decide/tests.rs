@@ -58,11 +58,11 @@ fn json_patch_merge(into: &mut Value, from: &Value) {
     }
 }
 
-pub(crate) fn spec() -> VolumeSpec {
+pub(crate) fn spec() -> Arc<VolumeSpec> {
     persistent(json!({}))
 }
 
-pub(crate) fn persistent(rest: Value) -> VolumeSpec {
+pub(crate) fn persistent(rest: Value) -> Arc<VolumeSpec> {
     let mut object = json!({
         "metadata": { "name": "pv" },
         "spec": {
@@ -74,7 +74,7 @@ pub(crate) fn persistent(rest: Value) -> VolumeSpec {
     });
     json_patch_merge(&mut object, &rest);
     let volume: NodeVolume = serde_json::from_value(object).unwrap();
-    VolumeSpec::persistent(&volume, Key::namespaced("default", "claim"), false).unwrap()
+    Arc::new(VolumeSpec::persistent(&volume, Key::namespaced("default", "claim"), false).unwrap())
 }
 
 /// What a CSI volume that is attached and staged can do.

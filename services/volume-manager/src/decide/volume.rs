@@ -94,7 +94,7 @@ pub enum Why {
 }
 
 pub fn decide(s: &Snapshot, now: Timestamp) -> Decision<Action, Why> {
-    let nothing = s.wanted.values().next().map(|wanted| AttachedVolume::new(wanted.mount.spec.clone()));
+    let nothing = s.wanted.values().next().map(|wanted| AttachedVolume::new(Arc::clone(&wanted.mount.spec)));
     let Some(actual) = s.actual.as_ref().or(nothing.as_ref()) else {
         return match s.records.is_empty() || s.is_busy() {
             true => Decision::rest(Why::Nothing),
@@ -139,7 +139,7 @@ fn tear_down(s: &Snapshot, actual: &AttachedVolume, later: &mut Later, now: Time
         let operation = VolumeOperation::of(&s.volume, uid, OperationName::TearDown);
         let is_free = s.records.iter().all(|(other, record)| !record.is_running() || !other.excludes(&operation));
         if is_free && later.may_start(s, &operation, now) {
-            let (volume, spec) = (s.volume.clone(), Box::new(mounted.spec.clone()));
+            let (volume, spec) = (s.volume.clone(), Arc::clone(&mounted.spec));
             actions.push(Action::TearDown { volume, uid: uid.clone(), spec });
         }
     }
@@ -211,7 +211,7 @@ fn set_up_waiting(
         let other_label = actual.device.is_some() && actual.se_linux_label != wanted.mount.se_linux_label;
         if other_label && actual.pods.is_empty() {
             let operation = VolumeOperation::on(&s.volume, OperationName::UnmountDevice);
-            let (volume, spec) = (s.volume.clone(), Box::new(actual.spec.clone()));
+            let (volume, spec) = (s.volume.clone(), Arc::clone(&actual.spec));
             let unmount = later.may_start(s, &operation, now).then_some(Action::UnmountDevice { volume, spec });
             return Some((unmount.into_iter().collect(), Why::OtherLabel));
         }
@@ -274,7 +274,7 @@ fn expand(
 
 /// Takes it from the node that no pod wants it on any more.
 fn leave_node(s: &Snapshot, actual: &AttachedVolume, later: &mut Later, now: Timestamp) -> Option<(Action, Why)> {
-    let spec = Box::new(actual.spec.clone());
+    let spec = Arc::clone(&actual.spec);
     let volume = s.volume.clone();
     if actual.device.is_some() {
         let operation = VolumeOperation::on(&s.volume, OperationName::UnmountDevice);

@@ -11,7 +11,7 @@ use stowage_plugins::{Fault, VolumeSpec};
 use crate::actual_state::MountState;
 use crate::controller::Controller;
 use crate::desired_state::VolumeToMount;
-use crate::executor::OperationName;
+use crate::executor::{Operation, OperationName};
 
 use super::{after_failure, device_operation, mapped_reason};
 
@@ -31,7 +31,7 @@ impl Controller {
                 let device_path = known.map(|known| known.device_path.clone()).unwrap_or_default();
                 states.actual.update(&volume, spec, |known| {
                     known.device = Some(MountState::Uncertain);
-                    known.spec = spec.clone();
+                    known.spec = Arc::clone(spec);
                 });
                 (before, is_reconstructed, device_path)
             })
@@ -115,7 +115,7 @@ impl Controller {
         }
     }
 
-    pub(crate) fn start_unmount_device(self: Arc<Self>, volume: UniqueVolumeName, spec: VolumeSpec) {
+    pub(crate) fn start_unmount_device(self: Arc<Self>, volume: UniqueVolumeName, spec: Arc<VolumeSpec>) {
         self.state.with(|states| states.actual.set_device(&volume, &spec, Some(MountState::Uncertain)));
         let operation = device_operation(&volume, OperationName::UnmountDevice);
         let controller = Arc::clone(&self);
@@ -123,9 +123,8 @@ impl Controller {
             let (controller, spec) = (Arc::clone(&controller), spec.clone());
             async move {
                 controller.unmount_device(&volume, &spec).await?;
-                controller.executor.forget_where(|operation| {
-                    operation.volume == volume && operation.name == OperationName::MountDevice
-                });
+                let mounted = device_operation(&volume, OperationName::MountDevice);
+                controller.executor.forget(&Operation::Volume(mounted));
                 controller.state.with(|states| states.actual.set_device(&volume, &spec, None));
                 Ok(())
             }
@@ -172,7 +171,7 @@ impl Controller {
         self.executor.start_on_volume(operation.clone(), controller.measured(operation, spec, steps));
     }
 
-    pub(crate) fn start_detach(self: Arc<Self>, volume: UniqueVolumeName, spec: VolumeSpec) {
+    pub(crate) fn start_detach(self: Arc<Self>, volume: UniqueVolumeName, spec: Arc<VolumeSpec>) {
         let operation = device_operation(&volume, OperationName::Detach);
         let controller = Arc::clone(&self);
         let steps = {

@@ -62,7 +62,7 @@ impl Controller {
                     (&result, &expansion, is_remount)
                 {
                     // Mounted, but smaller than it should be: not to be used like this.
-                    let grown = controller.expand(&volume, &pod, &mount, &expansion).await;
+                    let grown = Box::pin(controller.expand(&volume, &pod, &mount, &expansion)).await;
                     result = grown.and(result).map_err(|fault| fault.with_certainty(Certainty::Uncertain));
                 }
                 controller.volume_set_up(&volume, &pod, &mount, &result, before, is_remount);
@@ -143,7 +143,7 @@ impl Controller {
         }
     }
 
-    pub(crate) fn start_tear_down(self: Arc<Self>, volume: UniqueVolumeName, uid: String, spec: VolumeSpec) {
+    pub(crate) fn start_tear_down(self: Arc<Self>, volume: UniqueVolumeName, uid: String, spec: Arc<VolumeSpec>) {
         self.state.with(|states| {
             states.actual.update(&volume, &spec, |known| {
                 if let Some(mounted) = known.pods.get_mut(&uid) {

@@ -1,3 +1,5 @@
+use std::sync::Arc;
+
 use serde_json::{Value, json};
 
 use super::*;
@@ -22,11 +24,11 @@ fn labelled() -> NodePod {
     pod(json!({ "seLinuxOptions": { "level": "s0:c1,c2" } }), json!([container("x", Value::Null)]))
 }
 
-fn once_per_pod() -> VolumeSpec {
+fn once_per_pod() -> Arc<VolumeSpec> {
     persistent(json!({ "spec": { "accessModes": ["ReadWriteOncePod"] } }))
 }
 
-fn shared() -> VolumeSpec {
+fn shared() -> Arc<VolumeSpec> {
     persistent(json!({ "spec": { "accessModes": ["ReadWriteMany"] } }))
 }
 

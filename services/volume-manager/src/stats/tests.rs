@@ -40,7 +40,7 @@ impl Node for Answering {
     }
 }
 
-fn spec(handle: &str, claim: &str) -> VolumeSpec {
+fn spec(handle: &str, claim: &str) -> Arc<VolumeSpec> {
     let object = json!({
         "metadata": { "name": handle },
         "spec": {
@@ -49,7 +49,7 @@ fn spec(handle: &str, claim: &str) -> VolumeSpec {
         },
     });
     let volume: NodeVolume = serde_json::from_value(object).unwrap();
-    VolumeSpec::persistent(&volume, Key::namespaced("default", claim), false).unwrap()
+    Arc::new(VolumeSpec::persistent(&volume, Key::namespaced("default", claim), false).unwrap())
 }
 
 /// Mounts a claim's volume for a pod that is there.

@@ -43,7 +43,7 @@ fn s84_a_volume_larger_than_its_claim_grows_and_one_that_may_only_be_read_does_n
     let found = of(&claim(json!({})), json!([ONE_NODE]), None);
     assert_eq!(protocol(&found), Some((Protocol::Legacy, "2Gi".into())));
     let mut spec = persistent(json!({ "spec": { "capacity": { "storage": "2Gi" } } }));
-    spec.read_only = true;
+    Arc::make_mut(&mut spec).read_only = true;
     assert!(matches!(expansion(&spec, &traits(), &claim(json!({})), None), Expansion::ReadOnly { .. }));
 }
 
