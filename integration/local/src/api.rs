@@ -65,6 +65,16 @@ impl Api {
         }
     }
 
+    /// Merges a change into an object, or says with which code and message the server refuses it.
+    pub async fn change(
+        &self,
+        kind: Kind,
+        name: &str,
+        change: &Value,
+    ) -> anyhow::Result<Result<Value, (StatusCode, String)>> {
+        self.insist(Method::PATCH, &format!("{}/{name}", kind.collection_path(NAMESPACE)), change).await
+    }
+
     /// Asks for an object's deletion.
     pub async fn delete(&self, kind: Kind, name: &str) -> anyhow::Result<()> {
         let path = format!("{}/{name}", kind.collection_path(NAMESPACE));
@@ -175,7 +185,8 @@ impl Api {
 
     async fn ask(&self, method: Method, path: &str, body: &Value) -> anyhow::Result<Answer> {
         let content = if body.is_null() { Vec::new() } else { serde_json::to_vec(body)? };
-        let request = Request::builder().method(method).uri(path).header("content-type", "application/json");
+        let format = if method == Method::PATCH { "application/merge-patch+json" } else { "application/json" };
+        let request = Request::builder().method(method).uri(path).header("content-type", format);
         let request = request.body(content).context("cannot make a request")?;
         Ok(match timeout(REQUEST, self.client.request::<Value>(request)).await {
             Ok(Ok(object)) => Answer::Done(object),
