@@ -134,7 +134,10 @@ fn the_arguments_of_the_originals_examples_do_what_they_say() -> anyhow::Result<
         let services = [
             Service::Apiserver,
             Service::Driver,
+            // Only a driver that was asked about its node knows it.
             Service::NodeDriver("node-1"),
+            Service::Registrar("node-1"),
+            Service::VolumeManager("node-1"),
             Service::PvController,
             Service::SnapshotController,
         ];
@@ -153,11 +156,6 @@ fn the_arguments_of_the_originals_examples_do_what_they_say() -> anyhow::Result<
         stop(provisioner).await?;
 
         own_pod(&stack).await?;
-        // What a kubelet and the registrar write.
-        api.create(kinds::NODE, json!({ "metadata": { "name": "node-1" } })).await?;
-        let drivers = json!([{ "name": DRIVER, "nodeID": "node-1", "topologyKeys": null }]);
-        api.create(kinds::CSI_NODE, json!({ "metadata": { "name": "node-1" }, "spec": { "drivers": drivers } }))
-            .await?;
         let provisioner = start(&stack, "provisioner", &CAPACITY)?;
         let deadline = Instant::now() + PATIENCE;
         let published = loop {
