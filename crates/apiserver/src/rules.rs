@@ -2,12 +2,16 @@
 //!
 //! The rules of each kind are those of upstream's strategies and admission plugins, as far as storage depends on them.
 
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
 use jiff::Timestamp;
 use serde_json::{Value, json};
 
+use stowage_model::finalizers;
+
 use crate::crd;
 use crate::kind::Kind;
-use crate::object::{default, member_mut, metadata_mut, restore, text};
+use crate::object::{add_finalizer, default, member_mut, metadata_mut, restore, text};
 use crate::status::{Faults, Status};
 use crate::store::{Ground, Subresource};
 
@@ -35,7 +39,10 @@ pub(crate) fn complete(kind: &Kind, tree: &mut Value) {
         "Deployment" | "StatefulSet" | "DaemonSet" | "ReplicaSet" => workload::complete(kind, tree),
         "Service" => default(member_mut(tree, "spec"), "type", "ClusterIP"),
         "StorageClass" | "CSIDriver" => storage::complete(kind, tree),
-        "Secret" => default_at_root(tree, "type", "Opaque"),
+        "Secret" => {
+            default_at_root(tree, "type", "Opaque");
+            merge_texts(tree);
+        }
         "RoleBinding" | "ClusterRoleBinding" => rbac::default_binding(tree),
         _ => {}
     }
@@ -65,6 +72,13 @@ pub(crate) fn create(ground: &Ground, kind: &Kind, tree: &mut Value, now: Timest
             pod::create(tree);
             return service_account::admit(ground, tree);
         }
+        // Nobody but an attacher says that it is attached.
+        "VolumeAttachment" => {
+            if let Some(members) = tree.as_object_mut() {
+                members.insert("status".to_owned(), json!({ "attached": false }));
+            }
+        }
+        "VolumeAttributesClass" => add_finalizer(tree, finalizers::ATTRIBUTES_CLASS_PROTECTION),
         "CustomResourceDefinition" => crd::create(ground, tree, now),
         _ => {}
     }
@@ -92,6 +106,7 @@ pub(crate) fn update(
         ("CustomResourceDefinition", Subresource::Main) => crd::update(ground, new, now),
         ("PersistentVolume", Subresource::Status) => volume::stamp_phase(new, old, now),
         ("PersistentVolumeClaim", Subresource::Main) => return claim::admit_update(ground, new, old),
+        ("Pod", Subresource::Main) => pod::keep_priority(new, old),
         _ => {}
     }
     Ok(())
@@ -157,6 +172,20 @@ pub(crate) fn validate_update(kind: &Kind, new: &Value, old: &Value, faults: &mu
         "Secret" | "ConfigMap" => immutable_data(new, old, faults),
         "RoleBinding" | "ClusterRoleBinding" => rbac::validate_binding_update(new, old, faults),
         _ => {}
+    }
+}
+
+/// A Secret's texts are for writing only: they become data, and replace what has the same name there.
+fn merge_texts(tree: &mut Value) {
+    let Some(members) = tree.as_object_mut() else { return };
+    let Some(Value::Object(texts)) = members.remove("stringData") else { return };
+    let data = members.entry("data").or_insert(Value::Null);
+    if !data.is_object() {
+        *data = json!({});
+    }
+    let texts = texts.into_iter().filter_map(|(name, value)| Some((name, STANDARD.encode(value.as_str()?).into())));
+    if let Some(data) = data.as_object_mut() {
+        data.extend(texts);
     }
 }
 

@@ -17,7 +17,7 @@ use hyper_util::server::graceful::GracefulShutdown;
 use tokio::net::TcpListener;
 use tokio::task::JoinSet;
 
-use crate::metrics::Metrics;
+use crate::metrics::{Format, Metrics};
 use crate::readiness::Readiness;
 
 /// Probes and one scraper need a handful; more would only be abuse.
@@ -140,8 +140,9 @@ impl Admin {
         let (metrics, others) = self.serves;
         match path {
             _ if metrics && path == self.metrics_path => {
-                const OPEN_METRICS: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
-                respond(StatusCode::OK, OPEN_METRICS, self.metrics.encode())
+                let accepts = request.headers().get_all(header::ACCEPT).iter().filter_map(|value| value.to_str().ok());
+                let format = Format::accepted(accepts);
+                respond(StatusCode::OK, format.content_type(), self.metrics.encode_as(format))
             }
             _ if !others => plain(StatusCode::NOT_FOUND, format!("only {} is here", self.metrics_path)),
             "/healthz" | "/livez" => match &self.check {
@@ -272,8 +273,22 @@ mod tests {
     #[tokio::test]
     async fn metrics_are_where_the_flag_puts_them() {
         let admin = admin().0.metrics_path("/numbers");
-        assert!(ask(&admin, "/numbers").await.1.ends_with("# EOF\n"));
+        assert!(ask(&admin, "/numbers").await.1.contains("# TYPE process_start_time_seconds gauge\n"));
         assert_eq!(ask(&admin, "/metrics").await.0, 404);
+    }
+
+    #[tokio::test]
+    async fn metrics_are_in_the_old_text_format_unless_the_other_is_asked_for() {
+        let (admin, _) = admin();
+        let asked = async |accept: &str| {
+            let request = Request::get("/metrics").header(header::ACCEPT, accept).body(()).unwrap();
+            let response = admin.answer(&request).await;
+            response.headers()[header::CONTENT_TYPE].to_str().unwrap().to_owned()
+        };
+        assert_eq!(asked("*/*").await, "text/plain; version=0.0.4; charset=utf-8");
+        let prometheus = "application/openmetrics-text;version=1.0.0;q=0.5,text/plain;version=0.0.4;q=0.3,*/*;q=0.1";
+        assert_eq!(asked(prometheus).await, "application/openmetrics-text; version=1.0.0; charset=utf-8");
+        assert!(!ask(&admin, "/metrics").await.1.contains("# EOF"));
     }
 
     #[tokio::test]

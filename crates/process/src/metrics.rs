@@ -2,6 +2,8 @@
 //!
 //! The registry adds `_total` to counters, so they are registered without it.
 
+mod format;
+
 use std::any::{Any, TypeId};
 use std::collections::BTreeMap;
 use std::sync::atomic::AtomicU64;
@@ -15,6 +17,8 @@ use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::metrics::histogram::{Histogram, exponential_buckets};
 use prometheus_client::registry::Registry;
+
+pub use format::Format;
 
 /// Seconds; what csi-lib-utils uses for driver calls.
 const CSI_BUCKETS: [f64; 13] = [0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 15.0, 25.0, 50.0, 120.0, 300.0, 600.0];
@@ -196,6 +200,11 @@ impl Metrics {
         let mut body = String::new();
         text::encode(&mut body, &registry).expect("writing to a String cannot fail");
         body
+    }
+
+    /// The same in a format.
+    pub fn encode_as(&self, format: Format) -> String {
+        format.of(self.encode())
     }
 
     /// Records when this process began.

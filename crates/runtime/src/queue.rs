@@ -2,7 +2,7 @@
 
 mod meter;
 
-use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::fmt::Debug;
 use std::hash::Hash;
 use std::sync::{Arc, Mutex, MutexGuard};
@@ -28,6 +28,8 @@ impl<K> Clone for Queue<K> {
 struct Inner<K> {
     state: Mutex<State<K>>,
     changed: Notify,
+    /// Nothing is ready, and nothing is worked on.
+    quiet: Notify,
     backoff: Backoff,
 }
 
@@ -38,9 +40,12 @@ const FAIRNESS: u32 = 8;
 const SPARE: usize = 1024;
 
 struct State<K> {
-    ready: VecDeque<K>,
+    /// By the place in which they came.
+    ready: BTreeMap<u64, K>,
     /// Ready as well, and begun already.
-    begun: VecDeque<K>,
+    begun: BTreeMap<u64, K>,
+    last_place: u64,
+    running: usize,
     /// How many of the begun were taken since the last new one.
     taken_begun: u32,
     /// What is known of every key that waits, runs, is due or has failed. A hash map, because with many keys that only wait
@@ -51,10 +56,16 @@ struct State<K> {
     meter: Option<Meter<K>>,
 }
 
+struct Queued {
+    since: Instant,
+    place: u64,
+    begun: bool,
+}
+
 #[derive(Default)]
 struct Entry {
-    /// Ready, since when.
-    queued: Option<Instant>,
+    /// Ready.
+    queued: Option<Queued>,
     /// Worked on, since when.
     running: Option<Instant>,
     /// Added again while running, since when and whether as begun: to be run once more when done.
@@ -75,8 +86,10 @@ impl<K: Ord + Hash + Clone + Debug> Queue<K> {
     pub fn new(backoff: Backoff) -> Self {
         Self(Arc::new(Inner {
             state: Mutex::new(State {
-                ready: VecDeque::new(),
-                begun: VecDeque::new(),
+                ready: BTreeMap::new(),
+                begun: BTreeMap::new(),
+                last_place: 0,
+                running: 0,
                 taken_begun: 0,
                 keys: HashMap::new(),
                 delayed: BTreeSet::new(),
@@ -84,6 +97,7 @@ impl<K: Ord + Hash + Clone + Debug> Queue<K> {
                 meter: None,
             }),
             changed: Notify::new(),
+            quiet: Notify::new(),
             backoff,
         }))
     }
@@ -143,8 +157,9 @@ impl<K: Ord + Hash + Clone + Debug> Queue<K> {
                 state.promote(now);
                 if let Some(key) = state.pop() {
                     let entry = state.keys.entry(key.clone()).or_default();
-                    let since = entry.queued.take().unwrap_or(now);
+                    let since = entry.queued.take().map_or(now, |queued| queued.since);
                     entry.running = Some(now);
+                    state.running += 1;
                     if let Some(meter) = &mut state.meter {
                         meter.taken(&key, now - since);
                     }
@@ -171,18 +186,34 @@ impl<K: Ord + Hash + Clone + Debug> Queue<K> {
         let state = &mut *guard;
         let Some(entry) = state.keys.get_mut(key).filter(|entry| entry.running.is_some()) else { return };
         let (since, dirty) = (entry.running.take(), entry.dirty.take());
-        entry.queued = dirty.map(|(since, _)| since);
-        if entry.is_empty() {
+        state.running -= 1;
+        if entry.is_empty() && dirty.is_none() {
             state.remove(key);
         }
         if let (Some(since), Some(meter)) = (since, &mut state.meter) {
             meter.done(key, since.elapsed());
         }
-        if let Some((_, begun)) = dirty {
+        if let Some((since, begun)) = dirty {
             // It was counted when it was added.
-            state.push(key.clone(), begun);
+            state.push(key.clone(), since, begun);
             drop(guard);
             self.0.changed.notify_one();
+        } else if state.is_quiet() {
+            drop(guard);
+            self.0.quiet.notify_waiters();
+        }
+    }
+
+    /// Resolves when no key is ready and none is worked on, whatever is delayed.
+    pub async fn quiet(&self) {
+        loop {
+            let quiet = self.0.quiet.notified();
+            tokio::pin!(quiet);
+            quiet.as_mut().enable();
+            if self.lock().is_quiet() {
+                return;
+            }
+            quiet.await;
         }
     }
 
@@ -212,8 +243,7 @@ impl<K: Ord + Hash + Clone + Debug> Queue<K> {
     /// Keys waiting, delayed and running.
     pub fn len(&self) -> usize {
         let state = self.lock();
-        let running = state.keys.values().filter(|entry| entry.running.is_some()).count();
-        state.ready.len() + state.begun.len() + state.delayed.len() + running
+        state.ready.len() + state.begun.len() + state.delayed.len() + state.running
     }
 
     /// Whether nothing waits, is delayed or runs.
@@ -257,7 +287,7 @@ impl<K: Ord + Hash + Clone + Debug> Queue<K> {
             if let Some(meter) = &state.meter {
                 shown.clone_from(&meter.by_name);
             }
-            let ready = state.ready.iter().chain(&state.begun).map(name);
+            let ready = state.ready.values().chain(state.begun.values()).map(name);
             let running = state.keys.iter().filter_map(|(key, entry)| Some((name(key), entry.running?.elapsed())));
             meter::show(&shown, ready, running);
             true
@@ -278,19 +308,30 @@ impl<K: Ord + Hash + Clone> State<K> {
         }
     }
 
-    fn push(&mut self, key: K, begun: bool) {
-        if begun { self.begun.push_back(key) } else { self.ready.push_back(key) }
+    fn is_quiet(&self) -> bool {
+        self.ready.is_empty() && self.begun.is_empty() && self.running == 0
+    }
+
+    fn push(&mut self, key: K, since: Instant, begun: bool) {
+        self.last_place += 1;
+        let place = self.last_place;
+        self.keys.entry(key.clone()).or_default().queued = Some(Queued { since, place, begun });
+        if begun {
+            self.begun.insert(place, key)
+        } else {
+            self.ready.insert(place, key)
+        };
     }
 
     fn pop(&mut self) -> Option<K> {
         if (self.taken_begun < FAIRNESS || self.ready.is_empty())
-            && let Some(key) = self.begun.pop_front()
+            && let Some((_, key)) = self.begun.pop_first()
         {
             self.taken_begun = self.taken_begun.saturating_add(1);
             return Some(key);
         }
         self.taken_begun = 0;
-        self.ready.pop_front()
+        self.ready.pop_first().map(|(_, key)| key)
     }
 
     fn enqueue(&mut self, key: K, now: Instant, begun: bool) -> bool {
@@ -312,7 +353,16 @@ impl<K: Ord + Hash + Clone> State<K> {
                 *dirty = Some((now, begun));
                 false
             }
-            (false, _) => entry.queued.is_some(),
+            (false, _) => match &mut entry.queued {
+                // Of two wishes the more urgent one counts.
+                Some(queued) if begun && !queued.begun => {
+                    queued.begun = true;
+                    self.ready.remove(&queued.place);
+                    self.begun.insert(queued.place, key);
+                    return false;
+                }
+                queued => queued.is_some(),
+            },
         };
         if waits {
             return false;
@@ -323,8 +373,7 @@ impl<K: Ord + Hash + Clone> State<K> {
         if is_running {
             return false;
         }
-        entry.queued = Some(now);
-        self.push(key, begun);
+        self.push(key, now, begun);
         true
     }
 
@@ -414,6 +463,37 @@ mod tests {
         assert_eq!(queue.next().await, "begun");
         queue.done(&"begun");
         assert!(queue.is_empty());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_key_that_waits_as_new_goes_first_once_it_is_known_to_be_begun() {
+        let queue = queue();
+        ["new", "newer", "begun"].into_iter().for_each(|key| queue.add(key));
+        queue.go_on("begun");
+        queue.go_on("begun");
+        assert_eq!(queue.len(), 3);
+        for key in ["begun", "new", "newer"] {
+            assert_eq!(queue.next().await, key);
+            queue.done(&key);
+        }
+        assert!(queue.is_empty());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn it_is_quiet_when_nothing_is_ready_or_worked_on_whatever_is_delayed() {
+        let queue = queue();
+        queue.add_after("later", Duration::from_secs(60));
+        queue.quiet().await;
+        queue.add("a");
+        let mut quiet = std::pin::pin!(queue.quiet());
+        assert!(quiet.as_mut().now_or_never().is_none());
+        assert_eq!(queue.next().await, "a");
+        queue.add("a");
+        queue.done(&"a");
+        assert!(quiet.as_mut().now_or_never().is_none(), "it was added again");
+        assert_eq!(queue.next().await, "a");
+        queue.done(&"a");
+        assert!(quiet.now_or_never().is_some());
     }
 
     #[tokio::test(start_paused = true)]

@@ -6,6 +6,7 @@
 mod abilities;
 mod changes;
 mod controller;
+mod figures;
 mod group;
 mod identity;
 mod node;
@@ -31,6 +32,7 @@ use crate::mounter::MemoryMounter;
 
 pub use abilities::Abilities;
 pub use changes::Growth;
+pub use figures::POOL;
 pub use script::Step;
 pub use state::{Cut, Grouped, Made, Source, State};
 
@@ -128,6 +130,11 @@ impl Driver {
             state.groups.remove(id);
             state.snapshots.retain(|name, cut| name != id && cut.group.as_deref() != Some(id));
         });
+    }
+
+    /// Takes a volume off a node, as an administrator does who goes round Kubernetes.
+    pub fn lose_publication(&self, volume: &str) {
+        self.change(|state| state.attached.remove(volume));
     }
 
     /// A change that no call asks for.

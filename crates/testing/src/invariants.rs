@@ -26,6 +26,9 @@ use crate::mounter::Tree;
 /// Where every node keeps its pods and plugins.
 pub const KUBELET_ROOT: &str = "/var/lib/kubelet";
 
+/// Annotations of the provisioner's Leases that are records of intents begin so.
+const INTENT: &str = "intent.provisioner.stowage.dev/";
+
 /// Everything the invariants speak about, at one moment.
 #[derive(Debug, Clone, Default)]
 pub struct Observed {
@@ -246,6 +249,8 @@ impl Observed {
         left.extend(self.volumes.iter().map(|volume| format!("volume {}", volume.meta.name)));
         left.extend(self.attachments.iter().map(|attachment| format!("attachment {}", attachment.meta.name)));
         left.extend(self.left_snapshots());
+        let recorded = self.intents.iter().filter(|lease| lease.contains(INTENT));
+        left.extend(recorded.map(|lease| format!("the record of an intent in Lease {lease}")));
         left.extend(self.driver.volumes.keys().map(|id| format!("volume {id} in the driver")));
         left.extend(self.driver.attached.keys().map(|id| format!("publication of {id} by the controller")));
         left.extend(self.driver.staged.keys().map(|(node, id)| format!("stage of {id} on {node}")));

@@ -65,6 +65,16 @@ impl Api {
         }
     }
 
+    /// Merges a change into an object, or says with which code and message the server refuses it.
+    pub async fn change(
+        &self,
+        kind: Kind,
+        name: &str,
+        change: &Value,
+    ) -> anyhow::Result<Result<Value, (StatusCode, String)>> {
+        self.insist(Method::PATCH, &format!("{}/{name}", kind.collection_path(NAMESPACE)), change).await
+    }
+
     /// Asks for an object's deletion.
     pub async fn delete(&self, kind: Kind, name: &str) -> anyhow::Result<()> {
         let path = format!("{}/{name}", kind.collection_path(NAMESPACE));

@@ -19,6 +19,9 @@ pub const LOCAL_IMMEDIATE: &str = "local-immediate";
 /// A class of the local driver whose volumes are made on the node of their pod.
 pub const LOCAL_WAITING: &str = "local-waiting";
 
+/// Classes of the local driver whose volumes are made on the node of their pod, and which file systems these have.
+pub const LOCAL_OF: [(&str, &str); 3] = [("local-ext4", "ext4"), ("local-xfs", "xfs"), ("local-btrfs", "btrfs")];
+
 /// A class of snapshots.
 pub const SNAPSHOTS: &str = "snapshots";
 /// A class of snapshots of the local driver, and of its group snapshots.
@@ -41,6 +44,7 @@ pub fn class(name: &str, driver: &str, binding: &str) -> Value {
         "metadata": { "name": name },
         "provisioner": driver,
         "reclaimPolicy": "Delete",
+        "allowVolumeExpansion": true,
         "volumeBindingMode": binding,
         "allowVolumeExpansion": true,
     })

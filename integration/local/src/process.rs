@@ -29,11 +29,33 @@ impl Process {
         Self::start_with(name, binary, args, logs, None)
     }
 
+    /// The same with these variables in its environment, as a container has them.
+    pub fn start_in(
+        name: &str,
+        binary: &str,
+        args: &[String],
+        environment: &[(&str, String)],
+        logs: &Path,
+    ) -> anyhow::Result<Self> {
+        Self::spawn(name, binary, args, environment, logs, None)
+    }
+
     /// The same with another standard error.
     pub fn start_with(
         name: &str,
         binary: &str,
         args: &[String],
+        logs: &Path,
+        errors: Option<File>,
+    ) -> anyhow::Result<Self> {
+        Self::spawn(name, binary, args, &[], logs, errors)
+    }
+
+    fn spawn(
+        name: &str,
+        binary: &str,
+        args: &[String],
+        environment: &[(&str, String)],
         logs: &Path,
         errors: Option<File>,
     ) -> anyhow::Result<Self> {
@@ -51,6 +73,7 @@ impl Process {
             // Of panics, not of errors.
             .env("RUST_BACKTRACE", "1")
             .env("RUST_LIB_BACKTRACE", "0")
+            .envs(environment.iter().map(|(name, value)| (name, value)))
             .stdin(Stdio::null())
             .stdout(file)
             .stderr(errors)

@@ -21,7 +21,8 @@ use tokio::time::{Instant, sleep};
 use crate::api::{Api, PATIENCE};
 use crate::binaries;
 use crate::objects::{
-    self, DRIVER, IMMEDIATE, LOCAL_DRIVER, LOCAL_IMMEDIATE, LOCAL_SNAPSHOTS, LOCAL_WAITING, SNAPSHOTS, WAITING, XFS,
+    self, DRIVER, IMMEDIATE, LOCAL_DRIVER, LOCAL_IMMEDIATE, LOCAL_OF, LOCAL_SNAPSHOTS, LOCAL_WAITING, SNAPSHOTS,
+    WAITING, XFS,
 };
 use crate::process::Process;
 
@@ -54,6 +55,7 @@ pub enum Service {
     LocalDriver(&'static str),
     LocalProvisioner(&'static str),
     LocalSnapshotter(&'static str),
+    LocalResizer(&'static str),
     Registrar(&'static str),
     VolumeManager(&'static str),
 }
@@ -103,7 +105,14 @@ impl Service {
         all
     }
 
-    /// The same, and who makes snapshots there.
+    /// The same, and who makes volumes grow there.
+    pub fn local_growth() -> Vec<Self> {
+        let mut all = Self::local();
+        all.extend(NODES.map(Self::LocalResizer));
+        all
+    }
+
+    /// The same as [`Service::local`], and who makes snapshots there.
     pub fn local_snapshots() -> Vec<Self> {
         let mut all = Self::local();
         all.push(Self::DistributedSnapshotController);
@@ -119,7 +128,7 @@ impl Service {
             Self::Provisioner | Self::LocalProvisioner(_) => "provisioner",
             Self::AttachDetachController => "attach-detach-controller",
             Self::Attacher => "attacher",
-            Self::Resizer => "resizer",
+            Self::Resizer | Self::LocalResizer(_) => "resizer",
             Self::Scheduler => "scheduler",
             Self::SnapshotController | Self::DistributedSnapshotController => "snapshot-controller",
             Self::Snapshotter | Self::LocalSnapshotter(_) => "snapshotter",
@@ -179,7 +188,7 @@ impl Service {
                 // Nobody waits 20 seconds in a test for a claim that binds at once.
                 "--node-deployment-base-delay=100ms".to_owned(),
             ],
-            Self::LocalSnapshotter(node) => vec![
+            Self::LocalSnapshotter(node) | Self::LocalResizer(node) => vec![
                 kubeconfig,
                 format!("--csi-address={}", place.node_socket(node).display()),
                 "--node-deployment".to_owned(),
@@ -205,6 +214,7 @@ impl fmt::Display for Service {
             | Self::LocalDriver(node)
             | Self::LocalProvisioner(node)
             | Self::LocalSnapshotter(node)
+            | Self::LocalResizer(node)
             | Self::Registrar(node)
             | Self::VolumeManager(node) => write!(f, "{}-{node}", self.binary()),
             _ => f.write_str(self.binary()),
@@ -313,6 +323,11 @@ impl Stack {
         api.create(kinds::CSI_DRIVER, objects::csi_driver(LOCAL_DRIVER, false)).await?;
         api.create(kinds::STORAGE_CLASS, objects::class(LOCAL_IMMEDIATE, LOCAL_DRIVER, "Immediate")).await?;
         api.create(kinds::STORAGE_CLASS, objects::class(LOCAL_WAITING, LOCAL_DRIVER, "WaitForFirstConsumer")).await?;
+        for (name, file_system) in LOCAL_OF {
+            let mut class = objects::class(name, LOCAL_DRIVER, "WaitForFirstConsumer");
+            class["parameters"] = json!({ "csi.storage.k8s.io/fstype": file_system });
+            api.create(kinds::STORAGE_CLASS, class).await?;
+        }
         let mut stack = Self { place, api, processes };
         for service in services.iter().filter(|service| **service != Service::Apiserver) {
             stack.launch(*service)?;

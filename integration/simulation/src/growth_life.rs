@@ -17,9 +17,10 @@ use stowage_model::object::{Key, kinds};
 use stowage_model::volume::Volume;
 use stowage_testing::driver::{Growth, LARGEST};
 use stowage_testing::world::DRIVER;
-use stowage_testing::{Fault, Hang, Point, World};
+use stowage_testing::{Hang, World};
 
 use crate::life::LIMIT;
+use crate::life_sweep::{self, Life, Report};
 use crate::manifests::{self, Binding, key};
 use crate::pipeline::{self, DRIVER_SOCKET, NODE, Pipeline};
 
@@ -46,10 +47,40 @@ pub enum Kind {
     Both,
 }
 
-impl Kind {
-    /// All of them.
-    pub const ALL: [Self; 6] = [Self::Offline, Self::Online, Self::InUse, Self::TakenBack, Self::Modified, Self::Both];
+impl Life for Kind {
+    const ALL: &'static [Self] =
+        &[Self::Offline, Self::Online, Self::InUse, Self::TakenBack, Self::Modified, Self::Both];
 
+    fn swept(self) -> &'static [&'static str] {
+        &["resizer"]
+    }
+
+    fn options(self) -> pipeline::Options {
+        pipeline::Options { services: Some(&pipeline::GROWTH), ..pipeline::Options::default() }
+    }
+
+    async fn play(world: &World, script: &Script) -> Report {
+        let mut stage = Stage { world, script, report: Report::default() };
+        let seen: Arc<Mutex<Seen>> = Arc::default();
+        let watcher = tokio::spawn(watch(world.clone(), Arc::clone(&seen)));
+        let played = stage.play().await;
+        watcher.abort();
+        {
+            let seen = seen.lock().expect("nobody panics while holding it");
+            stage.report.wrong.extend(seen.broken.iter().cloned());
+            stage.report.looks = seen.looks;
+        }
+        if let Err(hang) = played {
+            stage.report.wrong.insert(0, hang.to_string());
+        }
+        stage.report.trace = world.trace().points();
+        stage.report
+    }
+}
+
+type Script = life_sweep::Script<Kind>;
+
+impl Kind {
     fn growth(self) -> Growth {
         Growth { for_node: self == Self::Online, offline_only: self == Self::InUse, lies: None }
     }
@@ -65,44 +96,6 @@ impl Kind {
     fn changes(self) -> bool {
         matches!(self, Self::Modified | Self::Both)
     }
-}
-
-/// How a life is played.
-#[derive(Debug, Clone)]
-pub struct Script {
-    pub seed: u64,
-    pub kind: Kind,
-    pub options: pipeline::Options,
-    pub fault: Option<Fault>,
-    /// Whether the claim is deleted at the fault.
-    pub delete: bool,
-}
-
-impl Script {
-    /// A life without faults.
-    pub fn plain(seed: u64, kind: Kind) -> Self {
-        let options = pipeline::Options { services: Some(&pipeline::GROWTH), ..pipeline::Options::default() };
-        Self { seed, kind, options, fault: None, delete: false }
-    }
-}
-
-/// How a life went.
-#[derive(Debug, Default)]
-pub struct Report {
-    /// Everything the services did.
-    pub trace: Vec<Point>,
-    /// How many points there were when the claim asked.
-    pub asked: usize,
-    /// How many points there were when the deletion began.
-    pub deleted: usize,
-    /// Virtual time from the beginning to the end.
-    pub took: Duration,
-    /// How often R1 was looked at.
-    pub looks: u64,
-    /// Services that gave up by themselves, and why.
-    pub ends: Vec<String>,
-    /// What was found wrong.
-    pub wrong: Vec<String>,
 }
 
 /// What was said before: sizes of claims and volumes by uid, never to be less again.
@@ -131,25 +124,6 @@ impl Seen {
             *most = bytes.max(*most);
         }
     }
-}
-
-/// Plays a life and checks the invariants after every change; a hang ends it early and is among what is wrong.
-pub async fn play(world: &World, script: &Script) -> Report {
-    let mut stage = Stage { world, script, report: Report::default() };
-    let seen: Arc<Mutex<Seen>> = Arc::default();
-    let watcher = tokio::spawn(watch(world.clone(), Arc::clone(&seen)));
-    let played = stage.play().await;
-    watcher.abort();
-    {
-        let seen = seen.lock().expect("nobody panics while holding it");
-        stage.report.wrong.extend(seen.broken.iter().cloned());
-        stage.report.looks = seen.looks;
-    }
-    if let Err(hang) = played {
-        stage.report.wrong.insert(0, hang.to_string());
-    }
-    stage.report.trace = world.trace().points();
-    stage.report
 }
 
 async fn watch(world: World, seen: Arc<Mutex<Seen>>) {

@@ -2,15 +2,16 @@
 //!
 //! `life` plays the life of a claim; `sweep` plays it again and again, each time with another service stopped at another
 //! point. `snapshot_life` and `snapshot_sweep` do the same for snapshots,
-//! `growth_life` and `growth_sweep` for claims that grow and change. A failing case prints the command that replays it.
+//! `life_sweep` for the lives of `growth_life`, in which claims grow and change, and of `sidecar_life`. A failing case prints the command that replays it.
 #![forbid(unsafe_code)]
 
 pub mod growth_life;
-pub mod growth_sweep;
 pub mod life;
+pub mod life_sweep;
 pub mod manifests;
 pub mod pipeline;
 mod plugins;
+pub mod sidecar_life;
 pub mod snapshot_life;
 pub mod snapshot_sweep;
 pub mod sweep;

@@ -49,6 +49,8 @@ pub fn ordinary() -> Vec<&'static str> {
 pub struct Options {
     /// Whether the provisioner records its intents.
     pub journal: bool,
+    /// Whether the provisioner publishes how much room there is, for all classes.
+    pub capacity: bool,
     /// Whether the driver is there.
     pub driver: bool,
     /// Between the moment a service is stopped and its next start; with any at all, everybody else is done before.
@@ -59,7 +61,7 @@ pub struct Options {
 
 impl Default for Options {
     fn default() -> Self {
-        Self { journal: true, driver: true, downtime: Duration::ZERO, services: None }
+        Self { journal: true, capacity: false, driver: true, downtime: Duration::ZERO, services: None }
     }
 }
 
@@ -179,8 +181,9 @@ fn start_of(service: &str, world: &World, options: Options) -> Option<Start> {
         }
         "scheduler" => Arc::new(|life| scheduler::run(life.context.clone(), scheduler::Options::default()).boxed()),
         "provisioner" => Arc::new(move |life| {
-            let journal = options.journal;
-            let mut options = provisioner::Options { journal, ..provisioner::Options::default() };
+            let room = || provisioner::Capacity { immediate_binding: true, ..provisioner::Capacity::default() };
+            let (journal, capacity) = (options.journal, options.capacity.then(room));
+            let mut options = provisioner::Options { journal, capacity, ..provisioner::Options::default() };
             options.driver.csi_address = DRIVER_SOCKET.into();
             provisioner::run(life.context.clone(), options).boxed()
         }),

@@ -17,7 +17,7 @@ use stowage_runtime::operation::Record;
 use stowage_runtime::trouble::Trouble;
 
 use crate::calls::{Kind, Request};
-use crate::request::Problem;
+use crate::request::{self, Problem};
 use crate::snapshot::{Case, Facts, PublishContext, Snapshot, Source};
 
 #[cfg(test)]
@@ -134,8 +134,8 @@ impl Part {
     }
 }
 
-/// One call at a time per handle: of those whose lane has room the one that has waited longest. The end of one that is
-/// under way comes back here, and so does a turn.
+/// One call at a time per handle: of those whose lane has room the one that has waited longest, but no attach before the
+/// detach that has to go first. The end of one that is under way comes back here, and so does a turn.
 fn choose(
     snapshot: &Snapshot,
     calls: Vec<(Timestamp, Action)>,
@@ -145,7 +145,10 @@ fn choose(
     if snapshot.calling {
         return (None, None);
     }
-    let (due, later): (Vec<_>, Vec<_>) = calls.into_iter().partition(|(at, _)| *at <= now);
+    let leaves = leaves(&calls, now);
+    let is_held = |action: &Action| leaves.iter().any(|leave| leave.comes_before(action));
+    let (due, later): (Vec<_>, Vec<_>) =
+        calls.into_iter().filter(|(_, action)| !is_held(action)).partition(|(at, _)| *at <= now);
     let mut waiting = Vec::new();
     let mut first = None;
     for (at, action) in due {
@@ -163,6 +166,35 @@ fn choose(
             waiting.dedup();
             *turns = waiting;
             (None, later.into_iter().map(|(at, _)| at).min())
+        }
+    }
+}
+
+/// A node that the volume has to leave.
+struct Leave {
+    node_id: String,
+    is_due: bool,
+}
+
+fn leaves(calls: &[(Timestamp, Action)], now: Timestamp) -> Vec<Leave> {
+    let leave = |(at, action): &(Timestamp, Action)| match action {
+        Action::Call { request: Request::Unpublish(request), .. } => {
+            Some(Leave { node_id: request.node_id.clone(), is_due: *at <= now })
+        }
+        _ => None,
+    };
+    calls.iter().filter_map(leave).collect()
+}
+
+impl Leave {
+    /// On the same node the detach would undo the attach. From another one a volume for one node has to go first, unless
+    /// the driver fails to let it go: then it is the driver that says whether it can come here.
+    fn comes_before(&self, action: &Action) -> bool {
+        match action {
+            Action::Call { request: Request::Publish(request), .. } => {
+                request.node_id == self.node_id || self.is_due && !request::is_for_many_nodes(request)
+            }
+            _ => false,
         }
     }
 }

@@ -115,7 +115,7 @@ impl Lanes {
             change(lane);
             lane.call_next()
         };
-        woken.into_iter().for_each(|handle| self.0.queue.add(Key::Handle(handle)));
+        woken.into_iter().for_each(|handle| self.0.queue.go_on(Key::Handle(handle)));
     }
 
     fn lock(&self) -> MutexGuard<'_, BTreeMap<Kind, Lane>> {

@@ -2,6 +2,7 @@
 
 use stowage_csi::v1::controller_service_capability::rpc::Type as Call;
 use stowage_csi::v1::volume_capability::MountVolume;
+use stowage_csi::v1::volume_capability::access_mode::Mode;
 use stowage_csi::v1::{ControllerPublishVolumeRequest, ControllerUnpublishVolumeRequest, VolumeCapability};
 use stowage_model::phase::VolumeMode;
 use stowage_model::volume::{CsiSource, SecretRef, VolumeSpec};
@@ -98,4 +99,11 @@ impl Case {
             MountVolume { fs_type: fs_type.clone(), mount_flags: spec.mount_options.clone(), ..MountVolume::default() };
         Ok(VolumeCapability::new(mode.number(), (spec.volume_mode != VolumeMode::Block).then_some(mount)))
     }
+}
+
+/// Whether the volume may be published to this node while it is to another.
+pub fn is_for_many_nodes(request: &ControllerPublishVolumeRequest) -> bool {
+    let mode = request.volume_capability.as_ref().and_then(|capability| capability.access_mode.as_ref());
+    let many = [Mode::MultiNodeReaderOnly, Mode::MultiNodeSingleWriter, Mode::MultiNodeMultiWriter];
+    mode.is_some_and(|mode| many.contains(&mode.mode()))
 }

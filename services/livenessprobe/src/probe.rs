@@ -40,6 +40,7 @@ impl Default for Options {
 #[derive(Clone)]
 pub struct Probe {
     channel: Channel,
+    address: String,
     timeout: Duration,
     process: Process,
     driver: Arc<Mutex<String>>,
@@ -51,7 +52,8 @@ impl Probe {
         let address = &options.csi_address;
         let unable = |error| Stop::Unable { reason: format!("--csi-address {address:?}: {error}") };
         let channel = csi.connect(address).map_err(unable)?;
-        Ok(Self { channel, timeout: options.probe_timeout, process, driver: Arc::new(Mutex::new(UNKNOWN.to_owned())) })
+        let driver = Arc::new(Mutex::new(UNKNOWN.to_owned()));
+        Ok(Self { channel, address: address.clone(), timeout: options.probe_timeout, process, driver })
     }
 
     /// The answer of `/healthz`.
@@ -91,7 +93,7 @@ impl Probe {
         };
         match tokio::time::timeout(self.timeout, asked).await {
             Ok(healthy) => healthy,
-            Err(_) => Err(format!("the driver at {:?} did not answer within {:?}", self.channel, self.timeout)),
+            Err(_) => Err(format!("the driver at {} did not answer within {:?}", self.address, self.timeout)),
         }
     }
 

@@ -14,6 +14,7 @@ use stowage_runtime::api::Api;
 use stowage_runtime::driver::Driver;
 use stowage_runtime::engine::{self, Error, Reserved, Setup, Watches};
 use stowage_runtime::operation::Operations;
+use stowage_runtime::queue::Queue;
 use stowage_runtime::told::Told;
 use stowage_runtime::{Context, Stop};
 
@@ -154,6 +155,7 @@ impl Controller {
         let journal =
             open_journal(setup, &facts, &needs).await.map_err(|error| Stop::Unable { reason: error.to_string() })?;
         journal_ready.ready();
+        setup.spawner.spawn(clean_when_quiet(journal.clone(), setup.queue.clone()));
         let component = format!("{}_{}_{}", facts.driver, context.identity, context.random.uuid());
         let recorder = setup.recorder(component);
         let metrics = context.metrics.own(Metrics::register);
@@ -200,6 +202,18 @@ impl Controller {
     fn drop_bid(&self, uid: &String) {
         self.bids.drop(uid);
         self.rooms.forget(uid);
+    }
+}
+
+/// Removals ride on the next write; when nothing is left to do there may be none for long, and a crash would bring the
+/// records back.
+async fn clean_when_quiet(journal: Journal, queue: Queue<Key>) {
+    loop {
+        journal.left().await;
+        queue.quiet().await;
+        if let Err(error) = journal.flush().await {
+            tracing::debug!(%error, "finished intents stay in the journal until its next write");
+        }
     }
 }
 

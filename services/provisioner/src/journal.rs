@@ -88,6 +88,8 @@ pub enum Change<'a> {
 struct Shared {
     state: Mutex<State>,
     work: Notify,
+    /// A record has left since it was last asked.
+    left: Notify,
     on_change: OnChange,
 }
 
@@ -123,7 +125,12 @@ impl Journal {
 
     fn new(run: &str, stored: bool, on_change: impl Fn(Change<'_>) + Send + Sync + 'static) -> Self {
         let state = State { book: Book::new(run), waiting: BTreeMap::new(), flushing: Vec::new(), stored };
-        Self(Arc::new(Shared { state: Mutex::new(state), work: Notify::new(), on_change: Box::new(on_change) }))
+        Self(Arc::new(Shared {
+            state: Mutex::new(state),
+            work: Notify::new(),
+            left: Notify::new(),
+            on_change: Box::new(on_change),
+        }))
     }
 
     /// Makes the intent durable; resolves when it is.
@@ -157,7 +164,13 @@ impl Journal {
         };
         if let Some(intent) = intent {
             (self.0.on_change)(Change::Left { intent: &intent });
+            self.0.left.notify_one();
         }
+    }
+
+    /// Resolves when a record has left and its removal waits for a write.
+    pub async fn left(&self) {
+        self.0.left.notified().await;
     }
 
     /// Writes the removals that have nothing to ride on.
@@ -203,9 +216,10 @@ impl Journal {
         state.book.uids().into_iter().filter(live).collect()
     }
 
-    /// Whether a volume is being made from the object with this uid, as far as this journal knows.
+    /// Whether a volume is being made from the object with this uid, as far as this journal knows. One that was made counts
+    /// until its record is gone: what is replayed after a crash must find its source.
     pub fn uses(&self, source: &str) -> bool {
-        self.lock().book.live().any(|entry| entry.intent.request.source.as_ref().is_some_and(|used| used.uid == source))
+        self.lock().book.all().any(|entry| entry.intent.request.source.as_ref().is_some_and(|used| used.uid == source))
     }
 
     /// A call is about to be sent: from now on the volume may exist. Returns whether it might have before.

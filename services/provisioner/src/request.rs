@@ -60,6 +60,11 @@ pub enum Problem {
     #[error("VolumeAttributesClass {name:?} does not exist; create it, or claim without it")]
     FindAttributesClass { name: String },
     #[error(
+        "may not read VolumeAttributesClass {name:?}: {reason}; grant the provisioner get of volumeattributesclasses, \
+         or claim without it"
+    )]
+    ReadAttributesClass { name: String, reason: String },
+    #[error(
         "VolumeAttributesClass {name:?} is of driver {of:?}, the volume of {driver:?}; claim with one of that driver"
     )]
     MatchAttributesDriver { name: String, of: String, driver: String },

@@ -110,6 +110,9 @@ impl SourceSnapshot {
     }
 }
 
+/// The code of a look that our role does not allow.
+pub const FORBIDDEN: &str = "Forbidden";
+
 /// A live look at a VolumeAttributesClass.
 #[derive(Debug, Clone, PartialEq)]
 pub struct LookedUp {

@@ -1,5 +1,6 @@
 //! The flags of csi-resizer.
 
+use anyhow::bail;
 use clap::{ArgAction, Parser};
 
 use stowage_runtime::args::{RELEASE_ON_EXIT, SidecarArgs, unknown_gates, workers};
@@ -29,6 +30,12 @@ pub struct Args {
     /// Wait until no pod uses a volume that the driver refuses to expand in use
     #[arg(long, action = ArgAction::Set, default_value_t = true, value_name = "BOOL")]
     handle_volume_inuse_error: bool,
+    /// Serve only volumes of this node, $NODE_NAME, beside a driver that runs on every node (not in the original)
+    #[arg(long)]
+    node_deployment: bool,
+    /// Name of this node, for --node-deployment
+    #[arg(long, value_name = "NAME", env = "NODE_NAME", default_value = "", hide = true)]
+    node_name: String,
     #[command(flatten)]
     ignored: Ignored,
 }
@@ -54,10 +61,19 @@ impl Args {
 
     fn options(&self) -> anyhow::Result<Options> {
         let features = &self.sidecar.features;
+        if self.node_deployment && self.node_name.is_empty() {
+            bail!("--node-deployment needs the name of this node in the environment variable NODE_NAME");
+        }
+        if self.node_deployment && self.sidecar.election.leader_election {
+            bail!(
+                "--node-deployment and --leader-election exclude each other: every node serves its own volumes; leave one out"
+            );
+        }
         Ok(Options {
             driver: self.sidecar.driver(Options::default().driver.timeout, workers("--workers", self.workers)?),
             extra_modify_metadata: self.extra_modify_metadata,
             handle_volume_in_use: self.handle_volume_inuse_error,
+            node: self.node_deployment.then(|| self.node_name.clone()),
             gates: Gates {
                 annotate_fs_resize: features.beta_enabled(ANNOTATE, true),
                 recover_volume_expansion_failure: features.enabled(RECOVER, true),
@@ -93,6 +109,15 @@ mod tests {
         assert_eq!(options.driver.retry, Backoff { base: Duration::from_secs(1), max: Duration::from_secs(300) });
         assert!(options.handle_volume_in_use && !options.extra_modify_metadata);
         assert_eq!(options.gates, Gates::default());
+    }
+
+    #[test]
+    fn node_deployment_needs_a_node_and_excludes_an_election() {
+        assert!(options(&["--node-deployment"]).unwrap_err().to_string().contains("NODE_NAME"));
+        let both = options(&["--node-deployment", "--node-name=n", "--leader-election"]).unwrap_err().to_string();
+        assert!(both.contains("exclude each other"), "{both}");
+        let options = options(&["--node-deployment", "--node-name=n"]).unwrap();
+        assert_eq!(options.node.as_deref(), Some("n"));
     }
 
     #[test]

@@ -6,7 +6,9 @@ use futures::future::BoxFuture;
 use jiff::Timestamp;
 use tonic::Code;
 
+use stowage_csi::v1::NodeGetInfoRequest;
 use stowage_csi::v1::controller_service_capability::rpc::Type as Call;
+use stowage_csi::v1::node_client::NodeClient;
 use stowage_csi::v1::node_service_capability::rpc::Type as NodeCall;
 use stowage_csi::v1::plugin_capability::service::Type as Service;
 use stowage_csi::{Deadline, identity};
@@ -22,7 +24,7 @@ use crate::decide::{Action, Decision, Reason, Why, decide};
 use crate::options::Options;
 use crate::snapshot::{Expansion, Facts, Snapshot, Topic};
 use crate::users::Watching;
-use crate::watches::Caches;
+use crate::watches::{Caches, Place};
 
 pub struct Controller {
     pub facts: Arc<Facts>,
@@ -47,7 +49,11 @@ pub fn run_with(context: Context, driver: Driver, options: Options) -> BoxFuture
     let parallel = options.driver.workers.saturating_mul(4);
     Box::pin(engine::serve(context, parallel, async move |setup| {
         let expansion = expansion(&driver, &options).await?;
-        Controller::new(setup, &driver, expansion, options)
+        let place = match &options.node {
+            Some(node) => Some(place(&driver, node, &options).await?),
+            None => None,
+        };
+        Controller::new(setup, &driver, expansion, place, options)
     }))
 }
 
@@ -78,8 +84,30 @@ async fn expansion(driver: &Driver, options: &Options) -> Result<Expansion, Stop
     }
 }
 
+/// Where the driver says that this node is.
+async fn place(driver: &Driver, node: &str, options: &Options) -> Result<Place, Stop> {
+    let mut client = NodeClient::new(driver.channel.clone());
+    let asked = Deadline(options.driver.timeout).call(NodeGetInfoRequest {}, |request| client.node_get_info(request));
+    let info = asked.await.map_err(|error| Stop::Unable {
+        reason: format!(
+            "driver {:?} does not say where it is: {error}; check that it serves the Node service at --csi-address",
+            driver.name
+        ),
+    })?;
+    Ok(Place {
+        node: node.to_owned(),
+        segments: info.accessible_topology.map(|place| place.segments).unwrap_or_default(),
+    })
+}
+
 impl Controller {
-    pub fn new(setup: &Setup<Key>, driver: &Driver, expansion: Expansion, options: Options) -> Result<Self, Stop> {
+    pub fn new(
+        setup: &Setup<Key>,
+        driver: &Driver,
+        expansion: Expansion,
+        place: Option<Place>,
+        options: Options,
+    ) -> Result<Self, Stop> {
         let modifies = driver.controller.contains(&Call::ModifyVolume) && options.gates.volume_attributes_class;
         if expansion == Expansion::Nobody && !modifies {
             let reason = format!(
@@ -91,7 +119,7 @@ impl Controller {
         }
         let caller = driver.caller(setup.context.clone(), options.driver.timeout);
         Ok(Self {
-            caches: Caches::new(driver.name.clone()),
+            caches: Caches::new(driver.name.clone(), place),
             calls: Calls::new(caller, options.driver.workers),
             operations: setup.operations(options.driver.retry, |operation: &Operation| [operation.claim.clone()]),
             recorder: setup.recorder(format!("external-resizer {}", driver.name)),

@@ -11,6 +11,8 @@ pub struct Options {
     pub extra_modify_metadata: bool,
     /// Whether pods are looked at before what cannot grow in use is tried again.
     pub handle_volume_in_use: bool,
+    /// Name of this node, if every node runs a resizer for the volumes that are there.
+    pub node: Option<String>,
     /// What is switched on.
     pub gates: Gates,
 }
@@ -38,6 +40,7 @@ impl Default for Options {
             driver: driver::Options::default(),
             extra_modify_metadata: false,
             handle_volume_in_use: true,
+            node: None,
             gates: Gates::default(),
         }
     }

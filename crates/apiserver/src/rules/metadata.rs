@@ -110,6 +110,16 @@ pub(crate) fn validate(kind: &Kind, tree: &Value, faults: &mut Faults) {
             }
         }
     }
+    let mut managing = owners.into_iter().flatten().filter(|owner| owner.get("controller") == Some(&Value::Bool(true)));
+    if let (Some(first), Some(second)) = (managing.next(), managing.next()) {
+        let shown = |owner| format!("{}/{}", text(owner, "/kind"), text(owner, "/name"));
+        let why = format!(
+            "Only one reference can have Controller set to true. Found \"true\" in references for {} and {}",
+            shown(first),
+            shown(second)
+        );
+        faults.invalid("metadata.ownerReferences", tree.pointer("/metadata/ownerReferences").unwrap_or(second), &why);
+    }
 }
 
 /// What a write may not do to `metadata`.

@@ -24,9 +24,58 @@ pub(super) fn create(tree: &mut Value) {
     default(spec, "serviceAccountName", older);
     let account = spec.get("serviceAccountName").cloned().unwrap_or_default();
     spec.insert("serviceAccount".to_owned(), account);
+    tolerate_for_a_while(spec);
+    set_priority(spec);
     let qos = quality(tree);
     default(member_mut(tree, "status"), "qosClass", qos);
     default(member_mut(tree, "status"), "phase", "Pending");
+}
+
+/// Taints of nodes that are not ready or cannot be reached.
+const SILENT: [&str; 2] = ["node.kubernetes.io/not-ready", "node.kubernetes.io/unreachable"];
+
+/// So many seconds a pod stays on a node that is not heard of, unless it says otherwise.
+const TOLERATED: u64 = 300;
+
+/// As the admission plugin DefaultTolerationSeconds.
+fn tolerate_for_a_while(spec: &mut Map<String, Value>) {
+    let tolerations = spec.entry("tolerations").or_insert_with(|| json!([]));
+    if tolerations.is_null() {
+        *tolerations = json!([]);
+    }
+    let Some(tolerations) = tolerations.as_array_mut() else { return };
+    for key in SILENT {
+        let covers = |toleration: &Value| {
+            ["", key].contains(&text(toleration, "/key")) && ["", "NoExecute"].contains(&text(toleration, "/effect"))
+        };
+        if !tolerations.iter().any(covers) {
+            tolerations.push(json!({
+                "key": key, "operator": "Exists", "effect": "NoExecute", "tolerationSeconds": TOLERATED,
+            }));
+        }
+    }
+}
+
+/// As the admission plugin Priority in a cluster that has only the two classes that every cluster has.
+fn set_priority(spec: &mut Map<String, Value>) {
+    let priority = match spec.get("priorityClassName").and_then(Value::as_str).unwrap_or_default() {
+        "system-node-critical" => 2_000_001_000,
+        "system-cluster-critical" => 2_000_000_000,
+        _ => 0,
+    };
+    default(spec, "priority", priority);
+    default(spec, "preemptionPolicy", "PreemptLowerPriority");
+}
+
+/// Who writes a pod back need not know its priority.
+pub(super) fn keep_priority(new: &mut Value, old: &Value) {
+    let before = old.get("spec").and_then(Value::as_object);
+    let spec = member_mut(new, "spec");
+    for field in ["priority", "preemptionPolicy"] {
+        if spec.get(field).is_none_or(Value::is_null) {
+            restore(spec, before, field);
+        }
+    }
 }
 
 /// How firmly the pod's resources are promised to it.

@@ -505,7 +505,7 @@ fn a_claim_grows_only_when_bound_and_its_class_allows_it() {
     world.create("StorageClass", with(class("grow", true), "/allowVolumeExpansion", json!(true))).unwrap();
     world.create("PersistentVolumeClaim", claim("a")).unwrap();
     let grow = |size: &str| json!({"spec": {"resources": {"requests": {"storage": size}}}});
-    assert_eq!(world.merge("PersistentVolumeClaim", "a", grow("2Gi")).unwrap_err().code, 403);
+    assert_eq!(world.merge("PersistentVolumeClaim", "a", grow("2Gi")).unwrap_err().code, 422);
     let bound = json!({"metadata": {"name": "a"}, "status": {"phase": "Bound", "capacity": {"storage": "1Gi"}}});
     world.update_status("PersistentVolumeClaim", "a", bound).unwrap();
     world.merge("PersistentVolumeClaim", "a", grow("2Gi")).unwrap();

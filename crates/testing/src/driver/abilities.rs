@@ -17,12 +17,24 @@ pub struct Abilities {
     pub expansion: bool,
     /// ControllerModifyVolume.
     pub modification: bool,
+    /// ListVolumes, with the nodes that each is published to.
+    pub listing: bool,
+    /// GetCapacity.
+    pub capacity: bool,
 }
 
-/// It knows nothing of snapshots and clones.
+/// It knows nothing of snapshots and clones, and tells neither what it has nor how much room there is.
 impl Default for Abilities {
     fn default() -> Self {
-        Self { snapshots: false, list_snapshots: false, clones: false, group_snapshots: false, ..Self::ALL }
+        Self {
+            snapshots: false,
+            list_snapshots: false,
+            clones: false,
+            group_snapshots: false,
+            listing: false,
+            capacity: false,
+            ..Self::ALL
+        }
     }
 }
 
@@ -35,6 +47,8 @@ impl Abilities {
         group_snapshots: true,
         expansion: true,
         modification: true,
+        listing: true,
+        capacity: true,
     };
 
     /// What ControllerGetCapabilities says.
@@ -45,6 +59,9 @@ impl Abilities {
             (self.clones, Type::CloneVolume),
             (self.expansion, Type::ExpandVolume),
             (self.modification, Type::ModifyVolume),
+            (self.listing, Type::ListVolumes),
+            (self.listing, Type::ListVolumesPublishedNodes),
+            (self.capacity, Type::GetCapacity),
         ];
         let always = [Type::CreateDeleteVolume, Type::PublishUnpublishVolume];
         always.into_iter().chain(optional.into_iter().filter(|(can, _)| *can).map(|(_, kind)| kind)).collect()

@@ -13,10 +13,11 @@ use stowage_csi::v1::{
     ControllerPublishVolumeRequest, ControllerPublishVolumeResponse, ControllerServiceCapability,
     ControllerUnpublishVolumeRequest, ControllerUnpublishVolumeResponse, CreateSnapshotRequest, CreateSnapshotResponse,
     CreateVolumeRequest, CreateVolumeResponse, DeleteSnapshotRequest, DeleteSnapshotResponse, DeleteVolumeRequest,
-    DeleteVolumeResponse, ListSnapshotsRequest, ListSnapshotsResponse, Volume, VolumeCapability,
+    DeleteVolumeResponse, GetCapacityRequest, GetCapacityResponse, ListSnapshotsRequest, ListSnapshotsResponse,
+    ListVolumesRequest, ListVolumesResponse, Volume, VolumeCapability,
 };
 
-use super::{LARGEST, Made, Service, State, changes, snapshots};
+use super::{LARGEST, Made, Service, State, changes, figures, snapshots};
 
 /// What a volume has that is made without a wish for a size.
 const DEFAULT_BYTES: i64 = 1 << 20;
@@ -96,6 +97,19 @@ impl Controller for Service {
         self.driver.answer("ControllerModifyVolume", &about, |state| changes::modify(state, request)).await
     }
 
+    async fn list_volumes(
+        &self,
+        request: Request<ListVolumesRequest>,
+    ) -> Result<Response<ListVolumesResponse>, Status> {
+        let request = request.into_inner();
+        let about = request.starting_token.clone();
+        self.driver.answer("ListVolumes", &about, |state| figures::list(state, &request)).await
+    }
+
+    async fn get_capacity(&self, _: Request<GetCapacityRequest>) -> Result<Response<GetCapacityResponse>, Status> {
+        self.driver.answer("GetCapacity", "", |state| figures::room(state)).await
+    }
+
     async fn create_snapshot(
         &self,
         request: Request<CreateSnapshotRequest>,
@@ -166,6 +180,9 @@ fn create(state: &mut State, request: CreateVolumeRequest) -> Result<CreateVolum
             state.made += 1;
             let id = format!("vol-{}", state.made);
             state.volumes.insert(id.clone(), wish);
+            if !request.mutable_parameters.is_empty() {
+                state.attributes.insert(id.clone(), request.mutable_parameters);
+            }
             if content > 0 {
                 state.write(&id, content);
             }

@@ -474,10 +474,39 @@ fn a_call_without_room_in_its_lane_waits_for_its_turn_and_one_of_the_other_lane_
     let decision = decide(&waiting, at(0));
     assert_eq!((words(&decision.actions).len(), decision.why.turns), (0, vec![Kind::Unpublish]));
     assert_eq!(decision.wake_at, None, "its turn wakes it");
-    let other = case(|object| object["metadata"]["name"] = json!("other"));
-    waiting.attachments.push(other);
+    waiting.attachments.push(elsewhere("ReadWriteMany"));
     let decision = decide(&waiting, at(0));
-    assert_eq!((words(&decision.actions), decision.why.turns), (vec!["publish node-id".to_owned()], vec![]));
+    assert_eq!((words(&decision.actions), decision.why.turns), (vec!["publish other-id".to_owned()], vec![]));
+}
+
+/// A second attachment of the volume, to another node.
+fn elsewhere(mode: &str) -> Case {
+    let other = case(|object| {
+        object["metadata"]["name"] = json!("other");
+        object["metadata"]["annotations"][annotations::ATTACHMENT_NODE_ID] = json!("other-id");
+    });
+    let volume = volume(|object| object["spec"]["accessModes"] = json!([mode]));
+    Case { node_id: Some("other-id".into()), source: Source::Volume(volume), ..other }
+}
+
+#[test]
+fn an_attach_does_not_overtake_the_detach_that_has_to_go_first() {
+    let here_again = || case(|object| object["metadata"]["name"] = json!("again"));
+    let full = Room { publish: true, unpublish: false };
+    for after in [here_again(), elsewhere("ReadWriteOnce")] {
+        let waiting = Snapshot { room: full, ..snapshot(vec![case(deleting), after]) };
+        let decision = decide(&waiting, at(0));
+        assert_eq!((words(&decision.actions).len(), decision.why.turns), (0, vec![Kind::Unpublish]));
+    }
+    // One that fails is not waited for, except where it would undo the attach.
+    let failing = || Case { unpublish: record(State::Failed(failure("Internal")), 9), ..case(deleting) };
+    let calls = |after| {
+        let decision = decide(&snapshot(vec![failing(), after]), at(0));
+        (decision.actions.into_iter().filter(|action| action.calls().is_some()).collect::<Vec<_>>(), decision.wake_at)
+    };
+    let (elsewhere, _) = calls(elsewhere("ReadWriteOnce"));
+    assert_eq!(words(&elsewhere), ["publish other-id"]);
+    assert_eq!(calls(here_again()), (vec![], Some(at(9))));
 }
 
 #[test]

@@ -13,7 +13,7 @@ use stowage_runtime::operation::{Ended, Failure};
 use crate::controller::{Controller, Key as Controlled};
 use crate::decide::finalizer;
 use crate::intent::{Source, SourceKind};
-use crate::snapshot::LookedUp;
+use crate::snapshot::{FORBIDDEN, LookedUp};
 use crate::source::{Look, Origin, Restorable};
 
 impl Controller {
@@ -75,7 +75,8 @@ impl Controller {
                 Ok(class) => Ended::Done(LookedUp { name, class }),
                 Err(error) => {
                     tracing::warn!(class = name, %error, "cannot read the VolumeAttributesClass");
-                    Ended::Failed(Failure { code: "ApiUnavailable".into(), message: error.to_string() })
+                    let code = if error.is_forbidden() { FORBIDDEN } else { "ApiUnavailable" };
+                    Ended::Failed(Failure { code: code.into(), message: error.to_string() })
                 }
             }
         });

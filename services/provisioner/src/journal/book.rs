@@ -56,6 +56,10 @@ pub struct Book {
     by_volume: BTreeMap<String, BTreeSet<String>>,
     /// The pages that have records.
     pages: BTreeMap<usize, Fill>,
+    /// Bytes of what others put on a page, and of records that cannot be read.
+    foreign: BTreeMap<usize, usize>,
+    /// Records that outgrew their page, with the page that still has what they said before.
+    moved: BTreeMap<String, usize>,
     unreadable: BTreeSet<String>,
     generation: u64,
 }
@@ -84,6 +88,8 @@ pub struct Edit {
     pub deposed_by: Option<String>,
     put: Vec<(String, u64)>,
     dropped: Vec<(String, u64)>,
+    /// Records that went to another page, and the page they left.
+    moved: Vec<(String, usize)>,
     /// Claims whose records were found on the page and not known before.
     pub adopted: Vec<String>,
 }
@@ -103,6 +109,8 @@ impl Book {
             entries: BTreeMap::new(),
             by_volume: BTreeMap::new(),
             pages: BTreeMap::new(),
+            foreign: BTreeMap::new(),
+            moved: BTreeMap::new(),
             unreadable: BTreeSet::new(),
             generation: 0,
         }
@@ -117,9 +125,9 @@ impl Book {
         self.by_volume.get(volume).into_iter().flatten().filter_map(|uid| self.entries.get(uid))
     }
 
-    /// The records that are at work.
-    pub fn live(&self) -> impl Iterator<Item = &Entry> {
-        self.entries.values().filter(|entry| entry.stage != Stage::Leaving)
+    /// All records, those that are leaving too.
+    pub fn all(&self) -> impl Iterator<Item = &Entry> {
+        self.entries.values()
     }
 
     pub fn uids(&self) -> Vec<String> {
@@ -136,7 +144,14 @@ impl Book {
         }
         let known = self.entries.get(&uid);
         let maybe_made = known.is_some_and(|entry| entry.maybe_made);
-        let page = known.map_or_else(|| self.page_with_room(bytes), |entry| entry.page);
+        let page = match known.map(|entry| entry.page) {
+            Some(page) if self.fits(page, &uid, bytes) => page,
+            Some(page) => {
+                self.moved.entry(uid.clone()).or_insert(page);
+                self.page_with_room(bytes)
+            }
+            None => self.page_with_room(bytes),
+        };
         self.generation += 1;
         let generation = self.generation;
         self.insert(uid, Entry { intent, text, page, stage: Stage::Wanted, maybe_made, generation });
@@ -153,11 +168,25 @@ impl Book {
         self.entries.insert(uid, entry);
     }
 
+    /// Whether the page can hold a record of this claim that has so many bytes.
+    fn fits(&self, page: usize, uid: &str, bytes: usize) -> bool {
+        let live = self.pages.get(&page).map_or(0, |fill| fill.live);
+        let own = self.entries.get(uid).filter(|entry| entry.stage != Stage::Leaving);
+        let own = own.map_or(0, |entry| bytes_of(uid, &entry.text));
+        live - own + self.foreign_on(page) + bytes <= RECORD_BYTES
+    }
+
+    fn foreign_on(&self, page: usize) -> usize {
+        self.foreign.get(&page).copied().unwrap_or_default()
+    }
+
     /// Prefers the page that is to be written anyway, so that a batch is one write; then the one that has most to remove, so
     /// that removals ride on a write soon; then the first with room.
     fn page_with_room(&self, bytes: usize) -> usize {
-        let free = (0..).find(|page| !self.pages.contains_key(page)).unwrap_or_default();
-        let fitting = self.pages.iter().filter(|(_, fill)| fill.live + bytes <= PAGE_BYTES);
+        let is_free = |page: &usize| !self.pages.contains_key(page) && self.foreign_on(*page) + bytes <= RECORD_BYTES;
+        let free = (0..).find(is_free).unwrap_or_default();
+        let has_room = |page: usize, fill: &Fill| fill.live + self.foreign_on(page) + bytes <= PAGE_BYTES;
+        let fitting = self.pages.iter().filter(|(page, fill)| has_room(**page, fill));
         let best = fitting.max_by_key(|(page, fill)| (fill.wanted > 0, fill.leaving, std::cmp::Reverse(**page)));
         best.map_or(free, |(page, _)| *page)
     }
@@ -197,14 +226,16 @@ impl Book {
         self.entries.get_mut(uid).is_some_and(|entry| std::mem::replace(&mut entry.maybe_made, maybe_made))
     }
 
-    /// The page a record is on.
+    /// The page to be written next for a record: one that it has to leave comes before the one where it is to stand, so
+    /// that never two records speak for one claim.
     pub fn page_of(&self, uid: &str) -> Option<usize> {
-        self.entries.get(uid).map(|entry| entry.page)
+        self.moved.get(uid).copied().or_else(|| self.entries.get(uid).map(|entry| entry.page))
     }
 
     /// Pages from which records are to go.
     pub fn pages_to_clean(&self) -> BTreeSet<usize> {
-        self.pages.iter().filter(|(_, fill)| fill.leaving > 0).map(|(page, _)| *page).collect()
+        let leaving = self.pages.iter().filter(|(_, fill)| fill.leaving > 0).map(|(page, _)| *page);
+        leaving.chain(self.moved.values().copied()).collect()
     }
 
     /// A page that does not exist yet.
@@ -237,7 +268,15 @@ impl Book {
                 self.adopt(uid, value.as_str().unwrap_or_default(), page, &mut edit);
             }
         }
-        for (uid, entry) in self.entries.iter().filter(|(_, entry)| entry.page == page) {
+        let is_moved = |key: &str| key.strip_prefix(RECORD).is_some_and(|uid| self.moved.get(uid) == Some(&page));
+        annotations.retain(|key, _| !is_moved(key));
+        edit.moved.extend(self.moved.iter().filter(|(_, from)| **from == page).map(|(uid, _)| (uid.clone(), page)));
+        let is_ours = |key: &str| key.strip_prefix(RECORD).is_some_and(|uid| self.entries.contains_key(uid));
+        let foreign = annotations.iter().filter(|(key, _)| !is_ours(key));
+        let foreign: usize = foreign.map(|(key, value)| key.len() + value.as_str().map_or(0, str::len)).sum();
+        self.foreign.insert(page, foreign);
+        let stands = |uid: &str, entry: &Entry| entry.page == page && !self.moved.contains_key(uid);
+        for (uid, entry) in self.entries.iter().filter(|(uid, entry)| stands(uid, entry)) {
             let key = format!("{RECORD}{uid}");
             if entry.stage == Stage::Leaving {
                 annotations.remove(&key);
@@ -287,6 +326,11 @@ impl Book {
                     self.pages.entry(entry.page).or_default().wanted -= 1;
                 }
                 durable.push(uid.clone());
+            }
+        }
+        for (uid, from) in &edit.moved {
+            if self.moved.get(uid) == Some(from) {
+                self.moved.remove(uid);
             }
         }
         let mut gone = Vec::new();

@@ -12,9 +12,14 @@ use stowage_runtime::operation::Ended;
 use stowage_runtime::tasks::Tasks;
 
 use super::*;
+use crate::watches::Place;
 
 /// Nothing is asked of the API or of the driver here.
 fn controller(tasks: &Tasks, driver: &str) -> (Arc<Controller>, Setup<Key>) {
+    controller_at(tasks, driver, None)
+}
+
+fn controller_at(tasks: &Tasks, driver: &str, place: Option<Place>) -> (Arc<Controller>, Setup<Key>) {
     let setup = Setup::new(Context::deaf(), tasks.spawner());
     let driver = Driver {
         channel: Channel::in_process(tonic::service::Routes::default()),
@@ -22,7 +27,7 @@ fn controller(tasks: &Tasks, driver: &str) -> (Arc<Controller>, Setup<Key>) {
         plugin: PluginCapabilities::new(),
         controller: ControllerCapabilities::from([Call::ExpandVolume, Call::ModifyVolume]),
     };
-    let controller = Controller::new(&setup, &driver, Expansion::Controller, Options::default()).unwrap();
+    let controller = Controller::new(&setup, &driver, Expansion::Controller, place, Options::default()).unwrap();
     let controller = Arc::new(controller);
     engine::subscribe(&setup, &controller);
     (controller, setup)
@@ -72,6 +77,29 @@ async fn a_claim_is_ours_if_its_volume_is_the_drivers_and_holds_this_very_claim(
     let is_ours = |name: &str| matches!(controller.gather(&key(name)).case.unwrap().source, Source::Ours(_));
     assert_eq!(names.map(is_ours), [true, false, false, false]);
     assert_eq!(controller.caches.keys(), ["missing", "namesake", "ours"].map(key), "others are not even queued");
+}
+
+#[tokio::test]
+async fn in_node_deployment_only_volumes_of_this_node_are_ours() {
+    let tasks = Tasks::new();
+    let segments = [("topology.example/node".to_owned(), "n1".to_owned())].into();
+    let place = Place { node: "n1".into(), segments };
+    let (controller, _setup) = controller_at(&tasks, "d.example", Some(place));
+    let on = |nodes: Value| {
+        move |object: &mut Value| {
+            let rule = json!({ "key": "topology.example/node", "operator": "In", "values": nodes });
+            let terms = json!([{ "matchExpressions": [rule] }]);
+            object["spec"]["nodeAffinity"] = json!({ "required": { "nodeSelectorTerms": terms } });
+        }
+    };
+    let volumes =
+        vec![volume("here", on(json!(["n1"]))), volume("there", on(json!(["n2"]))), volume("everywhere", |_| {})];
+    controller.caches.volumes.relist(volumes, 2);
+    let names = ["here", "there", "everywhere"];
+    controller.caches.claims.relist(names.map(|name| claim(name, |_| {})).into(), 2);
+    let is_ours = |name: &str| matches!(controller.gather(&key(name)).case.unwrap().source, Source::Ours(_));
+    assert_eq!(names.map(is_ours), [true, false, false]);
+    assert_eq!(controller.caches.keys(), ["here"].map(key), "others are not even queued");
 }
 
 #[tokio::test]

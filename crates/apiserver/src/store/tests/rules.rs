@@ -335,3 +335,68 @@ fn an_empty_list_in_metadata_is_no_list() {
     let patched = world.merge("ConfigMap", "a", json!({"metadata": {"finalizers": null}})).unwrap();
     assert_eq!(patched["metadata"]["resourceVersion"], made["metadata"]["resourceVersion"]);
 }
+
+#[test]
+fn one_owner_manages_an_object_and_not_two() {
+    let owner = |name: &str, controller: Value| json!({"apiVersion": "apps/v1", "kind": "ReplicaSet", "name": name, "uid": name, "controller": controller});
+    let config = |owners: Value| json!({"metadata": {"name": "c", "ownerReferences": owners}});
+    let good = config(json!([owner("a", true.into()), owner("b", false.into())]));
+    let two = json!([owner("a", true.into()), owner("b", true.into())]);
+    each_is_refused("ConfigMap", &good, &[("/metadata/ownerReferences", two.clone(), "metadata.ownerReferences")]);
+    let refused = World::new().create("ConfigMap", config(two)).unwrap_err();
+    let why = "Only one reference can have Controller set to true. Found \"true\" in references for ReplicaSet/a and \
+               ReplicaSet/b";
+    assert!(refused.message.contains(why), "{}", refused.message);
+}
+
+#[test]
+fn the_texts_of_a_secret_become_data_and_are_not_shown() {
+    let mut world = World::new();
+    let secret = json!({
+        "metadata": {"name": "s"}, "data": {"user": "YQ==", "kept": "Yg=="}, "stringData": {"user": "root"},
+    });
+    let made = world.create("Secret", secret).unwrap();
+    assert_eq!(made["data"], json!({"user": "cm9vdA==", "kept": "Yg=="}));
+    assert_eq!(made.get("stringData"), None);
+    let changed = world.merge("Secret", "s", json!({"stringData": {"password": "x"}})).unwrap();
+    assert_eq!(changed["data"], json!({"user": "cm9vdA==", "kept": "Yg==", "password": "eA=="}));
+    assert_eq!(changed.get("stringData"), None);
+}
+
+#[test]
+fn a_pod_has_a_priority_and_stays_a_while_on_a_node_that_is_silent() {
+    let mut world = World::new();
+    let made = world.create("Pod", mounted()).unwrap();
+    let silent = |key: &str| json!({"key": key, "operator": "Exists", "effect": "NoExecute", "tolerationSeconds": 300});
+    let (unready, unreachable) = ("node.kubernetes.io/not-ready", "node.kubernetes.io/unreachable");
+    assert_eq!(made["spec"]["tolerations"], json!([silent(unready), silent(unreachable)]));
+    assert_eq!((&made["spec"]["priority"], text(&made, "/spec/preemptionPolicy")), (&json!(0), "PreemptLowerPriority"));
+    // Whoever writes it back need not know of it.
+    let unaware = world.merge("Pod", "p", json!({"spec": {"priority": null, "preemptionPolicy": null}})).unwrap();
+    assert_eq!(unaware["spec"]["priority"], json!(0));
+
+    let own = json!([{"key": unready, "operator": "Exists", "effect": "NoExecute"}]);
+    let named = with(mounted(), "/metadata/name", json!("own"));
+    let made = world.create("Pod", with(named, "/spec/tolerations", own.clone())).unwrap();
+    assert_eq!(made["spec"]["tolerations"], json!([own[0], silent(unreachable)]));
+    let everything = with(mounted(), "/metadata/name", json!("all"));
+    let everything = with(everything, "/spec/priorityClassName", json!("system-node-critical"));
+    let made = world.create("Pod", with(everything, "/spec/tolerations", json!([{"operator": "Exists"}]))).unwrap();
+    assert_eq!(made["spec"]["tolerations"], json!([{"operator": "Exists"}]));
+    assert_eq!(made["spec"]["priority"], json!(2_000_001_000));
+}
+
+#[test]
+fn a_new_attachment_is_not_attached_whatever_its_author_says() {
+    let spec = json!({"attacher": "d.example", "nodeName": "n", "source": {"persistentVolumeName": "v"}});
+    let attachment = json!({"metadata": {"name": "a"}, "spec": spec, "status": {"attached": true}});
+    let made = World::new().create("VolumeAttachment", attachment).unwrap();
+    assert_eq!(made["status"], json!({"attached": false}));
+}
+
+#[test]
+fn a_class_of_attributes_is_protected_from_the_start() {
+    let gold = json!({"metadata": {"name": "gold"}, "driverName": "d.example", "parameters": {"iops": "9"}});
+    let made = World::new().create("VolumeAttributesClass", gold).unwrap();
+    assert_eq!(made["metadata"]["finalizers"], json!(["kubernetes.io/vac-protection"]));
+}

@@ -179,7 +179,7 @@ async fn what_the_driver_cannot_do_is_refused_and_not_told_as_a_capability() {
     assert_eq!(f.list(ListSnapshotsRequest::default()).await, Err(Code::Unimplemented));
     assert_eq!(f.volume("c", 10, Some(Source::Volume("vol-1".into()))).await, Err(Code::InvalidArgument));
     assert_eq!(Abilities::default().types().len(), 4);
-    assert_eq!(Abilities::ALL.types().len(), 7);
+    assert_eq!(Abilities::ALL.types().len(), 10);
 }
 
 #[tokio::test]

@@ -12,7 +12,7 @@ use super::refuse;
 use crate::decide::{Action, Decision, Why};
 use crate::intent::{Attributes, Intent};
 use crate::request::Problem;
-use crate::snapshot::{ClaimSnapshot, LookedUp};
+use crate::snapshot::{ClaimSnapshot, FORBIDDEN, LookedUp};
 
 /// A class that does not exist is looked for again so much later: the shipped role does not let the kind be watched.
 pub const AGAIN: SignedDuration = SignedDuration::from_secs(30);
@@ -52,15 +52,22 @@ pub fn add(s: &ClaimSnapshot, claim: &Arc<Claim>, intent: Intent, now: Timestamp
             if at <= now {
                 return Err(look());
             }
-            let mut decision = refuse(Problem::FindAttributesClass { name: name.to_owned() });
-            decision.wake_at = Some(decision.wake_at.map_or(at, |again_at| again_at.min(at)));
-            Err(decision)
+            Err(wake_by(at, refuse(Problem::FindAttributesClass { name: name.to_owned() })))
         }
         State::Failed(_) | State::Uncertain(_) if looked_up.retry_at <= now => Err(look()),
+        State::Failed(failure) if failure.code == FORBIDDEN => {
+            let problem = Problem::ReadAttributesClass { name: name.to_owned(), reason: failure.message.clone() };
+            Err(wake_by(looked_up.retry_at, refuse(problem)))
+        }
         State::Failed(_) | State::Uncertain(_) => {
             Err(Box::new(Decision::wait_until(looked_up.retry_at, Why::BacksOff)))
         }
     }
+}
+
+fn wake_by(at: Timestamp, mut decision: Box<Decision>) -> Box<Decision> {
+    decision.wake_at = Some(decision.wake_at.map_or(at, |again_at| again_at.min(at)));
+    decision
 }
 
 fn driver_is(class: &AttributesClass, driver: &str) -> bool {

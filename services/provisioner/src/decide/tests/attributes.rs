@@ -89,6 +89,17 @@ fn a_class_that_is_missing_is_told_and_looked_for_again() {
 }
 
 #[test]
+fn a_class_that_may_not_be_read_is_told_and_read_again_after_its_backoff() {
+    let mut s = naming_gold();
+    s.attributes = ended(State::Failed(failure("Forbidden")), 5);
+    let message = told(&s, now());
+    assert!(message.contains("may not read VolumeAttributesClass \"gold\""), "{message}");
+    assert!(message.contains("grant the provisioner get of volumeattributesclasses"), "{message}");
+    assert_eq!(decide(&s, now()).wake_at, Some(later(5)));
+    assert_eq!(decide(&s, later(5)).actions, look_up());
+}
+
+#[test]
 fn a_claim_that_changes_its_mind_has_the_other_class_read() {
     let mut s = naming_gold();
     s.attributes = found(DRIVER);

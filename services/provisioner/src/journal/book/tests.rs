@@ -176,6 +176,64 @@ fn no_page_outgrows_what_is_written_quickly() {
 }
 
 #[test]
+fn a_record_that_outgrows_its_page_leaves_it_before_it_stands_on_another() {
+    let mut book = Book::new("run-1");
+    let mut stored = BTreeMap::new();
+    ["a", "b", "c"].into_iter().for_each(|uid| book.enter(intent_of(uid, 60_000)).unwrap());
+    write_all(&mut book, &mut stored);
+    assert_eq!((stored.len(), book.page_of("a")), (1, Some(0)));
+    book.enter(intent_of("a", 200_000)).unwrap();
+    assert_eq!(book.page_of("a"), Some(0), "what it said before goes first");
+    // Whatever is written meanwhile, it does not stand on two pages.
+    let mut other = page(&book);
+    let edit = book.edit(1, &mut other, false);
+    assert_eq!(book.confirm(&edit).0, [""; 0]);
+    let edit = book.edit(0, stored.get_mut(&0).unwrap(), false);
+    assert_eq!(book.confirm(&edit).0, ["b", "c"]);
+    assert_eq!(book.page_of("a"), Some(1));
+    assert_eq!(book.get("a").unwrap().stage, Stage::Wanted);
+    let edit = book.edit(1, &mut other, false);
+    assert_eq!(book.confirm(&edit).0, ["a"]);
+    stored.insert(1, other);
+    assert!(stored.values().all(|lease| annotation_bytes(lease) <= 256 * 1024));
+    let mut next = Book::new("run-2");
+    stored.iter_mut().for_each(|(number, lease)| drop(next.edit(*number, lease, true)));
+    assert_eq!(next.get("a").unwrap().intent, intent_of("a", 200_000));
+    assert!(book.pages_to_clean().is_empty());
+}
+
+#[test]
+fn one_that_outgrew_its_page_and_is_not_needed_any_more_is_gone_only_when_no_page_has_it() {
+    let mut book = Book::new("run-1");
+    let mut stored = BTreeMap::new();
+    ["a", "b"].into_iter().for_each(|uid| book.enter(intent_of(uid, 90_000)).unwrap());
+    write_all(&mut book, &mut stored);
+    book.enter(intent_of("a", 200_000)).unwrap();
+    book.leave("a");
+    let mut other = page(&book);
+    let edit = book.edit(1, &mut other, false);
+    assert!(book.confirm(&edit).1.is_empty());
+    let edit = book.edit(0, stored.get_mut(&0).unwrap(), false);
+    book.confirm(&edit);
+    let edit = book.edit(1, &mut other, false);
+    assert_eq!(book.confirm(&edit).1, [intent_of("a", 200_000)]);
+    assert!(!stored[&0].to_string().contains(&format!("{RECORD}a")));
+}
+
+#[test]
+fn what_others_put_on_a_page_counts() {
+    let mut book = Book::new("run-1");
+    let mut lease = page(&book);
+    lease["metadata"]["annotations"]["a.example/notes"] = "x".repeat(150_000).into();
+    lease["metadata"]["annotations"][format!("{RECORD}unreadable")] = "{".repeat(40_000).into();
+    book.edit(0, &mut lease, true);
+    book.enter(intent_of("large", 100_000)).unwrap();
+    assert_eq!(book.page_of("large"), Some(1));
+    book.enter(intent_of("small", 1_000)).unwrap();
+    assert_eq!(book.page_of("small"), Some(1));
+}
+
+#[test]
 fn a_record_too_large_for_any_lease_is_refused_with_the_way_out() {
     let error = Book::new("run-1").enter(intent_of("a", 256 * 1024)).unwrap_err();
     assert!(error.to_string().contains("shorten the parameters of the StorageClass"), "{error}");
