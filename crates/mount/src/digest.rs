@@ -38,7 +38,7 @@ impl Digest {
     /// Whether these bytes hash to it.
     pub fn is_of(&self, bytes: &[u8]) -> bool {
         let mut hashing = Hashing::new(self, bytes);
-        io::copy(&mut hashing, &mut io::sink()).is_ok() && hashing.is_right()
+        io::copy(&mut hashing, &mut io::sink()).is_ok() && hashing.ends_right()
     }
 
     /// Its hexadecimal digits, which are a plain name.
@@ -106,7 +106,7 @@ impl<'a, R> Hashing<'a, R> {
     }
 
     /// Whether all that was read is what it should be.
-    pub(crate) fn is_right(self) -> bool {
+    pub(crate) fn ends_right(self) -> bool {
         let hash = match self.hasher {
             Hasher::Sha256(hasher) => text(&hasher.finalize()),
             Hasher::Sha512(hasher) => text(&hasher.finalize()),

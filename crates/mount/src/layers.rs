@@ -170,7 +170,7 @@ impl Tree<'_> {
         }
         io::copy(&mut hashing, &mut io::sink()).map_err(told)?;
         let is_whole = hashing.count() == layer.size;
-        match hashing.is_right() && is_whole {
+        match hashing.ends_right() && is_whole {
             true => Ok(()),
             false => {
                 let message = "its contents are not what its digest says; copy the image anew";

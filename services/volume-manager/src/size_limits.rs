@@ -127,7 +127,7 @@ impl Watcher {
 
     fn judge(&self, limited: &Limited, used: Option<u64>) {
         let Limited { place, limit, .. } = limited;
-        if !used.is_some_and(|used| i128::from(used) > limit.bytes()) {
+        if used.is_none_or(|used| i128::from(used) <= limit.bytes()) {
             return;
         }
         // The kubelet's words, to the last space: people and programs look for them.

@@ -294,7 +294,7 @@ fn what_a_killed_process_left_is_replaced_and_what_is_complete_stays() {
     symlink("/", left.join("root")).unwrap();
     let root = machine.unpack(std::slice::from_ref(&layer)).unwrap();
     assert_eq!(seen(&root), ["a"]);
-    assert!(!left.exists());
+    assert!(!left.try_exists().unwrap());
     let before = fs::metadata(&root).unwrap().ino();
     fs::remove_dir_all(machine.dir.path().join("layout/blobs/sha256")).unwrap();
     machine.unpack(&[layer]).unwrap();

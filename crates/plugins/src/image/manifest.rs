@@ -91,7 +91,7 @@ impl Index {
             [only] if !only.has_name() => Some(only),
             _ => None,
         };
-        fitting.or(named.into_iter().next()).or(only)
+        fitting.or_else(|| named.into_iter().next()).or(only)
     }
 
     /// The names that it has, for people.

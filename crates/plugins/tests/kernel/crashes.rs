@@ -158,7 +158,7 @@ fn a_crash_while_a_path_of_the_node_is_made_is_survived() {
             };
             let life = Life::of(&machine, asked).with_reset(reset);
             life.survives_crashes().await;
-            assert!(path.exists(), "what is the node's stays");
+            assert!(path.try_exists().unwrap(), "what is the node's stays");
         }
     });
 }
