@@ -91,7 +91,7 @@ async fn a_name_that_nobody_checked_watches_nothing_else() {
 }
 
 #[tokio::test]
-async fn what_the_node_can_give_is_followed_and_not_read_for_each_volume() {
+async fn what_the_node_can_give_is_followed_from_the_first_question_on() {
     let context = context();
     let (objects, feeds) = WatchedObjects::new(context.clone(), "node", |_| {});
     let with = |memory: &str| json!({ "status": { "allocatable": { "memory": memory } } });
