@@ -51,7 +51,7 @@ struct Place {
 struct Limited {
     place: Place,
     limit: Quantity,
-    spec: VolumeSpec,
+    spec: Arc<VolumeSpec>,
     plugin: Arc<dyn VolumePlugin>,
     path: PathBuf,
 }
@@ -93,7 +93,7 @@ impl Watcher {
 
     /// Every directory with a limit that is mounted for a live pod.
     fn limited(&self) -> Vec<Limited> {
-        let mounted: Vec<(VolumeSpec, String, Quantity)> = self.state.read(|states| {
+        let mounted: Vec<(Arc<VolumeSpec>, String, Quantity)> = self.state.read(|states| {
             let volumes = states.actual.iter().flat_map(|(_, volume)| &volume.pods);
             let mounted = volumes
                 .filter(|(uid, is)| is.state == MountState::Mounted && !states.evicted.contains_key(uid.as_str()));
