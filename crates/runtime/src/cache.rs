@@ -3,8 +3,6 @@
 //! Rule 2 of the design lives here: an answer is decided on at once, a late watch event never takes it back,
 //! a write without an answer makes the object unknown until one fresh read, and no wait can hang.
 
-mod held;
-
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Bound;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock};
@@ -12,8 +10,6 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock};
 use tokio::sync::{Notify, watch};
 
 use stowage_model::object::{Key, Meta, Projection};
-
-use held::Objects;
 
 /// What the cache can say about one object.
 #[derive(Debug, Clone, PartialEq)]
@@ -68,7 +64,7 @@ struct Inner<T> {
 }
 
 struct State<T> {
-    objects: Objects<T>,
+    objects: BTreeMap<Key, Arc<T>>,
     /// A write of ours got no answer, and no fresh read since.
     unknown: BTreeSet<Key>,
     /// Unknown keys that whoever feeds the cache must read.
@@ -133,7 +129,7 @@ impl<T: Projection> Cache<T> {
             indexes.iter().map(|(name, values)| Index { name, values: *values, entries: BTreeSet::new() }).collect();
         Self(Arc::new(Inner {
             state: Mutex::new(State {
-                objects: Objects::default(),
+                objects: BTreeMap::new(),
                 unknown: BTreeSet::new(),
                 unread: BTreeSet::new(),
                 unreadable: BTreeSet::new(),
@@ -187,7 +183,7 @@ impl<T: Projection> Cache<T> {
     /// Every object that is known, in key order.
     pub fn list(&self) -> Vec<Arc<T>> {
         let state = self.lock();
-        state.objects.iter().filter(|object| !state.is_unknown(&object.key())).cloned().collect()
+        state.objects.iter().filter(|(key, _)| !state.is_unknown(key)).map(|(_, object)| object.clone()).collect()
     }
 
     /// Whether the object exists in a form that cannot be read.
@@ -202,7 +198,7 @@ impl<T: Projection> Cache<T> {
 
     /// Keys of every object, unknown ones included.
     pub fn keys(&self) -> Vec<Key> {
-        self.lock().objects.iter().map(|object| object.key()).collect()
+        self.lock().objects.keys().cloned().collect()
     }
 
     /// Objects whose index value is `value`, in key order; the index must have been declared.
@@ -236,7 +232,7 @@ impl<T: Projection> Cache<T> {
         let key = object.key();
         let mut state = self.lock();
         let was_unknown = state.unknown.remove(&key);
-        if state.objects.get(&key).is_none() && object.meta().revision <= state.reached {
+        if !state.objects.contains_key(&key) && object.meta().revision <= state.reached {
             drop(state);
             self.known_again(&key, was_unknown);
             return false;
@@ -265,7 +261,7 @@ impl<T: Projection> Cache<T> {
             return false;
         }
         state.unreadable.remove(&key);
-        state.insert(&key, Arc::clone(&object));
+        state.insert(key.clone(), Arc::clone(&object));
         // Told without the lock: whoever hears of a change looks into the cache to find the keys that it wakes.
         drop(state);
         self.publish(&Change { key: &key, before: before.as_ref(), after: Some(&object) });
@@ -410,14 +406,16 @@ impl<T: Projection> Cache<T> {
                 state.unknown.clear();
                 state.reached = 0;
             }
-            let known = state.objects.iter().map(|known| (known.key(), known.meta()));
-            let missing = known.filter(|(key, known)| {
-                !listed.contains_key(key) && !unreadable.contains(key) && (restored || known.revision <= revision)
+            let missing = state.objects.iter().filter(|(key, known)| {
+                !listed.contains_key(*key)
+                    && !unreadable.contains(*key)
+                    && (restored || known.meta().revision <= revision)
             });
-            let missing: Vec<(Key, String)> = missing.map(|(key, known)| (key, known.uid.clone())).collect();
+            let missing: Vec<(Key, String)> =
+                missing.map(|(key, known)| (key.clone(), known.meta().uid.clone())).collect();
             let unread = std::mem::replace(&mut state.unreadable, unreadable);
             let gone = |key: &Key| {
-                !listed.contains_key(key) && !state.unreadable.contains(key) && state.objects.get(key).is_none()
+                !listed.contains_key(key) && !state.unreadable.contains(key) && !state.objects.contains_key(key)
             };
             let never_seen: Vec<Key> = unread.into_iter().filter(gone).collect();
             (restored, missing, never_seen)
@@ -495,7 +493,7 @@ impl<T: Projection> Default for Cache<T> {
     }
 }
 
-impl<T: Projection> State<T> {
+impl<T> State<T> {
     fn is_unknown(&self, key: &Key) -> bool {
         self.unknown.contains(key) || self.unreadable.contains(key)
     }
@@ -507,12 +505,12 @@ impl<T: Projection> State<T> {
         Some(key)
     }
 
-    fn insert(&mut self, key: &Key, object: Arc<T>) {
-        let before = self.objects.get(key).map(AsRef::as_ref);
+    fn insert(&mut self, key: Key, object: Arc<T>) {
+        let before = self.objects.get(&key).map(AsRef::as_ref);
         for index in &mut self.indexes {
-            index.change(key, before, Some(&object));
+            index.change(&key, before, Some(&object));
         }
-        self.objects.insert(object);
+        self.objects.insert(key, object);
     }
 
     fn remove(&mut self, key: &Key) -> Option<Arc<T>> {

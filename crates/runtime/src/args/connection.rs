@@ -3,7 +3,8 @@
 
 use std::time::Duration;
 
-use hyper_rustls::HttpsConnector;
+use anyhow::{Context as _, bail};
+use hyper_rustls::{FixedServerNameResolver, HttpsConnector, HttpsConnectorBuilder};
 use hyper_util::client::legacy;
 use hyper_util::client::legacy::connect::HttpConnector;
 use hyper_util::rt::{TokioExecutor, TokioTimer};
@@ -20,28 +21,22 @@ const ANSWER: Duration = Duration::from_secs(15);
 /// What we speak, the preferred first.
 const PROTOCOLS: [&str; 2] = ["h2", "http/1.1"];
 
-/// A client for this configuration.
-pub(super) fn client(config: Config, limit: Option<RateLimit>) -> kube::Result<Client> {
-    // kube knows how to go through a proxy, and to expect another name than the address has; it speaks HTTP/1 only.
-    if config.proxy_url.is_some() || config.tls_server_name.is_some() {
-        let builder = ClientBuilder::try_from(config)?;
-        return Ok(match limit {
-            Some(limit) => builder.with_layer(&limit).build(),
-            None => builder.build(),
-        });
+/// A client for this configuration. kube's own speaks HTTP/1 only.
+pub(super) fn client(config: Config, limit: Option<RateLimit>) -> anyhow::Result<Client> {
+    if config.proxy_url.is_some() {
+        bail!("the kubeconfig or the environment asks for a proxy, and none can be used; take it out");
     }
-    let mut tls = config.rustls_client_config()?;
-    tls.alpn_protocols = PROTOCOLS.map(|protocol| protocol.as_bytes().to_vec()).into();
     let mut tcp = HttpConnector::new();
     tcp.enforce_http(false);
     tcp.set_nodelay(true);
     tcp.set_connect_timeout(config.connect_timeout);
+    let https = secured(&config, tcp)?;
     let connections: legacy::Client<_, Body> = legacy::Builder::new(TokioExecutor::new())
         .timer(TokioTimer::new())
         .pool_timer(TokioTimer::new())
         .http2_keep_alive_interval(QUIET)
         .http2_keep_alive_timeout(ANSWER)
-        .build(HttpsConnector::from((tcp, tls)));
+        .build(https);
     let service = ServiceBuilder::new()
         .layer(config.base_uri_layer())
         .option_layer(config.auth_layer()?)
@@ -53,6 +48,18 @@ pub(super) fn client(config: Config, limit: Option<RateLimit>) -> kube::Result<C
         Some(limit) => builder.with_layer(&limit).build(),
         None => builder.build(),
     })
+}
+
+fn secured(config: &Config, tcp: HttpConnector) -> anyhow::Result<HttpsConnector<HttpConnector>> {
+    let mut tls = config.rustls_client_config()?;
+    let Some(name) = config.tls_server_name.clone() else {
+        tls.alpn_protocols = PROTOCOLS.map(|protocol| protocol.as_bytes().to_vec()).into();
+        return Ok(HttpsConnector::from((tcp, tls)));
+    };
+    let expected = name.clone().try_into().with_context(|| format!("tls-server-name {name:?} is no name"))?;
+    let resolver = FixedServerNameResolver::new(expected);
+    let builder = HttpsConnectorBuilder::new().with_tls_config(tls).https_or_http();
+    Ok(builder.with_server_name_resolver(resolver).enable_http1().wrap_connector(tcp))
 }
 
 #[cfg(test)]
