@@ -9,18 +9,21 @@ use serde_json::{Value, json};
 use tokio::process::{Child, Command};
 
 use stowage_model::object::{Key, ObjectId, kinds};
-use stowage_model::phase::ClaimPhase;
-use stowage_model::{Claim, Volume};
+use stowage_model::phase::{ClaimPhase, PodPhase};
+use stowage_model::{Claim, Pod, Volume};
+use stowage_mount::LinuxMounter;
 use stowage_runtime::Context;
 use stowage_runtime::api::{Api, Deletion, Part, Patch, Target};
 use stowage_runtime::cache::{Cache, View};
 use stowage_runtime::random::Random;
 use stowage_runtime::watch::{self, Scope};
+use volume_manager::api::VolumeManager;
 
 /// What is not done by then never will be, on the slowest machine.
 const PATIENCE: Duration = Duration::from_secs(60);
 
 struct World {
+    server: stowage_apiserver::Server,
     api: Api,
     claims: Cache<Claim>,
     volumes: Cache<Volume>,
@@ -62,7 +65,33 @@ impl World {
         for class in shipped("storageclass.yaml") {
             api.create_raw(kinds::STORAGE_CLASS, class).await.unwrap();
         }
-        Self { api, claims, volumes, directory, _provisioner: provisioner }
+        Self { server, api, claims, volumes, directory, _provisioner: provisioner }
+    }
+
+    fn context(&self, identity: &str) -> Context {
+        let client = kube::Client::new(self.server.service(), "default");
+        Context::real(client, Arc::new(stowage_csi::UnixConnector), identity)
+    }
+
+    /// Runs the node and whoever places pods there.
+    async fn start_node(&self) -> Arc<VolumeManager> {
+        let context = self.context("scheduler");
+        tokio::spawn(async move { scheduler::run(context, Default::default()).await.unwrap() });
+        let root = self.directory.path().join("kubelet");
+        let registry = root.join("plugins_registry");
+        std::fs::create_dir_all(&registry).unwrap();
+        let options = volume_manager::Options { node_name: "node-1".to_owned(), root, ..Default::default() };
+        let (context, handle) = (self.context("node-1"), options.handle.clone());
+        let plugins = Arc::new(volume_manager::plugin_watcher::RegistryDir::new(registry));
+        tokio::spawn(async move {
+            volume_manager::run(context, Arc::new(LinuxMounter), plugins, options).await.unwrap();
+        });
+        handle.get().await
+    }
+
+    async fn pod(&self, name: &str) -> Option<Value> {
+        let id = ObjectId { kind: kinds::POD, key: Key::namespaced("default", name) };
+        self.api.get_raw(&id).await.unwrap()
     }
 
     /// The claim, once it is as it should be.
@@ -134,4 +163,61 @@ async fn a_claim_gets_a_directory_on_the_right_node_and_takes_it_along_when_it_g
     world.api.delete(&world.claims, &target, Deletion::default()).await.unwrap();
     world.gone(&name).await;
     assert!(!directory.try_exists().unwrap());
+}
+
+/// As shipped, but for the token that no container here asks for.
+#[tokio::test]
+async fn a_pod_writes_into_its_directory_and_the_directory_goes_with_the_claim() {
+    let world = World::start().await;
+    let node = world.start_node().await;
+    let mut shipped = shipped("claim-and-pod.yaml");
+    let (mut pod, mut claim) = (shipped.pop().unwrap(), shipped.pop().unwrap());
+    for object in [&mut claim, &mut pod] {
+        object["metadata"]["namespace"] = "default".into();
+    }
+    pod["spec"]["automountServiceAccountToken"] = false.into();
+    pod["spec"]["terminationGracePeriodSeconds"] = 0.into();
+    world.api.create_raw(kinds::CLAIM, claim).await.unwrap();
+    let made = world.api.create_raw(kinds::POD, pod).await.unwrap();
+    let uid = made["metadata"]["uid"].as_str().unwrap();
+
+    // Placed by the scheduler, provisioned where it was placed, mounted by the node.
+    let bound = world.claim("the volume", |claim| claim.status.phase == ClaimPhase::Bound).await;
+    assert_eq!(bound.selected_node(), Some("node-1"));
+    node.wait_for_attach_and_mount(uid, PATIENCE).await.unwrap();
+    let mounts = node.container_mounts(uid).await.unwrap();
+    let [notes] = mounts.as_slice() else { panic!("{mounts:?}") };
+    assert_eq!((notes.path.as_str(), notes.read_only), ("/notes", false));
+    let directory = world.directory.path().join("volumes").join(&bound.spec.volume_name);
+    std::fs::write(notes.host_path.join("visits"), "one").unwrap();
+    assert_eq!(std::fs::read_to_string(directory.join("visits")).unwrap(), "one");
+    assert_eq!(running(&world).await, "Running");
+
+    let pods: Cache<Pod> = Cache::new();
+    let target = Target::any_version(
+        &world.api.refresh(&pods, &Key::namespaced("default", "writer")).await.unwrap().unwrap().meta,
+    );
+    world.api.delete(&pods, &target, Deletion::default()).await.unwrap();
+    let target = Target::any_version(&bound.meta);
+    world.api.delete(&world.claims, &target, Deletion::default()).await.unwrap();
+    world.gone(&bound.spec.volume_name).await;
+    assert!(!directory.try_exists().unwrap());
+    assert_eq!(world.pod("writer").await, None, "the claim was held until its pod was gone");
+}
+
+/// The pod's phase once its status was written.
+async fn running(world: &World) -> String {
+    let pods: Cache<Pod> = Cache::new();
+    tokio::spawn(watch::feed(world.api.clone(), pods.clone(), Scope::all(), Random::from_os()));
+    let (sender, mut seen) = tokio::sync::watch::channel(false);
+    pods.on_change(move |change| {
+        if change.after.is_some_and(|pod| pod.status.phase == PodPhase::Running) {
+            sender.send_replace(true);
+        }
+    });
+    pods.synced().await;
+    pods.replay();
+    tokio::time::timeout(PATIENCE, seen.wait_for(|running| *running)).await.expect("the pod runs").unwrap();
+    let pod = world.pod("writer").await.unwrap();
+    pod["status"]["phase"].as_str().unwrap_or_default().to_owned()
 }
