@@ -1,7 +1,6 @@
 //! From a pod on the node to its volume published by a driver that answers at once, with more and more of them.
 
 use std::collections::BTreeMap;
-use std::ops::Range;
 use std::time::{Duration, Instant};
 
 use crate::attach;
@@ -9,7 +8,7 @@ use crate::process::Tracer;
 use crate::requests::Requests;
 use crate::seen::Durations;
 use crate::volumes::{Plugin, handle};
-use crate::world::World;
+use crate::world::{World, one_each};
 
 /// Pods that come one after the other: each is deleted before the next comes.
 const SINGLES: usize = 100;
@@ -53,11 +52,6 @@ impl Latencies {
             goal(P99_GOAL)
         );
     }
-}
-
-/// One pod with one volume per number.
-fn one_each(numbers: Range<usize>) -> Vec<Range<usize>> {
-    numbers.map(|n| n..n + 1).collect()
 }
 
 /// Pods one after the other.

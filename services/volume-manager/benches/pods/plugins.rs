@@ -7,7 +7,7 @@ use crate::process::Tracer;
 use crate::requests::Requests;
 use crate::seen::Durations;
 use crate::volumes::Plugin;
-use crate::world::World;
+use crate::world::{World, one_each};
 
 const VOLUMES: usize = 100;
 
@@ -28,8 +28,8 @@ impl Shape {
 
     fn volumes(self) -> Vec<Range<usize>> {
         match self {
-            Self::PodsWithOne => (0..VOLUMES).map(|n| n..n + 1).collect(),
-            Self::PodWithAll => vec![0..VOLUMES],
+            Self::PodsWithOne => one_each(0..VOLUMES),
+            Self::PodWithAll => std::iter::once(0..VOLUMES).collect(),
         }
     }
 
@@ -49,7 +49,7 @@ impl Shape {
 async fn ready(plugin: Plugin) -> World {
     let mut world = World::start(false).await;
     world.prepare(plugin, 0..VOLUMES + 1).await;
-    let (pods, _) = world.run(plugin, &[VOLUMES..VOLUMES + 1]).await;
+    let (pods, _) = world.run(plugin, &one_each(VOLUMES..VOLUMES + 1)).await;
     world.delete(&pods).await;
     world
 }

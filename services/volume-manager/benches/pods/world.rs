@@ -172,6 +172,11 @@ impl World {
     }
 }
 
+/// Pods with one volume each, by the volumes' numbers.
+pub fn one_each(numbers: std::ops::Range<usize>) -> Vec<std::ops::Range<usize>> {
+    numbers.map(|n| n..n + 1).collect()
+}
+
 /// Opens a port; the file tells the volume manager where.
 async fn serve(server: &Server, kubeconfig: &Path) -> Running {
     let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
