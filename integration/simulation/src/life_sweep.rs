@@ -202,20 +202,19 @@ impl<L: Life> Recording<L> {
     }
 }
 
-/// Sweeps every life of the sort, or plays the case that the environment asks for; panics if any case fails. `tell` shows
-/// the numbers, `name` is that of the test's file.
-pub fn sweep_all<L: Life>(name: &str, seed: u64, tell: impl Fn(&str)) -> usize {
-    let record =
-        |kind| Recording::<L>::make(seed, kind).unwrap_or_else(|wrong| panic!("{kind:?} without faults: {wrong}"));
+/// Sweeps every life of the sort, or plays the case that the environment asks for, and says what failed, or how many cases
+/// there were. `tell` shows the numbers, `name` is that of the test's file.
+pub fn sweep_all<L: Life>(name: &str, seed: u64, tell: impl Fn(&str)) -> Result<usize, String> {
+    let record = |kind| Recording::<L>::make(seed, kind).map_err(|wrong| format!("{kind:?} without faults: {wrong}"));
     if let Ok(text) = std::env::var(CASE) {
-        let case: Case<L> = text.parse().unwrap_or_else(|error| panic!("{CASE}: {error}"));
-        record(case.kind).run(&case).unwrap_or_else(|wrong| panic!("{case}\n{wrong}"));
-        return usize::MAX;
+        let case: Case<L> = text.parse().map_err(|error| format!("{CASE}: {error}"))?;
+        record(case.kind)?.run(&case).map_err(|wrong| format!("{case}\n{wrong}"))?;
+        return Ok(usize::MAX);
     }
     let begin = Instant::now();
     let (mut points, mut cases, mut looks, mut failed) = (0, 0, 0, Vec::new());
     for kind in L::ALL.iter().copied() {
-        let recording = Arc::new(record(kind));
+        let recording = Arc::new(record(kind)?);
         let swept = recording.cases();
         let results = recording.sweep(&swept);
         let wrong = swept.iter().zip(results).filter_map(|(case, result)| Some((case.clone(), result.err()?)));
@@ -239,8 +238,10 @@ pub fn sweep_all<L: Life>(name: &str, seed: u64, tell: impl Fn(&str)) -> usize {
     }
     let first_line = |text: &str| text.lines().next().unwrap_or_default().to_owned();
     let names: Vec<String> = failed.iter().map(|(case, wrong)| format!("{case}: {}", first_line(wrong))).collect();
-    assert!(failed.is_empty(), "{bad} of {cases} cases failed:\n{}", names.join("\n"));
-    cases
+    match failed.is_empty() {
+        true => Ok(cases),
+        false => Err(format!("{bad} of {cases} cases failed:\n{}", names.join("\n"))),
+    }
 }
 
 #[cfg(test)]

@@ -20,7 +20,7 @@ fn tell(line: &str) {
 fn every_life_of_a_claim_that_grows_or_changes_survives_every_crash() {
     let filter = tracing_subscriber::EnvFilter::from_default_env();
     let _ = tracing_subscriber::fmt().with_env_filter(filter).without_time().with_test_writer().try_init();
-    let cases = sweep_all::<Kind>("growth_crashes", SEED, tell);
+    let cases = sweep_all::<Kind>("growth_crashes", SEED, tell).unwrap_or_else(|wrong| panic!("{wrong}"));
     assert!(cases > 300, "only {cases} cases");
 }
 

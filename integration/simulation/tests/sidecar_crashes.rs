@@ -13,6 +13,6 @@ fn room_classes_lists_and_volumes_that_go_first_survive_every_crash() {
     let _ = tracing_subscriber::fmt().with_env_filter(filter).without_time().with_test_writer().try_init();
     // Written past the test harness, which shows what a passing test prints to nobody.
     let tell = |line: &str| drop(writeln!(io::stderr(), "{line}"));
-    let cases = sweep_all::<Kind>("sidecar_crashes", SEED, tell);
+    let cases = sweep_all::<Kind>("sidecar_crashes", SEED, tell).unwrap_or_else(|wrong| panic!("{wrong}"));
     assert!(cases > 200, "only {cases} cases");
 }

@@ -14,10 +14,10 @@ mod flex_drivers;
 mod model;
 #[path = "life/requests.rs"]
 mod requests;
-#[path = "life/size_limits.rs"]
-mod size_limits;
 #[path = "life/rows.rs"]
 mod rows;
+#[path = "life/size_limits.rs"]
+mod size_limits;
 #[path = "life/stage.rs"]
 mod stage;
 #[path = "life/sweep.rs"]
