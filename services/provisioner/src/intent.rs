@@ -88,6 +88,9 @@ pub struct Source {
     pub uid: String,
     /// The driver's id of the snapshot, or of the volume of the claim.
     pub handle: String,
+    /// Whether every call for this record is sent with our finalizer on the object. Older records do not tell.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub held: bool,
 }
 
 /// The kinds of objects that volumes can be filled from.

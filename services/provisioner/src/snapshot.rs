@@ -52,6 +52,10 @@ pub struct ClaimSnapshot {
     pub source: Option<Found>,
     /// Whether the source that the record names is there, and not held yet.
     pub is_unprotected: bool,
+    /// Whether the source that the record names is certainly gone.
+    pub is_source_gone: bool,
+    /// Whether snapshots are used without being held.
+    pub is_protecting_forbidden: bool,
     /// The VolumeAttributesClass that the claim names, as it was found.
     pub attributes: Option<Record<LookedUp>>,
     /// Our attempt to become the owner of the claim, in node deployment.
@@ -143,6 +147,7 @@ fn gather_claim(controller: &Controller, uid: &String, told: Known) -> ClaimSnap
     let is_filled = claim.as_ref().filter(|claim| !has_places && is_wanted(claim));
     let source = is_filled.and_then(|claim| source::find(controller, claim));
     let is_unprotected = recorded.as_ref().is_some_and(|recorded| source::is_unprotected(controller, &recorded.intent));
+    let is_source_gone = recorded.as_ref().is_some_and(|recorded| source::is_gone(controller, &recorded.intent));
     let class_name = claim.as_ref().map(|claim| claim.class_name().to_owned()).unwrap_or_default();
     let name = recorded.as_ref().map_or_else(|| facts.volume_name(uid), |recorded| recorded.intent.volume.clone());
     let creation = controller.creations.record(uid);
@@ -162,6 +167,8 @@ fn gather_claim(controller: &Controller, uid: &String, told: Known) -> ClaimSnap
         cluster,
         source,
         is_unprotected,
+        is_source_gone,
+        is_protecting_forbidden: controller.is_protecting_forbidden(),
         attributes: controller.attributes.record(uid),
         bid: controller.bids.get(uid),
         room: controller.rooms.record(uid),

@@ -55,6 +55,8 @@ fn fresh(facts: &Facts) -> ClaimSnapshot {
         cluster: Cluster::default(),
         source: None,
         is_unprotected: false,
+        is_source_gone: false,
+        is_protecting_forbidden: false,
         attributes: None,
         bid: None,
         room: None,

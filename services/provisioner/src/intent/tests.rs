@@ -28,10 +28,10 @@ fn places() -> impl Strategy<Value = Vec<Segments>> {
 }
 
 prop_compose! {
-    fn source()(is_claim in any::<bool>(), texts in (text(), text(), text(), text())) -> Source {
+    fn source()(is_claim in any::<bool>(), held in any::<bool>(), texts in (text(), text(), text(), text())) -> Source {
         let (namespace, name, uid, handle) = texts;
         let kind = if is_claim { SourceKind::Claim } else { SourceKind::Snapshot };
-        Source { kind, namespace, name, uid, handle }
+        Source { kind, namespace, name, uid, handle, held }
     }
 }
 
@@ -84,6 +84,14 @@ proptest! {
     fn no_text_makes_reading_a_record_fail_in_any_other_way(text in ".{0,64}") {
         let _ = Intent::decode(&text);
     }
+}
+
+#[test]
+fn a_record_of_before_sources_were_surely_held_does_not_say_that_its_own_is() {
+    let text = r#"{"kind":"snapshot","namespace":"shop","name":"nightly","uid":"s-1","handle":"pool-a/s1"}"#;
+    let source: Source = serde_json::from_str(text).unwrap();
+    assert!(!source.held);
+    assert_eq!(serde_json::to_string(&source).unwrap(), text, "what holds nothing is written as before");
 }
 
 #[test]

@@ -46,6 +46,21 @@ pub fn is_unprotected(controller: &Controller, intent: &Intent) -> bool {
     }
 }
 
+/// Whether the object that the record names does not exist any more; a namesake is not it.
+pub fn is_gone(controller: &Controller, intent: &Intent) -> bool {
+    let Some(source) = &intent.request.source else { return false };
+    let caches = &controller.caches;
+    let is_listed = match source.kind {
+        SourceKind::Claim => caches.claims.is_synced(),
+        SourceKind::Snapshot => caches.snapshots.is_synced(),
+    };
+    match object(controller, &source.origin()).meta() {
+        View::Known(meta) => meta.uid != source.uid,
+        View::Absent => is_listed,
+        View::Unknown => false,
+    }
+}
+
 pub fn gather(controller: &Controller, origin: &Origin, told: Known) -> SourceSnapshot {
     let facts = &controller.facts;
     let object = object(controller, origin);

@@ -145,7 +145,7 @@ async fn a_claim_waits_for_its_snapshot_and_goes_on_when_it_is_ready_without_tim
     assert_eq!(begin.elapsed().as_millis(), 0);
     let writes = world.take_writes();
     println!("writes for a restore: {writes:?}");
-    assert_eq!((writes["PUT volumesnapshots"], writes["PUT leases"]), (2, 1), "{writes:?}");
+    assert_eq!((writes["PUT volumesnapshots"], writes["PUT leases"]), (2, 2), "{writes:?}");
     // Two resyncs find nothing that no event had told.
     tokio::time::sleep(std::time::Duration::from_secs(1500)).await;
     assert_eq!(running.context.metrics.missed_wakeups("provisioner").get(), 0);

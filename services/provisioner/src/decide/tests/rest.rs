@@ -85,6 +85,8 @@ impl World {
                 .and_then(|claim| Origin::of(claim))
                 .map(|_| found_snapshot(self.source(), content())),
             is_unprotected: !self.held && self.uses_source(),
+            is_source_gone: false,
+            is_protecting_forbidden: false,
             attributes: self.attributes.clone(),
             bid: None,
             room: None,

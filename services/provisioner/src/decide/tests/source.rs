@@ -77,6 +77,48 @@ fn a_request_that_may_have_been_sent_is_replayed_also_when_its_source_is_gone() 
 }
 
 #[test]
+fn a_record_whose_source_went_before_it_was_held_is_done_with_when_the_driver_misses_it_too() {
+    for claim in [restored().claim, None] {
+        let mut s = begun(true);
+        s.claim = claim;
+        s.source = None;
+        s.is_source_gone = true;
+        let wanted = s.claim.is_some();
+        assert_eq!(decide(&s, now()).actions, [Action::Create { intent: filled(), wanted }], "the driver is asked");
+        s.creation = ended(State::Failed(failure("NotFound")), 4);
+        assert_eq!(decide(&s, now()), Decision::act([Action::Forget], Why::NothingMade));
+        // Each of these alone leaves open whether an earlier call made a volume.
+        let there = ClaimSnapshot { is_source_gone: false, ..s.clone() };
+        assert_eq!(decide(&there, now()).why, Why::BacksOff);
+        let refused = ClaimSnapshot { creation: ended(State::Failed(failure("Internal")), 4), ..s.clone() };
+        assert_eq!(decide(&refused, now()).why, Why::BacksOff);
+        let unheld = Recorded { intent: unheld(), durable: true, maybe_made: true };
+        let unheld = ClaimSnapshot { recorded: Some(unheld), ..s.clone() };
+        assert_eq!(decide(&unheld, now()).why, Why::BacksOff);
+    }
+}
+
+#[test]
+fn no_call_from_a_snapshot_that_may_not_be_held_before_its_record_says_so() {
+    for (maybe_made, claim) in [(false, restored().claim), (true, restored().claim), (true, None)] {
+        let mut s = begun(maybe_made);
+        s.claim = claim;
+        s.is_protecting_forbidden = true;
+        assert_eq!(decide(&s, now()).actions, [Action::Record(unheld())]);
+        s.recorded = Some(Recorded { intent: unheld(), durable: false, maybe_made });
+        assert_eq!(decide(&s, now()).actions, [Action::Record(unheld())], "it is not stored yet");
+        s.recorded = Some(Recorded { intent: unheld(), durable: true, maybe_made });
+        let wanted = s.claim.is_some();
+        assert_eq!(decide(&s, now()).actions, [Action::Create { intent: unheld(), wanted }]);
+    }
+}
+
+fn unheld() -> Arc<Intent> {
+    let source = filled().request.source.clone().unwrap();
+    Arc::new((*filled()).clone().filled_from(crate::intent::Source { held: false, ..source }))
+}
+
+#[test]
 fn a_source_that_cannot_be_used_any_more_is_let_go_before_anything_is_said() {
     let mut s = begun(false);
     s.source = Some(found_snapshot(snapshot_with(|s| s["status"]["readyToUse"] = false.into()), content()));

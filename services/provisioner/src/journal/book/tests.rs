@@ -179,10 +179,10 @@ fn no_page_outgrows_what_is_written_quickly() {
 fn a_record_that_outgrows_its_page_leaves_it_before_it_stands_on_another() {
     let mut book = Book::new("run-1");
     let mut stored = BTreeMap::new();
-    ["a", "b", "c"].into_iter().for_each(|uid| book.enter(intent_of(uid, 60_000)).unwrap());
+    ["a", "b", "c"].into_iter().for_each(|uid| book.enter(intent_of(uid, 9_000)).unwrap());
     write_all(&mut book, &mut stored);
     assert_eq!((stored.len(), book.page_of("a")), (1, Some(0)));
-    book.enter(intent_of("a", 200_000)).unwrap();
+    book.enter(intent_of("a", 245_000)).unwrap();
     assert_eq!(book.page_of("a"), Some(0), "what it said before goes first");
     // Whatever is written meanwhile, it does not stand on two pages.
     let mut other = page(&book);
@@ -198,7 +198,7 @@ fn a_record_that_outgrows_its_page_leaves_it_before_it_stands_on_another() {
     assert!(stored.values().all(|lease| annotation_bytes(lease) <= 256 * 1024));
     let mut next = Book::new("run-2");
     stored.iter_mut().for_each(|(number, lease)| drop(next.edit(*number, lease, true)));
-    assert_eq!(next.get("a").unwrap().intent, intent_of("a", 200_000));
+    assert_eq!(next.get("a").unwrap().intent, intent_of("a", 245_000));
     assert!(book.pages_to_clean().is_empty());
 }
 
@@ -206,9 +206,9 @@ fn a_record_that_outgrows_its_page_leaves_it_before_it_stands_on_another() {
 fn one_that_outgrew_its_page_and_is_not_needed_any_more_is_gone_only_when_no_page_has_it() {
     let mut book = Book::new("run-1");
     let mut stored = BTreeMap::new();
-    ["a", "b"].into_iter().for_each(|uid| book.enter(intent_of(uid, 90_000)).unwrap());
+    ["a", "b"].into_iter().for_each(|uid| book.enter(intent_of(uid, 9_000)).unwrap());
     write_all(&mut book, &mut stored);
-    book.enter(intent_of("a", 200_000)).unwrap();
+    book.enter(intent_of("a", 250_000)).unwrap();
     book.leave("a");
     let mut other = page(&book);
     let edit = book.edit(1, &mut other, false);
@@ -216,7 +216,7 @@ fn one_that_outgrew_its_page_and_is_not_needed_any_more_is_gone_only_when_no_pag
     let edit = book.edit(0, stored.get_mut(&0).unwrap(), false);
     book.confirm(&edit);
     let edit = book.edit(1, &mut other, false);
-    assert_eq!(book.confirm(&edit).1, [intent_of("a", 200_000)]);
+    assert_eq!(book.confirm(&edit).1, [intent_of("a", 250_000)]);
     assert!(!stored[&0].to_string().contains(&format!("{RECORD}a")));
 }
 
@@ -229,8 +229,10 @@ fn what_others_put_on_a_page_counts() {
     book.edit(0, &mut lease, true);
     book.enter(intent_of("large", 100_000)).unwrap();
     assert_eq!(book.page_of("large"), Some(1));
+    // A page without records takes one as long as a Lease holds it, and no second one.
     book.enter(intent_of("small", 1_000)).unwrap();
-    assert_eq!(book.page_of("small"), Some(1));
+    book.enter(intent_of("other", 1_000)).unwrap();
+    assert_eq!((book.page_of("small"), book.page_of("other")), (Some(0), Some(2)));
 }
 
 #[test]
