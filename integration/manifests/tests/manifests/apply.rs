@@ -1,5 +1,6 @@
 //! Everything applies to the embedded server, with roles enforced, twice.
 
+use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use kube::Client;
@@ -74,18 +75,32 @@ async fn the_kinds_of_snapshots_come_first_and_take_the_classes_of_all_drivers()
 
 #[tokio::test]
 async fn every_example_is_taken_by_the_embedded_server() {
-    let server = Server::in_memory(Options::system());
-    let client = Client::new(server.service(), "default");
-    for definition in objects(&repository().join("deploy/crds")).unwrap() {
-        create(&client, &definition).await.unwrap();
-    }
-    for entry in std::fs::read_dir(repository().join("examples")).unwrap() {
-        let file = entry.unwrap().path();
-        let found = if file.is_dir() { objects(&file) } else { documents(&file) };
-        for object in found.unwrap() {
-            create(&client, &object).await.unwrap_or_else(|error| panic!("{}: {error}", file.display()));
+    let definitions = objects(&repository().join("deploy/crds")).unwrap();
+    for (example, found) in examples(&repository().join("examples")) {
+        let server = Server::in_memory(Options::system());
+        let client = Client::new(server.service(), "default");
+        for object in definitions.iter().chain(&found) {
+            create(&client, object).await.unwrap_or_else(|error| panic!("{}: {error}", example.display()));
         }
     }
+}
+
+/// What people apply at once: a directory with a kustomization, or a file.
+fn examples(folder: &Path) -> Vec<(PathBuf, Vec<Value>)> {
+    let mut found = Vec::new();
+    for entry in std::fs::read_dir(folder).unwrap() {
+        let path = entry.unwrap().path();
+        if path.join("kustomization.yaml").is_file() {
+            let objects = objects(&path).unwrap();
+            found.push((path, objects));
+        } else if path.is_dir() {
+            found.extend(examples(&path));
+        } else if path.extension().is_some_and(|extension| extension == "yaml") {
+            let documents = documents(&path).unwrap();
+            found.push((path, documents));
+        }
+    }
+    found
 }
 
 #[tokio::test]
