@@ -10,6 +10,7 @@ use std::{
 
 use futures::future::BoxFuture;
 use http::{Request, Response};
+use tokio::sync::watch;
 use tonic::{Status, body::Body, service::Routes};
 use tower::{Layer, Service, ServiceExt, util::BoxCloneSyncService};
 
@@ -28,6 +29,7 @@ pub use socket::Unreachable;
 pub struct Channel {
     service: BoxCloneSyncService<Request<Body>, Response<Body>, Status>,
     label: Arc<str>,
+    connections: Option<watch::Receiver<u64>>,
 }
 
 impl Channel {
@@ -37,7 +39,9 @@ impl Channel {
     /// about a missing driver is worth more than silence. At `-v=5` every call is logged. Must be called inside a tokio
     /// runtime.
     pub fn unix(endpoint: &Endpoint) -> Self {
-        Self::named(endpoint.to_string(), LoggedCalls::new(socket::connect(endpoint)))
+        let (count, connections) = watch::channel(0);
+        let channel = Self::named(endpoint.to_string(), LoggedCalls::new(socket::connect(endpoint, count)));
+        channel.counting(Some(connections))
     }
 
     /// A channel to services in this process: no socket, no HTTP/2, no task of its own.
@@ -54,8 +58,8 @@ impl Channel {
         <L::Service as Service<Request<Body>>>::Error: Into<Box<dyn StdError + Send + Sync>>,
         <L::Service as Service<Request<Body>>>::Future: Send + 'static,
     {
-        let label = self.label.clone();
-        Self::named(label, layer.layer(self).map_err(|error| Status::from_error(error.into())))
+        let (label, connections) = (self.label.clone(), self.connections.clone());
+        Self::named(label, layer.layer(self).map_err(|error| Status::from_error(error.into()))).counting(connections)
     }
 
     /// This channel behind a function that gets every request and the way on; [`Self::send`] passes a request on.
@@ -64,8 +68,17 @@ impl Channel {
         F: Fn(Request<Body>, Self) -> R + Clone + Send + Sync + 'static,
         R: Future<Output = Result<Response<Body>, Status>> + Send + 'static,
     {
-        let label = self.label.clone();
-        Self::named(label, tower::service_fn(move |request| through(request, self.clone())))
+        let (label, connections) = (self.label.clone(), self.connections.clone());
+        Self::named(label, tower::service_fn(move |request| through(request, self.clone()))).counting(connections)
+    }
+
+    /// How many connections were made so far; none where there is no socket. Behind a new one may be another driver.
+    pub fn connections(&self) -> Option<watch::Receiver<u64>> {
+        self.connections.clone()
+    }
+
+    fn counting(self, connections: Option<watch::Receiver<u64>>) -> Self {
+        Self { connections, ..self }
     }
 
     /// Sends one raw request.
@@ -78,7 +91,7 @@ impl Channel {
         S: Service<Request<Body>, Response = Response<Body>, Error = Status> + Clone + Send + Sync + 'static,
         S::Future: Send + 'static,
     {
-        Self { service: BoxCloneSyncService::new(service), label: label.into() }
+        Self { service: BoxCloneSyncService::new(service), label: label.into(), connections: None }
     }
 }
 

@@ -77,3 +77,5 @@ pub const ALLOW_VOLUME_MODE_CHANGE: &str = "snapshot.storage.kubernetes.io/allow
 
 /// Not an annotation but a key of a volume's CSI attributes: which provisioner instance made it.
 pub const CSI_PROVISIONER_IDENTITY: &str = "storage.kubernetes.io/csiProvisionerIdentity";
+/// On a pod: it stands for a static pod of a node, whose uid this is; set by the kubelet.
+pub const CONFIG_MIRROR: &str = "kubernetes.io/config.mirror";

@@ -8,16 +8,22 @@ use serde::de::Error as _;
 use serde_json::{Map, Value};
 
 use crate::access_mode::AccessMode;
+use crate::annotations;
 use crate::object::{Kind, Meta, Projection, kinds, or_default};
 use crate::pod::Pod;
 use crate::quantity::Quantity;
 use crate::volume::Volume;
-use crate::volume_source::VolumeSource;
+use crate::volume_source::{FieldRef, VolumeSource};
 
 /// A pod with everything its volumes are made of. It is a [`Pod`] too.
+///
+/// A mirror pod is read as the static pod that it stands for: what a node has of it carries that pod's uid, which is not
+/// the object's.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct NodePod {
     pod: Pod,
+    /// The object's uid, where it is not the pod's.
+    mirror_uid: Option<String>,
     /// Its volumes' sources by the volumes' names; claims are not among them.
     pub sources: BTreeMap<String, VolumeSource>,
     /// What its containers are given and how they mount volumes, init containers first.
@@ -45,6 +51,24 @@ projection! {
         pub resources: Resources,
         /// Whose files are whose.
         pub security_context: PodSecurity,
+        /// Its variables, if a path inside a volume has variables.
+        pub env: Vec<EnvVar>,
+    }
+
+    /// A variable of a container.
+    pub struct EnvVar {
+        /// Its name.
+        pub name: String,
+        /// Its value, in which variables before it may stand.
+        pub value: String,
+        /// Where its value comes from instead.
+        pub value_from: Option<EnvVarSource>,
+    }
+
+    /// Where a variable's value comes from; other sources than fields of the pod are not read.
+    pub struct EnvVarSource {
+        /// A field of the pod.
+        pub field_ref: Option<FieldRef>,
     }
 
     /// One mount of a volume in a container.
@@ -208,6 +232,12 @@ impl<'de> Deserialize<'de> for NodePod {
     }
 }
 
+/// As a kubelet makes them, of a manifest: never what an API server gives, so no pod can pass itself off as another's
+/// object, nor as a path.
+fn is_static_uid(uid: &str) -> bool {
+    uid.len() == 32 && uid.bytes().all(|byte| matches!(byte, b'0'..=b'9' | b'a'..=b'f'))
+}
+
 fn set(value: Option<&Value>) -> bool {
     value.is_some_and(|value| !value.is_null())
 }
@@ -220,10 +250,26 @@ impl Deref for NodePod {
     }
 }
 
+impl NodeContainer {
+    /// Without variables that nothing here asks for: they can be many and long.
+    fn trimmed(mut self) -> Self {
+        if self.volume_mounts.iter().all(|mount| mount.sub_path_expr.is_empty()) {
+            self.env = Vec::new();
+        }
+        self
+    }
+}
+
 impl NodePod {
     fn of(object: Value) -> Result<Self, serde_json::Error> {
-        let pod = Pod::deserialize(&object)?;
-        let PodWire { metadata, spec, status } = PodWire::deserialize(object)?;
+        let mut pod = Pod::deserialize(&object)?;
+        let PodWire { mut metadata, spec, status } = PodWire::deserialize(object)?;
+        let static_uid = metadata.annotations.get(annotations::CONFIG_MIRROR).filter(|uid| is_static_uid(uid)).cloned();
+        let mirror_uid = static_uid.map(|uid| std::mem::replace(&mut pod.meta.uid, uid));
+        if mirror_uid.is_some() {
+            // The static pod itself does not have it, and a volume may show its containers all it has.
+            metadata.annotations.remove(annotations::CONFIG_MIRROR);
+        }
         let mut sources = BTreeMap::new();
         for mut volume in spec.volumes {
             let name = volume.remove("name").and_then(|name| name.as_str().map(str::to_owned)).unwrap_or_default();
@@ -234,10 +280,15 @@ impl NodePod {
             }
         }
         let containers = spec.init_containers.into_iter().chain(spec.containers).chain(spec.ephemeral_containers);
-        let containers = containers.collect();
+        let containers = containers.map(NodeContainer::trimmed).collect();
         let (security, resources) = (spec.security_context, spec.resources);
         let annotations = metadata.annotations;
-        Ok(Self { pod, sources, containers, security, resources, addresses: status, annotations })
+        Ok(Self { pod, mirror_uid, sources, containers, security, resources, addresses: status, annotations })
+    }
+
+    /// The uid by which the API server knows the object.
+    pub fn object_uid(&self) -> &str {
+        self.mirror_uid.as_deref().unwrap_or(&self.pod.meta.uid)
     }
 
     /// Whether a container mounts the volume of that name.
@@ -347,6 +398,24 @@ mod tests {
         let kinds: Vec<(&str, SourceKind)> = pod.sources.iter().map(|(name, s)| (name.as_str(), s.kind())).collect();
         assert_eq!(kinds, [("odd", SourceKind::InTree), ("scratch", SourceKind::EmptyDir)]);
         assert_eq!(pod.meta.name, "p");
+    }
+
+    #[test]
+    fn a_mirror_pod_is_the_static_pod_that_it_stands_for_and_only_that() {
+        let read = |mirror: &str| {
+            let annotations = json!({ "kubernetes.io/config.mirror": mirror, "a": "b" });
+            let metadata =
+                json!({ "name": "p", "uid": "11111111-2222-3333-4444-555555555555", "annotations": annotations });
+            NodePod::read(json!({ "metadata": metadata }).to_string().as_bytes()).unwrap()
+        };
+        let hash = "0123456789abcdef0123456789abcdef";
+        let pod = read(hash);
+        assert_eq!((pod.meta.uid.as_str(), pod.object_uid()), (hash, "11111111-2222-3333-4444-555555555555"));
+        assert_eq!(pod.annotations.keys().collect::<Vec<_>>(), ["a"]);
+        for other in ["../../../etc", "99999999-2222-3333-4444-555555555555", "", "0123456789ABCDEF0123456789ABCDEF"] {
+            let pod = read(other);
+            assert_eq!((pod.meta.uid.as_str(), pod.annotations.len()), (pod.object_uid(), 2), "{other:?}");
+        }
     }
 
     #[test]

@@ -102,9 +102,24 @@ pub(crate) fn bind_open_at(from: BorrowedFd<'_>, path: &Path, target: &Target) -
 fn bind_on(tree: OwnedFd, place: &File, options: &MountOptions) -> io::Result<()> {
     let attributes = attributes(options);
     if attributes.set | attributes.clear != 0 {
-        set_attributes(&tree, &attributes)?;
+        set_attributes(&tree, &attributes, 0)?;
     }
     move_tree(&tree, place)
+}
+
+/// A copy of what is at a path and of all that is mounted below, which is seen nowhere yet.
+pub(crate) fn clone_whole(path: &Path, read_only: bool) -> io::Result<OwnedFd> {
+    let tree = clone_tree_with(None, path, libc::AT_RECURSIVE)?;
+    if read_only {
+        let attributes = MountAttr { set: MOUNT_ATTR_RDONLY, ..MountAttr::default() };
+        set_attributes(&tree, &attributes, libc::AT_RECURSIVE)?;
+    }
+    Ok(tree)
+}
+
+/// Shows such a copy at a target.
+pub(crate) fn show_at(tree: &OwnedFd, target: &Target) -> io::Result<()> {
+    move_tree(tree, &target.open()?)
 }
 
 /// A held directory may have been moved away with what is now mounted in it.
@@ -210,21 +225,25 @@ fn open_place(target: &Path) -> io::Result<File> {
 }
 
 fn clone_tree(directory: Option<BorrowedFd<'_>>, from: &Path) -> io::Result<OwnedFd> {
+    clone_tree_with(directory, from, 0)
+}
+
+fn clone_tree_with(directory: Option<BorrowedFd<'_>>, from: &Path, how: c_int) -> io::Result<OwnedFd> {
     let directory = directory.map_or(libc::AT_FDCWD, |directory| directory.as_raw_fd());
     let path = CString::new(from.as_os_str().as_bytes())?;
     let itself = if from.as_os_str().is_empty() { libc::AT_EMPTY_PATH } else { 0 };
-    let flags = OPEN_TREE_CLONE | libc::O_CLOEXEC as c_uint | (libc::AT_SYMLINK_NOFOLLOW | itself) as c_uint;
+    let flags = OPEN_TREE_CLONE | libc::O_CLOEXEC as c_uint | (libc::AT_SYMLINK_NOFOLLOW | itself | how) as c_uint;
     // SAFETY: open_tree reads a NUL-terminated path that lives until the call returns, and writes no memory.
     let fd = check(unsafe { libc::syscall(libc::SYS_open_tree, directory, path.as_ptr(), flags) })?;
     // SAFETY: the kernel has just made this descriptor for us; nobody else owns it.
     Ok(unsafe { OwnedFd::from_raw_fd(fd) })
 }
 
-fn set_attributes(tree: &OwnedFd, attributes: &MountAttr) -> io::Result<()> {
-    let (fd, here) = (tree.as_raw_fd(), EMPTY.as_ptr());
+fn set_attributes(tree: &OwnedFd, attributes: &MountAttr, how: c_int) -> io::Result<()> {
+    let (fd, here, flags) = (tree.as_raw_fd(), EMPTY.as_ptr(), libc::AT_EMPTY_PATH | how);
     let (attributes, size) = (std::ptr::from_ref(attributes), size_of::<MountAttr>());
     // SAFETY: mount_setattr reads the empty path and `size` bytes of attributes; both outlive the call.
-    check(unsafe { libc::syscall(libc::SYS_mount_setattr, fd, here, libc::AT_EMPTY_PATH, attributes, size) }).map(drop)
+    check(unsafe { libc::syscall(libc::SYS_mount_setattr, fd, here, flags, attributes, size) }).map(drop)
 }
 
 fn move_tree(tree: &OwnedFd, place: &File) -> io::Result<()> {

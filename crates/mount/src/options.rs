@@ -3,7 +3,8 @@ use nix::mount::MsFlags;
 /// How a file system is mounted.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct MountOptions {
-    /// Words as in `mount -o`; those the kernel knows as flags become flags, the rest goes to the file system.
+    /// Words as in `mount -o`; those the kernel knows as flags become flags, those that are for mount(8) alone are left out, the
+    /// rest goes to the file system.
     pub words: Vec<String>,
 }
 
@@ -24,8 +25,13 @@ impl MountOptions {
         let times = MsFlags::MS_NOATIME | MsFlags::MS_NODIRATIME | MsFlags::MS_RELATIME | MsFlags::MS_STRICTATIME;
         let per_mount = MsFlags::MS_RDONLY | MsFlags::MS_NOSUID | MsFlags::MS_NODEV | MsFlags::MS_NOEXEC | times;
         let is_for_mount =
-            |word: &str| word == "defaults" || flag(word).is_some_and(|(flag, _)| per_mount.contains(flag));
+            |word: &str| is_for_program(word) || flag(word).is_some_and(|(flag, _)| per_mount.contains(flag));
         self.words.iter().map(String::as_str).find(|word| !is_for_mount(word))
+    }
+
+    /// The words that only the file system can know, if any: one of them is wrong when the kernel says that an argument is.
+    pub fn for_file_system(&self) -> Option<String> {
+        Some(self.split().1).filter(|data| !data.is_empty())
     }
 
     /// The kernel's flags, and what is left for the file system.
@@ -36,11 +42,32 @@ impl MountOptions {
             match flag(word) {
                 Some((flag, true)) => flags.insert(flag),
                 Some((flag, false)) => flags.remove(flag),
-                None if word == "defaults" => {}
+                None if is_for_program(word) => flags.insert(implied(word)),
                 None => data.push(word.as_str()),
             }
         }
         (flags, data.join(","))
+    }
+}
+
+/// Whether the word is for mount(8) and what calls it, and never reaches the kernel.
+fn is_for_program(word: &str) -> bool {
+    const WORDS: [&str; 13] = [
+        "defaults", "auto", "noauto", "nofail", "_netdev", "user", "nouser", "users", "nousers", "owner", "noowner",
+        "group", "nogroup",
+    ];
+    const BEGINNINGS: [&str; 4] = ["x-", "X-", "comment=", "user="];
+    WORDS.contains(&word) || BEGINNINGS.iter().any(|beginning| word.starts_with(beginning))
+}
+
+/// What mount(8) makes of the words that let others mount, unless a later word says otherwise.
+fn implied(word: &str) -> MsFlags {
+    match word {
+        "owner" | "group" => MsFlags::MS_NOSUID | MsFlags::MS_NODEV,
+        _ if word == "user" || word == "users" || word.starts_with("user=") => {
+            MsFlags::MS_NOSUID | MsFlags::MS_NODEV | MsFlags::MS_NOEXEC
+        }
+        _ => MsFlags::empty(),
     }
 }
 
@@ -79,6 +106,27 @@ mod tests {
         let (flags, data) = MountOptions::new(["noatime,discard", "ro", "defaults", "data=ordered"]).split();
         assert_eq!(flags, MsFlags::MS_NOATIME | MsFlags::MS_RDONLY);
         assert_eq!(data, "discard,data=ordered");
+    }
+
+    #[test]
+    fn words_for_the_mount_program_never_reach_the_kernel() {
+        let words = "_netdev,nofail,noauto,auto,nouser,nousers,noowner,nogroup,x-systemd.automount,x-a=b,X-mount.mkdir,comment=a b";
+        let all = MountOptions::new([words, "user_xattr", "discard"]);
+        assert_eq!(all.split(), (MsFlags::empty(), "user_xattr,discard".to_owned()));
+        assert_eq!(MountOptions::new([words]).for_file_system(), None);
+        assert_eq!(MountOptions::new([words]).beyond_mount(), None);
+        assert_eq!(all.for_file_system().as_deref(), Some("user_xattr,discard"));
+        // They let others mount, and are careful about it.
+        let careful = MsFlags::MS_NOSUID | MsFlags::MS_NODEV;
+        for (word, flags) in [
+            ("user", careful | MsFlags::MS_NOEXEC),
+            ("users,exec", careful),
+            ("user=joe", careful | MsFlags::MS_NOEXEC),
+            ("owner", careful),
+            ("group,dev", MsFlags::MS_NOSUID),
+        ] {
+            assert_eq!(MountOptions::new([word]).split(), (flags, String::new()), "{word}");
+        }
     }
 
     #[test]

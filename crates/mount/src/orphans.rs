@@ -18,6 +18,8 @@ pub enum Held {
     Mount(PathBuf),
     /// A device: its node, or any mount of it.
     Device(DeviceNumber),
+    /// The same, by the path of its node.
+    DeviceNode(PathBuf),
 }
 
 /// How a process holds something.

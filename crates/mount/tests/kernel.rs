@@ -1,6 +1,8 @@
 //! The real kernel, in a mount namespace of the test's own thread. Needs root.
 #![allow(clippy::unwrap_used, clippy::panic, unsafe_code)]
 
+#[path = "kernel/enter.rs"]
+mod enter;
 #[path = "kernel/node.rs"]
 mod node;
 #[path = "kernel/orphans.rs"]

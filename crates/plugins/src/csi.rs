@@ -1,5 +1,6 @@
 //! Volumes of CSI drivers: claims with a file system or a device, and volumes that live as long as their pod.
 
+mod attach;
 mod block;
 mod cleaning;
 mod data;
@@ -25,13 +26,14 @@ use crate::fault::Fault;
 use crate::host::VolumeHost;
 use crate::layout::Layout;
 use crate::plugin::{
-    BlockMapper, Claim, DeviceMounter, Reconstructor, VolumeExpander, VolumeMetrics, VolumeMounter, VolumePlugin,
-    VolumeUnmounter,
+    BlockMapper, Claim, DeviceMounter, Reconstructor, VolumeAttacher, VolumeExpander, VolumeMetrics, VolumeMounter,
+    VolumePlugin, VolumeUnmounter,
 };
 use crate::spec::VolumeSpec;
 use crate::traits::{Attributes, Metrics, Remount, Traits};
 
 pub use ownership::changes_ownership;
+pub(crate) use pod::publish_secret;
 
 const STAGE: Rpc = Rpc { path: "/csi.v1.Node/NodeStageVolume", family: Family::NodeStage };
 const PUBLISH: Rpc = Rpc { path: "/csi.v1.Node/NodePublishVolume", family: Family::NodePublish };
@@ -115,6 +117,10 @@ impl VolumePlugin for Csi {
     }
 
     fn expander(&self) -> Option<&dyn VolumeExpander> {
+        Some(self)
+    }
+
+    fn attacher(&self) -> Option<&dyn VolumeAttacher> {
         Some(self)
     }
 

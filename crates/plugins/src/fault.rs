@@ -30,6 +30,12 @@ pub struct Fault {
 }
 
 impl Fault {
+    /// The code of a device that holds another file system than is asked for, and cannot be mounted.
+    pub const OTHER_FILE_SYSTEM: &str = "FilesystemMismatch";
+
+    /// The code of what cannot be done like this, whoever tries again.
+    pub const REFUSED: &str = "Refused";
+
     /// Nothing was begun.
     pub fn transient(message: impl Into<String>) -> Self {
         Self::new(Certainty::Transient, "NotBegun", message)
@@ -37,7 +43,7 @@ impl Fault {
 
     /// It cannot be done like this, and nothing of it is there.
     pub fn refused(message: impl Into<String>) -> Self {
-        Self::new(Certainty::Final, "Refused", message)
+        Self::new(Certainty::Final, Self::REFUSED, message)
     }
 
     /// Something of it may be there.

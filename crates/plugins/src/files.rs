@@ -24,6 +24,8 @@ use crate::spec::VolumeSpec;
 use crate::traits::{Attributes, Metrics, Remount, Traits};
 use crate::{reconstructed, stats};
 
+pub use downward::field_value;
+
 /// Volumes that are files: one plugin for each of four sources, which differ in name and medium only.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Files {

@@ -6,8 +6,9 @@ mod drivers;
 mod options;
 mod pod;
 
+use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 
 use async_trait::async_trait;
 
@@ -40,6 +41,8 @@ pub struct Flex {
     program: PathBuf,
     capabilities: Capabilities,
     programs: Arc<dyn Programs>,
+    /// Calls that it said it does not have; a program that is replaced is asked again.
+    unsupported: Arc<Mutex<BTreeSet<String>>>,
 }
 
 impl VolumePlugin for Flex {

@@ -60,16 +60,27 @@ pub(crate) async fn format_and_mount(host: &VolumeHost, wanted: &Format<'_>) -> 
     let Some(source) = device.to_str() else {
         return Err(Fault::refused(format!("device {at} has a name that is not UTF-8")));
     };
-    let mounted = host.mounter.mount(source, target, kind, &MountOptions::new(words)).await;
+    let options = MountOptions::new(words);
+    let mounted = host.mounter.mount(source, target, kind, &options).await;
     mounted.map_err(|error| match found {
         Content::FileSystem(existing) if existing.name() != kind => Fault {
-            code: "FilesystemMismatch".to_owned(),
+            code: Fault::OTHER_FILE_SYSTEM.to_owned(),
             ..Fault::uncertain(format!(
                 "device {at} holds a file system of type {existing}, and {kind} is asked for: {error}"
             ))
         },
-        _ => Fault::uncertain(format!("mount the device: {error}")),
+        _ => Fault::uncertain(format!("mount the device: {error}{}", wrong_option(&error, &options))),
     })
+}
+
+/// Which words may be the ones that the kernel did not know, for the end of a sentence.
+pub(crate) fn wrong_option(error: &stowage_mount::Error, asked: &MountOptions) -> String {
+    match (error.os_error(), asked.for_file_system()) {
+        (Some(nix::libc::EINVAL), Some(words)) => {
+            format!("; check the mount options that are for the file system: {words}")
+        }
+        _ => String::new(),
+    }
 }
 
 /// Block devices and their file systems.

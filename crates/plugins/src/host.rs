@@ -3,6 +3,8 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use tokio::sync::watch;
+
 use stowage_csi::Channel;
 use stowage_csi::identity::NodeCapabilities;
 use stowage_csi::v1::node_service_capability::rpc::Type as Capability;
@@ -11,6 +13,7 @@ use stowage_model::csi_driver::CsiDriver;
 use stowage_model::pod::Pod;
 use stowage_mount::{Host, Mounter};
 use stowage_runtime::Context;
+use stowage_runtime::cache::Cache;
 use stowage_runtime::caller::Caller;
 use stowage_runtime::events::Recorder;
 
@@ -55,10 +58,23 @@ pub trait CsiDrivers: Send + Sync {
     /// The attachment of this name.
     fn attachment(&self, name: &str) -> Option<Arc<VolumeAttachment>>;
 
+    /// All attachments, for a node that attaches by itself; none where nobody watches them.
+    fn attachments(&self) -> Option<Attachments> {
+        None
+    }
+
     /// Whether volumes of the driver are attached; so unless its CSIDriver says otherwise.
     fn attaches(&self, name: &str) -> bool {
         self.object(name).is_none_or(|driver| driver.needs_attach())
     }
+}
+
+/// The attachments there are, and word of each change.
+pub struct Attachments {
+    /// What is known of them.
+    pub cache: Cache<VolumeAttachment>,
+    /// Told after every change.
+    pub news: watch::Receiver<()>,
 }
 
 /// A driver that can be called.

@@ -1,5 +1,6 @@
 //! What an OCI image holds, read-only. Nothing is pulled: images are layouts in a directory of this machine.
 
+mod collect;
 mod find;
 mod manifest;
 mod reference;
@@ -122,14 +123,25 @@ async fn bind(devices: &dyn Host, images: &Images<'_>, digest: &Digest, dir: &st
     let Some(target) = devices.hold(&place).await.map_err(Fault::after(failed))? else {
         return Err(Fault::uncertain(format!("{} is gone", dir.display())));
     };
-    devices.bind_at(&images.unpacked(digest), &target, &MountOptions::new(OPTIONS)).await.map_err(Fault::after(failed))
+    let source = images.unpacked(digest);
+    devices.bind_at(&source, &target, &MountOptions::new(OPTIONS)).await.map_err(Fault::after(failed))?;
+    // It may have been collected just before: then it goes, whatever still shows it.
+    match devices.stat(&source).await.map_err(Fault::after(failed))? {
+        Some(_) => Ok(()),
+        None => Err(Fault::uncertain("the image was removed while it was mounted; it is unpacked again".to_owned())),
+    }
 }
 
 #[async_trait]
 impl VolumeUnmounter for Image {
-    /// What was unpacked stays for the next pod, as in a runtime's store.
+    /// What was unpacked stays for the next pod, as in a runtime's store, unless nobody can want it.
     async fn tear_down(&self, host: &VolumeHost, request: &TearDown<'_>) -> Result<(), Fault> {
-        mounted::leave(host, &host.layout.pod_volume(request.pod_uid, Self::NAME, request.name)).await
+        mounted::leave(host, &host.layout.pod_volume(request.pod_uid, Self::NAME, request.name)).await?;
+        let Some(devices) = &host.devices else { return Ok(()) };
+        if let Err(error) = self.images(host, devices.as_ref()).collect().await {
+            tracing::warn!(%error, "images that nobody needs stay for now");
+        }
+        Ok(())
     }
 
     fn mount_points(&self, host: &VolumeHost, request: &TearDown<'_>) -> Vec<PathBuf> {

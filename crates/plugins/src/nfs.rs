@@ -1,5 +1,6 @@
 //! Directories of other machines, exported over NFS: mounted for pods, or erased without one.
 
+mod attempts;
 mod on_node;
 
 use std::io;
@@ -19,12 +20,12 @@ use crate::erase::erase;
 use crate::permit::Permit;
 use crate::reclaim::{Error, RecyclableVolumePlugin, name, text};
 
+use attempts::{Attempts, addresses};
+
 pub use on_node::NfsVolume;
 
 /// Where exports are mounted while they are erased. Names of volumes are names of directories too.
 const ROOT: &str = "/run/stowage/recycle";
-
-const PORT: u16 = 2049;
 
 /// Directories that another machine exports.
 pub struct Nfs {
@@ -56,6 +57,8 @@ pub struct Export {
     pub server: String,
     /// On the server.
     pub path: PathBuf,
+    /// `spec.mountOptions`.
+    pub options: Vec<String>,
 }
 
 impl Export {
@@ -64,7 +67,18 @@ impl Export {
             volume: name(volume).to_owned(),
             server: text(volume, "nfs.server")?.to_owned(),
             path: text(volume, "nfs.path")?.into(),
+            options: volume["spec"]["mountOptions"]
+                .as_array()
+                .into_iter()
+                .flatten()
+                .filter_map(|word| word.as_str().map(str::to_owned))
+                .collect(),
         })
+    }
+
+    /// As a pod would mount it, but whoever erases must write, and trusts nothing that is there.
+    fn attempts(&self) -> Attempts<'_> {
+        Attempts { words: self.options.iter().map(String::as_str).chain(["rw", "nosuid", "nodev"]).collect() }
     }
 
     /// As mount(8) writes it; an IPv6 address is bracketed.
@@ -86,11 +100,12 @@ pub(crate) trait Mounts: Send + Sync {
 impl Mounts for LinuxMounter {
     fn mount<'a>(&'a self, export: &'a Export, target: &'a Path) -> BoxFuture<'a, io::Result<()>> {
         async move {
-            // The kernel wants the address; only mount(8) resolves names.
-            let mut addresses = tokio::net::lookup_host((export.server.as_str(), PORT)).await?;
-            let address = addresses.next().ok_or_else(|| io::Error::other("the name has no address"))?;
-            let options = MountOptions::new([format!("addr={}", address.ip()), "vers=4.2,nosuid,nodev".to_owned()]);
-            Mounter::mount(self, &export.source(), target, "nfs4", &options).await.map_err(io::Error::other)
+            let (from, source) = (addresses(&export.server).await?, export.source());
+            let call = |options: MountOptions| {
+                let source = source.as_str();
+                async move { Mounter::mount(self, source, target, "nfs", &options).await }.boxed()
+            };
+            export.attempts().mount(&from, call).await.map_err(io::Error::other)
         }
         .boxed()
     }
@@ -142,6 +157,8 @@ mod tests {
     use std::fs;
     use std::sync::atomic::{AtomicBool, Ordering};
 
+    use serde_json::json;
+
     use super::*;
 
     /// "Mounts" by moving the exported directory to the target and back.
@@ -192,7 +209,35 @@ mod tests {
     }
 
     fn export(volume: &str) -> Export {
-        Export { volume: volume.into(), server: "2001:db8::1".into(), path: "/exports/a".into() }
+        Export { volume: volume.into(), server: "2001:db8::1".into(), path: "/exports/a".into(), options: Vec::new() }
+    }
+
+    #[tokio::test]
+    async fn an_export_is_mounted_to_be_erased_as_its_volume_says_with_older_versions_too() {
+        let nfs = json!({ "server": "192.0.2.1", "path": "/x" });
+        let spec = json!({ "nfs": nfs, "mountOptions": ["port=2050,ro", "soft"] });
+        let export = Export::of(&json!({ "metadata": { "name": "v" }, "spec": spec })).unwrap();
+        let tried = std::sync::Mutex::new(Vec::new());
+        let only_three = |options: MountOptions| {
+            let is_three = options.words.contains(&"vers=3".to_owned());
+            tried.lock().unwrap().push(options);
+            let refused = || stowage_mount::Error::Mount {
+                from: export.source(),
+                target: "/t".into(),
+                fs_type: "nfs".into(),
+                source: io::Error::from_raw_os_error(nix::libc::EPROTONOSUPPORT),
+            };
+            let answer = if is_three { Ok(()) } else { Err(refused()) };
+            async move { answer }.boxed()
+        };
+        let from = addresses(&export.server).await.unwrap();
+        export.attempts().mount(&from, only_three).await.unwrap();
+        let tried = tried.into_inner().unwrap();
+        assert_eq!(tried.len(), 4);
+        assert!(tried.iter().all(|options| !options.read_only()), "who erases must write: {tried:?}");
+        let words: Vec<&str> = tried[3].words.iter().map(String::as_str).collect();
+        let expected = ["port=2050", "ro", "soft", "rw", "nosuid", "nodev", "vers=3", "nolock", "addr=192.0.2.1"];
+        assert_eq!(words, expected);
     }
 
     #[tokio::test]

@@ -14,6 +14,7 @@ use stowage_model::volume_source::{ProjectionSource, VolumeSource};
 use stowage_model::{ClusterTrustBundle, ConfigMap, Quantity, Secret};
 use stowage_runtime::api;
 
+use crate::csi;
 use crate::spec::VolumeSpec;
 
 pub use watched::WatchedObjects;
@@ -75,6 +76,9 @@ pub fn sources_of(spec: &VolumeSpec, pod: &NodePod) -> Vec<SourceId> {
         VolumeSource::ConfigMap(source) => _ = found.insert(SourceId::ConfigMap(key(&source.name))),
         VolumeSource::Secret(source) => _ = found.insert(SourceId::Secret(key(&source.secret_name))),
         VolumeSource::Projected(source) => source.sources.iter().for_each(|part| found.extend(part_of(part, &key))),
+        VolumeSource::Csi(_) | VolumeSource::CsiInline(_) => {
+            found.extend(csi::publish_secret(spec, pod).map(SourceId::Secret));
+        }
         _ => {}
     }
     found.into_iter().collect()
@@ -109,6 +113,8 @@ mod tests {
         assert_eq!(of("configMap", json!({ "name": "c", "optional": true })), ["ConfigMap n/c"]);
         assert_eq!(of("secret", json!({ "secretName": "s" })), ["Secret n/s"]);
         assert_eq!(of("emptyDir", json!({})), Vec::<String>::new());
+        assert_eq!(of("csi", json!({ "driver": "d", "nodePublishSecretRef": { "name": "s" } })), ["Secret n/s"]);
+        assert_eq!(of("csi", json!({ "driver": "d" })), Vec::<String>::new());
         let sources = json!({ "sources": [
             { "configMap": { "name": "c" } },
             { "secret": { "name": "s", "optional": true } },

@@ -256,8 +256,11 @@ pub trait VolumeAttacher: Send + Sync {
     /// Attaches the volume to this node and says where its device is.
     async fn attach(&self, host: &VolumeHost, spec: &VolumeSpec) -> Result<String, Fault>;
 
-    /// Detaches it.
+    /// Detaches it; what is detached already is success.
     async fn detach(&self, host: &VolumeHost, volume: &UniqueVolumeName) -> Result<(), Fault>;
+
+    /// Whether it still is attached, as far as this node has heard.
+    fn is_attached(&self, host: &VolumeHost, spec: &VolumeSpec) -> bool;
 }
 
 /// How full a volume is; what is not known is absent.

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::sync::{Mutex, MutexGuard};
+use std::time::Duration;
 
 use jiff::{SignedDuration, Timestamp};
 use serde::Deserialize;
@@ -10,9 +11,13 @@ use serde_json::json;
 use stowage_model::object::{Key, ObjectId, kinds};
 use stowage_model::pod::Pod;
 use stowage_runtime::Context;
+use stowage_runtime::backoff::Backoff;
 
 /// The kubelet renews a token when four fifths of its time are over, and at the latest after a day.
 const RENEWED_AT_THE_LATEST: SignedDuration = SignedDuration::from_hours(24);
+
+/// Between attempts to renew a token that is good for a while yet; a kubelet tries about once a minute.
+const RENEWAL: Backoff = Backoff { base: Duration::from_secs(1), max: Duration::from_secs(60) };
 
 /// What a token is asked for.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
@@ -63,8 +68,15 @@ pub enum Error {
     },
 }
 
+#[derive(Clone)]
+struct Held {
+    token: Token,
+    /// Attempts to renew it that failed, one after the other.
+    failures: u32,
+}
+
 /// By the pod's uid, then by what was asked for.
-type Kept = BTreeMap<String, BTreeMap<Wanted, Token>>;
+type Kept = BTreeMap<String, BTreeMap<Wanted, Held>>;
 
 /// The tokens of the pods of one node. They are in memory only, and gone with their pod.
 #[derive(Default)]
@@ -73,26 +85,26 @@ pub struct Tokens {
 }
 
 impl Tokens {
-    /// A token that is good for a while yet. One that could not be renewed is given until it ends.
+    /// A token that is good for a while yet. One that could not be renewed is given until it ends, and is to be renewed
+    /// after a pause that grows.
     pub async fn get(&self, context: &Context, pod: &Pod, wanted: &Wanted) -> Result<Token, Error> {
         let now = context.clock.now();
         let kept = self.lock().get(&pod.meta.uid).and_then(|tokens| tokens.get(wanted)).cloned();
-        if let Some(token) = kept.as_ref().filter(|token| now < token.renew_at) {
-            return Ok(token.clone());
+        if let Some(held) = kept.as_ref().filter(|held| now < held.token.renew_at) {
+            return Ok(held.token.clone());
         }
-        match request(context, pod, wanted).await {
-            Ok(token) => {
-                self.lock().entry(pod.meta.uid.clone()).or_default().insert(wanted.clone(), token.clone());
-                Ok(token)
+        let held = match (request(context, pod, wanted).await, kept.filter(|held| now < held.token.expires_at)) {
+            (Ok(token), _) => Held { token, failures: 0 },
+            (Err(error), None) => return Err(error),
+            (Err(error), Some(old)) => {
+                let held = put_off(old, context);
+                let Token { expires_at, renew_at, .. } = held.token;
+                tracing::warn!(%error, %expires_at, %renew_at, "a token could not be renewed yet");
+                held
             }
-            Err(error) => match kept.filter(|token| now < token.expires_at) {
-                Some(token) => {
-                    tracing::warn!(%error, expires_at = %token.expires_at, "a token could not be renewed yet");
-                    Ok(token)
-                }
-                None => Err(error),
-            },
-        }
+        };
+        self.lock().entry(pod.meta.uid.clone()).or_default().insert(wanted.clone(), held.clone());
+        Ok(held.token)
     }
 
     /// Drops the tokens of a pod that is gone.
@@ -103,6 +115,14 @@ impl Tokens {
     fn lock(&self) -> MutexGuard<'_, Kept> {
         self.kept.lock().expect("no code panics while holding the tokens")
     }
+}
+
+/// A token that could not be renewed just now.
+fn put_off(Held { token, failures }: Held, context: &Context) -> Held {
+    let failures = failures.saturating_add(1);
+    let pause = context.random.jitter(RENEWAL.delay(failures), 0.2);
+    let later = context.clock.now().checked_add(pause).unwrap_or(token.expires_at);
+    Held { token: Token { renew_at: later.min(token.expires_at), ..token }, failures }
 }
 
 async fn request(context: &Context, pod: &Pod, wanted: &Wanted) -> Result<Token, Error> {

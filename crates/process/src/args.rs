@@ -37,6 +37,44 @@ pub struct LogArgs {
     /// Accepted for compatibility: logs always go to stderr
     #[arg(long, hide = true)]
     pub logtostderr: bool,
+    /// Accepted for compatibility: logs always go to stderr
+    #[arg(long, hide = true)]
+    pub log_text_split_stream: bool,
+    /// Accepted for compatibility: lines are never held back
+    #[arg(long, value_name = "BYTES", default_value = "0", hide = true)]
+    pub log_text_info_buffer_size: String,
+    /// Accepted for compatibility: logs always go to stderr
+    #[arg(long, hide = true)]
+    pub log_json_split_stream: bool,
+    /// Accepted for compatibility: lines are never held back
+    #[arg(long, value_name = "BYTES", default_value = "0", hide = true)]
+    pub log_json_info_buffer_size: String,
+}
+
+/// The original's default of `--log-flush-frequency`.
+const FLUSH_FREQUENCY: GoDuration = GoDuration(std::time::Duration::from_secs(5));
+
+impl LogArgs {
+    /// What was asked for in vain, one sentence each.
+    pub fn ignored(&self) -> Vec<String> {
+        const UNDIVIDED: &str = "all lines go to stderr";
+        const AT_ONCE: &str = "lines are never held back";
+        let holds = |size: &str| !["", "0"].contains(&size);
+        let flags = [
+            (self.log_flush_frequency.is_some_and(|set| set != FLUSH_FREQUENCY), "--log-flush-frequency", AT_ONCE),
+            (
+                self.vmodule.as_deref().is_some_and(|set| !set.is_empty()),
+                "--vmodule",
+                "set the environment variable RUST_LOG to module=level",
+            ),
+            (self.log_text_split_stream, "--log-text-split-stream", UNDIVIDED),
+            (holds(&self.log_text_info_buffer_size), "--log-text-info-buffer-size", AT_ONCE),
+            (self.log_json_split_stream, "--log-json-split-stream", UNDIVIDED),
+            (holds(&self.log_json_info_buffer_size), "--log-json-info-buffer-size", AT_ONCE),
+        ];
+        let set = flags.into_iter().filter(|(set, _, _)| *set);
+        set.map(|(_, flag, why)| format!("{flag} has no effect: {why}")).collect()
+    }
 }
 
 /// Where the admin HTTP server listens.
@@ -76,6 +114,12 @@ impl AdminArgs {
         }
     }
 
+    /// What the originals mean to drop, one sentence each.
+    pub fn deprecated(&self) -> Option<&'static str> {
+        let is_set = self.metrics_address.as_deref().is_some_and(|address| !address.is_empty());
+        is_set.then_some("--metrics-address is deprecated: use --http-endpoint")
+    }
+
     /// Lets an admin server listen where the flags say, if anywhere.
     pub async fn bind(&self, admin: Admin) -> anyhow::Result<Option<Bound>> {
         match self.address()? {
@@ -104,6 +148,11 @@ impl CsiArgs {
     }
 }
 
+/// Gates that stand for all others of their age, and that every component knows.
+pub const ALL_ALPHA: &str = "AllAlpha";
+/// As [`ALL_ALPHA`].
+pub const ALL_BETA: &str = "AllBeta";
+
 /// Feature gates and flags of the Go runtime that have no meaning here.
 #[derive(Debug, Clone, Default, clap::Args)]
 pub struct FeatureArgs {
@@ -123,7 +172,17 @@ impl FeatureArgs {
 
     /// The same for a gate in beta, which `AllBeta` stands for unless it is named itself.
     pub fn beta_enabled(&self, gate: &str, default: bool) -> bool {
-        self.last(gate).or_else(|| self.last("AllBeta")).unwrap_or(default)
+        self.last(gate).or_else(|| self.last(ALL_BETA)).unwrap_or(default)
+    }
+
+    /// The same for a gate in alpha, which `AllAlpha` stands for unless it is named itself.
+    pub fn alpha_enabled(&self, gate: &str, default: bool) -> bool {
+        self.last(gate).or_else(|| self.last(ALL_ALPHA)).unwrap_or(default)
+    }
+
+    /// What was asked for in vain, one sentence each, beside gates that nobody knows.
+    pub fn ignored(&self) -> Option<&'static str> {
+        self.automaxprocs.then_some("--automaxprocs has no effect: threads follow the container's quota without it")
     }
 
     fn last(&self, gate: &str) -> Option<bool> {
@@ -136,5 +195,68 @@ fn parse_gate(text: &str) -> Result<(String, bool), String> {
         Some((name, on)) if !name.is_empty() && on == "true" => Ok((name.to_owned(), true)),
         Some((name, on)) if !name.is_empty() && on == "false" => Ok((name.to_owned(), false)),
         _ => Err("write NAME=true or NAME=false".to_owned()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::Parser;
+
+    use super::*;
+    use crate::flags::try_parse_from;
+
+    #[derive(Debug, Parser)]
+    struct Args {
+        #[command(flatten)]
+        log: LogArgs,
+        #[command(flatten)]
+        admin: AdminArgs,
+        #[command(flatten)]
+        features: FeatureArgs,
+    }
+
+    fn read(words: &[&str]) -> Args {
+        let words = std::iter::once("service").chain(words.iter().copied());
+        try_parse_from(words.map(Into::into)).unwrap()
+    }
+
+    #[test]
+    fn flags_that_mean_nothing_here_say_so_and_their_defaults_do_not() {
+        for (word, why) in [
+            ("--vmodule=a=1", "--vmodule has no effect: set the environment variable RUST_LOG to module=level"),
+            ("--log-flush-frequency=1s", "--log-flush-frequency has no effect: lines are never held back"),
+            ("--log-text-split-stream", "--log-text-split-stream has no effect: all lines go to stderr"),
+            ("--log-text-info-buffer-size=2Ki", "--log-text-info-buffer-size has no effect: lines are never held back"),
+            ("--log-json-split-stream=true", "--log-json-split-stream has no effect: all lines go to stderr"),
+            ("--log-json-info-buffer-size=512", "--log-json-info-buffer-size has no effect: lines are never held back"),
+        ] {
+            assert_eq!(read(&[word]).log.ignored(), [why], "{word}");
+        }
+        let defaults = read(&[
+            "--vmodule=",
+            "--log-flush-frequency=5s",
+            "--log-text-split-stream=false",
+            "--log-text-info-buffer-size=0",
+            "--log-json-info-buffer-size=0",
+            "--logtostderr",
+            "--metrics-address=",
+            "--automaxprocs=false",
+        ]);
+        assert!(defaults.log.ignored().is_empty());
+        assert_eq!((defaults.admin.deprecated(), defaults.features.ignored()), (None, None));
+        let says = "--automaxprocs has no effect: threads follow the container's quota without it";
+        assert_eq!(read(&["--automaxprocs"]).features.ignored(), Some(says));
+        let says = "--metrics-address is deprecated: use --http-endpoint";
+        assert_eq!(read(&["--metrics-address=:8080"]).admin.deprecated(), Some(says));
+    }
+
+    #[test]
+    fn a_gate_follows_those_of_its_age_unless_it_is_named_itself() {
+        let features = |gates: &str| read(&[&format!("--feature-gates={gates}")]).features;
+        assert!(features("AllAlpha=true").alpha_enabled("New", false));
+        assert!(!features("AllAlpha=true,New=false").alpha_enabled("New", false));
+        assert!(!features("AllBeta=true").alpha_enabled("New", false));
+        assert!(!features("AllBeta=false").beta_enabled("Old", true));
+        assert!(features("AllAlpha=false").beta_enabled("Old", true));
     }
 }

@@ -12,6 +12,7 @@ use crate::shutdown::Shutdown;
 /// Starts logging, and counts the process as started.
 pub fn start(log: &LogArgs, identity: impl Into<String>) -> anyhow::Result<Process> {
     crate::log::init(log)?;
+    log.ignored().iter().for_each(|sentence| tracing::warn!("{sentence}"));
     let process = Process::real(identity);
     process.metrics.started(process.clock.now());
     Ok(process)

@@ -6,6 +6,7 @@ mod controller;
 mod election;
 mod ignored;
 mod limit;
+mod proxy;
 mod sidecar;
 #[cfg(test)]
 mod tests;

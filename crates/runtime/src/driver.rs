@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use futures::future::BoxFuture;
+
 use stowage_csi::identity::{self, CONNECT_BUDGET, ControllerCapabilities, PluginCapabilities};
 use stowage_csi::v1::plugin_capability::service::Type as Service;
 use stowage_csi::{Channel, Deadline};
@@ -68,9 +70,61 @@ impl Driver {
     {
         let met = context.unless_shutdown(Self::meet(&context, &options.csi_address, options.timeout)).await;
         match met.transpose()? {
-            Some(driver) => service(context, driver).await,
+            Some(driver) => driver.clone().unless_changed(options.timeout, service(context, driver)).await,
             None => Ok(()),
         }
+    }
+
+    /// Runs a service until it ends, or until the driver comes back as another than it was: what the service was told at
+    /// its start does not hold any more, and whoever restarts it lets it ask again.
+    pub async fn unless_changed(
+        self,
+        timeout: Duration,
+        service: impl Future<Output = Result<(), Stop>>,
+    ) -> Result<(), Stop> {
+        let timeout = Deadline(timeout);
+        let known = self.clone();
+        let changed = self.changes("name or capabilities", move || {
+            let known = known.clone();
+            Box::pin(async move {
+                let now = Self::ask(known.channel, timeout).await?;
+                Ok((now.name, now.plugin, now.controller) == (known.name, known.plugin, known.controller))
+            })
+        });
+        tokio::select! {
+            biased;
+            ended = service => ended,
+            stop = changed => Err(stop),
+        }
+    }
+
+    /// Asks whenever a connection was made anew whether all is as it was; resolves when it is not. Of a driver that does
+    /// not answer nothing is known, and the next connection asks again.
+    pub fn changes(
+        &self,
+        what: &'static str,
+        is_same: impl Fn() -> BoxFuture<'static, Result<bool, identity::Error>> + Send + 'static,
+    ) -> BoxFuture<'static, Stop> {
+        let (driver, connections) = (self.name.clone(), self.channel.connections());
+        Box::pin(async move {
+            let Some(mut connections) = connections else { return std::future::pending().await };
+            connections.mark_unchanged();
+            loop {
+                if connections.changed().await.is_err() {
+                    return std::future::pending().await;
+                }
+                match is_same().await {
+                    Ok(true) => tracing::info!(driver, "the driver is back, and as it was"),
+                    Ok(false) => {
+                        let reason = format!(
+                            "driver {driver:?} was restarted and has another {what}; start again to use it as it is"
+                        );
+                        return Stop::Unable { reason };
+                    }
+                    Err(error) => tracing::warn!(driver, %error, "the driver does not say whether it is as it was"),
+                }
+            }
+        })
     }
 
     async fn ask(channel: Channel, deadline: Deadline) -> Result<Self, identity::Error> {
@@ -89,3 +143,6 @@ impl Driver {
         Caller::new(context, self.channel.clone(), &self.name, timeout)
     }
 }
+
+#[cfg(test)]
+mod tests;

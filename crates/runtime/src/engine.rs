@@ -160,6 +160,11 @@ pub trait Controller: Sized + Send + Sync + 'static {
         Self::NAME
     }
 
+    /// What the names of all its queues begin with: some originals name theirs after the driver.
+    fn queue_prefix(&self) -> String {
+        String::new()
+    }
+
     /// Whether an action is work: what only tells people something need not be announced by an event, nor be told
     /// because a resync looked.
     fn is_work(_action: &Self::Action) -> bool {
@@ -199,7 +204,7 @@ pub async fn run<C: Controller>(
 ) -> Result<(), Stop> {
     let decisions = context.metrics.decisions(C::NAME);
     let missed = context.metrics.missed_wakeups(C::NAME);
-    queue.measure(&context.metrics, C::queue_name);
+    queue.measure(&context.metrics, controller.queue_prefix(), C::queue_name);
     let mut reserved = Reserved::default();
     let mut parked: Parked<C::Key> = Parked::default();
     let mut stale: BTreeMap<C::Key, u32> = BTreeMap::new();

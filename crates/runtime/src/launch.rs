@@ -30,6 +30,9 @@ impl Launch<'_> {
     /// Starts logging and connects; the rest is up to [`run`](Self::run).
     pub async fn context(&self) -> anyhow::Result<Context> {
         let process = launch::start(self.log, host_name())?;
+        if let Some(sentence) = self.admin.and_then(AdminArgs::deprecated) {
+            tracing::warn!("{sentence}");
+        }
         let client = self.client.client(self.burst).await?;
         Ok(Context::new(process, client, Arc::new(UnixConnector)))
     }
@@ -50,7 +53,8 @@ impl Launch<'_> {
             let met = context.unless_shutdown(Driver::meet(&context, address, timeout)).await;
             let Some(driver) = met.transpose()? else { return Ok(()) };
             let election = election(&driver.name)?;
-            self.work(context, election, |context| service(context, driver)).await
+            let service = |context| driver.clone().unless_changed(timeout, service(context, driver));
+            self.work(context, election, service).await
         };
         launch::until_signal(shutdown, work).await
     }

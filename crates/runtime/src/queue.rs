@@ -266,11 +266,11 @@ impl<K: Ord + Hash + Clone + Debug> Queue<K> {
     }
 
     /// Shows the queue's numbers from now on, under the name each key has; what waits already counts as added.
-    pub fn measure(&self, metrics: &Metrics, name: fn(&K) -> &'static str)
+    pub fn measure(&self, metrics: &Metrics, prefix: String, name: fn(&K) -> &'static str)
     where
         K: Send + Sync + 'static,
     {
-        let mut meter = Meter::new(metrics.clone(), name);
+        let mut meter = Meter::new(metrics.clone(), prefix, name);
         let mut state = self.lock();
         let waiting = state.keys.iter().filter(|(_, entry)| entry.queued.is_some() || entry.dirty.is_some());
         waiting.for_each(|(key, _)| meter.added(key));
@@ -510,7 +510,7 @@ mod tests {
     async fn the_numbers_are_those_of_client_go() {
         let (metrics, queue) = (Metrics::default(), queue());
         queue.add("early");
-        queue.measure(&metrics, |key| if *key == "other" { "volumes" } else { "claims" });
+        queue.measure(&metrics, String::new(), |key| if *key == "other" { "volumes" } else { "claims" });
         let line = |wanted: &str| {
             let text = metrics.encode();
             assert!(text.lines().any(|line| line == wanted), "no line {wanted:?} in\n{text}");

@@ -7,6 +7,7 @@
 #![forbid(unsafe_code)]
 
 mod admin;
+pub mod bench;
 mod changes;
 mod client;
 mod clock;

@@ -43,6 +43,11 @@ impl Right {
         };
         Some(Self { resource, verb })
     }
+
+    /// Whether it changes anything.
+    pub fn is_write(&self) -> bool {
+        !matches!(self.verb, "get" | "list" | "watch")
+    }
 }
 
 #[cfg(test)]

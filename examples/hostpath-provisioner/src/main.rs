@@ -1,13 +1,10 @@
 //! Makes a directory on one node for each claim: a whole provisioner, by the library of the CSI provisioner.
 
-use std::io::ErrorKind;
-use std::os::unix::fs::PermissionsExt;
-use std::path::PathBuf;
+use std::{io::ErrorKind, os::unix::fs::PermissionsExt, path::PathBuf};
 
 use clap::Parser;
 use provisioner::library::{self, AccessMode, DeleteOptions, Failure, ProvisionOptions, Provisioned, Provisioner};
 use serde_json::json;
-use tokio::fs;
 
 #[derive(Parser)]
 struct Args {
@@ -32,9 +29,9 @@ impl Provisioner for HostPath {
         }
         // Any user of any pod may write, as the claim's namespace decides who has it.
         let open = std::fs::Permissions::from_mode(0o777);
-        let made = async { fs::create_dir_all(&path).await.and(fs::set_permissions(&path, open).await) };
+        let made = async { tokio::fs::create_dir_all(&path).await.and(tokio::fs::set_permissions(&path, open).await) };
         if let Err(error) = made.await {
-            return Provisioned::failed(format!("cannot make {}: {error}", path.display()));
+            return Provisioned::in_background(format!("cannot make {}: {error}", path.display()));
         }
         let made = options.made("hostPath", json!({ "path": path, "type": "Directory" }));
         Provisioned::Finished(Ok(made.only_from("kubernetes.io/hostname", node)))
@@ -42,7 +39,10 @@ impl Provisioner for HostPath {
 
     async fn delete(&self, options: DeleteOptions) -> Result<(), Failure> {
         let path = self.0.directory.join(&options.volume);
-        match fs::remove_dir_all(&path).await {
+        if options.location.is_none_or(|location| location.value["path"].as_str() != path.to_str()) {
+            return Err(library::not_deleted(format!("it is not {}; see --directory", path.display())));
+        }
+        match tokio::fs::remove_dir_all(&path).await {
             Err(error) if error.kind() != ErrorKind::NotFound => Err(library::not_deleted(error)),
             _ => Ok(()),
         }

@@ -10,7 +10,7 @@ use tokio::process::{Child, Command};
 
 use stowage_model::object::{Key, ObjectId, kinds};
 use stowage_model::phase::{ClaimPhase, PodPhase};
-use stowage_model::{Claim, Pod, Volume};
+use stowage_model::{Claim, Event, Pod, Volume};
 use stowage_mount::LinuxMounter;
 use stowage_runtime::Context;
 use stowage_runtime::api::{Api, Deletion, Part, Patch, Target};
@@ -28,7 +28,20 @@ struct World {
     claims: Cache<Claim>,
     volumes: Cache<Volume>,
     directory: tempfile::TempDir,
-    _provisioner: Child,
+    provisioner: Child,
+}
+
+/// The example, making directories in this one.
+fn provisioner(kubeconfig: &Path, directory: &Path) -> Child {
+    Command::new(env!("CARGO_BIN_EXE_hostpath-provisioner"))
+        .arg(format!("--kubeconfig={}", kubeconfig.display()))
+        .arg(format!("--directory={}", directory.display()))
+        .arg("--node-name=node-1")
+        // Not used, and no reason to end.
+        .env("HTTPS_PROXY", "http://127.0.0.1:9")
+        .kill_on_drop(true)
+        .spawn()
+        .unwrap()
 }
 
 impl World {
@@ -50,13 +63,7 @@ impl World {
             let front = stowage_apiserver::Front::new(identity.tls(), identity.credentials(), limits).unwrap();
             served.serve(listener, front, std::future::pending()).await;
         });
-        let provisioner = Command::new(env!("CARGO_BIN_EXE_hostpath-provisioner"))
-            .arg(format!("--kubeconfig={}", kubeconfig.display()))
-            .arg(format!("--directory={}", directory.path().join("volumes").display()))
-            .arg("--node-name=node-1")
-            .kill_on_drop(true)
-            .spawn()
-            .unwrap();
+        let provisioner = provisioner(&kubeconfig, &directory.path().join("volumes"));
         let (claims, volumes) = (Cache::new(), Cache::new());
         tokio::spawn(watch::feed(api.clone(), claims.clone(), Scope::all(), Random::from_os()));
         tokio::spawn(watch::feed(api.clone(), volumes.clone(), Scope::all(), Random::from_os()));
@@ -65,7 +72,51 @@ impl World {
         for class in shipped("storageclass.yaml") {
             api.create_raw(kinds::STORAGE_CLASS, class).await.unwrap();
         }
-        Self { server, api, claims, volumes, directory, _provisioner: provisioner }
+        Self { server, api, claims, volumes, directory, provisioner }
+    }
+
+    /// Stops the example and starts it again with other directories.
+    async fn restart_in(&mut self, directory: &str) {
+        self.provisioner.kill().await.unwrap();
+        let base = self.directory.path();
+        self.provisioner = provisioner(&base.join("kubeconfig"), &base.join(directory));
+    }
+
+    /// The shipped claim, for which the node was chosen.
+    async fn ask(&self) -> Arc<Claim> {
+        let mut claim = shipped("claim-and-pod.yaml").remove(0);
+        claim["metadata"]["namespace"] = "default".into();
+        self.api.create_raw(kinds::CLAIM, claim).await.unwrap();
+        let asked = self.claim("the claim", |_| true).await;
+        self.select(&asked, "node-1").await;
+        asked
+    }
+
+    async fn delete(&self, claim: &Claim) {
+        self.api.delete(&self.claims, &Target::any_version(&claim.meta), Deletion::default()).await.unwrap();
+    }
+
+    /// Waits until somebody was told this.
+    async fn told(&self, sentence: &str) {
+        let events: Cache<Event> = Cache::new();
+        let (sender, mut seen) = tokio::sync::watch::channel(false);
+        let sentence = sentence.to_owned();
+        events.on_change(move |change| {
+            if change.after.is_some_and(|event| event.message.contains(&sentence)) {
+                sender.send_replace(true);
+            }
+        });
+        let fed = tokio::spawn(watch::feed(self.api.clone(), events, Scope::all(), Random::from_os()));
+        tokio::time::timeout(PATIENCE, seen.wait_for(|told| *told)).await.expect("somebody is told").unwrap();
+        fed.abort();
+    }
+
+    /// Whether the journal has a record.
+    async fn is_recorded(&self) -> bool {
+        let key = Key::namespaced("default", "hostpath-stowage-dev-intents-0");
+        let lease = self.api.get_raw(&ObjectId { kind: kinds::LEASE, key }).await.unwrap().unwrap();
+        let annotations = lease["metadata"]["annotations"].as_object().unwrap();
+        annotations.keys().any(|key| key.starts_with("intent.provisioner.stowage.dev/"))
     }
 
     fn context(&self, identity: &str) -> Context {
@@ -163,6 +214,43 @@ async fn a_claim_gets_a_directory_on_the_right_node_and_takes_it_along_when_it_g
     world.api.delete(&world.claims, &target, Deletion::default()).await.unwrap();
     world.gone(&name).await;
     assert!(!directory.try_exists().unwrap());
+}
+
+#[tokio::test]
+async fn what_may_have_been_made_for_a_claim_that_is_gone_is_made_out_and_removed() {
+    let world = World::start().await;
+    let directory = world.directory.path().join("volumes");
+    std::fs::write(&directory, "in the way").unwrap();
+    let claim = world.ask().await;
+    world.told("cannot make").await;
+    world.delete(&claim).await;
+    let gone = async {
+        while let View::Known(_) | View::Unknown = world.claims.view(&claim.meta.key()) {
+            tokio::task::yield_now().await;
+        }
+        std::fs::remove_file(&directory).unwrap();
+        while world.is_recorded().await {
+            tokio::task::yield_now().await;
+        }
+    };
+    tokio::time::timeout(PATIENCE, gone).await.expect("the record's end");
+    // Nobody but a second try made it.
+    assert_eq!(std::fs::read_dir(&directory).unwrap().count(), 0);
+}
+
+#[tokio::test]
+async fn a_directory_that_is_elsewhere_by_now_is_not_taken_for_deleted() {
+    let mut world = World::start().await;
+    let claim = world.ask().await;
+    let bound = world.claim("the volume", |claim| claim.status.phase == ClaimPhase::Bound).await;
+    let name = bound.spec.volume_name.clone();
+    world.restart_in("other").await;
+    world.delete(&claim).await;
+    world.told("see --directory").await;
+    assert!(world.directory.path().join("volumes").join(&name).is_dir());
+    world.restart_in("volumes").await;
+    world.gone(&name).await;
+    assert!(!world.directory.path().join("volumes").join(&name).try_exists().unwrap());
 }
 
 /// As shipped, but for the token that no container here asks for.

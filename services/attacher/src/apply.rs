@@ -3,6 +3,7 @@
 use serde_json::json;
 
 use stowage_model::annotations;
+use stowage_model::attachment::VolumeAttachment;
 use stowage_model::names::VolumeHandle;
 use stowage_model::object::{Key, Meta};
 use stowage_model::volume::SecretRef;
@@ -102,7 +103,7 @@ impl Controller {
         // What the opposite call achieved is not true any more once this one begins.
         self.operations.forget(&operation.opposite());
         tracing::debug!(attachment = %fresh.meta.name, volume = %handle, kind = ?request.kind(), "calling the driver");
-        let caller = self.caller.clone();
+        let caller = self.caller.for_migrated(self.is_migrated(&fresh));
         let call = async move {
             let ended = call(caller, request, secret).await;
             drop(turn);
@@ -110,6 +111,12 @@ impl Controller {
         };
         self.operations.start(operation, call);
         Ok(())
+    }
+
+    /// Whether the volume was an in-tree plugin's: only those are described in the attachment itself.
+    fn is_migrated(&self, attachment: &VolumeAttachment) -> bool {
+        let volume = attachment.volume_name().and_then(|name| self.caches.volumes.get(&Key::cluster(name)));
+        attachment.inline_spec().is_some() || volume.is_some_and(|volume| volume.spec.in_tree.is_some())
     }
 
     fn forget(&self, handle: &VolumeHandle, attachment: &Meta) {

@@ -37,7 +37,7 @@ impl Stage {
     async fn set(backend: Backend) -> Self {
         let world = World::new(5);
         let listening = world.sockets().listen(SOCKET, backend.routes());
-        let drivers = json!([{ "name": DRIVER, "nodeID": "id-1", "topologyKeys": [] }]);
+        let drivers = json!([{ "name": backend.name(), "nodeID": "id-1", "topologyKeys": [] }]);
         let node = json!({ "metadata": { "name": NODE }, "spec": { "drivers": drivers } });
         world.admin().create(kinds::CSI_NODE, node).await.unwrap();
         Self { world, backend, _listening: listening }
@@ -106,6 +106,50 @@ fn options() -> Options {
     let mut options = Options::default();
     options.driver.csi_address = SOCKET.into();
     options
+}
+
+#[tokio::test(start_paused = true)]
+async fn calls_for_volumes_that_were_an_in_tree_plugins_are_counted_as_migrated() {
+    const EBS: &str = "ebs.csi.aws.com";
+    let stage = Stage::set(Backend { name: Some(EBS), ..Backend::default() }).await;
+    let admin = stage.world.admin();
+    let migrated = json!({ "pv.kubernetes.io/migrated-to": EBS });
+    for (name, annotations, source) in [
+        ("own", json!({}), json!({ "csi": { "driver": EBS, "volumeHandle": "vol-1" } })),
+        ("plugins", migrated, json!({ "awsElasticBlockStore": { "volumeID": "vol-2" } })),
+    ] {
+        let mut spec = json!({ "capacity": { "storage": "1Gi" }, "accessModes": ["ReadWriteOnce"] });
+        spec.as_object_mut().unwrap().extend(source.as_object().unwrap().clone());
+        let volume = json!({ "metadata": { "name": name, "annotations": annotations }, "spec": spec });
+        admin.create(kinds::VOLUME, volume).await.unwrap();
+    }
+    let inline = json!({ "accessModes": ["ReadWriteOnce"], "csi": { "driver": EBS, "volumeHandle": "vol-3" } });
+    for (name, source) in [
+        ("own", json!({ "persistentVolumeName": "own" })),
+        ("plugins", json!({ "persistentVolumeName": "plugins" })),
+        ("pods", json!({ "inlineVolumeSpec": inline })),
+    ] {
+        let spec = json!({ "attacher": EBS, "nodeName": NODE, "source": source });
+        let attachment = json!({ "metadata": { "name": format!("va-{name}") }, "spec": spec });
+        admin.create(kinds::VOLUME_ATTACHMENT, attachment).await.unwrap();
+    }
+    let life = stage.world.life("attacher");
+    let names = ["own", "plugins", "pods"];
+    tokio::select! {
+        biased;
+        ended = attacher::run(life.context.clone(), options()) => panic!("{ended:?}"),
+        () = stage.until("attached", || names.iter().all(|name| stage.attachment(name).status.attached)) => {}
+    }
+    let metrics = life.context.metrics.encode();
+    let count = |is_migrated: &str| {
+        let of = |line: &&str| {
+            line.starts_with("csi_sidecar_operations_seconds_count")
+                && line.contains("ControllerPublishVolume")
+                && line.contains(&format!("migrated=\"{is_migrated}\""))
+        };
+        metrics.lines().find(of).and_then(|line| line.rsplit(' ').next()).map(str::to_owned)
+    };
+    assert_eq!((count("false").as_deref(), count("true").as_deref()), (Some("1"), Some("2")), "{metrics}");
 }
 
 /// How long each of a hundred attaches took, sorted, while so many detaches of five seconds each wait.

@@ -144,10 +144,12 @@ impl Controller {
         }
     }
 
-    /// Nothing was made here: whoever chooses nodes chooses again.
+    /// Whoever chooses nodes chooses again. What may have been made here keeps its record, and is found and deleted.
     async fn reschedule(&self, key: Key, claim: &Claim) -> Result<(), Error> {
         self.select_node(claim, None).await?;
-        self.forget(key.clone())?;
+        if !self.journal().get(&claim.meta.uid).is_some_and(|recorded| recorded.maybe_made) {
+            self.forget(key.clone())?;
+        }
         self.postpone_bid(&key)
     }
 

@@ -69,6 +69,9 @@ pub struct Args {
     /// Name of this node, for --node-deployment
     #[arg(long, value_name = "NAME", env = "NODE_NAME", default_value = "", hide = true)]
     node_name: String,
+    /// Kubeconfig file that comes before --kubeconfig and the pod's service account
+    #[arg(long, value_name = "FILE", env = "KUBECONFIG", default_value = "", hide = true)]
+    kubeconfig_of_environment: String,
     /// Make every intent durable before the driver is called; without it a crash can leak a volume
     #[arg(long, value_name = "BOOL", action = ArgAction::Set, default_value_t = true)]
     intent_journal: bool,
@@ -186,10 +189,12 @@ impl CapacityArgs {
 
 impl Args {
     /// Runs the service as a process of its own until a signal or a failure ends it.
-    pub async fn run(self) -> anyhow::Result<()> {
+    pub async fn run(mut self) -> anyhow::Result<()> {
+        let overruled = self.obey_environment();
         // The namespace and identity of the election also serve without one: for the journal and for events.
         let (namespace, identity) = (self.sidecar.election.namespace(), self.sidecar.election.identity()?);
-        let (options, ignored) = (self.options(namespace)?, self.ignored());
+        let (options, mut ignored) = (self.options(namespace)?, self.ignored());
+        ignored.extend(overruled);
         // The original's lock has the driver's name and nothing else.
         let (lease, timeout) = ("{driver}", options.driver.timeout);
         let publishing = self.capacity.api(&self.sidecar.client).await?;
@@ -198,6 +203,16 @@ impl Args {
             run_limited(context, driver, options, publishing)
         };
         self.sidecar.run(10, lease, timeout, ignored, service).await
+    }
+
+    /// Of the originals only this one puts $KUBECONFIG first, in a pod too. Says what it overrules.
+    fn obey_environment(&mut self) -> Option<String> {
+        if self.kubeconfig_of_environment.is_empty() {
+            return None;
+        }
+        let overruled = self.sidecar.client.kubeconfig.replace(self.kubeconfig_of_environment.clone());
+        let sentence = "--kubeconfig has no effect: the environment variable KUBECONFIG is set and comes first";
+        overruled.filter(|file| !file.is_empty()).map(|_| sentence.to_owned())
     }
 
     fn ignored(&self) -> Vec<String> {
@@ -243,7 +258,7 @@ impl Args {
             topology: self.sidecar.features.enabled(TOPOLOGY, true),
             attributes_class: self.sidecar.features.enabled(ATTRIBUTES_CLASS, true),
             prevent_volume_mode_conversion: self.prevent_volume_mode_conversion,
-            cross_namespace: self.sidecar.features.enabled(CROSS_NAMESPACE, false),
+            cross_namespace: self.sidecar.features.alpha_enabled(CROSS_NAMESPACE, false),
             sweep_snapshots: self.snapshot_orphan_sweep_interval.0 > Duration::ZERO,
             node_deployment,
             capacity: self.capacity.options()?,
@@ -266,6 +281,28 @@ mod tests {
     #[test]
     fn no_flags_give_the_originals_defaults() {
         assert_eq!(parsed(&[]).unwrap(), Options::default());
+    }
+
+    #[test]
+    fn a_kubeconfig_of_the_environment_comes_before_the_flag() {
+        let obeyed = |words: &[&str]| {
+            let words = std::iter::once("provisioner").chain(words.iter().copied());
+            let mut args = try_parse_from::<Args>(words.map(Into::into)).unwrap();
+            let said = args.obey_environment();
+            (args.sidecar.client.kubeconfig, said.is_some())
+        };
+        let environment = "--kubeconfig-of-environment=/env";
+        assert_eq!(obeyed(&[environment]), (Some("/env".to_owned()), false));
+        assert_eq!(obeyed(&[environment, "--kubeconfig=/flag"]), (Some("/env".to_owned()), true));
+        assert_eq!(obeyed(&["--kubeconfig-of-environment=", "--kubeconfig=/flag"]), (Some("/flag".to_owned()), false));
+    }
+
+    #[test]
+    fn all_alpha_switches_what_is_in_alpha() {
+        assert!(!parsed(&[]).unwrap().cross_namespace);
+        assert!(parsed(&["--feature-gates=AllAlpha=true"]).unwrap().cross_namespace);
+        let named = "--feature-gates=AllAlpha=true,CrossNamespaceVolumeDataSource=false";
+        assert!(!parsed(&[named]).unwrap().cross_namespace);
     }
 
     #[test]

@@ -25,6 +25,10 @@ use crate::metrics::Metrics;
 /// A call that ends so soon is told by its end alone: the claim has its volume, or the reason why not.
 const SOON: Duration = Duration::from_secs(1);
 
+/// What people can do while the request is kept as it is.
+const UNSETTLED: &str = "an earlier call may have made the volume and this answer does not tell, so that the same request is \
+                         sent again until the driver does; to change the request, delete the claim and create it anew";
+
 /// What a call needs; cheap to clone, so that it can outlive the action that starts it.
 #[derive(Clone)]
 pub struct Calls {
@@ -92,7 +96,11 @@ impl Calls {
                     intent.class.name,
                     failure.code,
                     failure.message,
-                    self.way_out(&failure.code, &intent)
+                    if self.is_unsettled(&ended, &intent) {
+                        UNSETTLED.into()
+                    } else {
+                        self.way_out(&failure.code, &intent)
+                    }
                 );
                 self.recorder.record(&claim, Note::warning("ProvisioningFailed", message));
             }
@@ -152,6 +160,12 @@ impl Calls {
             );
         }
         Ended::Failed(failure)
+    }
+
+    /// Whether the driver has refused, and an earlier call may have made the volume all the same.
+    fn is_unsettled(&self, ended: &Ended<Made>, intent: &Intent) -> bool {
+        let refused = matches!(ended, Ended::Failed(failure) if code::from_name(&failure.code).is_some());
+        refused && self.journal.get(&intent.claim.uid).is_some_and(|recorded| recorded.maybe_made)
     }
 
     fn may_call(&self) -> Result<(), Failure> {

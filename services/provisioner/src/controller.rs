@@ -6,10 +6,11 @@ use std::time::Duration;
 
 use futures::future::BoxFuture;
 use jiff::Timestamp;
+use serde_json::{Value, json};
 use tokio::sync::Semaphore;
 
 use stowage_model::names::VolumeHandle;
-use stowage_model::object::{Key as ObjectKey, ObjectId};
+use stowage_model::object::{Key as ObjectKey, ObjectId, kinds};
 use stowage_runtime::api::Api;
 use stowage_runtime::driver::Driver;
 use stowage_runtime::engine::{self, Error, Reserved, Setup, Watches};
@@ -106,6 +107,15 @@ pub fn run_limited(
 async fn serve_driver(context: Context, driver: Driver, options: Options, publishing: Option<Api>) -> Result<(), Stop> {
     let found = context.unless_shutdown(Facts::of(&driver, &context, options)).await;
     let Some(facts) = found.transpose()?.map(Arc::new) else { return Ok(()) };
+    let (known, met) = (Arc::clone(&facts), driver.clone());
+    tokio::select! {
+        biased;
+        ended = serve_facts(context, driver, facts, publishing) => ended,
+        stop = known.moves(&met) => Err(stop),
+    }
+}
+
+async fn serve_facts(context: Context, driver: Driver, facts: Arc<Facts>, publishing: Option<Api>) -> Result<(), Stop> {
     let provisioner = Arc::new(Csi(driver.caller(context.clone(), facts.options.driver.timeout)));
     let Some(capacity) = facts.options.capacity.clone() else { return serve(context, facts, provisioner).await };
     let (caches, signals) = (Caches::new(), Signals::default());
@@ -233,9 +243,21 @@ async fn open_journal(setup: &Setup<Key>, facts: &Facts, needs: &Needs) -> Resul
         return Ok(Journal::in_memory(on_change));
     }
     let storage = Storage::new(context.api.clone(), facts.options.namespace.clone(), &facts.journal_name());
+    let storage = storage.owned_by(node_of(context, facts).await);
     // Two runs never sign alike, not even on one machine in one millisecond.
     let run = format!("{}-{}", context.identity, context.random.uuid());
     Journal::open(storage, &run, &setup.spawner, on_change).await
+}
+
+/// In node deployment the Node that the journal is of, as an owner reference. Where there is none yet, or it may not be
+/// read, the journal stays when the node is gone.
+async fn node_of(context: &Context, facts: &Facts) -> Option<Value> {
+    let name = &facts.node.as_ref()?.name;
+    let id = ObjectId { kind: kinds::NODE, key: ObjectKey::cluster(name) };
+    let read =
+        context.api.get_raw(&id).await.inspect_err(|error| tracing::warn!(node = name, %error, "reading the node"));
+    let uid = read.ok().flatten()?["metadata"]["uid"].as_str()?.to_owned();
+    Some(json!({ "apiVersion": "v1", "kind": "Node", "name": name, "uid": uid }))
 }
 
 impl engine::Controller for Controller {
@@ -289,6 +311,14 @@ impl engine::Controller for Controller {
 
     async fn apply(self: Arc<Self>, key: Key, action: Action) -> Result<(), Error> {
         self.carry_out(key, action).await
+    }
+
+    /// The original frees sources by a queue of claims, too.
+    fn queue_name(key: &Key) -> &'static str {
+        match key {
+            Key::Claim(_) | Key::Source(_) => "claims",
+            Key::Volume(_) => "volumes",
+        }
     }
 
     /// Holding a source, calling for a volume from it and letting it go are never under way together.

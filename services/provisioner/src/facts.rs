@@ -1,5 +1,7 @@
 //! What is known about the driver and about ourselves from the start.
 
+use futures::future::BoxFuture;
+
 use stowage_csi::v1::node_client::NodeClient;
 use stowage_csi::v1::{
     NodeGetInfoRequest, controller_service_capability::rpc::Type as ControllerCapability,
@@ -97,6 +99,19 @@ impl Facts {
             options,
             driver: driver.name.clone(),
         })
+    }
+
+    /// Resolves when the driver comes back and says that this node is elsewhere.
+    pub async fn moves(&self, driver: &Driver) -> Stop {
+        let Some(NodeFacts { segments, .. }) = self.node.clone() else { return std::future::pending().await };
+        let (channel, deadline) = (driver.channel.clone(), Deadline(self.options.driver.timeout));
+        let is_here = move || {
+            let (channel, segments) = (channel.clone(), segments.clone());
+            let asked: BoxFuture<'static, _> =
+                Box::pin(async move { Ok(place(&channel, deadline).await? == segments) });
+            asked
+        };
+        driver.changes("place of this node", is_here).await
     }
 
     /// What a provisioner that is no CSI driver says of itself.

@@ -15,7 +15,7 @@ use crate::intent::{ClaimId, ClassPart, Intent, Mount, Request};
 use crate::migrated;
 use crate::requirement::{self, Cluster};
 use crate::secrets;
-use crate::source::{self, Origin};
+use crate::source::{self, Origin, SNAPSHOT_GROUP, SNAPSHOT_KIND};
 
 const FS_TYPE: &str = "csi.storage.k8s.io/fstype";
 const DEPRECATED_FS_TYPE: &str = "fstype";
@@ -38,13 +38,25 @@ pub enum Problem {
     FindCapability { driver: String },
     #[error("spec.selector cannot be met by a new volume; remove it, or name an existing volume in spec.volumeName")]
     MeetSelector,
+    #[error(
+        "the data source is a VolumeSnapshot of the API group {found:?}; the group of VolumeSnapshots is \
+         {SNAPSHOT_GROUP:?}, create the claim with it"
+    )]
+    MatchGroup { found: String },
     #[error("{source}")]
     Fill { source: source::Problem },
+    #[error("the selected node {node:?} has no Node or no CSINode object; another node has to be chosen")]
+    FindNode { node: String },
     #[error(
-        "the selected node {node:?} is not known, or driver {driver:?} is not registered there; \
-         start the driver on it, or let another node be chosen"
+        "driver {driver:?} is not registered on the selected node {node:?}, or reports no topology keys there; \
+         start the driver's node plugin on it, or delete the pod so that another node is chosen"
     )]
-    FindNode { node: String, driver: String },
+    FindDriver { node: String, driver: String },
+    #[error(
+        "no node has driver {driver:?} registered with topology keys that the node's labels have; start the driver's \
+         node plugin, or start the provisioner with --immediate-topology=false to leave the place to the driver"
+    )]
+    FindPlace { driver: String },
     #[error("the selected node has no place: {source}")]
     PlaceNode { source: topology::Error },
     #[error(
@@ -114,6 +126,9 @@ pub fn build(claim: &Claim, class: &StorageClass, facts: &Facts, cluster: &Clust
     if claim.spec.selector.is_some() {
         return Err(Problem::MeetSelector);
     }
+    if let Some(source) = claim.data_source().filter(|_| is_misnamed(claim)) {
+        return Err(Problem::MatchGroup { found: source.api_group.clone().unwrap_or_default() });
+    }
     let volume = facts.volume_name(&claim.meta.uid);
     let modes = access_mode::each_to_csi(claim.spec.access_modes, facts.finer_modes)
         .map_err(|source| Problem::MapAccessModes { source })?;
@@ -154,7 +169,13 @@ pub fn build(claim: &Claim, class: &StorageClass, facts: &Facts, cluster: &Clust
 
 /// Whether somebody other than a CSI driver fills the volume: a populator makes its own.
 pub fn is_populated(claim: &Claim) -> bool {
-    claim.data_source().is_some() && Origin::of(claim).is_none()
+    claim.data_source().is_some() && Origin::of(claim).is_none() && !is_misnamed(claim)
+}
+
+/// Whether the source is called a snapshot and is of another group than they are.
+fn is_misnamed(claim: &Claim) -> bool {
+    let source = claim.data_source().filter(|source| source.kind == SNAPSHOT_KIND);
+    source.is_some_and(|source| source.api_group.as_deref() != Some(SNAPSHOT_GROUP))
 }
 
 fn size(claim: &Claim) -> Result<i64, Problem> {

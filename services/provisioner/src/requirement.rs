@@ -20,10 +20,12 @@ pub struct Cluster {
 }
 
 impl Cluster {
-    /// The keys the driver reported on a node; `None` if it is not registered there.
-    fn keys<'a>(&'a self, node: &str, driver: &str) -> Option<&'a [String]> {
-        let found = self.drivers.iter().find(|found| found.meta.name == node)?;
-        Some(&found.driver(driver)?.topology_keys)
+    /// The keys the driver reported on a node; none while it is not registered there.
+    fn keys<'a>(&'a self, node: &str, driver: &str) -> Result<&'a [String], Problem> {
+        let found = self.drivers.iter().find(|found| found.meta.name == node);
+        let found = found.ok_or_else(|| Problem::FindNode { node: node.into() })?;
+        let keys = found.driver(driver).map(|driver| driver.topology_keys.as_slice()).filter(|keys| !keys.is_empty());
+        keys.ok_or_else(|| Problem::FindDriver { node: node.into(), driver: driver.into() })
     }
 
     /// The first node's keys, by name; all nodes of one driver are expected to have the same.
@@ -62,8 +64,12 @@ pub fn of(
             true if !facts.options.immediate_topology => return Ok(None),
             true => cluster.some_keys(&facts.driver).map(|keys| cluster.places(keys)).unwrap_or_default(),
         };
+        if requisite.is_empty() {
+            // A volume made now could be where no node reaches it.
+            return Err(Problem::FindPlace { driver: facts.driver.clone() });
+        }
         let first = spread(&claim.meta.name, requisite.len());
-        return Ok((!requisite.is_empty()).then(|| rotated(requisite, first)));
+        return Ok(Some(rotated(requisite, first)));
     };
     let selected = place_of(name, facts, cluster)?;
     if facts.options.strict_topology {
@@ -83,9 +89,9 @@ pub fn of(
 }
 
 fn place_of(name: &str, facts: &Facts, cluster: &Cluster) -> Result<Segments, Problem> {
-    let unknown = || Problem::FindNode { node: name.into(), driver: facts.driver.clone() };
-    let keys = cluster.keys(name, &facts.driver).ok_or_else(unknown)?;
-    let node = cluster.nodes.iter().find(|node| node.meta.name == name).ok_or_else(unknown)?;
+    let keys = cluster.keys(name, &facts.driver)?;
+    let node = cluster.nodes.iter().find(|node| node.meta.name == name);
+    let node = node.ok_or_else(|| Problem::FindNode { node: name.into() })?;
     topology::of_node(node, keys).map_err(|source| Problem::PlaceNode { source })
 }
 

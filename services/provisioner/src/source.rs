@@ -25,6 +25,9 @@ pub use need::{Need, Needs};
 pub use problem::Problem;
 pub use restorable::Restorable;
 
+pub const SNAPSHOT_GROUP: &str = "snapshot.storage.k8s.io";
+pub const SNAPSHOT_KIND: &str = "VolumeSnapshot";
+
 /// The object that a claim names as its source.
 #[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Origin {
@@ -39,7 +42,7 @@ impl Origin {
         let DataSource { api_group, kind, name, namespace } = claim.data_source()?;
         let kind = match (api_group.as_deref().unwrap_or_default(), kind.as_str()) {
             ("", "PersistentVolumeClaim") => SourceKind::Claim,
-            ("snapshot.storage.k8s.io", "VolumeSnapshot") => SourceKind::Snapshot,
+            (SNAPSHOT_GROUP, SNAPSHOT_KIND) => SourceKind::Snapshot,
             _ => return None,
         };
         let namespace = namespace.as_ref().filter(|namespace| !namespace.is_empty());

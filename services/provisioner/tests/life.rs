@@ -439,6 +439,8 @@ async fn the_six_metrics_of_the_original_count_tries_by_class_and_source() {
         "controller_persistentvolume_delete_failed_total{class=\"fast\"} 1",
         "controller_persistentvolume_delete_duration_seconds_count{class=\"fast\"} 1",
         "controller_persistentvolume_delete_duration_seconds_bucket{le=\"0.005\",class=\"fast\"} 1",
+        "workqueue_depth{name=\"claims\"} 0",
+        "workqueue_depth{name=\"volumes\"} 0",
     ] {
         assert!(metrics.contains(line), "{line}: {metrics}");
     }
@@ -498,6 +500,68 @@ async fn each_code_of_create_volume_leads_to_the_state_of_the_table() {
         assert_eq!(world.driver.calls(), expected, "{code:?}");
         running.drain().await.unwrap();
         assert!(world.journal().await.is_empty(), "{code:?}");
+    }
+}
+
+/// An answer that leaves open what was made, then one that does not tell either, or does.
+#[tokio::test(start_paused = true)]
+async fn after_an_uncertain_answer_only_a_judgement_of_the_request_lets_it_change() {
+    let second = [
+        (Code::InvalidArgument, true),
+        (Code::OutOfRange, true),
+        (Code::Unknown, false),
+        (Code::NotFound, false),
+        (Code::AlreadyExists, false),
+        (Code::PermissionDenied, false),
+        (Code::ResourceExhausted, false),
+        (Code::FailedPrecondition, false),
+        (Code::Unimplemented, false),
+        (Code::Internal, false),
+        (Code::DataLoss, false),
+        (Code::Unauthenticated, false),
+    ];
+    for first in [Code::Cancelled, Code::DeadlineExceeded, Code::Unavailable, Code::Aborted] {
+        for (second, tells) in second {
+            let row = format!("{first:?}, then {second:?}");
+            let world = plain_world().await;
+            world.driver.next(Next::Fails(first, "who knows"));
+            world.driver.next(Next::Fails(second, "no"));
+            let running = world.start(Options::default());
+            let name = world.make_claim("db", "1Gi").await;
+            while world.driver.calls().len() < 2 {
+                tokio::time::sleep(std::time::Duration::from_millis(100)).await;
+            }
+            let told = async || world.events("ProvisioningFailed").await;
+            world.until("both events", async || told().await.len() == 2).await;
+            let way_out = "to change the request, delete the claim and create it anew";
+            assert_eq!(told().await.iter().any(|event| event.contains(way_out)), !tells, "{row}");
+
+            // The class is made anew, with another parameter.
+            world.send(Method::DELETE, "/apis/storage.k8s.io/v1/storageclasses/fast", Value::Null).await;
+            world.make_class(json!({ "pool": "b" }), "Delete").await;
+            tokio::time::sleep(std::time::Duration::from_secs(3)).await;
+            world.until("the volume", async || world.volume(&name).await.is_object()).await;
+            let pools: Vec<_> = world.driver.requests().iter().map(|sent| sent.parameters["pool"].clone()).collect();
+            assert_eq!(pools, ["a", "a", if tells { "b" } else { "a" }], "{row}");
+            running.drain().await.unwrap();
+
+            // The claim goes: what is not known is asked for until it is, and deleted.
+            let world = plain_world().await;
+            world.driver.next(Next::Fails(first, "who knows"));
+            world.driver.next(Next::Fails(second, "no"));
+            let running = world.start(Options::default());
+            world.make_claim("db", "1Gi").await;
+            while world.driver.calls().len() < 2 {
+                tokio::time::sleep(std::time::Duration::from_millis(100)).await;
+            }
+            world.delete_claim("db").await;
+            tokio::time::sleep(std::time::Duration::from_secs(400)).await;
+            world.settle().await;
+            let expected = ["CreateVolume", "CreateVolume", "CreateVolume", "DeleteVolume"];
+            assert_eq!(world.driver.calls(), &expected[..if tells { 2 } else { 4 }], "{row}");
+            running.drain().await.unwrap();
+            assert!(world.journal().await.is_empty(), "{row}");
+        }
     }
 }
 
@@ -766,6 +830,59 @@ mod on_several_nodes {
         tokio::time::sleep(Duration::from_secs(120)).await;
         world.until("the volume", async || world.volume(&name).await.is_object()).await;
         assert_eq!(holders(&nodes).len(), 1);
+        for (_, running) in nodes {
+            running.drain().await.unwrap();
+        }
+        assert!(world.journal().await.is_empty());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn the_journal_of_a_node_goes_with_it_unless_it_has_a_record() {
+        let world = plain_world().await;
+        let node = json!({ "apiVersion": "v1", "kind": "Node", "metadata": { "name": "n1" } });
+        let node = world.send(Method::POST, "/api/v1/nodes", node).await;
+        let driver = Driver::on("n1");
+        let running = world.start_beside(driver.clone(), options("n1"));
+        world.ready(&running).await;
+        let owners = async || {
+            let leases = world.get("/apis/coordination.k8s.io/v1/namespaces/default/leases").await;
+            leases["items"][0]["metadata"]["ownerReferences"].clone()
+        };
+        let uid = &node["metadata"]["uid"];
+        let owned = json!([{ "apiVersion": "v1", "kind": "Node", "name": "n1", "uid": uid }]);
+        assert_eq!(owners().await, owned);
+        driver.next(Next::DoneAndSilent);
+        let name = world.make_claim("db", "1Gi").await;
+        world.select_node("db", "n1".into()).await;
+        world.until("the call", async || driver.volumes().len() == 1).await;
+        let nobody = owners().await;
+        assert!(nobody.as_array().is_none_or(Vec::is_empty), "a record must not go with the node: {nobody}");
+        tokio::time::sleep(Duration::from_secs(30)).await;
+        world.until("the volume", async || world.volume(&name).await.is_object()).await;
+        world.until("the record's end", async || world.journal().await.is_empty()).await;
+        assert_eq!(owners().await, owned);
+        running.drain().await.unwrap();
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_full_node_that_may_have_made_the_volume_gives_the_claim_back_and_deletes_what_it_made() {
+        let world = plain_world().await;
+        // Else a third node may take the claim between the refusal and the scheduler's next choice.
+        world.wait_for_consumers().await;
+        let nodes = start(&world).await;
+        nodes[0].0.next(Next::DoneAndSilent);
+        nodes[0].0.next(Next::Fails(Code::ResourceExhausted, "the pool is full"));
+        let name = world.make_claim("db", "1Gi").await;
+        world.select_node("db", "n1".into()).await;
+        world.until("the call", async || nodes[0].0.volumes().len() == 1).await;
+        tokio::time::sleep(Duration::from_secs(15)).await;
+        world.until("the refusal", async || world.selected_node("db").await != "n1").await;
+        world.select_node("db", "n2".into()).await;
+        world.until("the volume", async || world.volume(&name).await.is_object()).await;
+        assert_eq!(world.volume(&name).await["spec"]["csi"]["volumeHandle"], format!("n2/{name}"));
+        assert_eq!(holders(&nodes), ["n1", "n2"]);
+        tokio::time::sleep(Duration::from_secs(600)).await;
+        world.until("the cleanup", async || holders(&nodes) == ["n2"]).await;
         for (_, running) in nodes {
             running.drain().await.unwrap();
         }

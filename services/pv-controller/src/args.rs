@@ -160,7 +160,7 @@ impl Args {
         let launch = self.controller.launch(30);
         let mut election = self.controller.election.options("pv-controller")?;
         if let Some(election) = &mut election {
-            election.release_on_exit &= self.features.enabled(RELEASE_ON_EXIT, true);
+            election.release_on_exit &= self.features.alpha_enabled(RELEASE_ON_EXIT, true);
         }
         let options = self.options()?;
         // Before it nothing is logged.

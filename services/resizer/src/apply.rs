@@ -97,7 +97,9 @@ impl Controller {
             self.operations.forget(&operation);
         }
         tracing::debug!(claim = %operation.claim, kind = ?operation.kind, "calling the driver");
-        self.operations.start(operation, self.calls.clone().run(planned, in_doubt));
+        let volume = self.caches.volumes.get(&Key::cluster(claim.spec.volume_name.as_str()));
+        let is_migrated = volume.is_some_and(|volume| volume.spec.in_tree.is_some());
+        self.operations.start(operation, self.calls.for_migrated(is_migrated).run(planned, in_doubt));
         Ok(())
     }
 

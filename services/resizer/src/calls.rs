@@ -130,6 +130,11 @@ impl Calls {
         Self { caller, expanding: turns(), modifying: turns() }
     }
 
+    /// The same, for a volume that is an in-tree plugin's or not.
+    pub fn for_migrated(&self, is_migrated: bool) -> Self {
+        Self { caller: self.caller.for_migrated(is_migrated), ..self.clone() }
+    }
+
     /// `in_doubt` says whether an earlier call of the sort may still be under way: what is not even sent does not end it.
     pub async fn run(self, planned: Planned, in_doubt: bool) -> Ended<Answer> {
         let ended = match planned {

@@ -176,6 +176,14 @@ impl engine::Controller for Controller {
         self.carry_out(key, action).await
     }
 
+    fn queue_name(_key: &Key) -> &'static str {
+        "-pvc"
+    }
+
+    fn queue_prefix(&self) -> String {
+        self.facts.name.clone()
+    }
+
     fn is_work(action: &Action) -> bool {
         !matches!(action, Action::Tell { .. })
     }

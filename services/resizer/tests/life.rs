@@ -18,7 +18,7 @@ use stowage_model::annotations::{
 };
 use stowage_model::object::{Key, kinds};
 use stowage_testing::driver::{Abilities, Growth, LARGEST, Step};
-use stowage_testing::{Fault, Mode as Way};
+use stowage_testing::{Changes, Driver, Fault, Mode as Way};
 
 use stage::{GI, Stage, claim_key, in_world, options};
 
@@ -47,6 +47,52 @@ async fn an_expansion_costs_three_writes_and_no_time() {
     assert_eq!(stage.reasons().len(), 2);
     let numbers = &stage.world.numbers()["resizer"];
     assert_eq!(numbers.missed_wakeups, 0);
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_expansion_of_what_was_an_in_tree_plugins_is_counted_as_migrated_and_queues_have_the_drivers_name() {
+    const EBS: &str = "ebs.csi.aws.com";
+    let stage = Stage::set().await;
+    let (admin, driver) = (stage.world.admin(), Driver::new(EBS, Changes::default()));
+    driver.enable(Abilities::default());
+    driver.grow(Growth::default());
+    let _listening = stage.world.sockets().listen("/ebs.sock", driver.routes("b", stage.world.node("b")));
+    let claim = json!({
+        "metadata": {
+            "namespace": "shop", "name": "old", "annotations": { "volume.kubernetes.io/storage-resizer": EBS },
+        },
+        "spec": {
+            "accessModes": ["ReadWriteOnce"], "storageClassName": "fast", "volumeName": "old",
+            "resources": { "requests": { "storage": "1Gi" } },
+        },
+    });
+    let made = admin.create(kinds::CLAIM, claim).await.unwrap();
+    let volume = json!({
+        "metadata": { "name": "old" },
+        "spec": {
+            "capacity": { "storage": "1Gi" }, "accessModes": ["ReadWriteOnce"], "storageClassName": "fast",
+            "claimRef": { "namespace": "shop", "name": "old", "uid": made["metadata"]["uid"] },
+            "awsElasticBlockStore": { "volumeID": "vol-1" },
+        },
+    });
+    admin.create(kinds::VOLUME, volume).await.unwrap();
+    let key = Key::namespaced("shop", "old");
+    let status = json!({ "status": { "phase": "Bound", "capacity": { "storage": "1Gi" } } });
+    admin.patch(kinds::CLAIM, &key, "/status", &status).await.unwrap();
+    let larger = json!({ "spec": { "resources": { "requests": { "storage": "2Gi" } } } });
+    admin.patch(kinds::CLAIM, &key, "", &larger).await.unwrap();
+    let mut options = options();
+    options.driver.csi_address = "/ebs.sock".into();
+    let life = stage.world.life("resizer");
+    let metrics = &life.context.metrics;
+    // The driver does not know the volume; the call counts all the same.
+    let is_counted = |line: &str| line.contains("ControllerExpandVolume") && line.contains("migrated=\"true\"");
+    tokio::select! {
+        biased;
+        ended = resizer::run(life.context.clone(), options) => panic!("{ended:?}"),
+        () = stage.until("the call", || metrics.encode().lines().any(is_counted)) => {}
+    }
+    assert!(metrics.encode().contains("workqueue_depth{name=\"ebs.csi.aws.com-pvc\"}"), "{}", metrics.encode());
 }
 
 #[tokio::test(start_paused = true)]

@@ -113,6 +113,13 @@ pub struct NodeState {
     pub expected: Volumes,
 }
 
+impl NodeState {
+    /// Whether the driver is registered here.
+    pub fn has_driver(&self, driver: &str) -> bool {
+        self.csi_node.as_ref().is_some_and(|csi_node| csi_node.driver(driver).is_some())
+    }
+}
+
 /// Everything that decides what happens to one node.
 #[derive(Debug, Clone, PartialEq)]
 pub struct NodeSnapshot {

@@ -29,9 +29,9 @@ enum Command {
     Check,
     /// Remove the mounts, loop devices and sockets that a killed run left
     Clean(Clean),
-    /// Run a command with claims mounted where it wants them, and give them back afterwards
+    /// Run a command with volumes mounted where it wants them, and give them back afterwards
     Run(Run),
-    /// The second half of `run`, in a mount namespace of its own
+    /// The second half of `run`, in namespaces of its own
     #[command(hide = true)]
     Enter(Enter),
     /// Delete the pods of nodes and wait until nothing is mounted there
@@ -89,23 +89,29 @@ pub struct Clean {
 #[derive(Debug, clap::Args)]
 pub struct Run {
     /// A claim to mount, as NAME[/PART/OF/IT][:PATH[:ro]]; without a path it is at /mnt/NAME. May be repeated
-    #[arg(long = "claim", value_name = "NAME[:PATH[:ro]]", required = true)]
+    #[arg(long = "claim", value_name = "NAME[:PATH[:ro]]", required_unless_present = "pod")]
     pub claims: Vec<run::ClaimMount>,
+    /// A file with a Pod: the command gets its volumes, of any kind, where its container mounts them
+    #[arg(long, value_name = "FILE")]
+    pub pod: Option<PathBuf>,
+    /// The container of the Pod whose place the command takes, if it has several
+    #[arg(long, short = 'c', value_name = "NAME", requires = "pod")]
+    pub container: Option<String>,
     /// Make claims that do not exist with this size
     #[arg(long, value_name = "QUANTITY")]
     pub size: Option<stowage_model::Quantity>,
     /// The class of claims that are made [default: the default class]
     #[arg(long, value_name = "NAME", requires = "size")]
     pub class: Option<String>,
-    /// Delete the claims that were made, with their data
+    /// Delete the claims that were made, with their data, whatever ends the command
     #[arg(long, requires = "size")]
     pub rm: bool,
     /// The node to run on; the scheduler chooses if not given
     #[arg(long, value_name = "NAME")]
     pub node: Option<String>,
-    /// Namespace of the claims
-    #[arg(long, short = 'n', value_name = "NAME", default_value = "default")]
-    pub namespace: String,
+    /// Namespace of the claims [default: that of the Pod's file, or "default"]
+    #[arg(long, short = 'n', value_name = "NAME")]
+    pub namespace: Option<String>,
     /// The root directory of the running `stowage up`
     #[arg(long, value_name = "DIR", default_value = "/var/lib/stowage")]
     pub root: PathBuf,
@@ -122,6 +128,9 @@ pub struct Enter {
     /// What to show where, in JSON
     #[arg(long)]
     pub mounts: String,
+    /// The pipe that signals come through
+    #[arg(long)]
+    pub orders: PathBuf,
     /// The command and its arguments
     #[arg(last = true, required = true)]
     pub command: Vec<std::ffi::OsString>,
@@ -199,7 +208,7 @@ impl Args {
             Command::Check => Ok(check::run()),
             Command::Clean(options) => clean::run(&options.root).await.map(|()| ExitCode::SUCCESS),
             Command::Run(options) => run::run(options).await,
-            Command::Enter(options) => run::enter(&options),
+            Command::Enter(options) => run::enter(options).await,
             Command::Drain(options) => drain::run(options).await.map(|()| ExitCode::SUCCESS),
             Command::Certificates(options) => certificates::run(&options).map(|()| ExitCode::SUCCESS),
             Command::Setup(options) => setup::run(options).await.map(|()| ExitCode::SUCCESS),

@@ -20,6 +20,7 @@ use stowage_runtime::api::Api;
 use stowage_runtime::launch::host_name;
 
 use crate::args::Setup;
+use crate::manifest;
 
 /// Between two looks at a server that does not answer yet.
 const LOOK: Duration = Duration::from_millis(200);
@@ -53,20 +54,13 @@ pub async fn run(options: Setup) -> anyhow::Result<()> {
 fn read(files: &[std::path::PathBuf]) -> anyhow::Result<Vec<(Kind, Value)>> {
     let mut objects = Vec::new();
     for file in files {
-        let unreadable = || format!("cannot read --filename {}", file.display());
-        let text = fs::read_to_string(file).with_context(unreadable)?;
-        // As kubectl reads it: of members given twice the last counts.
-        let reading = serde_saphyr::options! {
-            duplicate_keys: serde_saphyr::DuplicateKeyPolicy::LastWins,
-            with_snippet: false,
-        };
-        for object in serde_saphyr::from_multiple_with_options::<Value>(&text, reading).with_context(unreadable)? {
+        let found = manifest::read(file).with_context(|| format!("cannot read --filename {}", file.display()))?;
+        for object in found {
             let known = KINDS
                 .iter()
                 .find(|kind| object["kind"] == kind.kind && object["apiVersion"].as_str() == Some(&kind.api_version()));
             match known {
                 Some(kind) => objects.push((*kind, object)),
-                None if object.is_null() => {}
                 None => bail!(
                     "--filename {}: {} {} is not something a driver brings; only these are created: {}",
                     file.display(),

@@ -5,5 +5,7 @@
 mod every_kind;
 #[path = "volumes/examples.rs"]
 mod examples;
+#[path = "volumes/run.rs"]
+mod run;
 #[path = "volumes/world.rs"]
 mod world;

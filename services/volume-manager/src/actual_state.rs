@@ -26,9 +26,9 @@ pub enum MountState {
 pub struct AttachedVolume {
     /// After a restart only what the disk tells.
     pub spec: Arc<VolumeSpec>,
-    /// Where its device is, if attaching told.
+    /// Where its device is, if attaching, mapping or its mount told.
     pub device_path: String,
-    /// This node itself attached it, and must detach it.
+    /// This node itself has attached it, or may have, and must detach it.
     pub is_attached_here: bool,
     /// Mounted once for the node; none if it is not.
     pub device: Option<MountState>,
@@ -40,6 +40,8 @@ pub struct AttachedVolume {
     pub size: Option<Quantity>,
     /// The size to which it was to grow for a use that may only read; told once.
     pub told_read_only: Option<Quantity>,
+    /// The size to which its driver last refused to let it grow, with a word that was final.
+    pub refused_size: Option<Quantity>,
     /// The driver said that it cannot grow while it is in use here.
     pub cannot_grow: bool,
     /// The pods it is mounted for, by uid.
@@ -58,6 +60,7 @@ impl AttachedVolume {
             se_linux_label: None,
             size: None,
             told_read_only: None,
+            refused_size: None,
             cannot_grow: false,
             pods: BTreeMap::new(),
         }

@@ -4,6 +4,8 @@
 mod container_mounts;
 mod holds;
 mod server;
+mod usage;
+mod variables;
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -24,9 +26,11 @@ use stowage_runtime::operation::State as Record;
 use stowage_runtime::queue::Queue;
 
 use crate::actual_state::MountState;
-use crate::decide::pod::is_live;
+use crate::decide::pod::{PATIENCE as SETTLED_AFTER, is_live};
+use crate::decide::waiting::{Cause, cause};
 use crate::desired_state::PodVolumes;
-use crate::executor::Executor;
+use crate::executor::{Executor, Operation, OperationName, VolumeOperation};
+use crate::outlook::Outlook;
 use crate::state::{State, States};
 use crate::watches::Key;
 
@@ -34,6 +38,7 @@ pub use container_mounts::ContainerMount;
 pub(crate) use holds::is_abandoned;
 pub use holds::{Hold, RUN_LABEL};
 pub use server::{Line, serve};
+pub use usage::VolumeUsage;
 
 /// How long the kubelet waits for a pod's volumes before it says so and looks again.
 pub const PATIENCE: Duration = Duration::from_secs(123);
@@ -76,6 +81,10 @@ pub struct VolumeManager {
     pub(crate) host: VolumeHost,
     pub(crate) plugins: Arc<VolumePluginManager>,
     pub(crate) queue: Queue<Key>,
+    /// Held by who counts the files of a volume for somebody who asked.
+    pub(crate) counting: tokio::sync::Mutex<()>,
+    /// Whether somebody else attaches for this node.
+    pub(crate) controller_attach: bool,
 }
 
 /// A volume that a pod does not have yet, and why.
@@ -95,7 +104,9 @@ pub struct Missing {
 pub enum Error {
     #[error("no pod with uid {uid} is on this node")]
     FindPod { uid: String },
-    #[error("{}", .0.iter().map(|missing| missing.cause.as_str()).collect::<Vec<_>>().join("; "))]
+    #[error("pod {uid} is to have no volumes any more: {why}")]
+    Over { uid: String, why: String },
+    #[error("{}", causes(.0))]
     Missing(Vec<Missing>),
     #[error("volumes of pod {uid} are still mounted: {}", .volumes.join(", "))]
     Mounted { uid: String, volumes: Vec<String> },
@@ -103,23 +114,33 @@ pub enum Error {
     Prepare { container: String, volume: String, message: String },
 }
 
+/// What is missing, in one sentence.
+fn causes(missing: &[Missing]) -> String {
+    missing.iter().map(|missing| missing.cause.as_str()).collect::<Vec<_>>().join("; ")
+}
+
 impl VolumeManager {
-    /// Resolves when every volume of the pod is mounted; at once with the cause if that cannot be.
+    /// Resolves when every volume of the pod is mounted; with the causes as soon as one can never be, or as what it is
+    /// made of is missing for longer than it takes to hear of it.
     pub async fn wait_for_attach_and_mount(&self, uid: &str, patience: Duration) -> Result<(), Error> {
         self.reprocess(uid);
         let mut changes = self.state.changes();
         let waited = timeout(patience, async {
             loop {
                 changes.borrow_and_update();
+                let settled_in = self.problems_settle_in(uid);
                 match self.missing(uid) {
                     Ok(missing) if missing.is_empty() => return Ok(()),
-                    Ok(missing) if missing.iter().any(|missing| missing.is_final) => {
+                    Ok(missing)
+                        if settled_in == Some(Duration::ZERO) || missing.iter().any(|missing| missing.is_final) =>
+                    {
                         return Err(Error::Missing(missing));
                     }
+                    Err(error @ Error::Over { .. }) => return Err(error),
                     _ => {}
                 }
-                // The sender lives in the state, so the wait cannot fail.
-                let _ = changes.changed().await;
+                // Who wakes it for another reason looks again; the sender lives in the state, so the wait cannot fail.
+                let _ = timeout(settled_in.unwrap_or(patience), changes.changed()).await;
             }
         });
         match waited.await {
@@ -129,6 +150,16 @@ impl VolumeManager {
                 missing => Err(Error::Missing(missing)),
             },
         }
+    }
+
+    /// How long until the pod's problems are no longer put down to news that are late; none if it has no problems.
+    fn problems_settle_in(&self, uid: &str) -> Option<Duration> {
+        let since = self.state.read(|states| {
+            let is_troubled = states.desired.pod(uid).is_some_and(|volumes| !volumes.is_complete());
+            states.desired.problems_since(uid).filter(|_| is_troubled)
+        })?;
+        let settled_at = since.checked_add(SETTLED_AFTER).unwrap_or(since);
+        Some(settled_at.duration_since(self.host.context.clock.now()).try_into().unwrap_or_default())
     }
 
     /// Resolves when nothing is mounted for the pod any more.
@@ -146,10 +177,19 @@ impl VolumeManager {
         match waited.await {
             Ok(()) => Ok(()),
             Err(_) => {
-                let left = self.possibly_mounted_volumes(uid).into_iter();
-                let volumes = left.map(|volume| volume.to_string()).collect();
+                let left = self.possibly_mounted_volumes(uid);
+                let volumes = left.iter().map(|volume| self.still_mounted(uid, volume)).collect();
                 Err(Error::Mounted { uid: uid.to_owned(), volumes })
             }
+        }
+    }
+
+    /// A volume that is still mounted for the pod, and what went wrong last.
+    fn still_mounted(&self, uid: &str, volume: &UniqueVolumeName) -> String {
+        let operation = VolumeOperation::of(volume, uid, OperationName::TearDown);
+        match self.executor.record(&Operation::Volume(operation)).map(|record| record.state) {
+            Some(Record::Failed(failure) | Record::Uncertain(failure)) => format!("{volume} ({})", failure.message),
+            _ => volume.to_string(),
         }
     }
 
@@ -218,8 +258,14 @@ impl VolumeManager {
 
     /// The volumes that the pod does not have, and why.
     pub fn missing(&self, uid: &str) -> Result<Vec<Missing>, Error> {
-        if self.pod(uid).is_none() {
-            return Err(Error::FindPod { uid: uid.to_owned() });
+        let pod = self.pod(uid).ok_or_else(|| Error::FindPod { uid: uid.to_owned() })?;
+        if !is_live(&pod) {
+            let why = match (pod.meta.is_deleting(), pod.status.reason.as_str()) {
+                (true, _) => "it is being deleted".to_owned(),
+                (false, "") => format!("it is {}", pod.status.phase.as_str()),
+                (false, reason) => format!("it is {} ({reason})", pod.status.phase.as_str()),
+            };
+            return Err(Error::Over { uid: uid.to_owned(), why });
         }
         Ok(self.state.read(|states| match states.desired.pod(uid) {
             Some(volumes) => self.missing_of(uid, volumes, states),
@@ -237,29 +283,25 @@ impl VolumeManager {
             is_final: !problem.is_waiting,
         });
         let mut missing: Vec<Missing> = problems.collect();
+        let outlook = Outlook {
+            host: &self.host,
+            plugins: &self.plugins,
+            executor: &self.executor,
+            nodes: &self.nodes,
+            controller_attach: self.controller_attach,
+        };
         for (name, mount) in &volumes.volumes {
-            let known = states.actual.get(name);
-            let pod = known.and_then(|known| known.pods.get(uid));
+            let pod = states.actual.get(name).and_then(|known| known.pods.get(uid));
             if pod.is_some_and(|pod| pod.state == MountState::Mounted) {
                 continue;
             }
-            let cause = self.cause(name, mount.traits.is_attachable);
+            let on_its_way = || Cause { text: "it is being mounted".to_owned(), is_final: false };
+            let cause = cause(uid, &outlook.unmounted(uid, name, mount, states)).unwrap_or_else(on_its_way);
             let volume = mount.outer_names.iter().next().cloned().unwrap_or_default();
-            missing.push(Missing { volume, cause: format!("volume {}: {cause}", mount.spec), is_final: false });
+            let text = format!("volume {volume:?}: {}", cause.text);
+            missing.push(Missing { volume, cause: text, is_final: cause.is_final });
         }
         missing
-    }
-
-    fn cause(&self, volume: &UniqueVolumeName, is_attachable: bool) -> String {
-        let failure = self.executor.of_volume(volume).into_values().find_map(|record| match record.state {
-            Record::Failed(failure) | Record::Uncertain(failure) => Some(failure.message),
-            Record::Running | Record::Done(()) => None,
-        });
-        match failure {
-            Some(message) => message,
-            None if is_attachable && !self.is_attached(volume) => "it is not attached to this node yet".to_owned(),
-            None => "it is being mounted".to_owned(),
-        }
     }
 
     /// The pod of that name, once it is on this node.

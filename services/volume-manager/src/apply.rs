@@ -203,10 +203,14 @@ impl Controller {
     fn populate(&self, uid: &str, volumes: PodVolumes) {
         let now = self.context.clock.now();
         // Watched before the volumes are set up, which then read what the watch has told.
-        if let Some(pod) = self.pod(uid) {
-            self.made_of.keep(&pod, &volumes);
+        let pod = self.pod(uid);
+        if let Some(pod) = &pod {
+            self.made_of.keep(pod, &volumes);
         }
         let keys = self.state.with(|states| {
+            if let Some(pod) = &pod {
+                self.count_labels(pod, &volumes, states);
+            }
             // What a volume is made of has changed, so what kept it from being set up may be gone.
             for (name, mount) in &volumes.volumes {
                 let before = states.desired.pod(uid).and_then(|pod| pod.volumes.get(name));
@@ -254,7 +258,7 @@ impl Controller {
             Action::Greet { socket, instance } => self.start_greeting(socket, instance),
             Action::Notify { socket, instance, refusal } => self.start_notification(socket, instance, refusal),
             Action::Refresh { driver } => self.start_refresh(driver),
-            Action::Attach { volume, mount } => self.start_attach(volume, *mount),
+            Action::Attach { volume, pod, mount } => self.start_attach(volume, pod, *mount),
             Action::MountDevice { volume, pod, mount } => self.start_mount_device(volume, pod, *mount),
             Action::SetUp { volume, pod, mount } => self.start_set_up(volume, pod, *mount),
             Action::Expand { volume, pod, mount, expansion } => self.start_expand(volume, pod, *mount, expansion),

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use jiff::Timestamp;
-use tokio::sync::oneshot;
+use tokio::sync::{oneshot, watch};
 
 use stowage_mount::Mounter;
 use stowage_plugins::flex::{self, FlexDrivers, LocalPrograms};
@@ -29,6 +29,7 @@ use crate::size_limits;
 use crate::snapshot::Snapshot;
 use crate::state::{State, States};
 use crate::stats::Asker;
+use crate::turns::Turns;
 use crate::watches::{self, Caches, Key};
 
 /// Everything a decision reads and an action touches.
@@ -42,6 +43,8 @@ pub struct Controller {
     pub(crate) caches: Caches,
     pub(crate) queue: Queue<Key>,
     pub(crate) executor: Executor,
+    /// Whose turn it is to call a driver.
+    pub(crate) turns: Turns,
     /// The objects that volumes are made of.
     pub(crate) made_of: MadeOf,
     pub(crate) recorder: Recorder,
@@ -95,10 +98,18 @@ impl Controller {
         let recorder = setup.recorder("kubelet");
         let occupancy = options.occupancy.clone();
         let empty = Arc::new(State::new(States::default(), Default::default()));
+        let news = Arc::new(watch::Sender::new(()));
+        caches.attachments.on_change({
+            let news = Arc::clone(&news);
+            move |_| {
+                news.send_replace(());
+            }
+        });
         let drivers = |state| KnownDrivers {
             state,
             objects: caches.csi_drivers.clone(),
             attachments: caches.attachments.clone(),
+            attachment_news: Arc::clone(&news),
         };
         let made_of = MadeOf::watch(setup, &options.node_name);
         let mut host = VolumeHost {
@@ -139,6 +150,7 @@ impl Controller {
             caches,
             queue: setup.queue.clone(),
             executor: Executor::new(operations),
+            turns: Turns::default(),
             made_of,
             recorder,
             metrics,
@@ -208,6 +220,8 @@ impl Controller {
             host: self.host.clone(),
             plugins: Arc::clone(&self.plugins),
             queue: self.queue.clone(),
+            counting: tokio::sync::Mutex::default(),
+            controller_attach: self.options.controller_attach,
         });
         let Some(socket) = self.options.socket.clone() else { return };
         let handle = self.options.handle.clone();
@@ -282,6 +296,7 @@ impl engine::Controller for Controller {
                 states.report.kept_in_use = possible.into_iter().collect();
             });
         }
+        self.adopt_attachments();
         // What was found on the node has no object whose event would wake it.
         self.wake(self.all_keys());
     }

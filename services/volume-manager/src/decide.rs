@@ -120,6 +120,7 @@ pub enum Action {
 
     Attach {
         volume: UniqueVolumeName,
+        pod: Arc<NodePod>,
         mount: Box<VolumeToMount>,
     },
     MountDevice {

@@ -39,6 +39,8 @@ pub struct Problem {
     pub message: String,
     /// Something else must happen first, and may be on its way already.
     pub is_waiting: bool,
+    /// Its containers have different SELinux labels; the access mode of a volume that cannot be mounted because of that.
+    pub labels_differ: Option<&'static str>,
 }
 
 /// What the volumes of one pod turned out to be.
@@ -157,7 +159,12 @@ mod tests {
             inputs: Inputs::default(),
             se_linux_label: None,
         };
-        let problem = |message: &&str| Problem { volume: "v".into(), message: (*message).into(), is_waiting: true };
+        let problem = |message: &&str| Problem {
+            volume: "v".into(),
+            message: (*message).into(),
+            is_waiting: true,
+            labels_differ: None,
+        };
         PodVolumes {
             volumes: names.iter().map(|name| ((*name).into(), volume.clone())).collect(),
             problems: problems.iter().map(problem).collect(),

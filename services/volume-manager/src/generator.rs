@@ -2,10 +2,12 @@
 //!
 //! What a step may change is uncertain from the moment it is begun; its end says what is known.
 
+mod attach;
 mod block;
 mod claim_status;
 mod device;
 mod expand;
+mod holders;
 mod pod;
 
 use std::sync::Arc;
@@ -15,7 +17,7 @@ use futures::future::BoxFuture;
 
 use stowage_model::names::UniqueVolumeName;
 use stowage_model::node_view::NodePod;
-use stowage_model::object::{ObjectRef, Projection};
+use stowage_model::object::{Key, ObjectRef, Projection};
 use stowage_plugins::{Certainty, Fault, VolumePlugin, VolumeSpec};
 use stowage_runtime::events::Note;
 use stowage_runtime::operation::Ended;
@@ -24,6 +26,7 @@ use crate::controller::Controller;
 use crate::decide::volume::Attachment;
 use crate::executor::{OperationName, VolumeOperation};
 use crate::state::States;
+use crate::watches::driver_of;
 
 impl Controller {
     pub(crate) fn plugin_of(&self, spec: &VolumeSpec) -> Result<Arc<dyn VolumePlugin>, Fault> {
@@ -35,25 +38,32 @@ impl Controller {
         matches!(self.attachment(volume, spec, states), Attachment::NotNeeded | Attachment::Attached)
     }
 
-    /// Runs the steps of an operation: how long they took is counted, how they ended is said.
-    fn measured(
+    /// Runs the steps of an operation when it is its turn: how long they took is counted, how they ended is said.
+    fn measured<F>(
         self: Arc<Self>,
         operation: VolumeOperation,
         spec: Arc<VolumeSpec>,
-        steps: impl Future<Output = Result<(), Fault>> + Send + 'static,
-    ) -> impl Future<Output = Ended<()>> + Send + 'static {
-        // Boxed: what awaits it would hold it twice, and hundreds may be under way.
-        self.watch(operation, spec, Box::pin(steps))
+        steps: impl FnOnce() -> F + Send + 'static,
+    ) -> impl Future<Output = Ended<()>> + Send + 'static
+    where
+        F: Future<Output = Result<(), Fault>> + Send + 'static,
+    {
+        // Boxed: what awaits them would hold them twice. Made only when they begin: hundreds may wait for that.
+        self.watch(operation, spec, Box::new(move || Box::pin(steps())))
     }
 
     async fn watch(
         self: Arc<Self>,
         operation: VolumeOperation,
         spec: Arc<VolumeSpec>,
-        steps: BoxFuture<'static, Result<(), Fault>>,
+        steps: Box<dyn FnOnce() -> BoxFuture<'static, Result<(), Fault>> + Send>,
     ) -> Ended<()> {
+        let _turn = match driver_of(&spec) {
+            Some(driver) => self.turns.of(driver, operation.name).await,
+            None => None,
+        };
         let begin = self.context.clock.boottime();
-        let result = steps.await;
+        let result = steps().await;
         let took = self.context.clock.boottime().saturating_sub(begin);
         self.observe(&operation, &spec, result.is_ok(), took);
         let VolumeOperation { volume, pod, name } = &operation;
@@ -76,6 +86,11 @@ impl Controller {
     fn tell_failure(&self, pod: &NodePod, spec: &VolumeSpec, reason: &'static str, fault: &Fault) {
         let about: ObjectRef = pod.reference();
         self.recorder.record(&about, Note::warning(reason, format!("volume {spec}: {fault}")));
+        if fault.code == Fault::OTHER_FILE_SYSTEM
+            && let Some(pv) = self.caches.volumes.get(&Key::cluster(&spec.name))
+        {
+            self.recorder.record(&pv.reference(), Note::warning("FailedMountOnFilesystemMismatch", fault.to_string()));
+        }
     }
 }
 

@@ -2,10 +2,12 @@
 
 use std::sync::Arc;
 
+use tokio::sync::watch;
+
 use stowage_model::attachment::VolumeAttachment;
 use stowage_model::csi_driver::CsiDriver;
 use stowage_model::object::Key;
-use stowage_plugins::{CsiDrivers, RegisteredDriver};
+use stowage_plugins::{Attachments, CsiDrivers, RegisteredDriver};
 use stowage_runtime::cache::Cache;
 
 use crate::state::State;
@@ -15,6 +17,8 @@ pub struct KnownDrivers {
     pub state: Arc<State>,
     pub objects: Cache<CsiDriver>,
     pub attachments: Cache<VolumeAttachment>,
+    /// Told after every change of an attachment.
+    pub attachment_news: Arc<watch::Sender<()>>,
 }
 
 impl CsiDrivers for KnownDrivers {
@@ -27,6 +31,10 @@ impl CsiDrivers for KnownDrivers {
 
     fn object(&self, name: &str) -> Option<Arc<CsiDriver>> {
         self.objects.get(&Key::cluster(name))
+    }
+
+    fn attachments(&self) -> Option<Attachments> {
+        Some(Attachments { cache: self.attachments.clone(), news: self.attachment_news.subscribe() })
     }
 
     fn attachment(&self, name: &str) -> Option<Arc<VolumeAttachment>> {

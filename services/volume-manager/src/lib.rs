@@ -1,7 +1,8 @@
 //! The volume half of the kubelet, for nodes that have no kubelet and for tests.
 //!
 //! Watches the pods of one node, its own Node and CSINode, and CSIDrivers; reads claims, volumes, attachments and
-//! secrets live. Writes its Node (labels, Ready, `volumesInUse`), its Lease, CSINode, and the pods' status.
+//! secrets live. Writes its Node (labels, Ready, `volumesInUse`), its Lease, CSINode, and the pods' status; where no
+//! controller attaches for it, also its VolumeAttachments.
 //! Calls the registration sockets of plugins and NodeGetInfo, NodeGetCapabilities, NodeStageVolume,
 //! NodePublishVolume, NodeUnpublishVolume, NodeUnstageVolume and NodeGetVolumeStats of their drivers.
 //!
@@ -28,6 +29,7 @@ mod made_of;
 mod metrics;
 mod node;
 mod options;
+mod outlook;
 pub mod plugin_watcher;
 pub mod populator;
 mod reconstruct;
@@ -37,6 +39,7 @@ mod size_limits;
 mod snapshot;
 mod state;
 mod stats;
+mod turns;
 mod watches;
 
 use std::sync::Arc;

@@ -7,7 +7,8 @@ use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 use stowage_model::node_view::NodePod;
 use stowage_plugins::VolumeSpec;
-use stowage_plugins::objects::{SourceId, WatchedObjects, sources_of};
+use stowage_plugins::objects::{Objects as _, SourceId, WatchedObjects, sources_of};
+use stowage_plugins::traits::Remount;
 use stowage_runtime::engine::Setup;
 
 use crate::desired_state::PodVolumes;
@@ -45,7 +46,8 @@ impl MadeOf {
 
     /// Watches exactly what the pod's volumes are made of.
     pub fn keep(&self, pod: &NodePod, volumes: &PodVolumes) {
-        let sources = volumes.volumes.values().flat_map(|mount| sources_of(&mount.spec, pod));
+        let changing = volumes.volumes.values().filter(|mount| mount.traits.remount == Remount::OnChange);
+        let sources = changing.flat_map(|mount| sources_of(&mount.spec, pod));
         self.objects.keep(&pod.meta.uid, sources);
         self.forget_unnamed();
     }
@@ -61,15 +63,33 @@ impl MadeOf {
         self.counts.lock().unwrap_or_else(PoisonError::into_inner).retain(|source, _| named.contains_key(source));
     }
 
-    /// What the volume was made of, so that a change can be told: its objects, and the pod's labels and annotations.
-    pub fn versions(&self, pod: &NodePod, spec: &VolumeSpec) -> BTreeMap<String, u64> {
+    /// The objects that the volume was made of, so that a change can be told.
+    pub fn objects(&self, pod: &NodePod, spec: &VolumeSpec) -> BTreeMap<String, u64> {
         let counts = self.counts.lock().unwrap_or_else(PoisonError::into_inner);
         let sources = sources_of(spec, pod).into_iter();
-        let mut versions: BTreeMap<String, u64> =
-            sources.map(|source| (source.to_string(), counts.get(&source).copied().unwrap_or_default())).collect();
+        sources.map(|source| (source.to_string(), counts.get(&source).copied().unwrap_or_default())).collect()
+    }
+
+    /// Resolves when the Secrets among them have been read once: from then on only a change counts.
+    pub async fn settled(&self, pod: &NodePod, spec: &VolumeSpec) {
+        for source in sources_of(spec, pod) {
+            if let SourceId::Secret(key) = source {
+                // What goes wrong here goes wrong again where it is needed, and is told there.
+                let _ = self.objects.secret(&key).await;
+            }
+        }
+    }
+
+    /// The same, with what files can tell of the pod itself. What the node can give is another such thing, and stays the same
+    /// for as long as this process lives.
+    pub fn versions(&self, pod: &NodePod, spec: &VolumeSpec) -> BTreeMap<String, u64> {
+        let mut versions = self.objects(pod, spec);
         let mut hasher = DefaultHasher::new();
         pod.meta.labels.hash(&mut hasher);
-        format!("{:?}", pod.meta.annotations).hash(&mut hasher);
+        pod.annotations.hash(&mut hasher);
+        // Containers are resized in place.
+        let of_containers = pod.containers.iter().map(|container| (&container.name, &container.resources));
+        format!("{:?} {:?}", pod.resources, of_containers.collect::<Vec<_>>()).hash(&mut hasher);
         versions.insert("Pod".to_owned(), hasher.finish());
         versions
     }

@@ -1,5 +1,6 @@
 //! The kubelet's numbers about volumes, under its names.
 
+mod labels;
 mod look;
 mod usage;
 
@@ -18,6 +19,7 @@ use stowage_runtime::metrics;
 
 use crate::state::State;
 
+pub use labels::{Labels, Severity};
 use look::Gauges;
 pub use usage::Usages;
 
@@ -76,6 +78,8 @@ pub struct Metrics {
     orphan_errors: Gauge,
     gauges: Gauges,
     pub usages: Usages,
+    /// SELinux labels that do not go together.
+    pub labels: Labels,
     /// The states of the nodes in this process; whoever asks for the numbers has them looked at.
     watched: Arc<Mutex<Vec<Weak<State>>>>,
     is_hooked: Arc<AtomicBool>,
@@ -103,6 +107,7 @@ impl Default for Metrics {
             orphan_errors: Gauge::default(),
             gauges: Gauges::default(),
             usages: Usages::default(),
+            labels: Labels::default(),
             watched: Arc::default(),
             is_hooked: Arc::default(),
         }
@@ -169,6 +174,7 @@ impl Metrics {
         );
         self.gauges.add_to(r);
         self.usages.add_to(r);
+        self.labels.add_to(r);
     }
 
     /// Shows the states of a node from now on, as long as it is there.

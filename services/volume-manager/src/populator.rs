@@ -48,6 +48,10 @@ pub fn populate(pod: &NodePod, sources: &Sources<'_>) -> PodVolumes {
                 volume: volume.name.clone(),
                 message: format!("volume {:?}: {error}", volume.name),
                 is_waiting: error.is_waiting(),
+                labels_differ: match error {
+                    Error::Label { access_mode, .. } => Some(access_mode),
+                    _ => None,
+                },
             }),
         }
     }
@@ -78,10 +82,12 @@ fn describe(
     }
     let inputs = match traits.remount {
         Remount::Never => Inputs::default(),
-        Remount::OnChange => inputs(pod, &spec, sources),
+        Remount::OnChange => inputs(pod, &spec, sources.host, sources.made_of),
     };
     let se_linux_label = match sources.se_linux {
-        Some(machine) => machine.label(pod, &volume.name, &spec, &traits).map_err(Error::Label)?,
+        Some(machine) => machine
+            .label(pod, &volume.name, &spec, &traits)
+            .map_err(|conflict| Error::Label { access_mode: selinux::access_mode(&spec), conflict })?,
         None => None,
     };
     let outer_names = [volume.name.clone()].into();
@@ -90,14 +96,15 @@ fn describe(
 }
 
 /// What a volume is made of that may change while it is mounted.
-fn inputs(pod: &NodePod, spec: &VolumeSpec, sources: &Sources<'_>) -> Inputs {
+pub fn inputs(pod: &NodePod, spec: &VolumeSpec, host: &VolumeHost, made_of: &MadeOf) -> Inputs {
     let driver = match &spec.source {
         VolumeSource::Csi(source) => &source.driver,
         VolumeSource::CsiInline(source) => &source.driver,
-        _ => return Inputs { objects: sources.made_of.versions(pod, spec) },
+        _ => return Inputs { objects: made_of.versions(pod, spec) },
     };
-    let object = sources.host.drivers.object(driver);
-    Inputs { objects: object.into_iter().map(|object| (format!("CSIDriver/{driver}"), object.meta.revision)).collect() }
+    let mut objects = made_of.objects(pod, spec);
+    objects.extend(host.drivers.object(driver).map(|object| (format!("CSIDriver/{driver}"), object.meta.revision)));
+    Inputs { objects }
 }
 
 fn claimed(pod: &NodePod, volume: &PodVolume, key: &Key, sources: &Sources<'_>) -> Result<VolumeSpec, Error> {
@@ -160,8 +167,8 @@ pub enum Error {
     FindSource,
     #[error("{0}")]
     Refuse(Fault),
-    #[error("{0}")]
-    Label(selinux::Conflict),
+    #[error("{conflict}")]
+    Label { access_mode: &'static str, conflict: selinux::Conflict },
     #[error("claim {name} does not exist; create it in the pod's namespace")]
     FindClaim { name: String },
     #[error("claim {name} is being deleted")]

@@ -1,8 +1,11 @@
 //! The SELinux label a pod's volume is mounted with, so that no file has to be labelled one by one.
 
+mod counted;
+
 use std::fs;
 use std::path::Path;
 
+use stowage_model::access_mode::AccessMode;
 use stowage_model::node_view::{NodePod, SeLinuxOptions};
 use stowage_plugins::{Traits, VolumeSpec};
 
@@ -66,11 +69,26 @@ impl SeLinux {
         spec: &VolumeSpec,
         traits: &Traits,
     ) -> Result<Option<String>, Conflict> {
+        if self.labels(spec) { self.original(pod, name, spec, traits) } else { Ok(None) }
+    }
+
+    /// Whether volumes of its access mode are mounted with a label.
+    fn labels(&self, spec: &VolumeSpec) -> bool {
+        spec.persistent.is_some() && (self.every_mode || spec.is_once_per_pod())
+    }
+
+    /// The label if volumes of every access mode were mounted with one.
+    fn original(
+        &self,
+        pod: &NodePod,
+        name: &str,
+        spec: &VolumeSpec,
+        traits: &Traits,
+    ) -> Result<Option<String>, Conflict> {
         let is_eligible = traits.supports_se_linux_mount
             && spec.persistent.is_some()
             && !spec.is_block()
-            && pod.security.se_linux_change_policy != RECURSIVE
-            && (self.every_mode || spec.is_once_per_pod());
+            && pod.security.se_linux_change_policy != RECURSIVE;
         if !is_eligible {
             return Ok(None);
         }
@@ -90,6 +108,18 @@ impl SeLinux {
             }
         }
     }
+}
+
+/// The widest access mode of a volume, as metrics have it.
+pub fn access_mode(spec: &VolumeSpec) -> &'static str {
+    let Some(persistent) = &spec.persistent else { return "inline" };
+    let modes = [
+        (AccessMode::ReadWriteMany, "RWX"),
+        (AccessMode::ReadOnlyMany, "ROX"),
+        (AccessMode::ReadWriteOnce, "RWO"),
+        (AccessMode::ReadWriteOncePod, "RWOP"),
+    ];
+    modes.into_iter().find(|(mode, _)| persistent.access_modes.contains(*mode)).map_or("", |(_, short)| short)
 }
 
 impl Default for SeLinux {

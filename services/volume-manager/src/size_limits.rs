@@ -1,7 +1,8 @@
 //! The size limits of empty directories: each is measured again and again, in a lane of its own, and a pod that holds more
 //! than it may is to go, as the kubelet evicts.
 
-use std::collections::BTreeMap;
+mod turns;
+
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
@@ -22,6 +23,8 @@ use crate::decide::pod::is_live;
 use crate::metrics::Metrics;
 use crate::state::State;
 use crate::watches::Key;
+
+use turns::Turns;
 
 /// Directories that are measured at once: whoever counts must not take the disk from those who work.
 const AT_ONCE: usize = 4;
@@ -67,12 +70,12 @@ impl Watcher {
         }
         // One long walk keeps no other directory from its turn.
         let mut measuring: FuturesUnordered<BoxFuture<'_, Measured>> = FuturesUnordered::new();
-        let mut due: BTreeMap<Place, Limited> = BTreeMap::new();
+        let mut turns: Turns<Place, Limited> = Turns::default();
         let mut under_way: Vec<Place> = Vec::new();
         let mut next_look = tokio::time::Instant::now() + self.period;
         loop {
             while under_way.len() < AT_ONCE {
-                let Some((place, limited)) = due.pop_first() else { break };
+                let Some((place, limited)) = turns.pop() else { break };
                 under_way.push(place);
                 measuring.push(Box::pin(self.measure(limited)));
             }
@@ -85,7 +88,7 @@ impl Watcher {
                 () = tokio::time::sleep_until(next_look) => {
                     next_look = tokio::time::Instant::now() + self.period;
                     let limited = self.limited().into_iter().filter(|limited| !under_way.contains(&limited.place));
-                    due = limited.map(|limited| (limited.place.clone(), limited)).collect();
+                    turns.look(limited.map(|limited| (limited.place.clone(), limited)).collect());
                 }
             }
         }

@@ -5,12 +5,10 @@ use std::sync::Arc;
 
 use jiff::SignedDuration;
 
-use stowage_model::attachment::VolumeAttachment;
-use stowage_model::names::{self, UniqueVolumeName};
+use stowage_model::names::UniqueVolumeName;
 use stowage_model::node::Node;
 use stowage_model::node_view::NodePod;
 use stowage_model::object::{Key as ObjectKey, Projection};
-use stowage_model::volume_source::VolumeSource;
 use stowage_plugins::{Traits, VolumeSpec};
 use stowage_runtime::cache::View;
 
@@ -19,10 +17,11 @@ use crate::api;
 use crate::controller::Controller;
 use crate::decide::expand::Expansion;
 use crate::decide::volume::{Attachment, Wanted};
-use crate::decide::waiting::{Unmounted, Waiting};
+use crate::decide::waiting::Waiting;
 use crate::decide::{self, pod::is_live};
 use crate::drivers::Drivers;
 use crate::executor::Operation;
+use crate::outlook::Outlook;
 use crate::populator::{self, Sources};
 use crate::state::States;
 use crate::watches::{Key, driver_of};
@@ -60,9 +59,11 @@ impl Controller {
         }
     }
 
-    /// The newest version of the pod with this uid.
+    /// The newest version of the pod with this uid. More than one object may claim to stand for a static pod, which
+    /// lives as long as one of them does.
     pub(crate) fn pod(&self, uid: &str) -> Option<Arc<NodePod>> {
-        self.caches.pods.by_index("uid", uid).into_iter().next()
+        let pods = self.caches.pods.by_index("uid", uid);
+        pods.iter().find(|pod| is_live(pod)).or_else(|| pods.first()).cloned()
     }
 
     fn live_pod(&self, uid: &str) -> Option<Arc<NodePod>> {
@@ -82,7 +83,7 @@ impl Controller {
 
     /// What can be done with a volume, by what its plugin says now.
     fn traits_of(&self, spec: &VolumeSpec) -> Traits {
-        self.plugins.by_spec(spec).map_or(Traits::PLAIN, |plugin| plugin.traits(spec, &self.host))
+        self.outlook().traits_of(spec)
     }
 
     /// Unique names of the attachable volumes that live pods want or that are or may be mounted.
@@ -121,23 +122,16 @@ impl Controller {
     }
 
     pub(crate) fn attachment(&self, volume: &UniqueVolumeName, spec: &VolumeSpec, states: &States) -> Attachment {
-        if !self.traits_of(spec).is_attachable {
-            return Attachment::NotNeeded;
-        }
-        if !self.options.controller_attach {
-            let attached = states.actual.get(volume).is_some_and(|known| known.is_attached_here);
-            return if attached { Attachment::Attached } else { Attachment::ToAttach };
-        }
-        let Some(node) = self.node() else {
-            return Attachment::NodeUnknown;
-        };
-        let withdrawing = states.report.writing.as_ref().is_some_and(|list| !list.contains(volume));
-        if withdrawing || !node.is_in_use(volume.as_str()) {
-            Attachment::NotInUse
-        } else if !node.is_attached(volume.as_str()) {
-            Attachment::NotAttached
-        } else {
-            Attachment::Attached
+        self.outlook().attachment(volume, spec, states)
+    }
+
+    fn outlook(&self) -> Outlook<'_> {
+        Outlook {
+            host: &self.host,
+            plugins: &self.plugins,
+            executor: &self.executor,
+            nodes: &self.caches.nodes,
+            controller_attach: self.options.controller_attach,
         }
     }
 
@@ -271,39 +265,10 @@ impl Controller {
         self.state.read(|states| {
             let Some(volumes) = states.desired.pod(uid) else { return Waiting::default() };
             let missing = volumes.volumes.iter().filter(|(name, _)| !is_mounted(states, name));
-            let unmounted = missing.map(|(name, mount)| (name.clone(), self.unmounted(name, &mount.spec, states)));
+            let outlook = self.outlook();
+            let unmounted = missing.map(|(name, mount)| (name.clone(), outlook.unmounted(uid, name, mount, states)));
             decide::waiting::waiting(uid, volumes, &unmounted.collect())
         })
-    }
-
-    fn unmounted(&self, name: &UniqueVolumeName, spec: &VolumeSpec, states: &States) -> Unmounted {
-        let plugin = self.plugins.by_spec(spec).ok();
-        let attachment = self.attachment(name, spec, states);
-        let attach_error = match attachment {
-            Attachment::NotAttached => self.attachment_object(spec).and_then(|found| found.status.attach_error.clone()),
-            _ => None,
-        };
-        let is_over =
-            attach_error.as_ref().is_some_and(|error| error.error_code == Some(tonic::Code::ResourceExhausted as i32));
-        let over_limit = driver_of(spec).filter(|driver| is_over && self.refresh_period(driver).is_some());
-        Unmounted {
-            not_ready: plugin
-                .and_then(|plugin| {
-                    plugin.reachable(spec, &self.host).and_then(|()| plugin.ready(spec, &self.host)).err()
-                })
-                .map(|fault| fault.message),
-            attachment,
-            over_limit: over_limit.map(str::to_owned),
-            attach_error: attach_error.map(|error| error.message),
-            records: self.executor.of_volume(name),
-        }
-    }
-
-    /// The VolumeAttachment of a CSI volume on this node.
-    fn attachment_object(&self, spec: &VolumeSpec) -> Option<Arc<VolumeAttachment>> {
-        let VolumeSource::Csi(source) = &spec.source else { return None };
-        let name = names::attachment(&source.volume_handle, &source.driver, &self.options.node_name);
-        self.caches.attachments.get(&ObjectKey::cluster(&name))
     }
 
     fn populated(&self, pod: &NodePod) -> crate::desired_state::PodVolumes {
@@ -329,7 +294,11 @@ impl Controller {
                     wanted.insert(uid.to_owned(), Wanted { pod, mount: mount.clone(), told });
                 }
             }
-            let actual = states.actual.get(volume).cloned();
+            let mut actual = states.actual.get(volume).cloned();
+            // A mount that nobody can tell may be one of it: it stays attached.
+            if let Some(actual) = actual.as_mut().filter(|_| states.report.kept_in_use.contains(volume)) {
+                actual.is_attached_here = false;
+            }
             let pods = actual.iter().flat_map(|actual| actual.pods.keys());
             let live = pods.filter(|uid| self.may_keep(uid)).cloned().collect();
             let wanted_spec = wanted.values().next().map(|wanted: &Wanted| &wanted.mount.spec);

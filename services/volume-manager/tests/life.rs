@@ -4,6 +4,10 @@
 // Helpers of a test may fail as loudly as the test itself.
 #![allow(clippy::unwrap_used, clippy::panic)]
 
+#[path = "life/asked.rs"]
+mod asked;
+#[path = "life/attaches.rs"]
+mod attaches;
 #[path = "life/devices.rs"]
 mod devices;
 #[path = "life/driver.rs"]

@@ -14,6 +14,7 @@ use http_body::{Frame, SizeHint};
 use hyper_util::rt::TokioIo;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpStream, UnixStream};
+use tokio::sync::watch;
 use tonic::{
     Status, TimeoutExpired,
     body::Body,
@@ -40,15 +41,19 @@ impl Unreachable {
 
 pub(super) fn connect(
     endpoint: &Endpoint,
+    count: watch::Sender<u64>,
 ) -> impl Service<Request<Body>, Response = Response<Body>, Error = Status, Future: Send> + Clone + Send + Sync + use<>
 {
     let label: Arc<str> = endpoint.to_string().into();
-    let endpoint = endpoint.clone();
+    let (endpoint, count) = (endpoint.clone(), Arc::new(count));
     let connector = service_fn(move |_: Uri| {
-        let endpoint = endpoint.clone();
+        let (endpoint, count) = (endpoint.clone(), Arc::clone(&count));
         async move {
             match open(&endpoint).await {
-                Ok(stream) => Ok(TokioIo::new(stream)),
+                Ok(stream) => {
+                    count.send_modify(|count| *count += 1);
+                    Ok(TokioIo::new(stream))
+                }
                 Err(source) => Err(Unreachable { endpoint, source }),
             }
         }

@@ -42,6 +42,12 @@ impl Search {
     fn new(held: &Held, own: &MountTable) -> Result<Option<Self>> {
         let (device, mount) = match held {
             Held::Device(device) => (*device, None),
+            Held::DeviceNode(path) => {
+                let Some(node) = files::unless_missing(fs::metadata(path)).map_err(failed("look at", path))? else {
+                    return Ok(None);
+                };
+                (DeviceNumber { major: libc::major(node.rdev()), minor: libc::minor(node.rdev()) }, None)
+            }
             Held::Mount(path) => {
                 let Some(path) = files::resolve(path)? else { return Ok(None) };
                 let Some(mount) = own.at(&path) else { return Ok(None) };

@@ -143,6 +143,8 @@ fn who_holds_a_device_is_told_also_from_another_mount_namespace() {
         let other = other.join().unwrap();
         HOST.unmount(&target).await.unwrap();
         let found = HOST.holders(&held).await.unwrap();
+        assert_eq!(HOST.holders(&Held::DeviceNode(device.0.path.clone())).await.unwrap(), found);
+        assert!(HOST.holders(&Held::DeviceNode(dir.join("gone/x"))).await.unwrap().found.is_empty());
         let holder = found.found.iter().find(|holder| holder.pid == other.0.id()).unwrap();
         assert_eq!(holder.how, Hold::Namespace(target.clone()), "{found}");
         assert!(found.to_string().contains("sleep (process"), "{found}");

@@ -34,12 +34,13 @@ pub fn changes_ownership(spec: &VolumeSpec, driver: Option<&CsiDriver>) -> bool 
     }
 }
 
-/// Gives the files to the pod's group, unless the driver did or its policy says not to.
+/// Gives the files to the pod's group, unless the driver did or its policy says not to. Also when it is published again:
+/// the driver may have brought new ones.
 pub async fn give(host: &VolumeHost, request: &SetUp<'_>, path: &Path) -> Result<(), Fault> {
     let name = driver_of(request.spec)?;
     let Some(group) = request.fs_group else { return Ok(()) };
     let (driver, _) = host.driver(name)?;
-    if driver.can(Capability::VolumeMountGroup) || request.is_remount {
+    if driver.can(Capability::VolumeMountGroup) {
         return Ok(());
     }
     if !changes_ownership(request.spec, host.drivers.object(name).as_deref()) {

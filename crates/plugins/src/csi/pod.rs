@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
+use std::time::Duration;
 
 use async_trait::async_trait;
 use jiff::Timestamp;
@@ -29,6 +30,10 @@ use super::{
     Csi, PUBLISH, UNPUBLISH, check_lifecycle, data_file, driver_of, global_mount, handle_of, ownership, path_text,
     pod_dir, pod_mount, publish_context, secret_key, stages,
 };
+
+/// A kubelet looks at each pod after a minute, lengthened by up to half of one.
+const REPUBLISH_EVERY: Duration = Duration::from_secs(60);
+const REPUBLISH_SPREAD: f64 = 0.5;
 
 const TOKENS: &str = "csi.storage.k8s.io/serviceAccount.tokens";
 
@@ -107,6 +112,18 @@ async fn publish(host: &VolumeHost, request: &SetUp<'_>) -> Result<IsSetUp, Faul
     Ok(IsSetUp { again_at, device: None })
 }
 
+/// The Secret that publishing needs, where the volume names one.
+pub fn publish_secret(spec: &VolumeSpec, pod: &Pod) -> Option<Key> {
+    match &spec.source {
+        VolumeSource::Csi(source) => source.node_publish_secret_ref.as_deref().map(secret_key),
+        VolumeSource::CsiInline(source) => {
+            let secret = source.node_publish_secret_ref.as_ref()?;
+            Some(Key::namespaced(pod.meta.namespace.as_str(), secret.name.as_str()))
+        }
+        _ => None,
+    }
+}
+
 pub async fn send_publish(caller: &Caller, call: NodePublishVolumeRequest) -> Result<(), Fault> {
     let send = async |channel, request| NodeClient::new(channel).node_publish_volume(request).await;
     caller.call(PUBLISH, call, send).await.map(drop).map_err(Fault::call(PUBLISH))
@@ -142,7 +159,7 @@ pub struct Asked {
     publish_context: BTreeMap<String, String>,
     volume_context: BTreeMap<String, String>,
     secrets: BTreeMap<String, String>,
-    /// When the first of the tokens in it should be renewed.
+    /// When the driver is to be told again: the first of the tokens should be renewed, or it asked to be told now and then.
     again_at: Option<Timestamp>,
 }
 
@@ -157,28 +174,25 @@ impl Asked {
     ) -> Result<Self, Fault> {
         let (spec, pod) = (request.spec, request.pod);
         let object = host.drivers.object(name);
-        let (attributes, secret) = match &spec.source {
-            VolumeSource::Csi(source) => {
-                (&source.volume_attributes, source.node_publish_secret_ref.as_deref().map(secret_key))
-            }
-            VolumeSource::CsiInline(source) => {
-                let secret = source.node_publish_secret_ref.as_ref();
-                let key = secret.map(|secret| Key::namespaced(pod.meta.namespace.as_str(), secret.name.as_str()));
-                (&source.volume_attributes, key)
-            }
+        let attributes = match &spec.source {
+            VolumeSource::Csi(source) => &source.volume_attributes,
+            VolumeSource::CsiInline(source) => &source.volume_attributes,
             other => return Err(Fault::refused(format!("volume {}: source {other} is not a CSI volume", spec.name))),
         };
         let publish_context = publish_context(spec, name, handle, host)?;
-        let mut secrets = caller.secrets(secret.as_ref()).await.map_err(Fault::unsent)?;
+        let mut secrets = caller.secrets(publish_secret(spec, pod).as_ref()).await.map_err(Fault::unsent)?;
         let mut volume_context = attributes.clone();
         if object.as_ref().is_some_and(|driver| driver.spec.pod_info_on_mount) {
             volume_context.extend(pod_info(pod, matches!(spec.source, VolumeSource::CsiInline(_))));
         }
-        let mut again_at = None;
+        let republished = object.as_ref().filter(|driver| driver.spec.requires_republish);
+        // Only the driver knows whether what it shows has changed, so it is asked now and then.
+        let pause = || host.context.random.jitter(REPUBLISH_EVERY, REPUBLISH_SPREAD);
+        let mut again_at = republished.and_then(|_| host.context.clock.now().checked_add(pause()).ok());
         // Devices get no tokens: nothing could renew them.
         if let Some(object) = object.filter(|driver| !driver.spec.token_requests.is_empty() && !spec.is_block()) {
             let (text, renew_at) = tokens(host, pod, &object).await?;
-            again_at = renew_at.filter(|_| object.spec.requires_republish);
+            again_at = again_at.map(|at| renew_at.into_iter().chain([at]).min().unwrap_or(at));
             let place = match object.spec.service_account_token_in_secrets {
                 true => &mut secrets,
                 false => &mut volume_context,

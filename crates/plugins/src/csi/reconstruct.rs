@@ -1,5 +1,6 @@
 //! What CSI volumes are on the disk, told from the metadata beside them.
 
+use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
 use async_trait::async_trait;
@@ -19,7 +20,7 @@ use crate::host::VolumeHost;
 use crate::plugin::{BlockMapper, Found, Reconstructed, Reconstructor};
 use crate::spec::{Persistent, VolumeSpec};
 
-use super::block::{devices_dir, publish_dir, read_data};
+use super::block::{devices_dir, publish_dir, read_data, staging_path, volume_dir};
 use super::data::VolumeData;
 use super::{Csi, cleaning, data_file, pod_dir};
 
@@ -71,22 +72,21 @@ impl Reconstructor for Csi {
                 }
             }
         }
-        for name in names_in(host, &devices_dir(&host.layout)).await? {
-            if name == "staging" || name == "publish" {
-                continue;
-            }
+        for name in device_names(host).await? {
             match read_data(host, &name).await {
                 Ok(Some(data)) => {
                     let spec_name = data.pod.as_ref().map_or_else(|| name.clone(), |pod| pod.spec_name.clone());
                     known.push(staged(&data, spec_name, true));
                 }
-                Ok(None) => {
-                    let dir = devices_dir(&host.layout).join(&name);
+                // The metadata goes last but for empty directories: without it a device that is there is somebody's.
+                Ok(None) if !may_be_there(host, &name).await? => {
+                    let dir = volume_dir(&host.layout, &name);
                     remove_leftovers(host, &[dir.join("dev"), dir.join("data"), dir]).await;
                 }
+                Ok(None) => unexplained.push(volume_dir(&host.layout, &name)),
                 Err(fault) => {
                     tracing::warn!(volume = name, error = %fault, "a device's metadata cannot be read");
-                    unexplained.push(devices_dir(&host.layout).join(&name));
+                    unexplained.push(volume_dir(&host.layout, &name));
                 }
             }
         }
@@ -103,6 +103,36 @@ impl Reconstructor for Csi {
         users.extend(names_in(host, &publish_dir(&host.layout, name)).await?);
         Ok(users)
     }
+}
+
+/// The names of all volumes of which something is there as a device.
+async fn device_names(host: &VolumeHost) -> Result<BTreeSet<String>, Fault> {
+    let top = devices_dir(&host.layout);
+    let mut names = BTreeSet::new();
+    for dir in [top.clone(), top.join("staging"), top.join("publish")] {
+        names.extend(names_in(host, &dir).await?);
+    }
+    names.remove("staging");
+    names.remove("publish");
+    Ok(names)
+}
+
+/// Whether the kernel has a device of the volume bound anywhere below its directories, or the driver may have it staged:
+/// that shows in no mount, but its directory comes after the metadata and goes before it.
+async fn may_be_there(host: &VolumeHost, name: &str) -> Result<bool, Fault> {
+    let layout = &host.layout;
+    let staged = host.mounter.stat(&staging_path(layout, name)).await;
+    if staged.map_err(Fault::after("look at the staging directory"))?.is_some() {
+        return Ok(true);
+    }
+    let table = host.mounter.mounts().await.map_err(Fault::after("read the mount table"))?;
+    for dir in [volume_dir(layout, name), publish_dir(layout, name)] {
+        let spelled = host.mounter.resolve(&dir).await.map_err(Fault::after("resolve the device's directory"))?;
+        if spelled.is_some_and(|spelled| table.iter().any(|mount| mount.target.starts_with(&spelled))) {
+            return Ok(true);
+        }
+    }
+    Ok(false)
 }
 
 /// Removes empty directories, the inner ones first; what is in use or full is not removed.

@@ -67,22 +67,24 @@ fn pod_memory(pod: &NodePod) -> Option<Quantity> {
     (most > 0).then(|| Quantity::from_bytes(i64::try_from(most).unwrap_or(i64::MAX)))
 }
 
-/// The size of the huge pages that the pod's containers request: the one asked for, or the only one.
+/// The size of the huge pages that the pod or its containers request: the one asked for, or the only one.
 fn page_size(wanted: Option<Quantity>, pod: &NodePod) -> Result<Quantity, String> {
-    let requested = pod.containers.iter().flat_map(|container| container.resources.requests.keys());
+    let of_containers = pod.containers.iter().flat_map(|container| container.resources.requests.keys());
+    let requested = of_containers.chain(pod.resources.requests.keys());
     let sizes = requested.filter_map(|name| name.strip_prefix(HUGE_PAGES_RESOURCE)?.parse::<Quantity>().ok());
     let sizes: std::collections::BTreeSet<Quantity> = sizes.collect();
     match (wanted, sizes.first()) {
         (Some(wanted), _) if sizes.contains(&wanted) => Ok(wanted),
         (Some(wanted), _) => Err(format!(
-            "emptyDir.medium HugePages-{wanted}: no container requests hugepages-{wanted}; add it to resources"
+            "emptyDir.medium HugePages-{wanted}: neither the pod nor a container requests hugepages-{wanted}; add it to resources"
         )),
         (None, Some(only)) if sizes.len() == 1 => Ok(*only),
         (None, None) => {
-            Err("emptyDir.medium HugePages: no container requests huge pages; add them to resources".into())
+            Err("emptyDir.medium HugePages: neither the pod nor a container requests huge pages; add them to resources"
+                .into())
         }
         (None, Some(_)) => Err(format!(
-            "emptyDir.medium HugePages: the containers request several sizes ({}); name one, as in HugePages-2Mi",
+            "emptyDir.medium HugePages: the pod requests several sizes ({}); name one, as in HugePages-2Mi",
             sizes.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ")
         )),
     }
@@ -144,5 +146,21 @@ mod tests {
             assert!(of(name, sizes).is_err(), "{name} {sizes:?}");
         }
         assert!(of("HugePages-", &[]).is_err() && of("Disk", &[]).is_err());
+    }
+
+    #[test]
+    fn row_131_what_the_pod_requests_as_a_whole_counts_beside_its_containers() {
+        let of = |medium: &str, sizes: &[&str]| {
+            let requests = |size: &str| json!({ "requests": { format!("hugepages-{size}"): "1Gi" } });
+            let containers = json!([{ "name": "a", "resources": sizes.get(1).map(|size| requests(size)) }]);
+            let spec = json!({ "containers": containers, "resources": requests(sizes[0]) });
+            let pod = NodePod::read(json!({ "metadata": { "name": "p" }, "spec": spec }).to_string().as_bytes());
+            super::of(&serde_json::from_value(json!({ "medium": medium })).unwrap(), &pod.unwrap())
+        };
+        let pages = |text: &str| Ok(Medium::HugePages { page_size: text.parse().unwrap() });
+        assert_eq!(of("HugePages", &["2Mi"]), pages("2Mi"));
+        assert_eq!(of("HugePages", &["2Mi", "2Mi"]), pages("2Mi"));
+        assert_eq!(of("HugePages-1Gi", &["1Gi", "2Mi"]), pages("1Gi"));
+        assert!(of("HugePages", &["1Gi", "2Mi"]).is_err() && of("HugePages-2Mi", &["1Gi"]).is_err());
     }
 }

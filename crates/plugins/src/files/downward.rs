@@ -11,6 +11,8 @@ use stowage_model::volume_source::DownwardApiFile;
 
 use crate::atomic_writer::{FileProjection, Payload};
 
+pub use field::value as field_value;
+
 /// Whether a file tells what the node can give, because a container says no limit of its own.
 pub fn needs_allocatable(items: &[DownwardApiFile], pod: &NodePod) -> bool {
     let references = items.iter().filter_map(|item| item.resource_field_ref.as_ref());

@@ -1,7 +1,9 @@
 //! One call of a driver's program, and what it answers.
 
+use std::collections::BTreeSet;
 use std::path::Path;
 use std::process::Stdio;
+use std::sync::MutexGuard;
 use std::time::Duration;
 
 use async_trait::async_trait;
@@ -100,8 +102,11 @@ pub(super) fn read(call: &str, printed: &[u8]) -> Result<Option<Answer>, String>
 }
 
 impl Flex {
-    /// Calls the driver; none if it cannot do that, and the usual way is to be taken.
+    /// Calls the driver; none if it cannot do that, and the usual way is to be taken. What it cannot do it is asked once.
     pub(super) async fn call(&self, host: &VolumeHost, call: &str, words: &[&str]) -> Result<Option<Answer>, Fault> {
+        if self.unsupported().contains(call) {
+            return Ok(None);
+        }
         let arguments: Vec<String> = [call].iter().chain(words).map(|word| (*word).to_owned()).collect();
         let limit = host.call_timeout;
         let printed = self.programs.run(&self.program, &arguments, limit).await.map_err(|error| {
@@ -111,7 +116,16 @@ impl Flex {
             };
             Fault::uncertain(format!("{call} of FlexVolume driver {} ({}): {why}", self.name, self.program.display()))
         })?;
-        read(call, &printed).map_err(|wrong| Fault::uncertain(format!("FlexVolume driver {}: {wrong}", self.name)))
+        let answer = read(call, &printed)
+            .map_err(|wrong| Fault::uncertain(format!("FlexVolume driver {}: {wrong}", self.name)))?;
+        if answer.is_none() {
+            self.unsupported().insert(call.to_owned());
+        }
+        Ok(answer)
+    }
+
+    fn unsupported(&self) -> MutexGuard<'_, BTreeSet<String>> {
+        self.unsupported.lock().expect("no code panics while holding the names of calls")
     }
 }
 

@@ -81,16 +81,21 @@ impl Flex {
 #[async_trait]
 impl VolumeExpander for Flex {
     async fn expand(&self, host: &VolumeHost, request: &Expand<'_>) -> Result<Expanded, Fault> {
-        if !self.capabilities.requires_fs_resize {
-            return Ok(Expanded::NotSupported);
-        }
         let spec = request.spec;
         let dir = self.device_dir(&host.layout, &spec.name);
-        let device = mounted::at(host, &dir).await?.map(|mount| mount.source).unwrap_or_default();
         let options = self.options(host, spec, None, None).await?;
+        let new = request.new_size.to_string();
+        // Drivers count with it; what the file system has is what there is.
+        let old = host.mounter.usage(request.volume_path).await.map(|usage| usage.total_bytes).unwrap_or_default();
+        let old = old.to_string();
+        // Upstream has a controller do this; here nobody but the node calls the program.
+        let volume = self.call(host, "expandvolume", &[&options, &dir.to_string_lossy(), &new, &old]).await?;
+        if !self.capabilities.requires_fs_resize {
+            return Ok(if volume.is_some() { Expanded::Done } else { Expanded::NotSupported });
+        }
+        let device = mounted::at(host, &dir).await?.map(|mount| mount.source).unwrap_or_default();
         let path = request.volume_path.to_string_lossy();
-        let size = request.new_size.to_string();
-        if self.call(host, "expandfs", &[&options, &device, &path, &size, ""]).await?.is_some() || device.is_empty() {
+        if self.call(host, "expandfs", &[&options, &device, &path, &new, &old]).await?.is_some() || device.is_empty() {
             return Ok(Expanded::Done);
         }
         let (devices, device) = (devices(host)?, PathBuf::from(device));

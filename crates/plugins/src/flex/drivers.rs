@@ -77,7 +77,8 @@ impl FlexDrivers {
         let printed = printed.map_err(|error| format!("init: {error}"))?;
         let answer = call::read("init", &printed)?.ok_or("init is not supported, and every driver must have it")?;
         let (name, program, programs) = (name.to_owned(), program.to_owned(), Arc::clone(&self.programs));
-        Ok(Flex { name, program, capabilities: answer.capabilities, programs })
+        let (capabilities, unsupported) = (answer.capabilities, Arc::default());
+        Ok(Flex { name, program, capabilities, programs, unsupported })
     }
 }
 

@@ -19,18 +19,19 @@ impl VolumeMounter for Flex {
     async fn set_up(&self, host: &VolumeHost, request: &SetUp<'_>) -> Result<IsSetUp, Fault> {
         let (spec, pod) = (request.spec, request.pod);
         let dir = self.pod_dir(&host.layout, &pod.meta.uid, &spec.name);
-        if mounted::at(host, &dir).await?.is_some() {
-            return Ok(IsSetUp::default());
+        if mounted::at(host, &dir).await?.is_none() {
+            let options = self.options(host, spec, Some(pod), request.fs_group).await?;
+            host.mounter.create_dir(&dir).await.map_err(Fault::after("make the pod's volume directory"))?;
+            if let Err(fault) = self.mount(host, spec, &dir, &options).await {
+                return match request.is_reconstructed {
+                    true => Err(fault),
+                    false => Err(mounted::undone(fault, self.leave(host, &dir).await)),
+                };
+            }
         }
-        let options = self.options(host, spec, Some(pod), request.fs_group).await?;
-        host.mounter.create_dir(&dir).await.map_err(Fault::after("make the pod's volume directory"))?;
-        if let Err(fault) = self.mount(host, spec, &dir, &options).await {
-            return match request.is_reconstructed {
-                true => Err(fault),
-                false => Err(mounted::undone(fault, self.leave(host, &dir).await)),
-            };
-        }
-        if let Some(group) = request.fs_group.filter(|_| self.capabilities.fs_group && !spec.read_only) {
+        // Also for what is found mounted: a walk that was interrupted leaves the mount.
+        let gives = self.capabilities.fs_group && !spec.read_only && !request.is_remount;
+        if let Some(group) = request.fs_group.filter(|_| gives) {
             let given = ownership::give(host, request, &dir, group).await;
             given.map_err(|fault| fault.with_certainty(Certainty::Uncertain))?;
         }

@@ -21,9 +21,24 @@ pub struct Images<'a> {
 }
 
 /// A manifest that was read and is what its digest says.
-struct Chosen {
+pub struct Chosen {
     digest: Digest,
     document: Vec<u8>,
+}
+
+/// What a reference stood for.
+pub struct Note {
+    pub digest: Digest,
+    /// Missing in notes of earlier versions.
+    pub reference: Option<Reference>,
+}
+
+impl Note {
+    fn parse(text: &str) -> Option<Self> {
+        let mut words = text.split_whitespace();
+        let digest = words.next()?.parse().ok()?;
+        Some(Self { digest, reference: words.next().and_then(|reference| reference.parse().ok()) })
+    }
 }
 
 impl Images<'_> {
@@ -39,13 +54,16 @@ impl Images<'_> {
     /// The image that a reference stood for, if it is still unpacked.
     pub async fn known(&self, reference: &Reference) -> Result<Option<Digest>, Fault> {
         let failed = || Fault::before("look for an image that was unpacked before");
-        let Some(note) = self.host.mounter.read_file(&self.note(reference)).await.map_err(failed())? else {
-            return Ok(None);
-        };
-        let digest = String::from_utf8_lossy(&note).trim().parse::<Digest>().ok();
-        let Some(digest) = digest else { return Ok(None) };
+        let Some(Note { digest, .. }) = self.read_note(&self.note(reference)).await? else { return Ok(None) };
         let there = self.host.mounter.stat(&self.unpacked(&digest)).await.map_err(failed())?;
         Ok(there.map(|_| digest))
+    }
+
+    /// A note; `None` if there is none that can be read.
+    pub async fn read_note(&self, path: &Path) -> Result<Option<Note>, Fault> {
+        let read = self.host.mounter.read_file(path).await;
+        let text = read.map_err(Fault::before("look for an image that was unpacked before"))?;
+        Ok(text.and_then(|text| Note::parse(&String::from_utf8_lossy(&text))))
     }
 
     /// Looks for the image and unpacks it unless it is.
@@ -60,13 +78,24 @@ impl Images<'_> {
         }
         let unpacked = self.devices.unpack_layers(&layout, &layers, &target).await;
         unpacked.map_err(Fault::before(&format!("unpack image {reference}")))?;
-        let written = self.host.mounter.write_file(&self.note(reference), chosen.digest.to_string().as_bytes()).await;
+        let note = format!("{} {reference}", chosen.digest);
+        let written = self.host.mounter.write_file(&self.note(reference), note.as_bytes()).await;
         written.map_err(Fault::before("note which image was unpacked"))?;
         Ok(chosen.digest)
     }
 
     async fn find(&self, reference: &Reference) -> Result<(OciLayout, Chosen), Fault> {
         let mut other_names: Vec<String> = Vec::new();
+        let found = self.look(reference, &mut other_names).await?;
+        found.ok_or_else(|| self.would_be_pulled(reference, &other_names))
+    }
+
+    /// The same; `None` if no layout has it, and what they have instead.
+    pub async fn look(
+        &self,
+        reference: &Reference,
+        other_names: &mut Vec<String>,
+    ) -> Result<Option<(OciLayout, Chosen)>, Fault> {
         for place in reference.places() {
             let path = self.dir.join(place);
             let opened = self.devices.oci_layout(&path).await;
@@ -79,11 +108,11 @@ impl Images<'_> {
             let index = manifest::index(&document).map_err(told)?;
             if let Some(found) = self.choose(&layout, &index, reference).await? {
                 let chosen = self.manifest(&layout, found).await?;
-                return Ok((layout, chosen));
+                return Ok(Some((layout, chosen)));
             }
             other_names.extend(index.names().into_iter().map(str::to_owned));
         }
-        Err(self.would_be_pulled(reference, &other_names))
+        Ok(None)
     }
 
     /// The descriptor that a reference means; a digest may also be that of an image inside a list.

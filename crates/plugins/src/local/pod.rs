@@ -26,22 +26,23 @@ impl VolumeMounter for Local {
             (_, Origin::Device) => global_mount(&host.layout, &spec.name),
         };
         let dir = host.layout.pod_volume(&request.pod.meta.uid, Self::NAME, &spec.name);
-        if mounted::at(host, &dir).await?.is_some() {
-            return Ok(IsSetUp::default());
-        }
         let others = used_by_others(host, &source, &dir).await?;
-        if others {
-            tell_of_another_group(host, request, &source).await?;
+        if mounted::at(host, &dir).await?.is_none() {
+            if others {
+                tell_of_another_group(host, request, &source).await?;
+            }
+            host.mounter.create_dir(&dir).await.map_err(Fault::after("make the pod's volume directory"))?;
+            if let Err(fault) = bind(host, spec, &source, &dir).await {
+                return match request.is_reconstructed {
+                    true => Err(fault),
+                    false => Err(mounted::undone(fault, mounted::leave(host, &dir).await)),
+                };
+            }
         }
-        host.mounter.create_dir(&dir).await.map_err(Fault::after("make the pod's volume directory"))?;
-        if let Err(fault) = bind(host, spec, &source, &dir).await {
-            return match request.is_reconstructed {
-                true => Err(fault),
-                false => Err(mounted::undone(fault, mounted::leave(host, &dir).await)),
-            };
-        }
-        // Owners are changed once, by the first pod that mounts it.
-        if let Some(group) = request.fs_group.filter(|_| !others && !spec.read_only) {
+        // Owners are changed once, by the first pod that mounts it; by what is found mounted too, because a walk that was
+        // interrupted leaves the mount.
+        let gives = !others && !spec.read_only && !request.is_remount;
+        if let Some(group) = request.fs_group.filter(|_| gives) {
             let given = ownership::give(host, request, &dir, group).await;
             given.map_err(|fault| fault.with_certainty(Certainty::Uncertain))?;
         }

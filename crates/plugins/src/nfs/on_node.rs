@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use async_trait::async_trait;
+use futures::FutureExt;
 
 use stowage_model::volume_source::{NfsSource, SourceKind, VolumeSource};
 use stowage_mount::MountOptions;
@@ -19,13 +20,11 @@ use crate::spec::VolumeSpec;
 use crate::traits::{Attributes, Metrics, Traits};
 use crate::{mounted, reconstructed, stats};
 
-use super::{Nfs, PORT};
+use super::Nfs;
+use super::attempts::{Attempts, addresses};
 
 /// How long a server may take to let a mount go before it is taken by force, as the kubelet has it.
 const PATIENCE: Duration = Duration::from_secs(60);
-
-/// The versions that are tried where no option names one, as mount.nfs does.
-const VERSIONS: [&str; 4] = ["vers=4.2", "vers=4.1", "vers=4.0", "vers=3"];
 
 /// Directories that other machines export. The kernel is asked itself, so that no helper is needed.
 #[derive(Debug, Clone, Copy, Default)]
@@ -81,9 +80,12 @@ impl VolumeMounter for NfsVolume {
         if mounted::at(host, &dir).await?.is_some() {
             return Ok(IsSetUp::default());
         }
-        let address = address(&source_of(spec)?.server).await?;
+        let server = &source_of(spec)?.server;
+        let from = addresses(server).await.map_err(|error| {
+            Fault::transient(format!("nfs.server {server} has no address: {error}; check its name"))
+        })?;
         host.mounter.create_dir(&dir).await.map_err(Fault::after("make the pod's volume directory"))?;
-        match mount(host, spec, &export, address, &dir).await {
+        match mount(host, spec, &export, &from, &dir).await {
             Ok(()) => Ok(IsSetUp::default()),
             Err(fault) if request.is_reconstructed => Err(fault),
             Err(fault) => Err(mounted::undone(fault, mounted::leave(host, &dir).await)),
@@ -142,62 +144,16 @@ fn export(source: &NfsSource) -> Result<String, String> {
     }
 }
 
-/// The kernel wants the address; names are resolved by whoever asks it to mount.
-async fn address(server: &str) -> Result<IpAddr, Fault> {
-    let unknown = |why: String| Fault::transient(format!("nfs.server {server} has no address: {why}; check its name"));
-    if let Ok(address) = server.parse() {
-        return Ok(address);
-    }
-    let mut found = tokio::net::lookup_host((server, PORT)).await.map_err(|error| unknown(error.to_string()))?;
-    found.next().map(|socket| socket.ip()).ok_or_else(|| unknown("the answer is empty".to_owned()))
-}
-
-/// The words of one attempt.
-fn options(spec: &VolumeSpec, address: IpAddr, version: Option<&str>) -> MountOptions {
+/// The words of the volume; a reader's mount can only be read.
+fn attempts(spec: &VolumeSpec) -> Attempts<'_> {
     let read_only = spec.read_only.then_some("ro");
-    let words = spec.mount_options().iter().map(String::as_str).chain(read_only).chain(version);
-    let mut options = MountOptions::new(words);
-    // Before version 4, locks need a daemon of this machine that containers do not bring along.
-    let is_three = options.words.iter().any(|word| ["vers=3", "nfsvers=3"].contains(&word.as_str()));
-    if is_three && !options.words.iter().any(|word| word == "lock" || word == "nolock") {
-        options.words.push("nolock".to_owned());
-    }
-    options.words.push(format!("addr={address}"));
-    options
+    Attempts { words: spec.mount_options().iter().map(String::as_str).chain(read_only).collect() }
 }
 
-fn versions(spec: &VolumeSpec) -> Vec<Option<&'static str>> {
-    let named = MountOptions::new(spec.mount_options());
-    let is_version = |word: &String| ["vers=", "nfsvers=", "v4", "v3"].iter().any(|start| word.starts_with(start));
-    match named.words.iter().any(is_version) {
-        true => vec![None],
-        false => VERSIONS.into_iter().map(Some).collect(),
-    }
-}
-
-async fn mount(host: &VolumeHost, spec: &VolumeSpec, export: &str, address: IpAddr, dir: &Path) -> Result<(), Fault> {
-    let mut last = None;
-    for version in versions(spec) {
-        match host.mounter.mount(export, dir, "nfs", &options(spec, address, version)).await {
-            Ok(()) => return Ok(()),
-            Err(error) => {
-                let other_version = [nix::libc::EPROTONOSUPPORT, nix::libc::EINVAL].map(Some);
-                let goes_on = other_version.contains(&error.os_error());
-                last = Some(error);
-                if !goes_on {
-                    break;
-                }
-            }
-        }
-    }
-    let Some(error) = last else { return Err(Fault::uncertain("no version of NFS was tried")) };
-    let hint = match error.os_error() {
-        Some(nix::libc::ENODEV) => "; this kernel has no nfs: load it (modprobe nfs), or install the kernel's modules",
-        Some(nix::libc::EACCES | nix::libc::EPERM) => "; check that the server exports the path to this node",
-        Some(nix::libc::ENOENT) => "; check nfs.path on the server",
-        _ => "",
-    };
-    Err(Fault::uncertain(format!("mount {export}: {error}{hint}")))
+async fn mount(host: &VolumeHost, spec: &VolumeSpec, export: &str, from: &[IpAddr], dir: &Path) -> Result<(), Fault> {
+    let call = |options: MountOptions| async move { host.mounter.mount(export, dir, "nfs", &options).await }.boxed();
+    let mounted = attempts(spec).mount(from, call).await;
+    mounted.map_err(|failed| Fault::uncertain(format!("mount {export}: {failed}")))
 }
 
 fn source_of(spec: &VolumeSpec) -> Result<&NfsSource, Fault> {
@@ -226,19 +182,8 @@ mod tests {
     fn row_143_an_ipv6_server_is_bracketed_and_a_reader_mounts_read_only() {
         assert_eq!(export(&source("fd00::1", "/x")).unwrap(), "[fd00::1]:/x");
         assert_eq!(export(&source("server", "/x")).unwrap(), "server:/x");
-        let address = "fd00::1".parse().unwrap();
-        assert_eq!(
-            options(&spec(true, &["hard,timeo=5"]), address, Some("vers=4.2")).words,
-            ["hard", "timeo=5", "ro", "vers=4.2", "addr=fd00::1"]
-        );
-    }
-
-    #[test]
-    fn a_version_that_is_asked_for_is_the_only_one_that_is_tried() {
-        assert_eq!(versions(&spec(false, &["nfsvers=4.1"])), [None]);
-        assert_eq!(versions(&spec(false, &["hard"])).len(), 4);
-        let three = options(&spec(false, &["vers=3"]), "::1".parse().unwrap(), None);
-        assert!(three.words.contains(&"nolock".to_owned()), "{three:?}");
+        assert_eq!(attempts(&spec(true, &["hard,timeo=5"])).words, ["hard,timeo=5", "ro"]);
+        assert_eq!(attempts(&spec(false, &["hard"])).words, ["hard"]);
     }
 
     #[test]

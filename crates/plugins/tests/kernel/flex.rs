@@ -9,6 +9,7 @@ use serde_json::{Value, json};
 
 use stowage_model::object::kinds;
 use stowage_plugins::flex::{FlexDrivers, LocalPrograms, watch};
+use stowage_plugins::plugin::{Expand, Expanded};
 
 use crate::machine::{Asked, Machine, mounted, on_a_machine};
 
@@ -131,5 +132,82 @@ fn a_driver_mounts_with_its_options_and_what_it_cannot_do_is_done_the_usual_way(
         assert_eq!(machine.left(), Vec::<String>::new());
         let calls = fs::read_to_string(dir.join("log")).unwrap();
         assert_eq!(calls.lines().collect::<Vec<_>>(), ["init", "mount", "unmount"]);
+    });
+}
+
+#[test]
+fn a_driver_that_does_not_have_a_call_is_asked_once_until_its_program_is_another() {
+    on_a_machine(async |machine| {
+        let dir = machine.dir.join("drivers");
+        install(&dir, "lvm");
+        let mut drivers = FlexDrivers::new(&dir, Arc::new(LocalPrograms));
+        drivers.sync(&machine.plugins).await;
+        let (host, _) = machine.host(None);
+        let asked = asked("example/lvm", Value::Null);
+        let mut expected = vec!["init", "mount", "unmount", "mount", "mount"];
+        for _ in 0..3 {
+            machine.set_up(&host, &asked).await.unwrap();
+            machine.tear_down(&host, &asked).await.unwrap();
+        }
+        let calls = || fs::read_to_string(dir.join("log")).unwrap();
+        assert_eq!(calls().lines().collect::<Vec<_>>(), expected);
+        fs::remove_dir_all(dir.join("example~lvm")).unwrap();
+        drivers.sync(&machine.plugins).await;
+        install(&dir, "lvm");
+        drivers.sync(&machine.plugins).await;
+        machine.set_up(&host, &asked).await.unwrap();
+        machine.tear_down(&host, &asked).await.unwrap();
+        expected.extend(["init", "mount", "unmount"]);
+        assert_eq!(calls().lines().collect::<Vec<_>>(), expected);
+    });
+}
+
+#[test]
+fn a_volume_grows_first_as_the_driver_does_it_and_then_its_file_system() {
+    on_a_machine(async |machine| {
+        let (dir, at) = (machine.dir.join("drivers"), machine.dir.join("grown"));
+        fs::create_dir(&at).unwrap();
+        let (host, _) = machine.host(None);
+        let size = host.mounter.usage(&at).await.unwrap().total_bytes;
+        let mut drivers = FlexDrivers::new(&dir, Arc::new(LocalPrograms));
+        for (name, resizes, has, ended, calls) in [
+            ("both", true, "expandvolume|expandfs", Expanded::Done, vec!["expandvolume", "expandfs"]),
+            ("volume", false, "expandvolume", Expanded::Done, vec!["expandvolume"]),
+            ("neither", false, "none", Expanded::NotSupported, vec!["expandvolume"]),
+        ] {
+            let folder = dir.join(format!("example~{name}"));
+            fs::create_dir_all(&folder).unwrap();
+            let script = format!(
+                r#"#!/bin/sh
+case "$1" in
+init) echo '{{"status":"Success","capabilities":{{"attach":false,"requiresFSResize":{resizes}}}}}' ;;
+*) printf '%s|%s|%s|%s\n' "$1" "$3" "$4" "$5" >> {log}
+  case "$1" in
+  {has}) echo '{{"status":"Success"}}' ;;
+  *) echo '{{"status":"Not supported"}}' ;;
+  esac ;;
+esac
+"#,
+                log = folder.join("log").display()
+            );
+            fs::write(folder.join(name), script).unwrap();
+            fs::set_permissions(folder.join(name), fs::Permissions::from_mode(0o755)).unwrap();
+            drivers.sync(&machine.plugins).await;
+            let driver = format!("example/{name}");
+            let asked = Asked::persistent(json!({ "flexVolume": { "driver": driver } }), false, Value::Null);
+            let plugin = machine.plugin(&asked);
+            let grow = Expand { spec: &asked.spec, volume_path: &at, new_size: 2 << 30 };
+            assert_eq!(plugin.expander().unwrap().expand(&host, &grow).await.unwrap(), ended, "{name}");
+            let log = fs::read_to_string(folder.join("log")).unwrap();
+            let device_dir = machine.root.join("plugins/kubernetes.io/flexvolume").join(&driver).join("mounts/pv");
+            let expected: Vec<String> = calls
+                .into_iter()
+                .map(|call| match call {
+                    "expandfs" => format!("{call}||{}|{}", at.display(), 2_u64 << 30),
+                    _ => format!("{call}|{}|{}|{size}", device_dir.display(), 2_u64 << 30),
+                })
+                .collect();
+            assert_eq!(log.lines().collect::<Vec<_>>(), expected, "{name}");
+        }
     });
 }

@@ -110,6 +110,61 @@ fn an_image_is_unpacked_once_and_shown_read_only() {
         machine.set_up(&host, &asked).await.unwrap();
         assert_eq!(fs::read_to_string(dir.join("sub/file")).unwrap(), "v1", "it was unpacked once for all");
         machine.tear_down(&host, &asked).await.unwrap();
+        assert_eq!(unpacked(&machine), 0, "its layout is gone, and so is the last pod that had it");
+    });
+}
+
+fn store(machine: &Machine) -> Vec<String> {
+    let entries = fs::read_dir(machine.root.join("plugins/kubernetes.io/image/unpacked")).unwrap();
+    let mut names: Vec<String> = entries.map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect();
+    names.sort();
+    names
+}
+
+#[test]
+fn an_image_that_a_pod_has_stays_and_goes_with_it_where_no_reference_stands_for_it() {
+    on_a_machine(async |machine| {
+        let layout = Layout::at(machine.root.join("images/app"));
+        let (host, _) = machine.host(None);
+        let named = |contents: &str| layout.index(json!([Layout::named(layout.image("file", contents), "latest")]));
+        let [mut first, mut second] = [(); 2].map(|()| asked("app", "Always"));
+        (first.spec.name, second.spec.name) = ("first".to_owned(), "second".to_owned());
+        named("old");
+        machine.set_up(&host, &first).await.unwrap();
+        named("new");
+        machine.set_up(&host, &second).await.unwrap();
+        assert_eq!(store(&machine).len(), 2);
+        machine.tear_down(&host, &second).await.unwrap();
+        let dir = machine.volume_dir("image", "first");
+        assert_eq!(fs::read_to_string(dir.join("sub/file")).unwrap(), "old", "a pod has it");
+        assert_eq!(store(&machine).len(), 2);
+        machine.tear_down(&host, &first).await.unwrap();
+        assert_eq!(store(&machine).len(), 1);
+    });
+}
+
+#[test]
+fn what_a_crash_left_aside_is_removed_unless_it_is_mounted_and_what_is_being_unpacked_is_left_alone() {
+    on_a_machine(async |machine| {
+        let layout = Layout::at(machine.root.join("images/app"));
+        layout.index(json!([Layout::named(layout.image("file", "x"), "v1")]));
+        let (host, _) = machine.host(None);
+        let [first, mut other] = [(); 2].map(|()| asked("app:v1", "IfNotPresent"));
+        machine.set_up(&host, &first).await.unwrap();
+        let unpacked = machine.root.join("plugins/kubernetes.io/image/unpacked");
+        let name = store(&machine).pop().unwrap();
+        fs::create_dir_all(unpacked.join("0a.gone/sub")).unwrap();
+        fs::create_dir(unpacked.join(".0b.unpacking")).unwrap();
+        // As one that was put aside the moment after it was mounted, by a process that was killed then.
+        fs::rename(unpacked.join(&name), unpacked.join(format!("{name}.gone"))).unwrap();
+        other.spec.name = "other".to_owned();
+        machine.set_up(&host, &other).await.unwrap();
+        machine.tear_down(&host, &other).await.unwrap();
+        assert_eq!(store(&machine), [".0b.unpacking".to_owned(), name.clone(), format!("{name}.gone")]);
+        let dir = machine.volume_dir("image", "v");
+        assert_eq!(fs::read_to_string(dir.join("sub/file")).unwrap(), "x");
+        machine.tear_down(&host, &first).await.unwrap();
+        assert_eq!(store(&machine), [".0b.unpacking".to_owned(), name]);
     });
 }
 
@@ -132,7 +187,7 @@ fn each_pull_policy_does_what_it_says_where_nothing_is_pulled() {
         assert_eq!(seen(&asked("app", "Never")).await, "old");
         assert_eq!(seen(&asked("app", "")).await, "new", "latest is looked for each time");
         assert_eq!(seen(&asked("app", "IfNotPresent")).await, "new");
-        assert_eq!(unpacked(&machine), 2);
+        assert_eq!(unpacked(&machine), 1, "what no reference stands for any more goes");
         fs::remove_dir_all(machine.root.join("images")).unwrap();
         let fault = machine.set_up(&host, &asked("app", "Always")).await.unwrap_err();
         assert!(fault.message.contains("would have to be pulled") && fault.message.contains("skopeo copy"), "{fault}");

@@ -4,14 +4,15 @@ use std::path::Path;
 use std::sync::Once;
 
 use anyhow::{Context as _, bail};
-use kube::config::{KubeConfigOptions, Kubeconfig};
+use kube::config::{KubeConfigOptions, Kubeconfig, KubeconfigError};
 use kube::{Client, Config};
 
-use super::connection;
 use super::limit::RateLimit;
+use super::{connection, proxy};
 
-/// Services in one process share a server, and people read the warning once.
+/// Services in one process share a server, and people read each warning once.
 static UNVERIFIED: Once = Once::new();
+static DIRECT: Once = Once::new();
 
 /// Flags of a Kubernetes client.
 #[derive(Debug, Clone, Default, clap::Args)]
@@ -81,13 +82,35 @@ impl ClientArgs {
 async fn from_file(file: &Path) -> anyhow::Result<Config> {
     let way_out = || {
         format!(
-            "cannot use the kubeconfig {} given by --kubeconfig; name a readable kubeconfig with a current context, \
-             or leave the flag out to run inside a cluster",
+            "cannot use the kubeconfig {} given by --kubeconfig or $KUBECONFIG; name a readable kubeconfig with a current \
+             context, or leave the flag out to run inside a cluster",
             file.display()
         )
     };
     let kubeconfig = Kubeconfig::read_from(file).with_context(way_out)?;
-    Config::from_custom_kubeconfig(kubeconfig, &KubeConfigOptions::default()).await.with_context(way_out)
+    from_kubeconfig(kubeconfig).await.with_context(way_out)
+}
+
+/// kube takes a proxy of the environment for one that the kubeconfig asks for; only what is in the file has to be obeyed.
+async fn from_kubeconfig(kubeconfig: Kubeconfig) -> Result<Config, KubeconfigError> {
+    let is_asked_for = proxy::is_asked_for(&kubeconfig);
+    let mut config = Config::from_custom_kubeconfig(kubeconfig, &KubeConfigOptions::default()).await?;
+    if !is_asked_for && let Some(proxy) = config.proxy_url.take() {
+        let exempt = ["NO_PROXY", "no_proxy"].into_iter().find_map(|name| std::env::var(name).ok());
+        let server = config.cluster_url.host().unwrap_or_default();
+        if !proxy::is_exempt(server, exempt.as_deref().unwrap_or_default()) {
+            DIRECT.call_once(|| {
+                let (proxy, server) = (proxy.host().unwrap_or_default(), config.cluster_url.to_string());
+                tracing::warn!(
+                    proxy,
+                    server,
+                    "the proxy that the environment names is not used, the API server is called directly; name the server \
+                     in NO_PROXY if that is meant"
+                );
+            });
+        }
+    }
+    Ok(config)
 }
 
 async fn found() -> anyhow::Result<Config> {
@@ -97,7 +120,8 @@ async fn found() -> anyhow::Result<Config> {
              mount the service account token, or pass --kubeconfig FILE",
         );
     }
-    match Config::infer().await {
+    let found = async { from_kubeconfig(Kubeconfig::read()?).await };
+    match found.await {
         Ok(config) => Ok(config),
         Err(error) => bail!(
             "found no cluster: not in a pod, and neither $KUBECONFIG nor ~/.kube/config is usable; \

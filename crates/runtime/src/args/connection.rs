@@ -24,7 +24,7 @@ const PROTOCOLS: [&str; 2] = ["h2", "http/1.1"];
 /// A client for this configuration. kube's own speaks HTTP/1 only.
 pub(super) fn client(config: Config, limit: Option<RateLimit>) -> anyhow::Result<Client> {
     if config.proxy_url.is_some() {
-        bail!("the kubeconfig or the environment asks for a proxy, and none can be used; take it out");
+        bail!("the kubeconfig asks for a proxy (proxy-url), and none can be used; take it out");
     }
     let mut tcp = HttpConnector::new();
     tcp.enforce_http(false);

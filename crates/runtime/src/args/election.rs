@@ -60,7 +60,7 @@ impl LeaderElectionArgs {
             identity: self.identity()?,
             timing,
             labels: self.leader_election_labels.iter().map(|l| (l.key.clone(), l.value.clone())).collect(),
-            release_on_exit: features.enabled(RELEASE_ON_EXIT, true),
+            release_on_exit: features.alpha_enabled(RELEASE_ON_EXIT, true),
         }))
     }
 

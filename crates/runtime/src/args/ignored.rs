@@ -1,6 +1,6 @@
 //! Flags of the originals that are accepted without effect, and the sentence each is worth when it is set.
 
-use stowage_process::args::FeatureArgs;
+use stowage_process::args::{ALL_ALPHA, ALL_BETA, FeatureArgs};
 
 /// Declares flags that are accepted without effect: each with its type, the original's default and why it means nothing
 /// here. `sentences` names those that are set to anything else.
@@ -49,6 +49,20 @@ macro_rules! ignored_flags {
 
 /// The feature gates that are set and known to nobody here, one sentence each.
 pub fn unknown_gates(features: &FeatureArgs, known: &[&str]) -> Vec<String> {
-    let gates = features.feature_gates.iter().map(|(gate, _)| gate.as_str()).filter(|gate| !known.contains(gate));
+    let is_known = |gate: &&str| known.contains(gate) || [ALL_ALPHA, ALL_BETA].contains(gate);
+    let gates = features.feature_gates.iter().map(|(gate, _)| gate.as_str()).filter(|gate| !is_known(gate));
     gates.map(|gate| format!("--feature-gates {gate} has no effect: there is no such gate here")).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_gates_that_nobody_knows_are_named() {
+        let gates = ["AllBeta", "AllAlpha", "Known", "Other"].map(|gate| (gate.to_owned(), true));
+        let features = FeatureArgs { feature_gates: gates.into(), ..FeatureArgs::default() };
+        let said = ["--feature-gates Other has no effect: there is no such gate here"];
+        assert_eq!(unknown_gates(&features, &["Known"]), said);
+    }
 }

@@ -8,18 +8,20 @@ use crate::metrics::{Metrics, QueueMetrics};
 /// Counts what happens to keys, under the name each of them has.
 pub(super) struct Meter<K> {
     metrics: Metrics,
+    /// What all names begin with.
+    prefix: String,
     name: fn(&K) -> &'static str,
     pub(super) by_name: BTreeMap<&'static str, QueueMetrics>,
 }
 
 impl<K> Meter<K> {
-    pub(super) fn new(metrics: Metrics, name: fn(&K) -> &'static str) -> Self {
-        Self { metrics, name, by_name: BTreeMap::new() }
+    pub(super) fn new(metrics: Metrics, prefix: String, name: fn(&K) -> &'static str) -> Self {
+        Self { metrics, prefix, name, by_name: BTreeMap::new() }
     }
 
     fn of(&mut self, key: &K) -> &QueueMetrics {
         let name = (self.name)(key);
-        self.by_name.entry(name).or_insert_with(|| self.metrics.queue(name))
+        self.by_name.entry(name).or_insert_with(|| self.metrics.queue(&format!("{}{name}", self.prefix)))
     }
 
     pub(super) fn added(&mut self, key: &K) {

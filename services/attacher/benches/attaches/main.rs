@@ -11,15 +11,11 @@
 #[allow(dead_code)]
 #[path = "../../tests/life/backend.rs"]
 mod backend;
-mod counting;
 
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
-use futures::StreamExt;
 use serde_json::json;
-use tokio::task::JoinHandle;
 use tower::Layer;
 
 use attacher::Options;
@@ -28,25 +24,12 @@ use stowage_model::object::{Key, kinds};
 use stowage_model::{VolumeAttachment, finalizers};
 use stowage_runtime::Context;
 use stowage_runtime::api::{Api, Part, Patch, Target};
-use stowage_runtime::cache::Cache;
-use stowage_runtime::random::Random;
-use stowage_runtime::watch::{self, Scope};
+use stowage_testing::bench::{self, Counting, Counts, Running, middle};
 
 use backend::{Backend, DRIVER};
-use counting::{Counting, Counts};
 
-/// Writes in flight, of the user and of the bare server.
-const IN_FLIGHT: usize = 64;
 /// Calls of one sort at once: the driver here takes no time, so that the server is the limit.
 const WORKERS: usize = 64;
-
-struct Running(JoinHandle<()>);
-
-impl Drop for Running {
-    fn drop(&mut self) {
-        self.0.abort();
-    }
-}
 
 struct World {
     server: stowage_apiserver::Server,
@@ -68,7 +51,7 @@ impl World {
         let node = json!({ "metadata": { "name": "node" }, "spec": { "drivers": drivers } });
         user.create_raw(kinds::CSI_NODE, node).await.unwrap();
         let world = Self { server, user, directory, _driver: Running(served) };
-        each(count, |n| {
+        bench::each(count, |n| {
             let user = world.user.clone();
             async move {
                 let volume = json!({
@@ -86,7 +69,7 @@ impl World {
     }
 
     async fn ask(&self, count: usize) {
-        each(count, |n| {
+        bench::each(count, |n| {
             let user = self.user.clone();
             async move {
                 let source = json!({ "persistentVolumeName": format!("v{n}") });
@@ -97,34 +80,6 @@ impl World {
         })
         .await;
     }
-
-    async fn watch(&self) -> (Cache<VolumeAttachment>, Running) {
-        let cache = Cache::new();
-        let fed = watch::feed(self.user.clone(), cache.clone(), Scope::all(), Random::from_os());
-        let running = Running(tokio::spawn(fed));
-        cache.synced().await;
-        (cache, running)
-    }
-}
-
-async fn each<F: Future<Output = ()> + Send + 'static>(count: usize, act: impl Fn(usize) -> F) {
-    let tasks = futures::stream::iter(0..count).map(|n| {
-        let task = tokio::spawn(act(n));
-        async move { task.await.unwrap() }
-    });
-    tasks.buffer_unordered(IN_FLIGHT).collect::<Vec<()>>().await;
-}
-
-async fn attached(attachments: &Cache<VolumeAttachment>, count: usize) {
-    let (sender, mut seen) = tokio::sync::watch::channel(0);
-    attachments.on_change(move |change| {
-        let was = change.before.is_some_and(|attachment| attachment.status.attached);
-        if change.after.is_some_and(|attachment| attachment.status.attached) && !was {
-            sender.send_modify(|count| *count += 1);
-        }
-    });
-    attachments.replay();
-    seen.wait_for(|seen| *seen >= count).await.unwrap();
 }
 
 /// How long it took, and the writes of the attacher for each.
@@ -138,16 +93,16 @@ async fn measure(count: usize) -> (Duration, f64) {
     options.driver.workers = WORKERS;
     let readiness = context.readiness.clone();
     let _attacher = Running(tokio::spawn(async move { attacher::run(context, options).await.unwrap() }));
-    let (attachments, _watch) = world.watch().await;
+    let (attachments, _watch) = bench::watch::<VolumeAttachment>(&world.user).await;
     while readiness.check().is_err() {
         tokio::time::sleep(Duration::from_millis(10)).await;
     }
     let begin = Instant::now();
     world.ask(count).await;
-    attached(&attachments, count).await;
+    bench::until(&attachments, count, |attachment| attachment.status.attached).await;
     let took = begin.elapsed();
-    assert_eq!(counts.events.load(Ordering::Relaxed) + counts.conflicts.load(Ordering::Relaxed), 0);
-    (took, counts.writes.load(Ordering::Relaxed) as f64 / count as f64)
+    assert_eq!(counts.events() + counts.conflicts(), 0);
+    (took, counts.writes() as f64 / count as f64)
 }
 
 /// Writes per second of the server alone: each attachment is written six times, in turn itself and its status.
@@ -155,10 +110,10 @@ async fn raw(count: usize) -> f64 {
     const WRITES: usize = 6;
     let world = World::start(count).await;
     world.ask(count).await;
-    let (attachments, _watch) = world.watch().await;
-    let (_seen, _watched) = world.watch().await;
+    let (attachments, _watch) = bench::watch::<VolumeAttachment>(&world.user).await;
+    let (_seen, _watched) = bench::watch::<VolumeAttachment>(&world.user).await;
     let begin = Instant::now();
-    each(count, |n| {
+    bench::each(count, |n| {
         let (api, attachments) = (world.user.clone(), attachments.clone());
         async move {
             let mut attachment = attachments.get(&Key::cluster(format!("a{n}"))).unwrap();
@@ -176,20 +131,11 @@ async fn raw(count: usize) -> f64 {
     (count * WRITES) as f64 / begin.elapsed().as_secs_f64()
 }
 
-fn middle(mut values: Vec<f64>) -> f64 {
-    values.sort_by(f64::total_cmp);
-    values[values.len() / 2]
-}
-
-fn value<'a>(words: &'a [String], flag: &str) -> Option<&'a str> {
-    words.iter().position(|word| word == flag).and_then(|at| words.get(at + 1)).map(String::as_str)
-}
-
 #[tokio::main]
 async fn main() {
     let words: Vec<String> = std::env::args().skip(1).collect();
-    let sizes = value(&words, "--sizes").unwrap_or("200,2000").split(',').map(|size| size.parse::<usize>().unwrap());
-    let rounds: usize = value(&words, "--rounds").unwrap_or("3").parse().unwrap();
+    let sizes = bench::numbers(&words, "--sizes", "200,2000");
+    let rounds: usize = bench::value(&words, "--rounds").unwrap_or("3").parse().unwrap();
     println!("| attaches | all attached | per second | writes each | server alone | share |");
     println!("|---|---|---|---|---|---|");
     for count in sizes {

@@ -37,6 +37,8 @@ pub struct State {
 
 #[derive(Clone, Default)]
 pub struct Backend {
+    /// If it is another than usual.
+    pub name: Option<&'static str>,
     pub state: Arc<Mutex<State>>,
     pub publish_takes: Duration,
     pub unpublish_takes: Duration,
@@ -45,6 +47,10 @@ pub struct Backend {
 impl Backend {
     pub fn lock(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap()
+    }
+
+    pub fn name(&self) -> &'static str {
+        self.name.unwrap_or(DRIVER)
     }
 
     pub fn routes(&self) -> Routes {
@@ -58,7 +64,7 @@ impl Identity for Backend {
         &self,
         _: Request<GetPluginInfoRequest>,
     ) -> Result<Response<GetPluginInfoResponse>, Status> {
-        Ok(Response::new(GetPluginInfoResponse { name: DRIVER.into(), ..Default::default() }))
+        Ok(Response::new(GetPluginInfoResponse { name: self.name().into(), ..Default::default() }))
     }
 
     async fn get_plugin_capabilities(

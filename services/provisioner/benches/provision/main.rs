@@ -10,7 +10,6 @@
 //! names another build of it.
 #![allow(clippy::unwrap_used, clippy::panic)]
 
-mod counting;
 mod driver;
 mod memory;
 mod phases;
@@ -24,8 +23,9 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use stowage_model::{Claim, Volume};
+use stowage_testing::Right;
+use stowage_testing::bench::{self, value};
 
-use counting::Counts;
 use phases::{Phases, STEPS};
 use process::Process;
 use world::World;
@@ -56,20 +56,10 @@ struct Round {
     latencies: Vec<Duration>,
     steps: [Duration; 4],
     /// Of the binder and, where it is in this process, of the provisioner.
-    requests: [BTreeMap<String, usize>; 2],
+    requests: [BTreeMap<Right, u64>; 2],
     /// Of the provisioner where it is a process of its own, and of this process.
     processor: Option<Duration>,
     own_processor: Duration,
-}
-
-/// Until nobody has asked for anything for a while: the one place where a benchmark has to wait by the clock.
-async fn quiet(counts: &[Arc<Counts>; 2]) {
-    let all = || counts.iter().map(|of| of.all()).sum();
-    let mut last: usize = usize::MAX;
-    while last != all() {
-        last = all();
-        tokio::time::sleep(Duration::from_millis(400)).await;
-    }
 }
 
 async fn measure(who: &Who, count: usize, takes: Duration) -> Round {
@@ -89,7 +79,7 @@ async fn measure(who: &Who, count: usize, takes: Duration) -> Round {
     // One shows that all are up.
     world.ask("first", 1).await;
     phases.until_bound(1).await;
-    quiet(&counts).await;
+    bench::quiet(&counts).await;
     counts.iter().for_each(|of| drop(of.take()));
     let (begin, processor) = (Instant::now(), process.as_ref().map(Process::processor));
     let own = process::own_processor();
@@ -98,7 +88,7 @@ async fn measure(who: &Who, count: usize, takes: Duration) -> Round {
     let took = begin.elapsed();
     let processor = process.as_ref().zip(processor).map(|(process, before)| process.processor() - before);
     let own_processor = process::own_processor() - own;
-    quiet(&counts).await;
+    bench::quiet(&counts).await;
     let (latencies, steps) = phases.since(begin, &world.driver.asked());
     Round { took, latencies, steps, requests: counts.map(|of| of.take()), processor, own_processor }
 }
@@ -106,10 +96,6 @@ async fn measure(who: &Who, count: usize, takes: Duration) -> Round {
 fn middle<T: Copy>(mut values: Vec<T>, key: impl Fn(&T) -> f64) -> T {
     values.sort_by(|a, b| key(a).total_cmp(&key(b)));
     values[values.len() / 2]
-}
-
-fn value<'a>(words: &'a [String], flag: &str) -> Option<&'a str> {
-    words.iter().position(|word| word == flag).and_then(|at| words.get(at + 1)).map(String::as_str)
 }
 
 fn show(who: &Who, count: usize, rounds: &[Round], rates: &[f64]) {
@@ -135,8 +121,10 @@ fn show(who: &Who, count: usize, rounds: &[Round], rates: &[f64]) {
         steps.join(", ")
     );
     for (name, requests) in ["binder", "provisioner"].iter().zip(&last.requests) {
-        let each: Vec<String> =
-            requests.iter().map(|(what, times)| format!("{what} {:.2}", *times as f64 / count as f64)).collect();
+        let each: Vec<String> = requests
+            .iter()
+            .map(|(what, times)| format!("{} {} {:.2}", what.verb, what.resource, *times as f64 / count as f64))
+            .collect();
         if !each.is_empty() {
             println!("    {name}, for each claim: {}", each.join(", "));
         }

@@ -11,7 +11,7 @@ pub struct Process(Child);
 
 /// The binary that `--ours` names, or that cargo built for this benchmark.
 pub fn ours(words: &[String]) -> PathBuf {
-    crate::value(words, "--ours").unwrap_or(env!("CARGO_BIN_EXE_provisioner")).into()
+    stowage_testing::bench::value(words, "--ours").unwrap_or(env!("CARGO_BIN_EXE_provisioner")).into()
 }
 
 /// Processor time of this process so far: the server, the binder, the driver and the user.

@@ -6,7 +6,6 @@ use std::time::Duration;
 
 use futures::StreamExt;
 use serde_json::{Value, json};
-use tokio::task::JoinHandle;
 use tower::Layer;
 
 use stowage_csi::server::{Socket, SocketMode};
@@ -16,22 +15,13 @@ use stowage_runtime::api::Api;
 use stowage_runtime::cache::Cache;
 use stowage_runtime::random::Random;
 use stowage_runtime::watch::{self, Scope};
+use stowage_testing::bench::{Counting, Counts, Running};
 
 use crate::IN_FLIGHT;
-use crate::counting::{Counting, Counts};
 use crate::driver::{DRIVER, Driver};
 
 pub const NAMESPACE: &str = "default";
 pub const CLASS: &str = "gold";
-
-/// Aborts its task when dropped.
-pub struct Running(pub JoinHandle<()>);
-
-impl Drop for Running {
-    fn drop(&mut self) {
-        self.0.abort();
-    }
-}
 
 pub struct World {
     server: stowage_apiserver::Server,

@@ -92,12 +92,16 @@ fn intent_now(s: &ClaimSnapshot, claim: &Arc<Claim>, now: Timestamp) -> Result<I
     if class.waits_for_consumer() && claim.selected_node().is_none() {
         return Err(Decision::rest(Why::WaitsForConsumer).into());
     }
-    if request::is_populated(claim) {
-        return Err(wait_for_populator(s, claim, class, now).into());
-    }
     let ownership = ownership::of(claim, class, &s.facts);
     if ownership == Ownership::Others {
         return Err(Decision::rest(Why::OtherNode).into());
+    }
+    if request::is_populated(claim) {
+        // One tells it: a claim of nobody would hear it from every node.
+        return Err(Box::new(match ownership {
+            Ownership::Ours => wait_for_populator(s, claim, class, now),
+            _ => Decision::rest(Why::WaitsForPopulator),
+        }));
     }
     let built = request::build(claim, class, &s.facts, &s.cluster);
     let built = match built {
@@ -110,7 +114,8 @@ fn intent_now(s: &ClaimSnapshot, claim: &Arc<Claim>, now: Timestamp) -> Result<I
     match built {
         Ok(intent) if ownership == Ownership::Open => Err(bid(s, claim, intent, now).into()),
         Ok(intent) => Ok(intent),
-        // The scheduler chose from what it knew; the node or its driver has gone since.
+        // The scheduler chose from what it knew, and the node has gone since. A driver that is not registered there is
+        // most often about to register again.
         Err(problem @ Problem::FindNode { .. }) if class.waits_for_consumer() => {
             Err(give_back(refuse(s, claim, problem, now), claim).into())
         }
@@ -167,7 +172,8 @@ fn settle(s: &ClaimSnapshot, recorded: &Recorded, now: Timestamp) -> Decision {
             Some(made) => {
                 has_handle(volume, &made.handle, &s.facts.driver) || migrated::is_ours(volume, &s.facts.driver)
             }
-            None => is_our_volume(volume, &s.facts.driver),
+            // What is on another node says nothing of what may have been made on this one.
+            None => is_our_volume(volume, &s.facts.driver) && ownership::is_here(volume, &s.facts),
         };
         if owns {
             return Decision::act([Action::Forget], Why::VolumeExists);
@@ -204,10 +210,11 @@ fn settle(s: &ClaimSnapshot, recorded: &Recorded, now: Timestamp) -> Decision {
 
 fn create(s: &ClaimSnapshot, recorded: &Recorded, claim: &Arc<Claim>, now: Timestamp) -> Decision {
     let mut intent = Arc::clone(&recorded.intent);
+    let may_go = !recorded.maybe_made || is_followed_up_here(s, now);
+    if may_go && is_out_of_room(s) && claim.selected_node().is_some() {
+        return Decision::act([Action::Reschedule(Arc::clone(claim))], Why::NoRoom);
+    }
     if !recorded.maybe_made {
-        if is_out_of_room(s) && claim.selected_node().is_some() {
-            return Decision::act([Action::Reschedule(Arc::clone(claim))], Why::NoRoom);
-        }
         // Certainly nothing was made, so the request may follow the class and the claim.
         match intent_now(s, claim, now) {
             Ok(current) if current != *intent => intent = Arc::new(current),
@@ -251,6 +258,15 @@ fn is_out_of_room(s: &ClaimSnapshot) -> bool {
     let refused = s.creation.as_ref().and_then(outcome_of) == Some(Outcome::Reschedule);
     let chosen = s.facts.node.is_some() || s.class.as_ref().is_some_and(|class| class.waits_for_consumer());
     refused && chosen && (s.facts.topology || s.facts.library)
+}
+
+/// Whether the claim may go to another node while it is not known what an earlier call made here. In node deployment the
+/// other node has a driver, a journal and a record of its own: ours is asked about until it is known, and what is found is
+/// deleted. One journal for all nodes has one request for each claim, and only that request finds the volume.
+///
+/// A claim that comes back after a while is tried again.
+fn is_followed_up_here(s: &ClaimSnapshot, now: Timestamp) -> bool {
+    s.facts.node.is_some() && s.creation.as_ref().is_some_and(|record| record.retry_at > now)
 }
 
 fn clean_up(s: &ClaimSnapshot, intent: &Arc<Intent>, made: &Made, now: Timestamp) -> Decision {

@@ -28,6 +28,8 @@ pub struct Pages {
     api: Api,
     namespace: String,
     driver: String,
+    /// Whose end ends the pages that have no record, as an owner reference.
+    owner: Option<Value>,
     known: Mutex<Known>,
 }
 
@@ -42,7 +44,20 @@ struct Known {
 impl Pages {
     pub fn new(api: Api, namespace: impl Into<String>, driver: &str) -> Self {
         let driver = names::sanitised(driver).to_ascii_lowercase();
-        Self { api, namespace: namespace.into(), driver, known: Mutex::default() }
+        Self { api, namespace: namespace.into(), driver, owner: None, known: Mutex::default() }
+    }
+
+    /// The same, for pages that are of no use once this object is gone.
+    pub fn owned_by(self, owner: Option<Value>) -> Self {
+        Self { owner, ..self }
+    }
+
+    /// Lets the page go with its owner, unless it has a record: whoever comes after is to find that.
+    fn own(&self, page: &mut Value) {
+        let Some(owner) = &self.owner else { return };
+        let annotations = page["metadata"]["annotations"].as_object();
+        let has_record = annotations.is_some_and(|all| all.keys().any(|key| key.starts_with(book::RECORD)));
+        page["metadata"]["ownerReferences"] = if has_record { json!([]) } else { json!([owner]) };
     }
 
     /// The Lease of a page.
@@ -111,6 +126,7 @@ impl Pages {
                 if let Some(by) = edit.deposed_by.take() {
                     return Err(Refused::Deposed { by });
                 }
+                self.own(&mut lease);
                 lease["metadata"]["resourceVersion"] = self.api.put_back(&id, &lease).await?.into();
                 (edit, lease)
             }
@@ -118,7 +134,9 @@ impl Pages {
                 let (edit, body) = {
                     let book = &mut journal.lock().book;
                     let mut body = book.new_page(&key.namespace, &key.name, json!({ LABEL: self.driver }));
-                    (book.edit(page, &mut body, take), body)
+                    let edit = book.edit(page, &mut body, take);
+                    self.own(&mut body);
+                    (edit, body)
                 };
                 (edit, self.api.create_raw(kinds::LEASE, body).await?)
             }

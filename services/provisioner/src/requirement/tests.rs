@@ -73,7 +73,7 @@ fn the_places_asked_for_follow_binding_mode_strictness_and_allowed_topologies() 
             &["n1", "n3"],
             &["n3", "n1"],
         ),
-        // FNV-1 of "a" is 0x050c5d7e: even, so the first of two, and the second of three.
+        // FNV-1 of "a" is 0x050c5d7e: even, so the first of two; two above a multiple of three, so the third of three.
         (
             Case { strict: false, immediate: false, selected: None, allowed: &["n1", "n3"] },
             &["n1", "n3"],
@@ -82,16 +82,13 @@ fn the_places_asked_for_follow_binding_mode_strictness_and_allowed_topologies() 
         (
             Case { strict: false, immediate: true, selected: None, allowed: &[] },
             &["n1", "n2", "n3"],
-            &["n2", "n3", "n1"],
+            &["n3", "n1", "n2"],
         ),
     ];
     for (index, (case, requisite, preferred)) in rows.iter().enumerate() {
         let asked = ask(case, &cluster).unwrap().unwrap();
         assert_eq!(asked.requisite, places(requisite), "row {index}");
-        assert_eq!(asked.preferred.len(), preferred.len(), "row {index}");
-        if case.selected.is_some() {
-            assert_eq!(asked.preferred, places(preferred), "row {index}");
-        }
+        assert_eq!(asked.preferred, places(preferred), "row {index}");
     }
     let nothing = Case { strict: false, immediate: false, selected: None, allowed: &[] };
     assert_eq!(ask(&nothing, &cluster).unwrap(), None);
@@ -110,6 +107,43 @@ fn a_node_that_is_not_allowed_or_not_known_is_named() {
     unlabelled.nodes = vec![Arc::new(serde_json::from_value(json!({ "metadata": { "name": "n1" } })).unwrap())];
     let case = Case { strict: true, immediate: true, selected: Some("n1"), allowed: &[] };
     assert!(matches!(ask(&case, &unlabelled), Err(Problem::PlaceNode { .. })));
+}
+
+#[test]
+fn a_claim_that_binds_at_once_waits_for_a_node_that_has_the_driver() {
+    let case = Case { strict: false, immediate: true, selected: None, allowed: &[] };
+    let mut unregistered = cluster(&["n1"]);
+    unregistered.drivers.clear();
+    let mut unlabelled = cluster(&["n1"]);
+    unlabelled.nodes = vec![Arc::new(serde_json::from_value(json!({ "metadata": { "name": "n1" } })).unwrap())];
+    for cluster in [Cluster::default(), unregistered, unlabelled] {
+        assert_eq!(ask(&case, &cluster), Err(Problem::FindPlace { driver: DRIVER.into() }));
+    }
+    let told = Case { allowed: &["n1"], ..case };
+    assert!(ask(&told, &Cluster::default()).unwrap().is_some(), "the class says where");
+    let left_to_the_driver = Case { strict: false, immediate: false, selected: None, allowed: &[] };
+    assert_eq!(ask(&left_to_the_driver, &Cluster::default()), Ok(None));
+}
+
+#[test]
+fn a_node_that_is_gone_is_not_one_whose_driver_is_not_registered() {
+    let case = Case { strict: false, immediate: true, selected: Some("n1"), allowed: &[] };
+    let spoiled = |drivers: serde_json::Value| {
+        let mut cluster = cluster(&["n1", "n2"]);
+        let csi_node = json!({ "metadata": { "name": "n1" }, "spec": { "drivers": drivers } });
+        cluster.drivers[0] = Arc::new(serde_json::from_value(csi_node).unwrap());
+        cluster
+    };
+    let without_keys = json!([{ "name": DRIVER, "nodeID": "n1", "topologyKeys": [] }]);
+    for drivers in [json!([]), without_keys] {
+        let problem = Problem::FindDriver { node: "n1".into(), driver: DRIVER.into() };
+        assert_eq!(ask(&case, &spoiled(drivers)), Err(problem));
+    }
+    let gone = cluster(&["n2"]);
+    assert_eq!(ask(&case, &gone), Err(Problem::FindNode { node: "n1".into() }));
+    let mut half_gone = cluster(&["n1", "n2"]);
+    half_gone.nodes.remove(0);
+    assert_eq!(ask(&case, &half_gone), Err(Problem::FindNode { node: "n1".into() }));
 }
 
 #[test]

@@ -251,15 +251,13 @@ impl Controller for Driver {
         if let Some(Next::DoneAndSilent) = next {
             std::future::pending::<()>().await;
         }
-        let accessible_topology = self.0.lock().unwrap().node.iter().map(|node| place(node)).collect();
+        let node = self.0.lock().unwrap().node.clone();
+        // Ids are unique in the cluster, as Kubernetes wants them.
+        let volume_id = node.iter().fold(request.name, |name, node| format!("{node}/{name}"));
+        let accessible_topology = node.iter().map(|node| place(node)).collect();
         let content_source = request.volume_content_source.filter(|_| !matches!(next, Some(Next::Unfilled)));
-        let volume = Volume {
-            volume_id: request.name,
-            capacity_bytes: bytes,
-            content_source,
-            accessible_topology,
-            ..Default::default()
-        };
+        let volume =
+            Volume { volume_id, capacity_bytes: bytes, content_source, accessible_topology, ..Default::default() };
         Ok(Response::new(CreateVolumeResponse { volume: Some(volume) }))
     }
 
@@ -295,7 +293,8 @@ impl Controller for Driver {
         if let Some(code) = state.keeping.pop_front() {
             return Err(Status::new(code, "it is needed"));
         }
-        state.volumes.remove(&request.into_inner().volume_id);
+        let id = request.into_inner().volume_id;
+        state.volumes.remove(id.rsplit('/').next().unwrap_or(&id));
         Ok(Response::new(DeleteVolumeResponse {}))
     }
 }

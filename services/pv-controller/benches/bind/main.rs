@@ -12,7 +12,6 @@
 #![allow(clippy::unwrap_used, clippy::panic)]
 
 mod bound;
-mod counting;
 mod plot;
 mod raw;
 mod results;

@@ -153,7 +153,8 @@ impl World {
         Run {
             rate: pairs as f64 / took.as_secs_f64(),
             processor: processor / pairs as f64,
-            writes: self.counts.writes(),
+            // Of claims and volumes.
+            writes: self.counts.of(|right| right.is_write() && right.resource.starts_with("persistentvolume")),
             conflicts: self.counts.conflicts(),
             latencies,
             decisions: (controller.decisions)(),

@@ -16,9 +16,9 @@ use stowage_runtime::args::ClientArgs;
 use stowage_runtime::cache::Cache;
 use stowage_runtime::random::Random;
 use stowage_runtime::watch::{self, Scope};
+use stowage_testing::bench::{Counting, Counts};
 
 use crate::IN_FLIGHT;
-use crate::counting::{Counting, Counts};
 
 pub const NAMESPACE: &str = "default";
 

@@ -7,7 +7,7 @@ use stowage_model::{Pod, taints};
 
 use super::obstacle::Reason;
 use super::volumes::{self, PodClaim, PodVolumes};
-use crate::snapshot::usage::future_volume;
+use crate::snapshot::usage::{csi_of, future_volume};
 use crate::snapshot::{NodeState, PendingSnapshot, Volumes};
 
 /// What placing the pod here means, or every reason of the first filter that refuses.
@@ -17,13 +17,13 @@ pub fn filter<'a>(s: &PendingSnapshot, claims: &[PodClaim<'a>], on: &NodeState) 
     if !s.once_pod_in_use.is_empty() {
         return Err(vec![Reason::OncePodInUse]);
     }
-    if let Some(driver) = s.required_drivers.iter().find(|driver| !is_installed(driver, on)) {
+    if let Some(driver) = s.required_drivers.iter().find(|driver| !on.has_driver(driver)) {
         return Err(vec![Reason::DriverMissing { driver: driver.clone() }]);
     }
     if exceeds_limit(&s.volumes, on) {
         return Err(vec![Reason::VolumeLimit]);
     }
-    let found = volumes::find_volumes(claims, node)?;
+    let found = volumes::find_volumes(claims, on)?;
     // Free volumes may be of another driver than the class makes; upstream finds that out when it is too late.
     if !found.static_bindings.is_empty() && exceeds_limit(&with_chosen(&s.volumes, &found), on) {
         return Err(vec![Reason::VolumeLimit]);
@@ -55,10 +55,6 @@ fn accepts(pod: &Pod, on: &NodeState) -> Result<(), Reason> {
     if selected && wanted { Ok(()) } else { Err(Reason::Affinity) }
 }
 
-fn is_installed(driver: &str, on: &NodeState) -> bool {
-    on.csi_node.as_ref().is_some_and(|csi_node| csi_node.driver(driver).is_some())
-}
-
 /// The pod's volumes when those it would take are counted as what they are.
 fn with_chosen(volumes: &Volumes, found: &PodVolumes<'_>) -> Volumes {
     let mut volumes = volumes.clone();
@@ -67,8 +63,8 @@ fn with_chosen(volumes: &Volumes, found: &PodVolumes<'_>) -> Volumes {
         for of_driver in volumes.values_mut() {
             of_driver.remove(&future);
         }
-        if let Some(csi) = &volume.spec.csi {
-            volumes.entry(csi.driver.clone()).or_default().insert(csi.volume_handle.clone());
+        if let Some((driver, handle)) = csi_of(volume) {
+            volumes.entry(driver).or_default().insert(handle);
         }
     }
     volumes

@@ -1,19 +1,19 @@
 //! What a pod's claims ask of a node: reachable volumes, free ones to take, or a place to make new ones.
 
+use std::borrow::Cow;
 use std::collections::BTreeSet;
 use std::error::Error as _;
 
 use stowage_model::matching::{self, Misfit, Place};
 use stowage_model::object::Key;
 use stowage_model::phase::ClaimPhase;
-use stowage_model::topology;
-use stowage_model::{Claim, Node, Pod, StorageClass, Volume, labels};
+use stowage_model::{Claim, Node, Pod, StorageClass, Volume, labels, migration, topology};
 use stowage_runtime::cache::View;
 
 use super::Unseen;
 use super::obstacle::{Fault, Reason};
 use super::room::{self, Demand};
-use crate::snapshot::ClaimState;
+use crate::snapshot::{ClaimState, NodeState};
 
 /// A claim as the filters see it.
 #[derive(Debug, Clone, Copy)]
@@ -91,20 +91,19 @@ pub struct PodVolumes<'a> {
 }
 
 /// Whether the node can have all of the claims, and how.
-pub fn find_volumes<'a>(claims: &[PodClaim<'a>], node: &Node) -> Result<PodVolumes<'a>, Vec<Reason>> {
+pub fn find_volumes<'a>(claims: &[PodClaim<'a>], on: &NodeState) -> Result<PodVolumes<'a>, Vec<Reason>> {
     let mut reasons = BTreeSet::new();
     for claim in claims {
         if let PodClaim::Bound { volume } = claim {
-            let refused = match volume.map(|volume| topology::reaches(volume, node)) {
+            let refused = match volume.map(|volume| reaches(volume, on)) {
                 None => Some(Reason::VolumeMissing),
-                Some(Ok(true)) => None,
-                // An affinity nobody can read is met by no node.
-                Some(Ok(false) | Err(_)) => Some(Reason::VolumeAffinity),
+                Some(true) => None,
+                Some(false) => Some(Reason::VolumeAffinity),
             };
             reasons.extend(refused);
         }
     }
-    let volumes = match place_delayed(claims, node) {
+    let volumes = match place_delayed(claims, on) {
         Ok(volumes) => volumes,
         Err(reason) => {
             reasons.insert(reason);
@@ -114,7 +113,8 @@ pub fn find_volumes<'a>(claims: &[PodClaim<'a>], node: &Node) -> Result<PodVolum
     if reasons.is_empty() { Ok(volumes) } else { Err(reasons.into_iter().collect()) }
 }
 
-fn place_delayed<'a>(claims: &[PodClaim<'a>], node: &Node) -> Result<PodVolumes<'a>, Reason> {
+fn place_delayed<'a>(claims: &[PodClaim<'a>], on: &NodeState) -> Result<PodVolumes<'a>, Reason> {
+    let node = &on.node;
     let mut delayed: Vec<_> = claims
         .iter()
         .filter_map(|claim| match claim {
@@ -145,7 +145,7 @@ fn place_delayed<'a>(claims: &[PodClaim<'a>], node: &Node) -> Result<PodVolumes<
                         return Err(Reason::BindConflict);
                     }
                     // Where the data cannot be reached no copy of it can be made.
-                    None if state.cloned.as_ref().is_some_and(|volume| !reaches(volume, node)) => {
+                    None if state.cloned.as_ref().is_some_and(|volume| !reaches(volume, on)) => {
                         return Err(Reason::SourceAffinity);
                     }
                     None => volumes.dynamic_provisions.push(claim),
@@ -163,9 +163,12 @@ fn place_delayed<'a>(claims: &[PodClaim<'a>], node: &Node) -> Result<PodVolumes<
     Ok(volumes)
 }
 
-/// An affinity nobody can read is met by no node.
-fn reaches(volume: &Volume, node: &Node) -> bool {
-    topology::reaches(volume, node).unwrap_or(false)
+/// Where a driver took over from the volume's plugin and is here, its labels count. An affinity nobody can read is met by no
+/// node.
+fn reaches(volume: &Volume, on: &NodeState) -> bool {
+    let is_here = |volume: &Cow<'_, Volume>| volume.spec.csi.as_ref().is_some_and(|csi| on.has_driver(&csi.driver));
+    let translated = migration::to_csi(volume).ok().flatten().filter(is_here);
+    topology::reaches(translated.as_deref().unwrap_or(volume), &on.node).unwrap_or(false)
 }
 
 fn is_out_of_reach(volume: &Volume, claim: &Claim, node: &Node) -> bool {

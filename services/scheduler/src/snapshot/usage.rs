@@ -3,9 +3,10 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
+use stowage_model::migration;
 use stowage_model::object::{Key, Projection};
 use stowage_model::pod::PodVolumeSource;
-use stowage_model::{AccessMode, Node, Pod};
+use stowage_model::{AccessMode, Node, Pod, Volume};
 
 use super::{ClaimState, NodeState, Volumes};
 use crate::assumed::Assumed;
@@ -76,14 +77,20 @@ impl Caches {
     }
 
     fn of_pod(&self, pod: &Pod) -> Vec<(String, String)> {
-        pod.claims().filter_map(|claim| self.of_claim(&claim)).collect()
+        let own =
+            pod.spec.volumes.iter().filter_map(|volume| migration::inline_to_csi(volume, &pod.meta.namespace).ok());
+        let own = own.flatten().filter_map(|volume| csi_of(&volume));
+        pod.claims().filter_map(|claim| self.of_claim(&claim)).chain(own).collect()
     }
 
     fn attached(&self, node: &str) -> Vec<(String, String)> {
         let volumes = self.attachments.by_index(BY_NODE, node).into_iter().filter_map(|attachment| {
+            if let Some(csi) = attachment.inline_csi() {
+                return Some((attachment.spec.attacher.clone(), csi.volume_handle.clone()));
+            }
             let volume = self.volumes.get(&Key::cluster(attachment.volume_name()?))?;
-            let csi = volume.spec.csi.as_ref()?;
-            Some((attachment.spec.attacher.clone(), csi.volume_handle.clone()))
+            let (_, handle) = csi_of(&volume)?;
+            Some((attachment.spec.attacher.clone(), handle))
         });
         volumes.collect()
     }
@@ -97,13 +104,21 @@ impl Caches {
             pointing.into_iter().find(|volume| volume.is_bound_to(&claim))
         };
         match named.or_else(reserved) {
-            Some(volume) => {
-                let csi = volume.spec.csi.as_ref()?;
-                Some((csi.driver.clone(), csi.volume_handle.clone()))
+            Some(volume) => csi_of(&volume),
+            None => {
+                let class = self.class_of(&claim)?;
+                let driver = migration::driver_of(&class.provisioner).unwrap_or(&class.provisioner);
+                Some((driver.to_owned(), future_volume(key)))
             }
-            None => Some((self.class_of(&claim)?.provisioner.clone(), future_volume(key))),
         }
     }
+}
+
+/// Driver and handle of a volume, as its driver knows it; a driver took over most in-tree sources.
+pub fn csi_of(volume: &Volume) -> Option<(String, String)> {
+    let volume = migration::to_csi(volume).ok().flatten()?;
+    let csi = volume.spec.csi.as_ref()?;
+    Some((csi.driver.clone(), csi.volume_handle.clone()))
 }
 
 /// What stands for the volume that a claim will get; no driver's handle looks like it by accident.
@@ -113,8 +128,8 @@ pub fn future_volume(claim: &Key) -> String {
 
 /// Drivers whose volumes the pod has or may get.
 pub(super) fn drivers(volumes: &Volumes, claims: &[ClaimState]) -> BTreeSet<String> {
-    let free = claims.iter().flat_map(|claim| &claim.candidates).filter_map(|volume| volume.spec.csi.as_ref());
-    volumes.keys().cloned().chain(free.map(|csi| csi.driver.clone())).collect()
+    let free = claims.iter().flat_map(|claim| &claim.candidates).filter_map(|volume| csi_of(volume));
+    volumes.keys().cloned().chain(free.map(|(driver, _)| driver)).collect()
 }
 
 fn collect(into: &mut Volumes, drivers: &BTreeSet<String>, volumes: impl Iterator<Item = (String, String)>) {

@@ -8,27 +8,44 @@
 //! `cargo build --release -p snapshot-controller` first.
 #![allow(clippy::unwrap_used, clippy::panic)]
 
-mod counting;
 mod memory;
-mod world;
 
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use serde_json::json;
 
 use stowage_model::VolumeSnapshot;
-use stowage_model::object::Key;
+use stowage_model::object::{Key, kinds};
 use stowage_runtime::Context;
 use stowage_runtime::api::{Api, Part, Patch, Target};
-use stowage_runtime::cache::Cache;
+use stowage_testing::bench::{self, BoundClaims, Running, middle};
 
-use counting::Counts;
-use world::{NAMESPACE, Running, World};
+const CLASS: &str = "gold";
 
-/// Writes in flight, of the user and of the bare server.
-pub const IN_FLIGHT: usize = 64;
+/// A server with the definitions and the class of snapshots, and so many bound claims.
+async fn world(claims: usize) -> BoundClaims {
+    let definitions = stowage_crds::definitions().into_iter().map(|definition| definition.object());
+    let world = BoundClaims::start(claims, definitions).await;
+    let class = json!({ "metadata": { "name": CLASS }, "driver": BoundClaims::DRIVER, "deletionPolicy": "Delete" });
+    world.user.create_raw(kinds::VOLUME_SNAPSHOT_CLASS, class).await.unwrap();
+    world
+}
+
+/// Asks for a snapshot of each of so many claims.
+async fn ask(world: &BoundClaims, from: usize, count: usize) {
+    bench::each(count, |n| {
+        let (user, n) = (world.user.clone(), from + n);
+        async move {
+            let body = json!({
+                "metadata": { "namespace": BoundClaims::NAMESPACE, "name": format!("s{n}") },
+                "spec": { "volumeSnapshotClassName": CLASS, "source": { "persistentVolumeClaimName": format!("c{n}") } },
+            });
+            user.create_raw(kinds::VOLUME_SNAPSHOT, body).await.unwrap();
+        }
+    })
+    .await;
+}
 
 struct Round {
     took: Duration,
@@ -38,31 +55,8 @@ struct Round {
     conflicts: u64,
 }
 
-/// Waits until so many snapshots are ready.
-pub async fn ready(snapshots: &Cache<VolumeSnapshot>, count: usize) {
-    let (sender, mut seen) = tokio::sync::watch::channel(0);
-    snapshots.on_change(move |change| {
-        let was = change.before.is_some_and(|snapshot| snapshot.is_ready());
-        if change.after.is_some_and(|snapshot| snapshot.is_ready()) && !was {
-            sender.send_modify(|count| *count += 1);
-        }
-    });
-    snapshots.replay();
-    seen.wait_for(|seen| *seen >= count).await.unwrap();
-}
-
-/// Until nobody has written for a while: the one place where a benchmark has to wait by the clock.
-async fn quiet(counts: &[Arc<Counts>; 2]) {
-    let all = || counts.iter().map(|of| of.writes.load(Ordering::Relaxed) + of.events.load(Ordering::Relaxed)).sum();
-    let mut last: u64 = u64::MAX;
-    while last != all() {
-        last = all();
-        tokio::time::sleep(Duration::from_millis(400)).await;
-    }
-}
-
 async fn measure(count: usize) -> Round {
-    let world = World::start(count).await;
+    let world = world(count).await;
     let (controller, of_controller) = world.counting();
     let (sidecar, of_sidecar) = world.counting();
     let counts = [of_controller, of_sidecar];
@@ -74,35 +68,35 @@ async fn measure(count: usize) -> Round {
     let mut options = snapshotter::Options::default();
     options.driver.csi_address = format!("unix://{}", world.socket().display());
     let _sidecar = Running(tokio::spawn(async move { snapshotter::run(context, options).await.unwrap() }));
-    let (snapshots, _watch) = world.watch().await;
-    quiet(&counts).await;
-    let before = counts.each_ref().map(|of| of.writes.load(Ordering::Relaxed));
+    let (snapshots, _watch) = bench::watch::<VolumeSnapshot>(&world.user).await;
+    bench::quiet(&counts).await;
+    let before = counts.each_ref().map(|of| of.writes());
     let begin = Instant::now();
-    world.ask(0, count).await;
-    ready(&snapshots, count).await;
+    ask(&world, 0, count).await;
+    bench::until(&snapshots, count, VolumeSnapshot::is_ready).await;
     let took = begin.elapsed();
-    quiet(&counts).await;
+    bench::quiet(&counts).await;
     let each = |n: u64| n as f64 / count as f64;
     Round {
         took,
-        writes: [0, 1].map(|at| each(counts[at].writes.load(Ordering::Relaxed) - before[at])),
-        events: counts.iter().map(|of| each(of.events.load(Ordering::Relaxed))).sum(),
-        conflicts: counts.iter().map(|of| of.conflicts.load(Ordering::Relaxed)).sum(),
+        writes: [0, 1].map(|at| each(counts[at].writes() - before[at])),
+        events: counts.iter().map(|of| each(of.events())).sum(),
+        conflicts: counts.iter().map(|of| of.conflicts()).sum(),
     }
 }
 
 /// Writes per second of the server alone: each snapshot is written six times, in turn itself and its status.
 async fn raw(count: usize) -> f64 {
     const WRITES: usize = 6;
-    let world = World::start(0).await;
-    world.ask(0, count).await;
-    let (snapshots, _watch) = world.watch().await;
-    let (_seen, _watched) = world.watch().await;
+    let world = world(0).await;
+    ask(&world, 0, count).await;
+    let (snapshots, _watch) = bench::watch::<VolumeSnapshot>(&world.user).await;
+    let (_seen, _watched) = bench::watch::<VolumeSnapshot>(&world.user).await;
     let begin = Instant::now();
-    World::each(count, |n| {
+    bench::each(count, |n| {
         let (api, snapshots): (Api, _) = (world.user.clone(), snapshots.clone());
         async move {
-            let mut snapshot = snapshots.get(&Key::namespaced(NAMESPACE, format!("s{n}"))).unwrap();
+            let mut snapshot = snapshots.get(&Key::namespaced(BoundClaims::NAMESPACE, format!("s{n}"))).unwrap();
             for write in 0..WRITES {
                 let (part, body) = match write % 2 {
                     0 => (Part::Main, json!({ "metadata": { "annotations": { "write": write.to_string() } } })),
@@ -117,21 +111,11 @@ async fn raw(count: usize) -> f64 {
     (count * WRITES) as f64 / begin.elapsed().as_secs_f64()
 }
 
-fn middle(mut values: Vec<f64>) -> f64 {
-    values.sort_by(f64::total_cmp);
-    values[values.len() / 2]
-}
-
-fn value<'a>(words: &'a [String], flag: &str) -> Option<&'a str> {
-    words.iter().position(|word| word == flag).and_then(|at| words.get(at + 1)).map(String::as_str)
-}
-
 #[tokio::main]
 async fn main() {
     let words: Vec<String> = std::env::args().skip(1).collect();
-    let sizes: Vec<usize> =
-        value(&words, "--sizes").unwrap_or("80,1000").split(',').map(|size| size.parse().unwrap()).collect();
-    let rounds: usize = value(&words, "--rounds").unwrap_or("3").parse().unwrap();
+    let sizes = bench::numbers(&words, "--sizes", "80,1000");
+    let rounds = bench::value(&words, "--rounds").unwrap_or("3").parse().unwrap();
     println!(
         "| snapshots | all ready | per second | writes each (controller + snapshotter) | events each | conflicts | server alone | share |"
     );
@@ -161,7 +145,7 @@ async fn main() {
             middle(shares)
         );
     }
-    if let Some(count) = value(&words, "--memory") {
+    if let Some(count) = bench::value(&words, "--memory") {
         memory::measure(count.parse().unwrap()).await;
     }
 }

@@ -4,12 +4,14 @@ use std::path::PathBuf;
 
 use tokio::process::{Child, Command};
 
-use crate::ready;
-use crate::world::{Running, World};
+use stowage_model::VolumeSnapshot;
+use stowage_testing::bench::{self, Running};
+
+use crate::{ask, world};
 
 /// With nothing to do, and with so many snapshots.
 pub async fn measure(count: usize) {
-    let world = World::start(count + 1).await;
+    let world = world(count + 1).await;
     let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();
     let identity = stowage_apiserver::Identity::generate(&[address.ip()]).unwrap();
@@ -25,14 +27,14 @@ pub async fn measure(count: usize) {
     let snapshotter = PathBuf::from(env!("CARGO_BIN_EXE_snapshotter"));
     let controller = start(snapshotter.with_file_name("snapshot-controller"), std::slice::from_ref(&reach));
     let sidecar = start(snapshotter, &[reach, format!("--csi-address={}", world.socket().display())]);
-    let (snapshots, _watch) = world.watch().await;
+    let (snapshots, _watch) = bench::watch::<VolumeSnapshot>(&world.user).await;
     let both = || [&controller, &sidecar].map(|child| megabytes(child.id().unwrap(), "VmRSS:"));
     // One shows that both are up.
-    world.ask(count, 1).await;
-    ready(&snapshots, 1).await;
+    ask(&world, count, 1).await;
+    bench::until(&snapshots, 1, VolumeSnapshot::is_ready).await;
     let idle = both();
-    world.ask(0, count).await;
-    ready(&snapshots, count + 1).await;
+    ask(&world, 0, count).await;
+    bench::until(&snapshots, count + 1, VolumeSnapshot::is_ready).await;
     let full = both();
     for (name, at) in [("snapshot-controller", 0), ("snapshotter", 1)] {
         println!("memory: {name}: {:.1} MB idle, {:.1} MB with {count} snapshots", idle[at], full[at]);

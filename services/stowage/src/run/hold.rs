@@ -1,7 +1,8 @@
 //! The answer of a volume manager that holds a pod, line by line.
 
 use std::collections::{BTreeMap, VecDeque};
-use std::path::Path;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use anyhow::{Context as _, bail};
 use bytes::Bytes;
@@ -9,14 +10,20 @@ use http_body_util::{BodyExt as _, Empty};
 use hyper::body::Incoming;
 use hyper_util::rt::TokioIo;
 use tokio::net::UnixStream;
-use tokio::signal::unix::{Signal, SignalKind};
 use tokio::task::JoinSet;
+use tokio::time::{Instant, sleep};
 
 use stowage_model::object::Key;
 use volume_manager::api::Line;
 
 /// The socket of a node's volume manager, below the node's root.
 pub const SOCKET: &str = "volume-manager.sock";
+
+/// How long a volume manager may take to answer for the first time.
+const START: Duration = Duration::from_secs(5);
+
+/// Between two looks at one that does not answer yet.
+const LOOK: Duration = Duration::from_millis(100);
 
 /// A pod that is to come, held by every node that it may come to.
 pub struct Holders(BTreeMap<String, Held>);
@@ -28,18 +35,27 @@ impl Holders {
             Some(node) => vec![node.to_owned()],
             None => names_in(&root.join("nodes"))?,
         };
-        let (mut held, mut refused) = (BTreeMap::new(), String::new());
-        for node in nodes {
-            match Held::of(&root.join("nodes").join(&node).join(SOCKET), pod).await {
-                Ok(holds) => drop(held.insert(node, holds)),
-                // The pod does not go there.
-                Err(error) => refused = format!(": {error:#}"),
+        let folders: Vec<(String, PathBuf)> =
+            nodes.into_iter().map(|node| (node.clone(), root.join("nodes").join(node))).collect();
+        let deadline = Instant::now() + START;
+        loop {
+            let (mut held, mut refused) = (BTreeMap::new(), String::new());
+            for (node, folder) in &folders {
+                match Held::of(&folder.join(SOCKET), pod).await {
+                    Ok(holds) => drop(held.insert(node.clone(), holds)),
+                    // The pod does not go there.
+                    Err(error) => refused = format!(": {error:#}"),
+                }
             }
+            if !held.is_empty() {
+                return Ok(Self(held));
+            }
+            // A stack that has just been started may have its nodes and not their volume managers yet.
+            if Instant::now() > deadline || !folders.iter().any(|(_, folder)| folder.is_dir()) {
+                bail!("no volume manager answers below {}{refused}", root.display());
+            }
+            sleep(LOOK).await;
         }
-        if held.is_empty() {
-            bail!("no volume manager answers below {}{refused}", root.display());
-        }
-        Ok(Self(held))
     }
 
     /// The nodes that the pod may come to.
@@ -104,14 +120,4 @@ impl Held {
             }
         }
     }
-}
-
-/// The next signal of a kind; never for one that cannot be listened to.
-pub async fn received(signal: &mut std::io::Result<(SignalKind, Signal)>) -> SignalKind {
-    if let Ok((kind, stream)) = signal
-        && stream.recv().await.is_some()
-    {
-        return *kind;
-    }
-    std::future::pending().await
 }

@@ -1,13 +1,10 @@
 //! Where claims are mounted for a command.
 
-use std::fs;
-use std::path::{Path, PathBuf};
 use std::str::FromStr;
 
-use anyhow::Context as _;
 use serde_json::{Value, json};
 
-use volume_manager::api::ContainerMount;
+use super::pod::check_path;
 
 /// A claim, or a part of it, and where the command sees it.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -30,9 +27,7 @@ impl FromStr for ClaimMount {
             return Err("the claim has no name; write NAME[/PART][:PATH[:ro]]".to_owned());
         }
         let path = fields.next().map_or_else(|| format!("/mnt/{claim}"), str::to_owned);
-        if !path.starts_with('/') {
-            return Err(format!("path {path:?} must be absolute"));
-        }
+        check_path(&path).map_err(|error| error.to_string())?;
         let read_only = match fields.next() {
             None | Some("rw") => false,
             Some("ro") => true,
@@ -46,39 +41,16 @@ impl FromStr for ClaimMount {
 }
 
 impl ClaimMount {
-    pub fn volume(&self, index: usize) -> Value {
-        json!({ "name": format!("v{index}"), "persistentVolumeClaim": { "claimName": self.claim } })
+    pub fn volume(&self, name: &str) -> Value {
+        json!({ "name": name, "persistentVolumeClaim": { "claimName": self.claim } })
     }
 
-    pub fn mount(&self, index: usize) -> Value {
-        let mut mount = json!({ "name": format!("v{index}"), "mountPath": self.path, "readOnly": self.read_only });
+    pub fn mount(&self, name: &str) -> Value {
+        let mut mount = json!({ "name": name, "mountPath": self.path, "readOnly": self.read_only });
         if !self.part.is_empty() {
             mount["subPath"] = self.part.as_str().into();
         }
         mount
-    }
-}
-
-/// Makes the directories to mount at that do not exist; returns them, outermost first.
-pub fn make_targets(mounts: &[ContainerMount]) -> anyhow::Result<Vec<PathBuf>> {
-    let mut made = Vec::new();
-    for mount in mounts {
-        let path = Path::new(&mount.path);
-        let missing: Vec<&Path> = path.ancestors().take_while(|path| matches!(path.try_exists(), Ok(false))).collect();
-        for directory in missing.into_iter().rev() {
-            fs::create_dir(directory).with_context(|| format!("cannot make {}", directory.display()))?;
-            made.push(directory.to_owned());
-        }
-    }
-    Ok(made)
-}
-
-/// Removes what was made, unless somebody has put something there.
-pub fn remove_targets(made: &[PathBuf]) {
-    for directory in made.iter().rev() {
-        if let Err(error) = fs::remove_dir(directory) {
-            tracing::debug!(path = %directory.display(), %error, "the directory stays");
-        }
     }
 }
 
@@ -104,6 +76,8 @@ mod tests {
             ("", "no name"),
             (":/x", "no name"),
             ("data:x", "must be absolute"),
+            ("data:/", "nothing can be mounted at \"/\""),
+            ("data:/a/../b", "plain names"),
             ("data:/x:rx", "write ro"),
             ("data:/x:ro:y", "too much"),
         ] {

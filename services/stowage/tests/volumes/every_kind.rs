@@ -27,7 +27,7 @@ fn file_system(path: &Path) -> Option<String> {
 }
 
 /// The example, and what needs more than it: a local volume, an image, a driver's program.
-fn objects(mut objects: Vec<Value>, local: Vec<Value>) -> Vec<Value> {
+pub fn objects(mut objects: Vec<Value>, local: Vec<Value>) -> Vec<Value> {
     let pod = objects.last_mut().unwrap();
     let more = [
         json!({ "name": "image", "image": { "reference": "registry.example/team/app:v1" } }),

@@ -106,13 +106,29 @@ impl World {
             let request = http::Request::delete(path).header("content-type", "application/json").body(body).unwrap();
             let _: Value = self.stack.api.client().request(request).await.unwrap();
             if kind == kinds::POD {
-                let gone = async { self.until(|| self.pods.get(&key).is_none()).await };
-                tokio::time::timeout(PATIENCE, gone).await.unwrap_or_else(|_| panic!("pod {key} does not go"));
+                self.gone(&key).await;
             }
         }
     }
 
-    async fn until(&self, holds: impl Fn() -> bool) {
+    /// Waits for a pod to be gone.
+    pub async fn gone(&self, pod: &Key) {
+        let gone = self.until(|| self.pods.get(pod).is_none());
+        tokio::time::timeout(PATIENCE, gone).await.unwrap_or_else(|_| panic!("pod {pod} does not go"));
+    }
+
+    /// The pods there are.
+    pub fn pods(&self) -> Vec<Key> {
+        self.pods.list().iter().map(|pod| pod.meta.key()).collect()
+    }
+
+    /// The driver of the stack.
+    pub fn driver(&self) -> &str {
+        &self.stack.driver
+    }
+
+    /// Waits for something that pods or events show.
+    pub async fn until(&self, holds: impl Fn() -> bool) {
         while !holds() {
             let (pods, events) = (self.pods.position() + 1, self.events.position() + 1);
             tokio::select! {

@@ -15,7 +15,7 @@ use crate::actual_state::MountState;
 use crate::decide::pod::is_live;
 use crate::executor::{OperationName, VolumeOperation};
 
-use super::{Error, VolumeManager};
+use super::{Error, VolumeManager, variables};
 
 /// One mount or device of a container.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -56,16 +56,15 @@ impl VolumeManager {
         for container in &pod.containers {
             for (index, mount) in container.volume_mounts.iter().enumerate() {
                 let Some(place) = places.get(mount.name.as_str()) else { continue };
-                let host_path = match mount.sub_path.as_str() {
+                let unprepared =
+                    |message| Error::Prepare { container: container.name.clone(), volume: mount.name.clone(), message };
+                let part = match mount.sub_path_expr.as_str() {
+                    "" => mount.sub_path.clone(),
+                    expression => variables::expand(expression, container, &pod).map_err(unprepared)?,
+                };
+                let host_path = match part.as_str() {
                     "" => place.path.clone(),
-                    part => {
-                        let bound = self.bind_part(uid, place, container, index, part).await;
-                        bound.map_err(|message| Error::Prepare {
-                            container: container.name.clone(),
-                            volume: mount.name.clone(),
-                            message,
-                        })?
-                    }
+                    part => self.bind_part(uid, place, container, index, part).await.map_err(unprepared)?,
                 };
                 let (container, path) = (container.name.clone(), mount.mount_path.clone());
                 let read_only = place.read_only || mount.read_only;

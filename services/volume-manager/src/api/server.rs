@@ -5,6 +5,7 @@ use std::io;
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::sync::Arc;
+use std::time::Duration;
 
 use bytes::Bytes;
 use futures::FutureExt;
@@ -21,11 +22,12 @@ use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 use tokio_stream::wrappers::ReceiverStream;
 
+use stowage_model::names::UniqueVolumeName;
 use stowage_model::object::{Key, Meta};
 use stowage_model::pod::Pod;
 use stowage_runtime::api::{Deletion, Target};
 
-use super::{ContainerMount, Hold, Missing, RUN_LABEL, VolumeManager};
+use super::{ContainerMount, Error, Hold, Missing, PATIENCE, RUN_LABEL, VolumeManager, causes};
 
 /// One line of the answer to somebody who holds a pod.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -40,7 +42,7 @@ pub enum Line {
     Failed(String),
 }
 
-const ACCEPT_PAUSE: std::time::Duration = std::time::Duration::from_millis(200);
+const ACCEPT_PAUSE: Duration = Duration::from_millis(200);
 
 type Body = StreamBody<ReceiverStream<Result<Frame<Bytes>, Infallible>>>;
 type Sender = mpsc::Sender<Result<Frame<Bytes>, Infallible>>;
@@ -101,7 +103,8 @@ async fn answer(
     holds: mpsc::Sender<BoxFuture<'static, ()>>,
     request: Request<Incoming>,
 ) -> Result<Response<Body>, Infallible> {
-    let path = request.uri().path().to_owned();
+    // A volume's name has slashes of its own, and may have any character that a driver likes.
+    let path = decoded(request.uri().path());
     let parts: Vec<&str> = path.trim_matches('/').split('/').collect();
     let (sender, receiver) = mpsc::channel(8);
     let status = match (request.method(), &parts[..]) {
@@ -113,17 +116,28 @@ async fn answer(
             let _ = holds.send(hold(manager, held, sender).boxed()).await;
             StatusCode::OK
         }
-        (&Method::GET, ["v1", "pods", uid, "volumes"]) => {
-            let mounted = manager.mounted_volumes(uid);
-            let possibly = manager.possibly_mounted_volumes(uid);
-            let groups = manager.extra_supplemental_groups(uid);
+        (&Method::GET, ["v1", "pods", uid, "volumes"]) => volumes(&manager, uid, &sender).await,
+        (&Method::GET, ["v1", "pods", uid, wait @ ("wait" | "waitUnmount")]) => {
+            let is_mount = *wait == "wait";
+            waited(&manager, uid, is_mount, request.uri().query(), &sender).await
+        }
+        (&Method::GET, ["v1", "volumes", plugin, kind, own @ ..]) if !own.is_empty() => {
+            let name = UniqueVolumeName::from(format!("{plugin}/{kind}/{}", own.join("/")).as_str());
             let body = serde_json::json!({
-                "mounted": mounted, "possiblyMounted": possibly, "supplementalGroups": groups,
-                "missing": manager.missing(uid).unwrap_or_default(),
+                "attached": manager.is_attached(&name),
+                "inUse": manager.volumes_in_use().iter().any(|in_use| in_use == name.as_str()),
+                "operationPending": manager.is_operation_pending(&name),
             });
             say(&sender, &body).await;
             StatusCode::OK
         }
+        (&Method::GET, ["v1", "pods", uid, "usage"]) => match manager.usage(uid).await {
+            Ok(usage) => {
+                say(&sender, &usage).await;
+                StatusCode::OK
+            }
+            Err(_) => StatusCode::NOT_FOUND,
+        },
         (&Method::GET, ["v1", "volumesInUse"]) => {
             say(&sender, &manager.volumes_in_use()).await;
             StatusCode::OK
@@ -141,6 +155,90 @@ async fn answer(
     let mut response = Response::new(StreamBody::new(ReceiverStream::new(receiver)));
     *response.status_mut() = status;
     Ok(response)
+}
+
+/// What is known of a pod's volumes. A pod that is gone from the API may still have some.
+async fn volumes(manager: &VolumeManager, uid: &str, sender: &Sender) -> StatusCode {
+    let (mounted, possibly) = (manager.mounted_volumes(uid), manager.possibly_mounted_volumes(uid));
+    let missing = match manager.missing(uid) {
+        Ok(missing) => missing,
+        Err(error @ Error::FindPod { .. }) if possibly.is_empty() => {
+            say(sender, &serde_json::json!({ "error": error.to_string() })).await;
+            return StatusCode::NOT_FOUND;
+        }
+        Err(_) => Vec::new(),
+    };
+    let body = serde_json::json!({
+        "mounted": mounted, "possiblyMounted": possibly, "missing": missing,
+        "supplementalGroups": manager.extra_supplemental_groups(uid),
+    });
+    say(sender, &body).await;
+    StatusCode::OK
+}
+
+/// Waits for a pod's volumes to come, or to go.
+async fn waited(
+    manager: &VolumeManager,
+    uid: &str,
+    is_mount: bool,
+    query: Option<&str>,
+    sender: &Sender,
+) -> StatusCode {
+    let Some(patience) = patience(query) else {
+        say(sender, &serde_json::json!({ "error": "seconds must be a whole number" })).await;
+        return StatusCode::BAD_REQUEST;
+    };
+    let result = match is_mount {
+        true => manager.wait_for_attach_and_mount(uid, patience).await,
+        false => manager.wait_for_unmount(uid, patience).await,
+    };
+    match &result {
+        Ok(()) if is_mount => volumes(manager, uid, sender).await,
+        Ok(()) => StatusCode::OK,
+        Err(error) => {
+            let missing = if let Error::Missing(missing) = error { &missing[..] } else { &[] };
+            say(sender, &serde_json::json!({ "error": error.to_string(), "missing": missing })).await;
+            status_of(error)
+        }
+    }
+}
+
+/// How a wait ended that did not end well: what will never be is told from what is not yet.
+fn status_of(error: &Error) -> StatusCode {
+    match error {
+        Error::FindPod { .. } => StatusCode::NOT_FOUND,
+        Error::Missing(missing) if missing.iter().any(|missing| missing.is_final) => StatusCode::CONFLICT,
+        Error::Over { .. } => StatusCode::CONFLICT,
+        Error::Missing(_) | Error::Mounted { .. } => StatusCode::GATEWAY_TIMEOUT,
+        Error::Prepare { .. } => StatusCode::INTERNAL_SERVER_ERROR,
+    }
+}
+
+/// How long a request wants to wait: `seconds`, or as long as the kubelet does.
+fn patience(query: Option<&str>) -> Option<Duration> {
+    let pairs = query.into_iter().flat_map(|query| query.split('&')).filter_map(|pair| pair.split_once('='));
+    let seconds = pairs.into_iter().find(|(name, _)| *name == "seconds");
+    seconds.map_or(Some(PATIENCE), |(_, seconds)| seconds.parse().ok().map(Duration::from_secs))
+}
+
+/// The path with its `%2F` and the like as what they stand for; what is no such escape stays as it is.
+fn decoded(path: &str) -> String {
+    let mut bytes = Vec::with_capacity(path.len());
+    let mut rest = path.as_bytes();
+    while let Some((&byte, after)) = rest.split_first() {
+        let digit = |at: usize| after.get(at).and_then(|digit| char::from(*digit).to_digit(16));
+        match (byte, digit(0), digit(1)) {
+            (b'%', Some(high), Some(low)) => {
+                bytes.push((high * 16 + low) as u8);
+                rest = &after[2..];
+            }
+            _ => {
+                bytes.push(byte);
+                rest = after;
+            }
+        }
+    }
+    String::from_utf8_lossy(&bytes).into_owned()
 }
 
 async fn say(sender: &Sender, line: &impl Serialize) -> bool {
@@ -172,8 +270,8 @@ async fn let_go(manager: &VolumeManager, key: &Key, uid: Option<&str>) -> Result
     match manager.pods.get(key) {
         // A namesake that was made meanwhile is somebody else's.
         Some(pod) if pod.meta.is_deleting() || uid.is_some_and(|uid| uid != pod.meta.uid) => Ok(()),
-        Some(pod) if is_run(&pod.meta) => Ok(()),
-        Some(pod) => delete(&pod.meta).await,
+        // One with the label is deleted by the decision on it; any other is not there because it is held.
+        Some(_) => Ok(()),
         // It was here and is gone.
         None if uid.is_some() => Ok(()),
         // It may have been made and not have come to a node yet. One that is still to be made is deleted when it comes.
@@ -196,8 +294,7 @@ async fn follow(manager: &VolumeManager, key: &Key, sender: &Sender, held: &mut 
         match manager.missing(&uid) {
             Ok(missing) if missing.is_empty() => break,
             Ok(missing) if missing.iter().any(|missing| missing.is_final) => {
-                let causes: Vec<&str> = missing.iter().map(|missing| missing.cause.as_str()).collect();
-                say(sender, &Line::Failed(causes.join("; "))).await;
+                say(sender, &Line::Failed(causes(&missing))).await;
                 return;
             }
             Ok(missing) if missing != said => {

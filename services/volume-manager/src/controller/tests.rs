@@ -87,7 +87,12 @@ fn populate_states(states: &mut States) {
         let volumes = PodVolumes { volumes: [(volume(uid), mount())].into(), problems: Vec::new() };
         states.desired.set(uid, volumes, now());
     }
-    let problem = Problem { volume: "v".into(), message: "source x has no plugin".into(), is_waiting: false };
+    let problem = Problem {
+        volume: "v".into(),
+        message: "source x has no plugin".into(),
+        is_waiting: false,
+        labels_differ: None,
+    };
     states.desired.set("unsupported", PodVolumes { problems: vec![problem], ..PodVolumes::default() }, now());
     states.told.note("unsupported".into(), "something else".into(), (), true, now());
 

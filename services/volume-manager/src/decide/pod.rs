@@ -21,7 +21,7 @@ use crate::conditions::{Wanted, status_patch};
 use crate::desired_state::PodVolumes;
 
 /// A claim that is not bound, or a volume that is not there, may be on its way to this node already.
-const PATIENCE: SignedDuration = SignedDuration::from_secs(1);
+pub const PATIENCE: SignedDuration = SignedDuration::from_secs(1);
 
 /// How a container ends that is given no time: by SIGKILL.
 const KILLED: i32 = 137;
@@ -93,6 +93,15 @@ pub fn is_live(pod: &Pod) -> bool {
     !pod.meta.is_deleting() && !pod.is_terminal()
 }
 
+/// The object of a static pod has another uid than the pod.
+fn any_version(pod: &NodePod) -> Target {
+    Target { uid: pod.object_uid().to_owned(), ..Target::any_version(&pod.meta) }
+}
+
+fn exact(pod: &NodePod) -> Target {
+    Target { uid: pod.object_uid().to_owned(), ..Target::exact(&pod.meta) }
+}
+
 pub fn decide(s: &Snapshot, now: Timestamp) -> Decision<Action, Why> {
     let pod = match &s.pod {
         View::Unknown(key) => return Decision::act([Action::ReadPod(key.clone())], Why::WriteWithoutAnswer),
@@ -100,7 +109,7 @@ pub fn decide(s: &Snapshot, now: Timestamp) -> Decision<Action, Why> {
         View::Known(pod) => pod,
     };
     if is_live(pod) && s.is_abandoned {
-        return Decision::act([Action::EndPod { target: Target::any_version(&pod.meta) }], Why::Abandoned);
+        return Decision::act([Action::EndPod { target: any_version(pod) }], Why::Abandoned);
     }
     if is_live(pod) {
         return live(s, pod, now);
@@ -120,7 +129,7 @@ pub fn decide(s: &Snapshot, now: Timestamp) -> Decision<Action, Why> {
     if pod.meta.deletion_grace_period_seconds == Some(0) && !pod.meta.finalizers.is_empty() {
         return Decision::act(actions, Why::HeldByFinalizers);
     }
-    actions.push(Action::DeletePod { target: Target::any_version(&pod.meta) });
+    actions.push(Action::DeletePod { target: any_version(pod) });
     Decision::act(actions, Why::Unmounted)
 }
 
@@ -173,13 +182,13 @@ fn live(s: &Snapshot, pod: &Arc<NodePod>, now: Timestamp) -> Decision<Action, Wh
 }
 
 /// The drivers are asked again how many volumes the node can take, so that no other pod comes here for the same end.
-fn reject(s: &Snapshot, pod: &Pod) -> Decision<Action, Why> {
+fn reject(s: &Snapshot, pod: &NodePod) -> Decision<Action, Why> {
     let drivers: Vec<String> = s.waits_for.over_limit.iter().cloned().collect();
     let message = format!("the node can take no more volumes of {}", drivers.join(", "));
     let status = json!({ "phase": "Failed", "reason": "VolumeAttachmentLimitExceeded", "message": message });
     let patch = Patch::Merge(json!({ "status": status }));
     let asked = drivers.into_iter().map(|driver| Action::Refresh { driver });
-    let write = Action::PatchPodStatus { target: Target::exact(&pod.meta), patch };
+    let write = Action::PatchPodStatus { target: exact(pod), patch };
     Decision::act(asked.chain([write]).collect::<Vec<Action>>(), Why::Rejected)
 }
 
@@ -196,7 +205,7 @@ fn evict(s: &Snapshot, pod: &Arc<NodePod>, message: &str, now: Timestamp) -> Dec
         "containerStatuses": containers.map(|container| container_status(container, false, &ended)).collect::<Value>(),
     });
     let patch = status_patch(&pod.status.conditions, &conditions, fields, now);
-    let write = Action::PatchPodStatus { target: Target::exact(&pod.meta), patch };
+    let write = Action::PatchPodStatus { target: exact(pod), patch };
     let tell = || Action::TellEviction { pod: pod.reference(), message: message.to_owned() };
     let told = s.told.until(&message.to_owned(), &(), now);
     Decision::act(told.is_none().then(tell).into_iter().chain([write]).collect::<Vec<Action>>(), Why::Evicted)
@@ -221,7 +230,7 @@ fn troubled(s: &Snapshot, pod: &Arc<NodePod>, volumes: &PodVolumes, now: Timesta
 /// The write that brings its status up to date. A pod that was Running stays so: its mounts outlive this process.
 ///
 /// Without a cause, what was said before stays.
-fn status(pod: &Pod, mounted: bool, cause: Option<&str>, now: Timestamp) -> Option<Action> {
+fn status(pod: &NodePod, mounted: bool, cause: Option<&str>, now: Timestamp) -> Option<Action> {
     let existing = &pod.status.conditions;
     let is_running = pod.status.phase == PodPhase::Running;
     let ready = condition::find(existing, "Ready");
@@ -257,7 +266,7 @@ fn status(pod: &Pod, mounted: bool, cause: Option<&str>, now: Timestamp) -> Opti
         fields["initContainerStatuses"] = init_container_statuses(&pod.spec.init_containers, mounted, cause, now);
     }
     let patch = status_patch(existing, &conditions, fields, now);
-    Some(Action::PatchPodStatus { target: Target::exact(&pod.meta), patch })
+    Some(Action::PatchPodStatus { target: exact(pod), patch })
 }
 
 fn unready_message(pod: &Pod, cause: Option<&str>) -> String {

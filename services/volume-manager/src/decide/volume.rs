@@ -102,7 +102,9 @@ pub fn decide(s: &Snapshot, now: Timestamp) -> Decision<Action, Why> {
         };
     };
     let mut later = Later::default();
-    if let Some(reason) = &s.unreachable {
+    // Who detaches is not on this node: its part there may be gone already.
+    let is_only_attached = s.wanted.is_empty() && actual.pods.is_empty() && actual.device.is_none();
+    if let Some(reason) = s.unreachable.as_ref().filter(|_| !is_only_attached) {
         return without_plugin(s, actual, reason, now);
     }
     let leaving = tear_down(s, actual, &mut later, now);
@@ -197,29 +199,21 @@ fn set_up_waiting(
         Attachment::ToAttach => {
             let operation = VolumeOperation::on(&s.volume, OperationName::Attach);
             let (_, wanted) = waiting.first()?;
-            let attach = Action::Attach { volume: s.volume.clone(), mount: Box::new(wanted.mount.clone()) };
+            let (pod, mount) = (Arc::clone(&wanted.pod), Box::new(wanted.mount.clone()));
+            let attach = Action::Attach { volume: s.volume.clone(), pod, mount };
             return Some((later.may_start(s, &operation, now).then_some(attach).into_iter().collect(), Why::Attach));
         }
     }
     for (uid, wanted) in waiting {
-        let spec = &wanted.mount.spec;
-        if spec.is_once_per_pod() && actual.pods.keys().any(|other| other != *uid) {
-            let told = format!("volume {spec} has access mode ReadWriteOncePod and is in use by another pod");
+        if let Some(told) = held_back(uid, &wanted.mount, actual) {
             later.tell(wanted, told, now);
             continue;
         }
-        let other_label = actual.device.is_some() && actual.se_linux_label != wanted.mount.se_linux_label;
-        if other_label && actual.pods.is_empty() {
+        if has_other_label(&wanted.mount, actual) && actual.pods.is_empty() {
             let operation = VolumeOperation::on(&s.volume, OperationName::UnmountDevice);
             let (volume, spec) = (s.volume.clone(), Arc::clone(&actual.spec));
             let unmount = later.may_start(s, &operation, now).then_some(Action::UnmountDevice { volume, spec });
             return Some((unmount.into_iter().collect(), Why::OtherLabel));
-        }
-        if other_label && !actual.pods.contains_key(*uid) {
-            let told =
-                format!("volume {spec} is mounted with another SELinux label; the pod waits until it is unmounted");
-            later.tell(wanted, told, now);
-            continue;
         }
         let needs_device = wanted.mount.traits.is_device_mountable && actual.device != Some(MountState::Mounted);
         if needs_device {
@@ -237,6 +231,21 @@ fn set_up_waiting(
         }
     }
     None
+}
+
+/// Why a pod must wait until another has given the volume back.
+pub fn held_back(uid: &str, mount: &VolumeToMount, actual: &AttachedVolume) -> Option<String> {
+    let spec = &mount.spec;
+    if spec.is_once_per_pod() && actual.pods.keys().any(|other| other != uid) {
+        return Some(format!("volume {spec} has access mode ReadWriteOncePod and is in use by another pod"));
+    }
+    let by_others = !actual.pods.is_empty() && !actual.pods.contains_key(uid);
+    (by_others && has_other_label(mount, actual))
+        .then(|| format!("volume {spec} is mounted with another SELinux label; the pod waits until it is unmounted"))
+}
+
+fn has_other_label(mount: &VolumeToMount, actual: &AttachedVolume) -> bool {
+    actual.device.is_some() && actual.se_linux_label != mount.se_linux_label
 }
 
 fn set_up(s: &Snapshot, wanted: &Wanted) -> Action {

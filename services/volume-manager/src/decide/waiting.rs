@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use stowage_model::names::UniqueVolumeName;
+use stowage_plugins::{Certainty, Fault};
 use stowage_runtime::operation::State;
 
 use super::volume::Attachment;
@@ -12,13 +13,15 @@ use crate::executor::{OperationName, Record, VolumeOperation};
 /// One volume that is not mounted for a pod.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Unmounted {
-    /// Why its plugin can do nothing at the moment.
-    pub not_ready: Option<String>,
+    /// Why its plugin can do nothing, at the moment or ever.
+    pub not_ready: Option<Fault>,
     pub attachment: Attachment,
     /// What the one who attaches said last.
     pub attach_error: Option<String>,
     /// Its driver, if the node can take no more of its volumes and the driver wants pods to go elsewhere then.
     pub over_limit: Option<String>,
+    /// Why it must be given back by another pod first.
+    pub held_back: Option<String>,
     pub records: BTreeMap<VolumeOperation, Record>,
 }
 
@@ -45,7 +48,7 @@ fn sentence(uid: &str, volumes: &PodVolumes, unmounted: &BTreeMap<UniqueVolumeNa
     }
     for (name, found) in unmounted {
         let Some(mount) = volumes.volumes.get(name) else { continue };
-        let cause = cause(uid, found)?;
+        let cause = cause(uid, found)?.text;
         for outer in &mount.outer_names {
             causes.insert(outer.clone(), format!("volume {outer:?}: {cause}"));
         }
@@ -54,18 +57,36 @@ fn sentence(uid: &str, volumes: &PodVolumes, unmounted: &BTreeMap<UniqueVolumeNa
     (!causes.is_empty()).then(|| causes.join("; "))
 }
 
-fn cause(uid: &str, found: &Unmounted) -> Option<String> {
-    if let Some(reason) = &found.not_ready {
-        return Some(reason.clone());
+/// Why one volume is not there.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Cause {
+    pub text: String,
+    /// Trying again leads to the same end: somebody must change the pod or the volume.
+    pub is_final: bool,
+}
+
+impl Cause {
+    fn for_now(text: String) -> Self {
+        Self { text, is_final: false }
+    }
+}
+
+/// Why a volume is not there; none while something is on its way.
+pub fn cause(uid: &str, found: &Unmounted) -> Option<Cause> {
+    if let Some(fault) = &found.not_ready {
+        return Some(Cause { text: fault.message.clone(), is_final: fault.certainty == Certainty::Final });
     }
     match found.attachment {
         Attachment::NodeUnknown | Attachment::NotInUse | Attachment::NotAttached => {
-            return Some(match &found.attach_error {
+            return Some(Cause::for_now(match &found.attach_error {
                 Some(error) => format!("it is not attached to the node: {error}"),
                 None => "it is not attached to the node yet".to_owned(),
-            });
+            }));
         }
         Attachment::NotNeeded | Attachment::Attached | Attachment::ToAttach => {}
+    }
+    if let Some(text) = &found.held_back {
+        return Some(Cause::for_now(text.clone()));
     }
     if found.records.values().any(Record::is_running) {
         return None;
@@ -73,17 +94,19 @@ fn cause(uid: &str, found: &Unmounted) -> Option<String> {
     // Failures of other pods on the same volume are not this pod's.
     let own = found.records.iter().filter(|(operation, _)| operation.pod.as_deref().is_none_or(|pod| pod == uid));
     let failed = own.filter_map(|(operation, record)| match &record.state {
-        State::Failed(failure) | State::Uncertain(failure) => Some((record.since, operation.name, &failure.message)),
+        State::Failed(failure) | State::Uncertain(failure) => Some((record.since, operation.name, failure)),
         State::Running | State::Done(()) => None,
     });
-    let (_, name, message) = failed.max_by_key(|(since, ..)| *since)?;
-    let what = match name {
-        OperationName::Attach => "it cannot be attached",
-        OperationName::MountDevice | OperationName::SetUp => "it cannot be mounted",
-        OperationName::TearDown | OperationName::UnmountDevice => "it cannot be unmounted",
-        OperationName::Detach => "it cannot be detached",
-        OperationName::Expand => "it cannot grow",
-        OperationName::BindPart => "a part of it cannot be shown",
+    let (_, name, failure) = failed.max_by_key(|(since, ..)| *since)?;
+    let (what, is_towards) = match name {
+        OperationName::Attach => ("it cannot be attached", true),
+        OperationName::MountDevice | OperationName::SetUp => ("it cannot be mounted", true),
+        OperationName::TearDown | OperationName::UnmountDevice => ("it cannot be unmounted", false),
+        OperationName::Detach => ("it cannot be detached", false),
+        OperationName::Expand => ("it cannot grow", false),
+        OperationName::BindPart => ("a part of it cannot be shown", false),
     };
-    Some(format!("{what}: {message}"))
+    // A driver's final answer says that nothing is mounted, not that it will answer so again; our own refusal does.
+    let is_final = is_towards && failure.code == Fault::REFUSED;
+    Some(Cause { text: format!("{what}: {}", failure.message), is_final })
 }

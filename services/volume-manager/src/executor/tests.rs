@@ -87,3 +87,13 @@ async fn until(holds: impl Fn() -> bool) {
         tokio::task::yield_now().await;
     }
 }
+
+#[tokio::test]
+async fn s152_a_plugin_is_greeted_once_at_a_time_and_others_meanwhile() {
+    let tasks = Tasks::new();
+    let executor = executor(&tasks);
+    let greet = |socket: &str| executor.start(Operation::Greet(socket.to_owned()), std::future::pending());
+    assert!(greet("a.sock"));
+    assert!(!greet("a.sock"), "the same socket told twice is not asked twice");
+    assert!(greet("b.sock"));
+}

@@ -1,22 +1,24 @@
 //! A device for one pod: the bound file, the lock and the link that keep it in place, as the kubelet has them.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use stowage_mount::Access;
 use stowage_plugins::Fault;
 use stowage_plugins::plugin::{BlockMapper, SetUp, TearDown};
+use stowage_runtime::events::Note;
 
 use crate::controller::Controller;
 
 impl Controller {
-    /// Binds the device into the directory that counts its users, locks it there, and links to it from the pod's.
+    /// Binds the device into the directory that counts its users, locks it there, and links to it from the pod's. Says
+    /// where the device itself is.
     pub(super) async fn map_device(
         &self,
         request: &SetUp<'_>,
         mapper: &dyn BlockMapper,
         plugin: &str,
         published: &Path,
-    ) -> Result<(), Fault> {
+    ) -> Result<PathBuf, Fault> {
         let (mounter, uid) = (&self.host.mounter, request.pod.meta.uid.as_str());
         // A driver may publish a link to the device.
         let device = mounter.canonical(published).await.map_err(Fault::after("find the device"))?;
@@ -34,7 +36,13 @@ impl Controller {
         let link = self.host.layout.pod_device(uid, plugin, &request.spec.name);
         let parent = link.parent().unwrap_or(&link);
         mounter.create_dir(parent).await.map_err(Fault::after("make the pod's directory of devices"))?;
-        mounter.symlink(&device, &link).await.map_err(Fault::after("link to the device"))
+        mounter.symlink(&device, &link).await.map_err(Fault::after("link to the device"))?;
+        let spec = request.spec;
+        for (what, path) in [("globalMapPath", &users), ("volumeMapPath", &parent.to_owned())] {
+            let message = format!("MapVolume.MapPodDevice succeeded for volume {spec} {what} {:?}", path.display());
+            self.host.tell(request.pod, Note::normal("SuccessfulMountVolume", message));
+        }
+        Ok(device)
     }
 
     /// Undoes what [`Controller::map_device`] did; what is gone already is success.

@@ -4,6 +4,7 @@ use jiff::Timestamp;
 use serde_json::{Value, json};
 
 use stowage_model::claim::{Claim, ResizeStatus};
+use stowage_model::condition::ConditionStatus;
 use stowage_model::quantity::Quantity;
 use stowage_runtime::api::Patch;
 use stowage_runtime::events::seconds;
@@ -45,6 +46,12 @@ pub fn failed(claim: &Claim, infeasible: bool, message: &str, now: Timestamp) ->
             operations.push(test(index, NODE_ERROR));
             operations
                 .push(json!({ "op": "add", "path": format!("/status/conditions/{index}/message"), "value": message }));
+            // It has begun to hold only now.
+            let news = [("status", "True"), ("lastTransitionTime", at.as_str())];
+            for (member, value) in news.into_iter().filter(|_| conditions[index].status != ConditionStatus::True) {
+                let path = format!("/status/conditions/{index}/{member}");
+                operations.push(json!({ "op": "add", "path": path, "value": value }));
+            }
         }
         None if conditions.is_empty() => {
             operations.push(json!({ "op": "add", "path": "/status/conditions", "value": [condition] }));

@@ -1,10 +1,11 @@
-//! A volume once for the node: attach, mount, unmount, detach.
+//! A volume once for the node: mount and unmount.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use stowage_model::names::UniqueVolumeName;
 use stowage_model::node_view::NodePod;
+use stowage_mount::{Held, Mount};
 use stowage_plugins::plugin::{MountDevice, UnmountDevice};
 use stowage_plugins::{Fault, VolumeSpec};
 
@@ -12,6 +13,7 @@ use crate::actual_state::MountState;
 use crate::controller::Controller;
 use crate::desired_state::VolumeToMount;
 use crate::executor::{Operation, OperationName};
+use crate::state::States;
 
 use super::{after_failure, device_operation, mapped_reason};
 
@@ -26,11 +28,15 @@ impl Controller {
         let noted = self.state.with(|states| {
             self.may_mount(&volume, spec, states).then(|| {
                 let known = states.actual.get(&volume);
-                let before = known.and_then(|known| known.device);
+                let before = known.and_then(|known| Some((known.device?, known.se_linux_label.clone())));
                 let is_reconstructed = known.is_some_and(|known| known.is_reconstructed);
-                let device_path = known.map(|known| known.device_path.clone()).unwrap_or_default();
+                let told = known.map(|known| known.device_path.clone()).filter(|path| !path.is_empty());
+                let device_path = told.or_else(|| self.listed_device(&volume)).unwrap_or_default();
                 states.actual.update(&volume, spec, |known| {
                     known.device = Some(MountState::Uncertain);
+                    known.device_path.clone_from(&device_path);
+                    // What may be mounted has this label: without it the next attempt would find another's mount.
+                    known.se_linux_label.clone_from(&mount.se_linux_label);
                     known.spec = Arc::clone(spec);
                 });
                 (before, is_reconstructed, device_path)
@@ -42,7 +48,7 @@ impl Controller {
         let spec = mount.spec.clone();
         let steps = {
             let controller = Arc::clone(&controller);
-            async move {
+            move || async move {
                 let result = controller.mount_device(&pod, &mount, &device_path, is_reconstructed).await;
                 controller.device_mounted(&volume, &pod, &mount, &result, before, is_reconstructed);
                 result
@@ -80,13 +86,15 @@ impl Controller {
         pod: &NodePod,
         mount: &VolumeToMount,
         result: &Result<(), Fault>,
-        before: Option<MountState>,
+        before: Option<(MountState, Option<String>)>,
         is_reconstructed: bool,
     ) {
-        let state = match result {
-            Ok(()) => Some(MountState::Mounted),
-            Err(fault) => after_failure(fault, is_reconstructed, before, MountState::Uncertain),
+        let with_label = |state| (state, mount.se_linux_label.clone());
+        let after = match result {
+            Ok(()) => Some(with_label(MountState::Mounted)),
+            Err(fault) => after_failure(fault, is_reconstructed, before, with_label(MountState::Uncertain)),
         };
+        let (state, label) = after.map_or((None, None), |(state, label)| (Some(state), label));
         let place = result.is_ok().then(|| self.device_place(&mount.spec)).flatten();
         self.state.with(|states| {
             if let Some(place) = place {
@@ -94,9 +102,9 @@ impl Controller {
             }
             states.actual.update(volume, &mount.spec, |known| {
                 known.device = state;
+                known.se_linux_label = label;
                 if result.is_ok() {
                     known.is_reconstructed = false;
-                    known.se_linux_label.clone_from(&mount.se_linux_label);
                 }
             });
         });
@@ -121,8 +129,11 @@ impl Controller {
         let controller = Arc::clone(&self);
         let steps = {
             let (controller, spec) = (Arc::clone(&controller), spec.clone());
-            async move {
-                controller.unmount_device(&volume, &spec).await?;
+            move || async move {
+                if let Err(fault) = controller.unmount_device(&volume, &spec).await {
+                    let place = controller.device_place(&spec).filter(|_| !spec.is_block());
+                    return Err(controller.with_holders(fault, place.into_iter().collect()).await);
+                }
                 let mounted = device_operation(&volume, OperationName::MountDevice);
                 controller.executor.forget(&Operation::Volume(mounted));
                 controller.state.with(|states| states.actual.set_device(&volume, &spec, None));
@@ -132,7 +143,16 @@ impl Controller {
         self.executor.start_on_volume(operation.clone(), controller.measured(operation, spec, steps));
     }
 
-    async fn unmount_device(&self, volume: &UniqueVolumeName, spec: &VolumeSpec) -> Result<(), Fault> {
+    /// Takes the volume from the node. It has left only when nobody has its device any more: what is detached while somebody
+    /// writes to it loses data.
+    async fn unmount_device(&self, volume: &UniqueVolumeName, spec: &Arc<VolumeSpec>) -> Result<(), Fault> {
+        self.note_device(volume, spec).await?;
+        self.take_from_node(volume, spec).await?;
+        let told = self.state.read(|states| states.actual.get(volume).map(|known| known.device_path.clone()));
+        self.check_released(Path::new(&told.unwrap_or_default())).await
+    }
+
+    async fn take_from_node(&self, volume: &UniqueVolumeName, spec: &VolumeSpec) -> Result<(), Fault> {
         let plugin = self.plugin_of(spec)?;
         let request = UnmountDevice { volume, spec };
         match (spec.is_block(), plugin.block_mapper(), plugin.device_mounter()) {
@@ -145,48 +165,46 @@ impl Controller {
         }
     }
 
-    pub(crate) fn start_attach(self: Arc<Self>, volume: UniqueVolumeName, mount: VolumeToMount) {
-        let operation = device_operation(&volume, OperationName::Attach);
-        let (controller, spec) = (Arc::clone(&self), mount.spec.clone());
-        let steps = {
-            let controller = Arc::clone(&controller);
-            async move {
-                let plugin = controller.plugin_of(&mount.spec)?;
-                let attacher = plugin.attacher().ok_or_else(|| {
-                    Fault::refused(format!(
-                        "plugin {} cannot attach from the node; start with --enable-controller-attach-detach=true",
-                        plugin.name()
-                    ))
-                })?;
-                let device_path = attacher.attach(&controller.host, &mount.spec).await?;
-                controller.state.with(|states| {
-                    states.actual.update(&volume, &mount.spec, |known| {
-                        known.is_attached_here = true;
-                        known.device_path = device_path;
-                    });
-                });
-                Ok(())
-            }
-        };
-        self.executor.start_on_volume(operation.clone(), controller.measured(operation, spec, steps));
+    /// Where the device is by the word of whoever attached it.
+    fn listed_device(&self, volume: &UniqueVolumeName) -> Option<String> {
+        let node = self.caches.nodes.get(&self.node_key())?;
+        let listed = node.status.volumes_attached.iter().find(|listed| listed.name == volume.as_str())?;
+        Some(listed.device_path.clone())
     }
 
-    pub(crate) fn start_detach(self: Arc<Self>, volume: UniqueVolumeName, spec: Arc<VolumeSpec>) {
-        let operation = device_operation(&volume, OperationName::Detach);
-        let controller = Arc::clone(&self);
-        let steps = {
-            let (controller, spec) = (Arc::clone(&controller), spec.clone());
-            async move {
-                let plugin = controller.plugin_of(&spec)?;
-                if let Some(attacher) = plugin.attacher() {
-                    attacher.detach(&controller.host, &volume).await?;
-                }
-                controller.state.with(|states| {
-                    states.actual.update(&volume, &spec, |known| known.is_attached_here = false);
-                });
-                Ok(())
-            }
-        };
-        self.executor.start_on_volume(operation.clone(), controller.measured(operation, spec, steps));
+    /// Where nobody has told the device, the mount that is about to go does.
+    async fn note_device(&self, volume: &UniqueVolumeName, spec: &Arc<VolumeSpec>) -> Result<(), Fault> {
+        let is_told = |states: &States| states.actual.get(volume).is_some_and(|known| !known.device_path.is_empty());
+        if spec.is_block() || self.state.read(is_told) {
+            return Ok(());
+        }
+        let Some(place) = self.device_place(spec) else { return Ok(()) };
+        let mounter = &self.host.mounter;
+        let table = mounter.mounts().await.map_err(Fault::after("read the mount table"))?;
+        let resolved = mounter.resolve(&place).await.map_err(Fault::after("resolve the staging directory"))?;
+        let root = mounter.resolve(self.host.layout.root()).await.map_err(Fault::after("resolve the root"))?;
+        let Some(mount) = resolved.as_deref().and_then(|place| table.at(place)) else { return Ok(()) };
+        // What shows a part of a file system, or one that this machine has for itself too, is not the device's last mount.
+        let is_elsewhere = |other: &Mount| root.as_deref().is_none_or(|root| !other.target.starts_with(root));
+        let is_shared = table.iter().any(|other| other.device == mount.device && is_elsewhere(other));
+        if mount.root == Path::new("/") && !is_shared {
+            let source = mount.source.clone();
+            self.state.with(|states| states.actual.update(volume, spec, |known| known.device_path = source));
+        }
+        Ok(())
+    }
+
+    /// Whether nobody has the device for himself: mounted in a mount namespace of his own, or as a part of something else.
+    async fn check_released(&self, device: &Path) -> Result<(), Fault> {
+        // The name of a loop device that is free stands for another one in the next moment.
+        if !device.starts_with("/dev") || device.to_string_lossy().starts_with("/dev/loop") {
+            return Ok(());
+        }
+        let mounter = &self.host.mounter;
+        if !mounter.is_device_in_use(device).await.map_err(Fault::after("look whether the device is free"))? {
+            return Ok(());
+        }
+        let holders = mounter.holders(&Held::DeviceNode(device.to_owned())).await.unwrap_or_default();
+        Err(Fault::uncertain(format!("device {} is still in use by {holders}", device.display())))
     }
 }

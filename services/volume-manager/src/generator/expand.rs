@@ -46,7 +46,7 @@ impl Controller {
         let (controller, spec) = (Arc::clone(&self), mount.spec.clone());
         let steps = {
             let controller = Arc::clone(&controller);
-            async move {
+            move || async move {
                 let result = controller.expand(&volume, &pod, &mount, &expansion).await;
                 if let Err(fault) = &result {
                     controller.tell_failure(&pod, &mount.spec, "VolumeResizeFailed", fault);
@@ -120,12 +120,15 @@ impl Controller {
         grown: Result<Expanded, Fault>,
     ) -> Result<(), Fault> {
         let at_size = claim.status.capacity.storage.is_some_and(|capacity| capacity >= size);
-        match grown {
+        let grown = match grown {
             // A driver without a part on the node: its controller has done everything, or the claim would not be here.
             Ok(Expanded::NotSupported) if protocol == Protocol::Recovery && !at_size => Err(Fault::refused(format!(
                 "volume {} is to grow on the node, but its driver cannot grow volumes there",
                 mount.spec
             ))),
+            grown => grown,
+        };
+        match grown {
             Ok(done) => {
                 if !at_size {
                     self.write_claim(claim, claim_status::finished(claim, size)).await?;
@@ -145,7 +148,11 @@ impl Controller {
                 Ok(())
             }
             Err(fault) if fault.certainty == Certainty::Final && !at_size => {
-                let infeasible = fault.outcome == Some(Outcome::Infeasible) && protocol == Protocol::Recovery;
+                let is_refused_again = self.note_refusal(volume, mount, size);
+                // Nobody asks for this size any more: the resizer may choose another only once this one is given up.
+                let is_taken_back = is_refused_again && claim.requested() != size;
+                let is_infeasible = fault.outcome == Some(Outcome::Infeasible) || is_taken_back;
+                let infeasible = is_infeasible && protocol == Protocol::Recovery;
                 let now = self.context.clock.now();
                 let patch = claim_status::failed(claim, infeasible, &fault.message, now);
                 self.write_claim(claim, patch).await?;
@@ -156,7 +163,21 @@ impl Controller {
     }
 
     fn note_size(&self, volume: &UniqueVolumeName, mount: &VolumeToMount, size: Quantity) {
-        self.state.with(|states| states.actual.update(volume, &mount.spec, |known| known.size = Some(size)));
+        self.state.with(|states| {
+            states.actual.update(volume, &mount.spec, |known| {
+                known.size = Some(size);
+                known.refused_size = None;
+            });
+        });
+    }
+
+    /// Notes that the volume will not have the size; says whether that was so before.
+    fn note_refusal(&self, volume: &UniqueVolumeName, mount: &VolumeToMount, size: Quantity) -> bool {
+        let mut before = None;
+        self.state.with(|states| {
+            states.actual.update(volume, &mount.spec, |known| before = known.refused_size.replace(size));
+        });
+        before == Some(size)
     }
 
     async fn write_claim(&self, claim: &Claim, patch: stowage_runtime::api::Patch) -> Result<Arc<Claim>, Fault> {

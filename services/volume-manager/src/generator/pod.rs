@@ -5,6 +5,7 @@ use std::sync::Arc;
 use stowage_model::names::UniqueVolumeName;
 use stowage_model::node_view::NodePod;
 use stowage_plugins::plugin::{IsSetUp, SetUp, TearDown};
+use stowage_plugins::traits::Remount;
 use stowage_plugins::{Certainty, Fault, VolumeSpec};
 
 use crate::actual_state::{MountState, MountedVolume};
@@ -12,11 +13,13 @@ use crate::controller::Controller;
 use crate::decide::expand::Expansion;
 use crate::desired_state::VolumeToMount;
 use crate::executor::{OperationName, VolumeOperation};
+use crate::populator;
+use crate::watches;
 
 use super::{after_failure, mapped_reason};
 
 impl Controller {
-    pub(crate) fn start_set_up(self: Arc<Self>, volume: UniqueVolumeName, pod: Arc<NodePod>, mount: VolumeToMount) {
+    pub(crate) fn start_set_up(self: Arc<Self>, volume: UniqueVolumeName, pod: Arc<NodePod>, mut mount: VolumeToMount) {
         let (spec, uid) = (mount.spec.clone(), pod.meta.uid.clone());
         let expansion = self.expansion_of(&volume, &mount);
         let noted = self.state.with(|states| {
@@ -44,7 +47,8 @@ impl Controller {
         let controller = Arc::clone(&self);
         let steps = {
             let controller = Arc::clone(&controller);
-            async move {
+            move || async move {
+                controller.look_at_inputs(&pod, &mut mount).await;
                 let request = SetUp {
                     spec: &mount.spec,
                     pod: &pod,
@@ -72,15 +76,24 @@ impl Controller {
         self.executor.start_on_volume(operation.clone(), controller.measured(operation, spec, steps));
     }
 
+    /// What a driver is told is read after this, so it is at least as new. Before the first look at a Secret nobody knew
+    /// its version, and coming to know it would pass for a change.
+    async fn look_at_inputs(&self, pod: &NodePod, mount: &mut VolumeToMount) {
+        if watches::driver_of(&mount.spec).is_some() && mount.traits.remount == Remount::OnChange {
+            self.made_of.settled(pod, &mount.spec).await;
+            mount.inputs = populator::inputs(pod, &mount.spec, &self.host, &self.made_of);
+        }
+    }
+
     async fn set_up(&self, request: &SetUp<'_>) -> Result<IsSetUp, Fault> {
         let plugin = self.plugin_of(request.spec)?;
         self.make_pod_dirs(&request.pod.meta.uid).await?;
         match (request.spec.is_block(), plugin.block_mapper(), plugin.mounter()) {
             (true, Some(mapper), _) => {
-                let device = mapper.map_pod_device(&self.host, request).await?;
+                let published = mapper.map_pod_device(&self.host, request).await?;
                 // It is published from here on: any failure leaves it to be unmapped.
-                let mapped = self.map_device(request, mapper, plugin.name(), &device).await;
-                mapped.map_err(|fault| fault.with_certainty(Certainty::Uncertain))?;
+                let mapped = self.map_device(request, mapper, plugin.name(), &published).await;
+                let device = mapped.map_err(|fault| fault.with_certainty(Certainty::Uncertain))?;
                 Ok(IsSetUp { device: Some(device), again_at: None })
             }
             (false, _, Some(mounter)) => mounter.set_up(&self.host, request).await,
@@ -132,6 +145,10 @@ impl Controller {
                 states.report.explained(&place, layout);
             }
             states.actual.set_pod(volume, spec, uid, mounted);
+            if let Ok(IsSetUp { device: Some(device), .. }) = result {
+                let device = device.display().to_string();
+                states.actual.update(volume, spec, |known| known.device_path = device);
+            }
             states.desired.wanted_since(uid, volume)
         });
         if let (Ok(_), false, Some(since)) = (result, is_remount || spec.is_block(), wanted_since) {
@@ -155,8 +172,10 @@ impl Controller {
         let controller = Arc::clone(&self);
         let steps = {
             let (controller, spec) = (Arc::clone(&controller), spec.clone());
-            async move {
-                controller.tear_down(&uid, &spec).await?;
+            move || async move {
+                if let Err(fault) = controller.tear_down(&uid, &spec).await {
+                    return Err(controller.with_holders(fault, controller.pod_places(&uid, &spec)).await);
+                }
                 let set_up = VolumeOperation::of(&volume, &uid, OperationName::SetUp);
                 controller.executor.forget(&crate::executor::Operation::Volume(set_up));
                 controller.state.with(|states| states.actual.set_pod(&volume, &spec, &uid, None));

@@ -31,18 +31,8 @@ impl RegistryDir {
 impl PluginSource for RegistryDir {
     fn watch(&self) -> io::Result<BoxStream<'static, io::Result<PluginEvent>>> {
         DirBuilder::new().recursive(true).mode(0o755).create(&self.dir)?;
-        let inotify = Inotify::init(InitFlags::IN_NONBLOCK | InitFlags::IN_CLOEXEC)?;
-        // Its successor needs unsafe code to promise what holds here: the wrapper keeps one descriptor open for good.
-        #[expect(deprecated)]
-        let fd = AsyncFd::with_interest(Descriptor(inotify), Interest::READABLE)?;
-        let mut watcher = Watcher {
-            fd,
-            root: self.dir.clone(),
-            dirs: BTreeMap::new(),
-            sockets: BTreeSet::new(),
-            waiting: VecDeque::new(),
-        };
-        watcher.walk(&self.dir.clone())?;
+        let mut watcher = Watcher::new(self.dir.clone())?;
+        watcher.walk(&self.dir)?;
         let events = stream::try_unfold(watcher, |mut watcher| async move {
             let event = watcher.next().await?;
             Ok(Some((event, watcher)))
@@ -68,6 +58,15 @@ struct Watcher {
 }
 
 impl Watcher {
+    fn new(root: PathBuf) -> io::Result<Self> {
+        let inotify = Inotify::init(InitFlags::IN_NONBLOCK | InitFlags::IN_CLOEXEC)?;
+        // Its successor needs unsafe code to promise what holds here: the wrapper keeps one descriptor open for good.
+        #[expect(deprecated)]
+        let fd = AsyncFd::with_interest(Descriptor(inotify), Interest::READABLE)?;
+        let (dirs, sockets, waiting) = (BTreeMap::new(), BTreeSet::new(), VecDeque::new());
+        Ok(Self { fd, root, dirs, sockets, waiting })
+    }
+
     async fn next(&mut self) -> io::Result<PluginEvent> {
         loop {
             if let Some(event) = self.waiting.pop_front() {
@@ -154,9 +153,7 @@ impl Watcher {
             Err(error) => return Err(error.into()),
         };
         self.dirs.insert(watch.as_raw(), dir.to_owned());
-        let mut entries: Vec<PathBuf> = fs::read_dir(dir)?.filter_map(Result::ok).map(|entry| entry.path()).collect();
-        entries.sort();
-        for path in entries {
+        for path in self.list(dir)? {
             match fs::symlink_metadata(&path) {
                 Ok(metadata) if metadata.is_dir() => self.walk(&path)?,
                 Ok(_) if !self.sockets.contains(&path) => self.look_at(path),
@@ -164,6 +161,17 @@ impl Watcher {
             }
         }
         Ok(())
+    }
+
+    /// What is in a directory, in order. One that is gone again by now has nothing, unless it is the registry itself.
+    fn list(&self, dir: &Path) -> io::Result<Vec<PathBuf>> {
+        let entries = match fs::read_dir(dir) {
+            Err(error) if dir != self.root && is_gone(&error) => return Ok(Vec::new()),
+            entries => entries?,
+        };
+        let mut paths: Vec<PathBuf> = entries.filter_map(Result::ok).map(|entry| entry.path()).collect();
+        paths.sort();
+        Ok(paths)
     }
 
     /// The kernel dropped events: compare what is there with what was known.
@@ -175,6 +183,10 @@ impl Watcher {
         }
         self.walk(&self.root.clone())
     }
+}
+
+fn is_gone(error: &io::Error) -> bool {
+    matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory)
 }
 
 /// Names that begin with a dot are not finished yet, by convention.
@@ -194,7 +206,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn sockets_are_told_from_the_start_when_they_come_and_when_they_go() {
+    async fn s151_sockets_are_told_from_the_start_when_they_come_and_when_they_go() {
         let dir = tempfile::tempdir().unwrap();
         let path = |name: &str| dir.path().join(name).to_str().unwrap().to_owned();
         let _old = UnixListener::bind(path("old.sock")).unwrap();
@@ -222,7 +234,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_socket_made_anew_between_two_looks_appears_again() {
+    async fn s151_a_socket_made_anew_between_two_looks_appears_again() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("a.sock");
         let first = UnixListener::bind(&path).unwrap();
@@ -233,5 +245,17 @@ mod tests {
         fs::remove_file(&path).unwrap();
         let _second = UnixListener::bind(&path).unwrap();
         assert_eq!(next(&mut events).await, appeared);
+    }
+
+    /// It was watched, and gone before it was read: that ended the service.
+    #[tokio::test]
+    async fn a_subdirectory_that_is_gone_before_it_is_read_has_nothing_in_it_and_the_registry_must_be_there() {
+        let dir = tempfile::tempdir().unwrap();
+        let watcher = Watcher::new(dir.path().join("registry")).unwrap();
+        fs::write(dir.path().join("file"), "").unwrap();
+        for gone in ["registry/sub", "file"] {
+            assert_eq!(watcher.list(&dir.path().join(gone)).unwrap(), Vec::<PathBuf>::new(), "{gone}");
+        }
+        assert!(watcher.list(&watcher.root).is_err());
     }
 }

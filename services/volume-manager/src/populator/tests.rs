@@ -104,7 +104,7 @@ async fn a_volume_that_no_container_uses_is_not_looked_at() {
 }
 
 #[tokio::test]
-async fn s74_a_claim_that_is_missing_or_not_bound_is_waited_for_and_a_lost_one_is_not() {
+async fn a_claim_that_is_missing_or_not_bound_may_be_on_its_way_and_a_lost_one_is_not() {
     let found = with(&pod(|_| {}), None, None, None).await;
     assert!(found.problems[0].is_waiting && found.problems[0].message.contains("claim c does not exist"));
     let unmarked = |c: &mut Value| c["metadata"]["annotations"] = Value::Null;
@@ -199,4 +199,31 @@ async fn an_inline_volume_of_a_driver_is_the_pods_own() {
     let (name, mount) = found.volumes.first_key_value().unwrap();
     assert_eq!(name.as_str(), "kubernetes.io/csi/pod-uid-data");
     assert!(!mount.traits.is_attachable && !mount.traits.is_device_mountable);
+}
+
+#[tokio::test]
+async fn files_about_a_pod_are_made_again_when_its_resources_or_any_of_its_annotations_change() {
+    let inputs = async |rest: fn(&mut Value)| {
+        let items = json!([{ "path": "cpu", "resourceFieldRef": { "containerName": "x", "resource": "limits.cpu" } }]);
+        let pod = just(|pod| {
+            pod["metadata"]["annotations"] = json!({ "kubectl.kubernetes.io/last-applied-configuration": "{}" });
+            pod["spec"]["volumes"] = json!([{ "name": "data", "downwardAPI": { "items": items, "defaultMode": 420 } }]);
+            pod["spec"]["containers"][0]["resources"] = json!({ "limits": { "cpu": "1" }, "requests": { "cpu": "1" } });
+            pod["spec"]["resources"] = json!({ "limits": { "memory": "1Gi" } });
+            rest(pod);
+        });
+        let found = with(&pod, None, None, None).await;
+        found.volumes.into_values().next().unwrap().inputs
+    };
+    let before = inputs(|_| {}).await;
+    assert_eq!(before, inputs(|pod| pod["status"]["phase"] = json!("Running")).await);
+    let changes: [fn(&mut Value); 4] = [
+        |pod| pod["spec"]["containers"][0]["resources"]["limits"]["cpu"] = json!("2"),
+        |pod| pod["spec"]["containers"][0]["resources"]["requests"]["cpu"] = json!("500m"),
+        |pod| pod["spec"]["resources"]["limits"]["memory"] = json!("2Gi"),
+        |pod| pod["metadata"]["annotations"]["kubectl.kubernetes.io/last-applied-configuration"] = json!("{ }"),
+    ];
+    for change in changes {
+        assert_ne!(before, inputs(change).await);
+    }
 }

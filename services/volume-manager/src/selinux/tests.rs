@@ -3,7 +3,8 @@ use std::sync::Arc;
 use serde_json::{Value, json};
 
 use super::*;
-use crate::decide::tests::{persistent, traits};
+use crate::decide::tests::{persistent, traits, volume};
+use crate::desired_state::{PodVolumes, Problem, VolumeToMount};
 
 fn pod(security: Value, containers: Value) -> NodePod {
     let object = json!({
@@ -100,4 +101,77 @@ fn the_machines_policy_names_the_label_of_files() {
     write("etc/selinux/config", "SELINUX=enforcing\nSELINUXTYPE=own\n");
     write("etc/selinux/own/contexts/lxc_contexts", "process = \"a:b:c:s0\"\nfile = \"v:w:x:s0\"\n");
     assert_eq!(SeLinux::read(dir.path()), SeLinux::of("v:w:x:s0"));
+}
+
+/// Pods that come one after the other, on a machine that labels volumes of one pod only, or of all.
+async fn counted(every_mode: bool, access_mode: &str, pods: &[NodePod]) -> String {
+    let mut controller = crate::controller::tests::controller().await;
+    controller.options.se_linux = Some(SeLinux { every_mode, ..SeLinux::default() });
+    let spec = persistent(json!({ "spec": { "accessModes": [access_mode] } }));
+    let mount = VolumeToMount { spec, traits: able(), ..crate::decide::tests::mount() };
+    for pod in pods {
+        controller.caches.pods.observe(pod.clone());
+        let volumes = PodVolumes { volumes: [(volume(), mount.clone())].into(), problems: Vec::new() };
+        controller.state.with(|states| {
+            // Noted twice, counted once.
+            for _ in 0..2 {
+                controller.count_labels(pod, &volumes, states);
+                states.desired.set(&pod.meta.uid, volumes.clone(), crate::decide::tests::now());
+            }
+        });
+    }
+    controller.context.metrics.encode()
+}
+
+fn named(uid: &str, level: &str) -> NodePod {
+    let object = json!({
+        "metadata": { "name": uid, "namespace": "default", "uid": uid, "resourceVersion": "7" },
+        "spec": { "securityContext": { "seLinuxOptions": { "level": level } }, "containers": [container("x", Value::Null)] },
+    });
+    serde_json::from_value(object).unwrap()
+}
+
+#[track_caller]
+fn shows(text: &str, name: &str, labels: &str, count: usize) {
+    let line = format!("volume_manager_selinux_{name}_total{{{labels}}} {count}");
+    assert_eq!(text.lines().any(|shown| shown == line), count > 0, "{line}\nin\n{text}");
+}
+
+const OF_DRIVER: &str = r#"volume_plugin="kubernetes.io/csi:driver",access_mode="RWX""#;
+
+#[tokio::test]
+async fn s88_pods_with_different_labels_are_counted_as_a_warning_without_the_gate_and_as_an_error_with_it() {
+    let pods = [named("a", "s0:c1"), named("b", "s0:c1"), named("c", "s0:c2")];
+    let text = counted(false, "ReadWriteMany", &pods).await;
+    shows(&text, "volumes_admitted", OF_DRIVER, 1);
+    shows(&text, "volume_context_mismatch_warnings", OF_DRIVER, 1);
+    assert!(!text.contains("mismatch_errors_total{"), "{text}");
+    let text = counted(true, "ReadWriteMany", &pods).await;
+    shows(&text, "volume_context_mismatch_errors", OF_DRIVER, 1);
+    assert!(!text.contains("mismatch_warnings_total{"), "{text}");
+}
+
+#[tokio::test]
+async fn s89_containers_with_different_labels_are_counted_as_a_warning_where_the_volume_gets_no_label() {
+    let mut two = named("a", "s0:c1");
+    two.containers.push(serde_json::from_value(container("y", json!({ "level": "s0:c2" }))).unwrap());
+    let text = counted(false, "ReadWriteMany", &[two]).await;
+    shows(&text, "pod_context_mismatch_warnings", r#"access_mode="RWX""#, 1);
+    assert!(!text.contains("volumes_admitted_total{"), "{text}");
+}
+
+#[tokio::test]
+async fn s89_containers_with_different_labels_are_counted_as_an_error_where_the_volume_would_get_one() {
+    let mut controller = crate::controller::tests::controller().await;
+    controller.options.se_linux = Some(SeLinux::default());
+    let problem =
+        Problem { volume: "data".into(), message: "no".into(), is_waiting: false, labels_differ: Some("RWOP") };
+    let volumes = PodVolumes { volumes: Default::default(), problems: vec![problem] };
+    controller.state.with(|states| {
+        for _ in 0..2 {
+            controller.count_labels(&named("a", "s0:c1"), &volumes, states);
+            states.desired.set("a", volumes.clone(), crate::decide::tests::now());
+        }
+    });
+    shows(&controller.context.metrics.encode(), "pod_context_mismatch_errors", r#"access_mode="RWOP""#, 1);
 }

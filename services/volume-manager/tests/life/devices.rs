@@ -1,6 +1,6 @@
 //! Volumes as devices, and volumes that grow: what the driver is asked and what is on the node, as a kubelet has it.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use serde_json::json;
 use tonic::Status;
@@ -9,11 +9,11 @@ use stowage_csi::v1::node_service_capability::rpc::Type as Capability;
 use stowage_csi::v1::volume_capability::AccessType;
 use stowage_model::claim::{Claim, ResizeStatus};
 use stowage_model::volume::Volume;
-use stowage_mount::Devices;
+use stowage_mount::{Access, Devices, MountOptions};
 use stowage_runtime::api::Part;
 
 use crate::driver::Publishes;
-use crate::stage::{Cluster, HANDLE, POD, Stage, unattached};
+use crate::stage::{Cluster, HANDLE, POD, Stage, unattached, within};
 
 const DEVICES: &str = "plugins/kubernetes.io/csi/volumeDevices";
 
@@ -77,7 +77,7 @@ async fn a_device_is_staged_published_bound_locked_and_linked_and_goes_in_the_re
     let tree = stage.memory.snapshot();
     assert_eq!(tree.mounts().iter().count(), 0);
     let dir = stage.root().join(DEVICES).join("pv");
-    assert_eq!(tree.below(&dir).collect::<Vec<_>>(), Vec::<&std::path::Path>::new());
+    assert_eq!(tree.below(&dir).collect::<Vec<_>>(), Vec::<&Path>::new());
     assert!(stage.memory.device_lock(&paths.bound).await.unwrap().is_none());
 }
 
@@ -103,6 +103,44 @@ async fn a_device_that_is_mapped_when_the_service_starts_is_mapped_again_and_bou
     assert_eq!(stage.memory.snapshot().mounts().iter().count(), 0);
 }
 
+/// A device without metadata was taken for an empty leftover, and the volume was taken out of the list while bound (M2).
+#[tokio::test(start_paused = true)]
+async fn a_device_that_has_lost_its_metadata_stays_in_use_whether_it_is_bound_published_or_only_staged() {
+    for (left, mounts) in [("bound", 1), ("published", 1), ("staged", 0)] {
+        let volume = json!({ "volumeMode": "Block" });
+        let stage = Stage::set_in(Cluster { volume, in_memory: true, ..Cluster::default() }).await;
+        stage.driver.publishes(Publishes::Device);
+        let node = stage.start();
+        stage.create_device_pod(POD).await;
+        stage.attach().await;
+        stage.pod_is_running(POD).await;
+        node.crash();
+        let paths = paths(&stage, POD);
+        stage.memory.with(|tree| {
+            tree.remove_file(&paths.data).unwrap();
+            if left != "staged" {
+                tree.remove_dir(&paths.staging).unwrap();
+            }
+            if left == "published" {
+                tree.bind(&paths.bound, &paths.published, Access::ReadWrite).unwrap();
+            }
+            if left != "bound" {
+                tree.unmount(&paths.bound).unwrap();
+                tree.remove_all(paths.data.ancestors().nth(2).unwrap()).unwrap();
+            }
+            if left == "staged" {
+                tree.remove_all(paths.published.parent().unwrap()).unwrap();
+            }
+        });
+        stage.force_delete_pod(POD).await;
+        let _node = stage.start();
+        stage.driver_is_registered().await;
+        stage.settle().await;
+        assert_eq!((stage.withdrawals(), stage.in_use().await), (0, true), "{left}");
+        assert_eq!(stage.memory.snapshot().mounts().iter().count(), mounts, "{left}");
+    }
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_published_link_to_a_device_is_followed_and_the_device_itself_is_bound() {
     let stage = with_device().await;
@@ -113,6 +151,60 @@ async fn a_published_link_to_a_device_is_followed_and_the_device_itself_is_bound
     let paths = paths(&stage, POD);
     let device = paths.published.with_file_name("elsewhere");
     assert_eq!(stage.memory.snapshot().read_link(&paths.link).unwrap(), Some(device));
+}
+
+/// A device that was still mounted in another mount namespace left the list of those in use, and was detached.
+#[tokio::test(start_paused = true)]
+async fn a_device_that_somebody_still_has_stays_in_use_until_it_is_given_back() {
+    let volume = json!({ "volumeMode": "Block" });
+    let stage = Stage::set_in(Cluster { volume, in_memory: true, ..Cluster::default() }).await;
+    let (device, elsewhere) = (Path::new("/dev/disk1"), Path::new("/elsewhere"));
+    stage.memory.with(|tree| tree.create_dir(Path::new("/dev")).unwrap());
+    stage.driver.publishes(Publishes::Link);
+    stage.driver.links_to(device);
+    let _node = stage.start();
+    stage.create_device_pod(POD).await;
+    stage.attach().await;
+    stage.pod_is_running(POD).await;
+    stage.memory.with(|tree| {
+        tree.create_dir(elsewhere).unwrap();
+        tree.mount("/dev/disk1", elsewhere, "ext4", &MountOptions::default()).unwrap();
+    });
+    stage.delete_pod(POD).await;
+    stage.pod_is_gone(POD).await;
+    tokio::time::sleep(std::time::Duration::from_secs(10)).await;
+    assert_eq!(stage.driver.calls(), ["stage", "publish", "unpublish", "unstage"]);
+    assert_eq!((stage.withdrawals(), stage.in_use().await), (0, true));
+    stage.memory.with(|tree| tree.unmount(elsewhere).unwrap());
+    stage.node_reports_in_use(false).await;
+}
+
+/// The same of a file system: which device it is on is told by its mount alone.
+#[tokio::test(start_paused = true)]
+async fn a_file_system_whose_device_somebody_still_has_stays_in_use_until_it_is_given_back() {
+    let stage = Stage::set_in(Cluster { in_memory: true, ..Cluster::default() }).await;
+    let (staged, elsewhere) = (stage.staging_dir().join("globalmount"), Path::new("/elsewhere"));
+    let _node = stage.start();
+    stage.create_pod(POD).await;
+    stage.attach().await;
+    stage.pod_is_running(POD).await;
+    // The driver says that it has unstaged before it has: by then the mount was seen.
+    let mount = |at: &Path| stage.memory.with(|tree| tree.mount("/dev/disk1", at, "ext4", &MountOptions::default()));
+    mount(&staged).unwrap();
+    stage.delete_pod(POD).await;
+    stage.pod_is_gone(POD).await;
+    within(stage.driver.called(4)).await;
+    stage.settle().await;
+    stage.memory.with(|tree| {
+        tree.unmount(&staged).unwrap();
+        tree.create_dir(elsewhere).unwrap();
+    });
+    mount(elsewhere).unwrap();
+    within(stage.driver.called(6)).await;
+    assert_eq!(stage.driver.calls()[2..], ["unpublish", "unstage", "unstage", "unstage"]);
+    assert_eq!((stage.withdrawals(), stage.in_use().await), (0, true));
+    stage.memory.with(|tree| tree.unmount(elsewhere).unwrap());
+    stage.node_reports_in_use(false).await;
 }
 
 #[tokio::test(start_paused = true)]
@@ -242,4 +334,35 @@ async fn s113_another_error_is_told_and_tried_again() {
     stage.event(POD, "VolumeResizeFailed", "no tool").await;
     stage.driver.called(4).await;
     claim_has_grown(&stage).await;
+}
+
+/// The resizer leaves a claim alone while it is the node's turn, so a size that the node never gets was there for ever.
+#[tokio::test(start_paused = true)]
+async fn s113_a_size_that_was_refused_for_good_and_that_nobody_asks_for_any_more_is_infeasible() {
+    for can_expand in [true, false] {
+        let stage = Stage::set_in(unattached(json!({}))).await;
+        if can_expand {
+            stage.driver.can(&[Capability::StageUnstageVolume, Capability::ExpandVolume]);
+            (0..10).for_each(|_| stage.driver.fail("expand", Status::internal("no tool")));
+        }
+        let _node = stage.start();
+        stage.create_pod(POD).await;
+        stage.pod_is_running(POD).await;
+        stage.let_claim_grow().await;
+        let ask_for = async |size: &str| {
+            let asked = json!({ "spec": { "resources": { "requests": { "storage": size } } } });
+            stage.patch::<Claim>("claim", Part::Main, asked).await;
+        };
+        let resize = async || stage.get::<Claim>("claim").await.status.allocated_resource_statuses.storage;
+        ask_for("2Gi").await;
+        grow(&stage).await;
+        tokio::time::sleep(std::time::Duration::from_secs(10)).await;
+        assert_eq!(resize().await, ResizeStatus::NodeResizeInProgress, "given up while somebody asks for it");
+        ask_for("1536Mi").await;
+        tokio::time::sleep(std::time::Duration::from_secs(60)).await;
+        assert_eq!(resize().await, ResizeStatus::NodeResizeInfeasible, "{can_expand}");
+        let calls = stage.driver.calls().len();
+        tokio::time::sleep(std::time::Duration::from_secs(600)).await;
+        assert_eq!(stage.driver.calls().len(), calls, "asked again for what is given up");
+    }
 }

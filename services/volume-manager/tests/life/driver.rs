@@ -180,7 +180,12 @@ impl Driver {
     fn take_away(&self, target: &Path) {
         let manner = self.0.manner.lock().unwrap();
         match (&manner.memory, manner.publishes) {
-            (Some(memory), _) => memory.with(|tree| tree.remove_all(target).unwrap()),
+            (Some(memory), _) => memory.with(|tree| {
+                // What a test has mounted there stays, as what is held does.
+                if tree.mounts().at(target).is_none() {
+                    tree.remove_all(target).unwrap();
+                }
+            }),
             (None, Publishes::Files) => drop(fs::remove_dir_all(target)),
             (None, Publishes::Link) => {}
             (None, Publishes::Mount) => {

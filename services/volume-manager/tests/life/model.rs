@@ -30,6 +30,8 @@ pub struct Model {
 struct State {
     /// The size of each file system and device that was asked to grow.
     sizes: BTreeMap<String, i64>,
+    /// Where each device is staged: it is there without being mounted anywhere.
+    staged: BTreeMap<String, PathBuf>,
     violations: BTreeSet<String>,
 }
 
@@ -44,6 +46,15 @@ impl Model {
 
     pub fn size(&self, volume: &str) -> Option<i64> {
         self.state.lock().unwrap().sizes.get(volume).copied()
+    }
+
+    pub fn is_staged(&self, volume: &str) -> bool {
+        self.state.lock().unwrap().staged.contains_key(volume)
+    }
+
+    /// What a reboot leaves of devices that were staged.
+    pub fn reboot(&self) {
+        self.state.lock().unwrap().staged.clear();
     }
 
     fn violation(&self, text: String) -> Status {
@@ -111,8 +122,9 @@ impl Node for Model {
     ) -> Result<Response<NodeStageVolumeResponse>, Status> {
         let request = request.into_inner();
         let target = Path::new(&request.staging_target_path);
-        // A device is there without being mounted anywhere.
-        if !is_block(request.volume_capability.as_ref()) && self.node.snapshot().mounts().at(target).is_none() {
+        if is_block(request.volume_capability.as_ref()) {
+            self.state.lock().unwrap().staged.insert(request.volume_id, target.to_owned());
+        } else if self.node.snapshot().mounts().at(target).is_none() {
             let mounted =
                 self.node.with(|tree| tree.mount(&request.volume_id, target, "test", &MountOptions::default()));
             mounted.map_err(|error| Status::internal(error.to_string()))?;
@@ -134,6 +146,10 @@ impl Node for Model {
             return Ok(Response::new(NodePublishVolumeResponse {}));
         }
         let published = if is_block(request.volume_capability.as_ref()) {
+            let staged = self.state.lock().unwrap().staged.get(&request.volume_id).cloned();
+            if staged.as_deref() != Some(staging) {
+                return Err(self.violation(format!("M1: published device {} without being staged", request.volume_id)));
+            }
             self.node.with(|tree| {
                 let device = device_of(&request.volume_id);
                 tree.create_dir(Path::new("/dev"))?;
@@ -198,6 +214,10 @@ impl Node for Model {
         used.retain(|target| target != staging);
         if !used.is_empty() {
             return Err(self.violation(format!("M1: unstaged {} while it is at {used:?}", request.volume_id)));
+        }
+        let staged = self.state.lock().unwrap().staged.remove(&request.volume_id);
+        if let Some(staged) = staged.filter(|staged| staged != staging) {
+            return Err(self.violation(format!("M1: unstaged {} at another place than {staged:?}", request.volume_id)));
         }
         self.unmount(staging)?;
         Ok(Response::new(NodeUnstageVolumeResponse {}))

@@ -7,10 +7,12 @@ use serde_json::{Value, json};
 use tonic::Status;
 
 use stowage_csi::v1::node_service_capability::rpc::Type as Capability;
+use stowage_csi::v1::volume_capability::AccessType;
 use stowage_model::csi_driver::CsiDriver;
 use stowage_model::object::Key;
 use stowage_model::volume::Volume;
 use stowage_runtime::api::Part;
+use volume_manager::SeLinux;
 
 use crate::devices::grow;
 use crate::driver::NAME;
@@ -67,6 +69,23 @@ async fn s67_a_volume_that_is_mounted_and_did_not_grow_is_uncertain_and_taken_do
     stage.pod_is_gone(POD).await;
     stage.node_has_nothing().await;
     assert_eq!(stage.driver.calls(), ["stage", "publish", "expand", "unpublish", "unstage"]);
+}
+
+/// Its label was not known before it was staged, so it was taken for another's mount and unstaged, again and again.
+#[tokio::test(start_paused = true)]
+async fn a_stage_with_a_label_that_times_out_is_tried_again_after_its_backoff_and_not_undone() {
+    let cluster = Cluster { se_linux: Some(SeLinux::default()), ..unattached(json!({ "seLinuxMount": true })) };
+    let stage = Stage::set_in(cluster).await;
+    stage.driver.fail("stage", Status::deadline_exceeded("late"));
+    let _node = stage.start();
+    stage.create_pod_of(POD, json!({ "securityContext": { "seLinuxOptions": { "level": "s0:c1" } } })).await;
+    stage.pod_is_running(POD).await;
+    assert_eq!(stage.driver.calls(), ["stage", "stage", "publish"]);
+    assert!(stage.elapsed() >= Duration::from_millis(500), "{:?}", stage.elapsed());
+    let Some(AccessType::Mount(mount)) = stage.driver.last_publish().volume_capability.unwrap().access_type else {
+        panic!("asked for a device");
+    };
+    assert_eq!(mount.mount_flags, ["context=\"system_u:object_r:container_file_t:s0:c1\""]);
 }
 
 /// Attachability is the CSIDriver's here (row 90); what the Node lists decides when it may be mounted again.
@@ -224,6 +243,7 @@ async fn a_pod_that_stands_for_a_process_is_there_while_that_holds_it_and_not_a_
     stage.pod_is_running(POD).await;
     drop(held);
     stage.pod_is_gone(POD).await;
+    stage.node_has_nothing().await;
     assert_eq!(stage.driver.calls(), ["stage", "publish", "unpublish", "unstage"]);
 
     stage.create_labelled_pod("late", run_pod()).await;

@@ -106,3 +106,29 @@ async fn the_blocks_that_files_have_on_a_real_disk_count() {
     assert_eq!(status["message"], r#"Usage of EmptyDir volume "data" exceeds the limit "1Mi". "#);
     stage.dirs_are_gone(&[&dir]).await;
 }
+
+#[tokio::test(start_paused = true)]
+async fn what_a_pods_plain_directories_hold_is_told_to_who_asks() {
+    let stage = Stage::set_in(Cluster { in_memory: true, ..Cluster::default() }).await;
+    let _node = stage.start();
+    let labels = json!([{ "path": "labels", "fieldRef": { "fieldPath": "metadata.labels" } }]);
+    let volumes = json!([
+        { "name": "data", "emptyDir": {} },
+        { "name": "about", "downwardAPI": { "items": labels, "defaultMode": 420 } },
+    ]);
+    let mounts = json!([{ "name": "data", "mountPath": "/data" }, { "name": "about", "mountPath": "/about" }]);
+    let containers = json!([{ "name": "main", "image": "none", "volumeMounts": mounts }]);
+    stage.create_pod_of(POD, json!({ "volumes": volumes, "containers": containers })).await;
+    stage.pod_is_running(POD).await;
+    fill(&stage, &dir(&stage, POD), 5000).await;
+    let manager = stage.manager().await;
+    let told = manager.usage(&stage.uid(POD)).await.unwrap();
+    let names: Vec<&str> = told.iter().map(|usage| usage.name.as_str()).collect();
+    assert_eq!(names, ["about", "data"]);
+    let before = told[1].used_bytes.unwrap();
+    assert!(before >= 5000 && told[1].capacity_bytes.is_some(), "{told:?}");
+    fill(&stage, &dir(&stage, POD), 9000).await;
+    let after = manager.usage(&stage.uid(POD)).await.unwrap()[1].used_bytes.unwrap();
+    assert_eq!(after - before, 4000, "it is counted when it is asked");
+    assert!(manager.usage("nobody").await.is_err());
+}

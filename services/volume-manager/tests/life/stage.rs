@@ -29,7 +29,7 @@ use stowage_runtime::{Context, Stop, watch as feed};
 use stowage_testing::{Changes, MemoryMounter, VirtualClock};
 use volume_manager::api::{Handle, VolumeManager};
 use volume_manager::plugin_watcher::{PluginEvent, PluginSource};
-use volume_manager::{Occupancy, Options};
+use volume_manager::{Occupancy, Options, SeLinux};
 
 use crate::driver::{Driver, NAME, REGISTRATION};
 
@@ -89,6 +89,8 @@ pub struct Refusal(Arc<RefusalState>);
 struct RefusalState {
     /// What the write to be refused contains.
     of: Mutex<Option<&'static str>>,
+    /// What the writes to be refused at once contain, and how many of them.
+    often: Mutex<(&'static str, usize)>,
     reached: Notify,
     goes_on: Notify,
     /// What was read by another way than a watch.
@@ -101,6 +103,11 @@ impl Refusal {
     /// Refuses the next write that contains this, once it is told to go on.
     pub fn of(&self, text: &'static str) {
         *self.0.of.lock().unwrap() = Some(text);
+    }
+
+    /// Refuses as many writes that contain this, each at once.
+    pub fn of_many(&self, text: &'static str, times: usize) {
+        *self.0.often.lock().unwrap() = (text, times);
     }
 
     /// Waits until the service has sent the write.
@@ -141,9 +148,17 @@ impl Refusal {
                 let body = body.collect_bytes().await?;
                 let text = String::from_utf8_lossy(&body);
                 let refused = refusal.0.of.lock().unwrap().take_if(|of| text.contains(*of)).is_some();
+                let refused_at_once = {
+                    let mut often = refusal.0.often.lock().unwrap();
+                    let is_refused = often.1 > 0 && text.contains(often.0);
+                    often.1 -= usize::from(is_refused);
+                    is_refused
+                };
                 if refused {
                     refusal.0.reached.notify_one();
                     refusal.0.goes_on.notified().await;
+                }
+                if refused || refused_at_once {
                     let status = json!({
                         "kind": "Status", "apiVersion": "v1", "status": "Failure", "code": 403,
                         "reason": "Forbidden", "message": "not now",
@@ -187,6 +202,10 @@ pub struct Cluster {
     pub in_memory: bool,
     /// Whether FlexVolume drivers are looked for.
     pub takes_flex_drivers: bool,
+    /// How files are labelled, where SELinux is on.
+    pub se_linux: Option<SeLinux>,
+    /// Whether the node attaches its volumes itself.
+    pub attaches: bool,
 }
 
 impl Default for Cluster {
@@ -196,6 +215,8 @@ impl Default for Cluster {
             volume: json!({}),
             in_memory: false,
             takes_flex_drivers: false,
+            se_linux: None,
+            attaches: false,
         }
     }
 }
@@ -228,6 +249,8 @@ pub struct Stage {
     pub refusal: Refusal,
     root: tempfile::TempDir,
     takes_flex_drivers: bool,
+    se_linux: Option<SeLinux>,
+    attaches: bool,
     clock: VirtualClock,
     nodes: Cache<Node>,
     pods: Cache<Pod>,
@@ -309,6 +332,8 @@ impl Stage {
             refusal,
             root,
             takes_flex_drivers: cluster.takes_flex_drivers,
+            se_linux: cluster.se_linux.clone(),
+            attaches: cluster.attaches,
             clock,
             nodes,
             pods,
@@ -354,6 +379,14 @@ impl Stage {
         self.create(kinds::VOLUME, volume).await;
     }
 
+    /// Gives the claim a class of which more may be asked for.
+    pub async fn let_claim_grow(&self) {
+        let class = json!({ "metadata": { "name": "growing" }, "provisioner": NAME, "allowVolumeExpansion": true });
+        self.create(kinds::STORAGE_CLASS, class).await;
+        let annotations = json!({ "volume.beta.kubernetes.io/storage-class": "growing" });
+        self.patch::<Claim>("claim", Part::Main, json!({ "metadata": { "annotations": annotations } })).await;
+    }
+
     /// A secret of the pods' namespace whose one key is its name.
     pub async fn create_secret(&self, name: &str) {
         let secret = json!({ "metadata": { "name": name, "namespace": "default" }, "data": { name: "eA==" } });
@@ -380,6 +413,8 @@ impl Stage {
             root: self.root.path().to_owned(),
             occupancy,
             handle,
+            se_linux: self.se_linux.clone(),
+            controller_attach: !self.attaches,
             volume_plugin_dir: self.takes_flex_drivers.then(|| self.volume_plugin_dir()),
             ..Options::default()
         }
@@ -492,7 +527,8 @@ impl Stage {
         self.create_pod_from(name, json!({ "metadata": { "labels": labels } })).await;
     }
 
-    async fn create_pod_from(&self, name: &str, members: Value) {
+    /// A pod with these members, over those of every test.
+    pub async fn create_pod_from(&self, name: &str, members: Value) {
         let container = json!({ "name": "c", "image": "i", "volumeMounts": [{ "name": "data", "mountPath": "/d" }] });
         let claim = json!([{ "name": "data", "persistentVolumeClaim": { "claimName": "claim" } }]);
         let mut pod = json!({
@@ -565,6 +601,44 @@ impl Stage {
         let target = Target::any_version(&attachment.meta);
         let patch = Patch::Merge(json!({ "status": status }));
         self.api.patch::<VolumeAttachment>(&Cache::new(), &target, Part::Status, patch).await.unwrap();
+    }
+
+    /// The attachment, once it is what is looked for; none for one that is not there.
+    pub async fn attachment_when(&self, holds: impl Fn(Option<&VolumeAttachment>) -> bool) -> Option<VolumeAttachment> {
+        let key = Key::cluster(names::attachment(HANDLE, NAME, "node"));
+        loop {
+            let found: Option<VolumeAttachment> = self.api.get(&key).await.unwrap();
+            if holds(found.as_ref()) {
+                return found;
+            }
+            tokio::task::yield_now().await;
+        }
+    }
+
+    /// What the driver's attacher says of the attachment that the node has made.
+    pub async fn attacher_says(&self, status: Value) {
+        let attachment = self.attachment_when(|found| found.is_some()).await.unwrap();
+        let target = Target::any_version(&attachment.meta);
+        let held = Patch::Merge(json!({ "metadata": { "finalizers": ["external-attacher/driver-example"] } }));
+        self.api.patch::<VolumeAttachment>(&Cache::new(), &target, Part::Main, held).await.unwrap();
+        let patch = Patch::Merge(json!({ "status": status }));
+        self.api.patch::<VolumeAttachment>(&Cache::new(), &target, Part::Status, patch).await.unwrap();
+    }
+
+    /// What it does once the node wants the volume to be detached.
+    pub async fn attacher_detaches(&self) {
+        let attachment = self.attachment_when(|found| found.is_some_and(|found| found.meta.is_deleting())).await;
+        let target = Target::any_version(&attachment.unwrap().meta);
+        let free = Patch::Merge(json!({ "metadata": { "finalizers": null } }));
+        self.api.patch::<VolumeAttachment>(&Cache::new(), &target, Part::Main, free).await.unwrap();
+    }
+
+    /// Somebody takes the attachment away, whatever the node thinks of it.
+    pub async fn remove_attachment(&self) {
+        let attachment = self.attachment_when(|found| found.is_some()).await.unwrap();
+        let target = Target::any_version(&attachment.meta);
+        self.api.delete::<VolumeAttachment>(&Cache::new(), &target, Deletion::default()).await.unwrap();
+        self.attacher_detaches().await;
     }
 
     /// What the attach-detach controller says of it on the Node.

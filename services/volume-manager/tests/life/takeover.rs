@@ -288,6 +288,31 @@ async fn a_device_that_a_kubelet_mapped_for_a_pod_that_is_gone_is_taken_down() {
     assert_eq!(tree.below(stage.root()).filter(left).collect::<Vec<_>>(), Vec::<&Path>::new());
 }
 
+/// Its directory carries a uid that no object of the API has, so it was taken for that of a pod that is gone.
+#[tokio::test(start_paused = true)]
+async fn the_directories_of_a_static_pod_are_those_of_its_mirror_pod_and_go_with_that() {
+    const STATIC: &str = "0123456789abcdef0123456789abcdef";
+    let stage = Stage::set().await;
+    let scratch = stage.root().join("pods").join(STATIC).join("volumes/kubernetes.io~empty-dir/data");
+    dir(&stage.root().join("pods").join(STATIC).join("plugins"));
+    dir(&scratch);
+    put(&scratch.join("kept"), "data");
+    let annotations = json!({ "kubernetes.io/config.mirror": STATIC, "kubernetes.io/config.hash": STATIC });
+    let spec = json!({ "volumes": [{ "name": "data", "emptyDir": {} }] });
+    stage.create_pod_from(POD, json!({ "metadata": { "annotations": annotations }, "spec": spec })).await;
+    stage.pod_is_known(POD).await;
+
+    let _node = stage.start();
+    stage.pod_is_running(POD).await;
+    stage.settle().await;
+    assert_eq!(fs::read_to_string(scratch.join("kept")).unwrap(), "data");
+    assert!(!stage.root().join("pods").join(stage.uid(POD)).try_exists().unwrap(), "the mirror has its own");
+    stage.delete_pod(POD).await;
+    stage.pod_is_gone(POD).await;
+    stage.pod_dirs_are_gone().await;
+    assert_eq!(stage.elapsed(), std::time::Duration::ZERO);
+}
+
 /// A kubelet leaves no metadata for a driver that does not stage, only an empty directory.
 #[tokio::test(start_paused = true)]
 async fn an_empty_staging_directory_without_metadata_is_no_mount() {

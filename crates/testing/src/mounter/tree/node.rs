@@ -128,6 +128,9 @@ impl Tree {
         let holds = |target: &Path| match held {
             Held::Mount(path) => path == target,
             Held::Device(device) => self.mounts.iter().any(|mount| mount.target == target && mount.device == *device),
+            Held::DeviceNode(path) => {
+                self.mounts.iter().any(|mount| mount.target == target && Path::new(&mount.source) == path)
+            }
         };
         let found = self.holders.iter().filter(|(target, _)| holds(target)).flat_map(|(_, holders)| holders.clone());
         Holders { found: found.collect(), complete: true }

@@ -92,6 +92,22 @@ fn a_selected_node_that_does_not_exist_is_told_and_given_back() {
 }
 
 #[test]
+fn a_selected_node_whose_driver_registers_again_is_kept_and_the_claim_waits() {
+    let facts = Facts { topology: true, ..facts() };
+    let mut s = fresh(&facts);
+    s.class = Some(Arc::new(class_with(|class| class["volumeBindingMode"] = "WaitForFirstConsumer".into())));
+    set_claim(&mut s, |claim| {
+        claim["metadata"]["annotations"]["volume.kubernetes.io/selected-node"] = "n1".into();
+    });
+    let csi_node = json!({ "metadata": { "name": "n1" }, "spec": { "drivers": [] } });
+    s.cluster.drivers = vec![Arc::new(serde_json::from_value(csi_node).unwrap())];
+    let decision = decide(&s, now());
+    let [Action::Tell(note)] = decision.actions.as_slice() else { panic!("{decision:?}") };
+    assert!(note.message.contains("not registered on the selected node \"n1\""), "{}", note.message);
+    assert!(matches!(decision.why, Why::Problem(Problem::FindDriver { .. })), "{decision:?}");
+}
+
+#[test]
 fn a_volume_that_may_have_been_made_for_a_claim_of_another_node_is_found_and_deleted() {
     let mut facts = Facts { topology: true, ..facts() };
     let segments = [("node".to_owned(), "a".to_owned())].into();
@@ -136,6 +152,41 @@ fn a_source_of_an_unknown_kind_is_left_to_its_populator() {
     let decision = decide(&s, now());
     assert_eq!(decision.why, Why::WaitsForPopulator);
     assert!(matches!(decision.actions.as_slice(), [Action::Tell(note)] if note.reason == "Provisioning"));
+}
+
+#[test]
+fn of_all_nodes_only_the_selected_one_tells_of_a_populator() {
+    let segments = [("node".to_owned(), "a".to_owned())].into();
+    let node = Some(crate::facts::NodeFacts { name: "a".into(), segments });
+    let mut facts = Facts { topology: true, node, ..facts() };
+    facts.options.node_deployment = Some(crate::options::NodeDeployment { node: "a".into(), ..Default::default() });
+    let mut s = fresh(&facts);
+    let mut decided = |node: Value| {
+        set_claim(&mut s, |claim| {
+            claim["spec"]["dataSourceRef"] = json!({ "apiGroup": "hello.example", "kind": "Hello", "name": "a" });
+            claim["metadata"]["annotations"]["volume.kubernetes.io/selected-node"] = node;
+        });
+        decide(&s, now())
+    };
+    assert_eq!(decided("b".into()), Decision::rest(Why::OtherNode));
+    assert_eq!(decided("".into()), Decision::rest(Why::WaitsForPopulator));
+    let ours = decided("a".into());
+    assert!(matches!(ours.actions.as_slice(), [Action::Tell(_)]), "{ours:?}");
+}
+
+#[test]
+fn a_snapshot_of_the_wrong_group_is_not_a_populators_but_a_mistake_that_is_told() {
+    let facts = facts();
+    let mut s = fresh(&facts);
+    for group in [json!("snapshot.k8s.io"), Value::Null] {
+        let source = json!({ "apiGroup": group, "kind": "VolumeSnapshot", "name": "a" });
+        set_claim(&mut s, |claim| claim["spec"]["dataSourceRef"] = source);
+        let decision = decide(&s, now());
+        let [Action::Tell(note)] = decision.actions.as_slice() else { panic!("{decision:?}") };
+        assert_eq!(note.reason, "ProvisioningFailed");
+        let right = "the group of VolumeSnapshots is \"snapshot.storage.k8s.io\"";
+        assert!(note.message.contains(right), "{}", note.message);
+    }
 }
 
 #[test]
@@ -231,7 +282,9 @@ fn failures_back_off_and_what_the_driver_calls_invalid_waits_five_minutes() {
 
 #[test]
 fn a_claim_is_kept_where_no_other_node_can_help() {
-    let (placeless, places) = (facts(), Facts { topology: true, ..facts() });
+    let (placeless, mut places) = (facts(), Facts { topology: true, ..facts() });
+    // Where there is nowhere to choose, the request stays the same.
+    places.options.immediate_topology = false;
     let node = "volume.kubernetes.io/selected-node";
     for (facts, code, selected) in [(&placeless, "ResourceExhausted", true), (&places, "ResourceExhausted", false)] {
         let mut s = fresh(facts);
@@ -277,4 +330,46 @@ fn a_full_node_is_given_back_to_the_scheduler_unless_something_may_have_been_mad
     facts.topology = true;
     assert_eq!(waits(&facts, false), (Why::NoRoom, true));
     assert_eq!(waits(&facts, true), (Why::BacksOff, false));
+}
+
+/// Node `n1` in node deployment, full, where an earlier call may have made the volume.
+fn full_and_unsettled() -> ClaimSnapshot {
+    let segments = [("node".to_owned(), "n1".to_owned())].into();
+    let node = Some(crate::facts::NodeFacts { name: "n1".into(), segments });
+    let mut s = fresh(&Facts { topology: true, node, ..facts() });
+    set_claim(&mut s, |claim| claim["metadata"]["annotations"]["volume.kubernetes.io/selected-node"] = "n1".into());
+    s.recorded = recorded(true);
+    s.creation = ended(State::Failed(failure("ResourceExhausted")), 4);
+    s
+}
+
+#[test]
+fn in_node_deployment_a_full_node_gives_the_claim_back_and_goes_on_asking_what_it_made() {
+    let mut s = full_and_unsettled();
+    let decision = decide(&s, now());
+    assert!(matches!(decision.actions.as_slice(), [Action::Reschedule(_)]), "{decision:?}");
+    let decision = decide(&s, later(4));
+    assert_eq!(decision.actions, create(true), "a claim that came back is tried again");
+    set_claim(&mut s, |claim| claim["metadata"]["annotations"]["volume.kubernetes.io/selected-node"] = "n2".into());
+    assert_eq!(decide(&s, later(300)).actions, create(false));
+}
+
+#[test]
+fn the_volume_of_another_node_does_not_end_the_search_for_the_one_made_here() {
+    let mut s = full_and_unsettled();
+    set_claim(&mut s, bind);
+    let on = |node: &'static str| {
+        View::Known(volume_with(move |volume| {
+            let expression = json!({ "key": "node", "operator": "In", "values": [node] });
+            let terms = json!([{ "matchExpressions": [expression] }]);
+            volume["spec"]["nodeAffinity"] = json!({ "required": { "nodeSelectorTerms": terms } });
+            volume["spec"]["csi"]["volumeHandle"] = "n2/1".into();
+        }))
+    };
+    s.volume = on("n1");
+    assert_eq!(decide(&s, later(300)), Decision::act([Action::Forget], Why::VolumeExists));
+    s.volume = on("n2");
+    assert_eq!(decide(&s, later(300)).actions, create(false));
+    s.creation = ended(State::Done(made()), 0);
+    assert_eq!(decide(&s, now()).actions, clean_up());
 }

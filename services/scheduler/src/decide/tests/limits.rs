@@ -133,6 +133,101 @@ fn two_pods_with_one_volume_do_not_talk_each_other_past_the_limit() {
     assert_eq!(world.message("p2"), LIMIT);
 }
 
+const EBS: &str = "ebs.csi.aws.com";
+
+/// One node where the driver that took over from an in-tree plugin can attach one disk, and claims c1 and c2 of such disks.
+fn one_disk() -> World {
+    let mut world = World::default();
+    world.node(node("a")).class(class("waits", "WaitForFirstConsumer", "kubernetes.io/aws-ebs"));
+    let driver = json!({ "name": EBS, "nodeID": "a", "allocatable": { "count": 1 } });
+    world.put(|caches| &caches.csi_nodes, json!({ "metadata": { "name": "a" }, "spec": { "drivers": [driver] } }));
+    for number in 1..=2 {
+        world.volume(disk(number)).claim(bound(&format!("c{number}"), &format!("v{number}")));
+    }
+    world
+}
+
+fn disk(number: u32) -> Value {
+    let mut disk = volume(&format!("v{number}"), "1Gi", "");
+    disk["spec"]["csi"] = Value::Null;
+    disk["spec"]["awsElasticBlockStore"] = json!({ "volumeID": format!("vol-{number}") });
+    disk
+}
+
+#[test]
+fn s8_16_volumes_of_a_plugin_count_for_the_driver_that_took_over() {
+    let mut world = one_disk();
+    world.pod(pod("p1", &["c1"])).pod(pod("p2", &["c2"]));
+    assert_eq!(world.settle("p1"), Why::Placed);
+    assert_eq!(world.message("p2"), LIMIT);
+}
+
+#[test]
+fn s8_16_a_disk_that_the_pod_names_itself_counts_for_the_driver_and_once_with_its_volume() {
+    let mut world = one_disk();
+    let mut own = pod("own", &[]);
+    let disk = json!({ "name": "d", "awsElasticBlockStore": { "volumeID": "vol-1" } });
+    own["spec"]["volumes"] = json!([disk]);
+    world.pod(own).pod(pod("other", &["c2"])).pod(pod("same", &["c1"]));
+    assert_eq!(world.settle("own"), Why::Placed);
+    assert_eq!(world.message("other"), LIMIT);
+    assert_eq!(world.settle("same"), Why::Placed);
+}
+
+#[test]
+fn s8_16_attachments_of_a_plugins_volumes_count_by_name_and_by_the_spec_that_they_carry() {
+    let inline = json!({ "csi": { "driver": EBS, "volumeHandle": "vol-9" }, "accessModes": ["ReadWriteOnce"] });
+    for source in [json!({ "persistentVolumeName": "v1" }), json!({ "inlineVolumeSpec": inline })] {
+        let mut world = one_disk();
+        let spec = json!({ "attacher": EBS, "nodeName": "a", "source": source });
+        world.put(|caches| &caches.attachments, json!({ "metadata": { "name": "va" }, "spec": spec }));
+        world.pod(pod("p", &["c2"]));
+        assert_eq!(world.message("p"), LIMIT, "{spec}");
+    }
+}
+
+#[test]
+fn s8_16_pending_claims_of_a_plugins_class_count_for_the_driver() {
+    let mut world = one_disk();
+    world.claim(claim("u1", "waits", "1Gi")).claim(claim("u2", "waits", "1Gi")).pod(pod("p", &["u1", "u2"]));
+    assert_eq!(world.message("p"), LIMIT);
+}
+
+#[test]
+fn s8_16_a_free_volume_of_a_plugin_counts_for_the_driver_when_it_is_chosen() {
+    let mut world = one_disk();
+    world.class(class("static", "WaitForFirstConsumer", "kubernetes.io/no-provisioner"));
+    let mut free = disk(3);
+    free["spec"]["storageClassName"] = "static".into();
+    world.volume(free).claim(claim("c3", "static", "1Gi")).pod(pod("p1", &["c1"])).pod(pod("p3", &["c3"]));
+    assert_eq!(world.settle("p1"), Why::Placed);
+    assert_eq!(world.message("p3"), LIMIT);
+}
+
+#[test]
+fn a_plugins_volume_is_where_the_driver_says_on_nodes_that_have_it_and_where_it_says_itself_elsewhere() {
+    let mut world = one_disk();
+    // The zone is one of the driver's labels only after translation.
+    let mut zoned = disk(1);
+    let zone = json!({ "key": "topology.kubernetes.io/zone", "operator": "In", "values": ["z1"] });
+    zoned["spec"]["nodeAffinity"] = json!({ "required": { "nodeSelectorTerms": [{ "matchExpressions": [zone] }] } });
+    world.volume(zoned).pod(pod("p", &["c1"]));
+    let labelled = |key: &str, zone: &str| {
+        let mut node = node("a");
+        node["metadata"]["labels"][key] = zone.into();
+        node
+    };
+    world.node(labelled("topology.ebs.csi.aws.com/zone", "z2"));
+    assert!(world.message("p").contains("spec.nodeAffinity"), "{}", world.message("p"));
+    world.node(labelled("topology.ebs.csi.aws.com/zone", "z1"));
+    assert!(matches!(world.decide("p").why, Why::Bind { .. }));
+    world.controller.assumed.forget(&key("p"));
+    world.put(|caches| &caches.csi_nodes, json!({ "metadata": { "name": "a" }, "spec": { "drivers": [] } }));
+    assert!(world.message("p").contains("spec.nodeAffinity"), "the driver is not there to ask");
+    world.node(labelled("topology.kubernetes.io/zone", "z1"));
+    assert!(matches!(world.decide("p").why, Why::Bind { .. }));
+}
+
 fn once(mode: &str) -> World {
     let mut world = two_nodes();
     let mut claim = bound("c", "v");

@@ -110,7 +110,8 @@ fn a_running_pod_needs_no_write_even_while_its_mounts_are_uncertain_after_a_rest
 fn troubled(is_waiting: bool) -> Snapshot {
     let conditions = json!([{ "type": "Ready", "status": "False" }]);
     let status = json!({ "conditions": conditions, "startTime": "2024-01-01T00:00:00Z" });
-    let problem = Problem { volume: "data".into(), message: "claim c is not bound yet".into(), is_waiting };
+    let problem =
+        Problem { volume: "data".into(), message: "claim c is not bound yet".into(), is_waiting, labels_differ: None };
     let volumes = Some(PodVolumes { problems: vec![problem], ..PodVolumes::default() });
     let pod = View::Known(pod("a", json!({ "status": status })));
     Snapshot { pod, found: volumes.clone(), noted: volumes, problems_since: Some(now()), ..placed() }

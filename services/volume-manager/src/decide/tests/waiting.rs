@@ -1,5 +1,7 @@
 use super::super::volume::Attachment;
-use super::super::waiting::{Unmounted, Waiting, waiting};
+use super::super::waiting::{Unmounted, Waiting, cause, waiting};
+use stowage_plugins::Fault;
+
 use super::*;
 use crate::desired_state::{PodVolumes, Problem};
 use crate::executor::{OperationName, VolumeOperation};
@@ -10,6 +12,7 @@ fn unmounted() -> Unmounted {
         attachment: Attachment::Attached,
         attach_error: None,
         over_limit: None,
+        held_back: None,
         records: BTreeMap::new(),
     }
 }
@@ -27,7 +30,8 @@ fn with(name: OperationName, pod: Option<&str>, record: Record) -> Unmounted {
 #[test]
 fn each_cause_names_the_volume_as_the_pod_calls_it() {
     let sentence = |found| of(found).sentence.unwrap_or_default();
-    let no_driver = Unmounted { not_ready: Some("driver d is not registered on this node".into()), ..unmounted() };
+    let no_driver =
+        Unmounted { not_ready: Some(Fault::transient("driver d is not registered on this node")), ..unmounted() };
     assert_eq!(sentence(no_driver), "volume \"data\": driver d is not registered on this node");
     let detached = Unmounted { attachment: Attachment::NotAttached, ..unmounted() };
     assert_eq!(sentence(detached.clone()), "volume \"data\": it is not attached to the node yet");
@@ -52,6 +56,7 @@ fn a_volume_that_cannot_be_told_is_named_beside_one_that_waits() {
         volume: "logs".into(),
         message: "volume \"logs\": claim c is not bound yet".into(),
         is_waiting: true,
+        labels_differ: None,
     };
     let volumes = PodVolumes { volumes: [(volume(), mount())].into(), problems: vec![problem] };
     let detached = Unmounted { attachment: Attachment::NotInUse, ..unmounted() };
@@ -63,4 +68,26 @@ fn a_volume_that_cannot_be_told_is_named_beside_one_that_waits() {
 fn s75_the_drivers_that_are_full_are_named() {
     let full = Unmounted { attachment: Attachment::NotAttached, over_limit: Some("driver".into()), ..unmounted() };
     assert_eq!(of(full).over_limit, ["driver".to_owned()].into());
+}
+
+#[test]
+fn only_what_was_refused_for_good_is_final() {
+    let is_final = |found: Unmounted| cause("a", &found).unwrap().is_final;
+    assert!(is_final(Unmounted { not_ready: Some(Fault::refused("gitRepo is disabled")), ..unmounted() }));
+    assert!(!is_final(Unmounted { not_ready: Some(Fault::transient("no driver yet")), ..unmounted() }));
+    assert!(!is_final(Unmounted { attachment: Attachment::NotAttached, ..unmounted() }));
+    let with_code = |name, code: &str| {
+        let failure = Failure { code: code.into(), message: "no".into() };
+        with(name, None, Record { state: State::Failed(failure), ..failed() })
+    };
+    assert!(is_final(with_code(OperationName::Attach, "Refused")));
+    // A driver may think better of it, and what keeps a volume from growing does not keep it from being mounted.
+    assert!(!is_final(with_code(OperationName::MountDevice, "InvalidArgument")));
+    assert!(!is_final(with_code(OperationName::Expand, "Refused")));
+}
+
+#[test]
+fn a_volume_that_another_pod_has_to_give_back_first_says_so() {
+    let held = Unmounted { held_back: Some("it is in use by another pod".into()), ..unmounted() };
+    assert_eq!(of(held).sentence.unwrap(), "volume \"data\": it is in use by another pod");
 }

@@ -42,3 +42,16 @@ fn s126_s127_a_failure_is_a_condition_and_only_an_infeasible_one_ends_the_growth
     let again = paths(failed(&claim(&["Other", "NodeResizeError"], ""), false, "no", now));
     assert_eq!(again, ["test /status/conditions/1/type", "add /status/conditions/1/message"]);
 }
+
+#[test]
+fn s153_the_time_of_a_condition_changes_only_with_its_status() {
+    let status = |status: &str| {
+        let mut claim = claim(&["Other", "NodeResizeError"], "");
+        claim.status.conditions[1].status = serde_json::from_value(json!(status)).unwrap();
+        paths(failed(&claim, false, "no", Timestamp::UNIX_EPOCH))
+    };
+    let same = ["test /status/conditions/1/type", "add /status/conditions/1/message"];
+    assert_eq!(status("True"), same);
+    let changed = ["add /status/conditions/1/status", "add /status/conditions/1/lastTransitionTime"];
+    assert_eq!(status("False"), [same, changed].concat());
+}
