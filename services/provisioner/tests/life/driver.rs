@@ -160,6 +160,13 @@ impl Driver {
         self.0.lock().unwrap().calls.clone()
     }
 
+    /// Its three services.
+    pub fn routes(&self) -> Routes {
+        Routes::new(IdentityServer::new(self.clone()))
+            .add_service(ControllerServer::new(self.clone()))
+            .add_service(NodeServer::new(self.clone()))
+    }
+
     pub fn seen_secrets(&self) -> BTreeMap<String, String> {
         self.0.lock().unwrap().seen_secrets.clone()
     }
@@ -167,10 +174,7 @@ impl Driver {
 
 impl Connector for Driver {
     fn connect(&self, _endpoint: &str) -> Result<Channel, connect::Error> {
-        let routes = Routes::new(IdentityServer::new(self.clone()))
-            .add_service(ControllerServer::new(self.clone()))
-            .add_service(NodeServer::new(self.clone()));
-        Ok(Channel::in_process(routes))
+        Ok(Channel::in_process(self.routes()))
     }
 }
 

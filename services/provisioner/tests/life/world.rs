@@ -8,6 +8,7 @@ use futures::future::BoxFuture;
 use http::{Method, Request};
 use serde_json::{Value, json};
 use stowage_apiserver::{Options as ServerOptions, Server};
+use stowage_csi::connect::Connector;
 use stowage_runtime::{Context, Stop};
 use stowage_testing::VirtualClock;
 use tokio::sync::watch;
@@ -165,7 +166,7 @@ impl World {
     }
 
     /// A provisioner beside a driver of its own.
-    pub fn start_beside(&self, driver: Driver, options: Options) -> Running {
+    pub fn start_beside(&self, driver: impl Connector + 'static, options: Options) -> Running {
         let mut context = Context::real(self.counted(), Arc::new(driver), "test");
         context.clock = Arc::new(self.clock);
         let task = tokio::spawn(provisioner::run(context.clone(), options));

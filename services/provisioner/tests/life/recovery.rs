@@ -1,0 +1,227 @@
+//! What is found after a crash, a deposition or an answer that never came.
+
+use super::*;
+
+/// Stops the provisioner while CreateVolume is done and unanswered, deletes the claim, starts it again.
+async fn crash_and_lose_the_claim(options: Options) -> World {
+    let world = plain_world().await;
+    world.driver.next(Next::DoneAndSilent);
+    let running = world.start(options.clone());
+    let name = world.make_claim("db", "1Gi").await;
+    world.until("the call", async || world.driver.volumes() == [name.clone()]).await;
+    running.crash();
+    world.delete_claim("db").await;
+    let running = world.start(options);
+    world.ready(&running).await;
+    world.settle().await;
+    running.drain().await.unwrap();
+    world
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_volume_made_before_a_crash_whose_claim_is_gone_is_found_and_deleted() {
+    let world = crash_and_lose_the_claim(Options::default()).await;
+    assert!(world.driver.volumes().is_empty());
+    assert_eq!(world.driver.calls(), ["CreateVolume", "CreateVolume", "DeleteVolume"]);
+    assert!(world.journal().await.is_empty());
+}
+
+#[tokio::test(start_paused = true)]
+async fn without_the_journal_the_same_crash_leaks_the_volume() {
+    let world = crash_and_lose_the_claim(Options { journal: false, ..Options::default() }).await;
+    assert_eq!(world.driver.volumes().len(), 1);
+    assert!(world.journal().await.is_empty());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_volume_made_before_a_crash_whose_claim_waits_gets_its_object_once() {
+    let world = plain_world().await;
+    world.driver.next(Next::DoneAndSilent);
+    let running = world.start(Options::default());
+    let name = world.make_claim("db", "1Gi").await;
+    world.until("the call", async || !world.driver.volumes().is_empty()).await;
+    assert_eq!(world.journal().await.len(), 1);
+    running.crash();
+    let running = world.start(Options::default());
+    world.until("the volume", async || world.volume(&name).await.is_object()).await;
+    assert_eq!(world.driver.volumes(), [name]);
+    running.drain().await.unwrap();
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_claim_deleted_while_its_call_runs_leaves_nothing() {
+    let world = plain_world().await;
+    world.driver.next(Next::DoneAndSilent);
+    let running = world.start(Options::default());
+    world.make_claim("db", "1Gi").await;
+    world.until("the call", async || !world.driver.volumes().is_empty()).await;
+    world.delete_claim("db").await;
+    // The first call ends at its deadline; the record keeps the operation alive.
+    tokio::time::sleep(std::time::Duration::from_secs(30)).await;
+    world.until("the cleanup", async || world.driver.volumes().is_empty()).await;
+    assert_eq!(world.driver.calls(), ["CreateVolume", "CreateVolume", "DeleteVolume"]);
+    running.drain().await.unwrap();
+    assert!(world.journal().await.is_empty());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_second_run_deposes_the_first_before_it_can_call_the_driver() {
+    let world = plain_world().await;
+    let first = world.start(Options::default());
+    world.ready(&first).await;
+    let second = world.start(Options::default());
+    world.ready(&second).await;
+    let name = world.make_claim("db", "1Gi").await;
+    let Err(Stop::Unable { reason }) = first.ended().await else { panic!("the first run goes on") };
+    assert!(reason.contains("was taken over by") && reason.contains("--leader-election"), "{reason}");
+    world.until("the volume", async || world.volume(&name).await.is_object()).await;
+    assert_eq!(world.driver.calls(), ["CreateVolume"]);
+    second.drain().await.unwrap();
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_retained_volume_survives_its_object_and_a_restart() {
+    let world = World::new();
+    world.make_class(json!({}), "Retain").await;
+    let running = world.start(Options::default());
+    let name = world.make_claim("db", "1Gi").await;
+    world.until("the volume", async || world.volume(&name).await.is_object()).await;
+    world.delete_claim("db").await;
+    let path = format!("/api/v1/persistentvolumes/{name}");
+    world.send(Method::PATCH, &path, json!({ "metadata": { "finalizers": [world::FINALIZER] } })).await;
+    world.send(Method::DELETE, &path, Value::Null).await;
+    world.until("the object's end", async || world.volume(&name).await.is_null()).await;
+    running.crash();
+    let running = world.start(Options::default());
+    world.ready(&running).await;
+    world.settle().await;
+    running.drain().await.unwrap();
+    assert_eq!(world.driver.volumes(), [name]);
+    assert_eq!(world.driver.calls(), ["CreateVolume"]);
+}
+
+/// A volume of a class that retains, made, its claim deleted and its claim reference cleared so that it can be used again.
+/// The end of its record is not written where that is asked for.
+async fn reused_volume(record_stays: bool) -> (World, world::Running, String) {
+    let world = World::new();
+    world.make_class(json!({}), "Retain").await;
+    if record_stays {
+        world.driver.next(Next::DoneAndSilent);
+    }
+    let running = world.start(Options::default());
+    let name = world.make_claim("db", "1Gi").await;
+    if record_stays {
+        world.until("the call", async || world.driver.volumes() == [name.clone()]).await;
+        world.forbid(Some(Method::PUT), "/leases");
+        // No answer comes, and it is called for again.
+        tokio::time::sleep(std::time::Duration::from_secs(60)).await;
+    }
+    world.until("the volume", async || world.volume(&name).await.is_object()).await;
+    world.delete_claim("db").await;
+    world.release(&name).await;
+    let path = format!("/api/v1/persistentvolumes/{name}");
+    world.send(Method::PATCH, &path, json!({ "spec": { "claimRef": null } })).await;
+    world.settle().await;
+    (world, running, name)
+}
+
+/// The record of its making was looked up by the claim its object names, so the finalizer went before the record did.
+#[tokio::test(start_paused = true)]
+async fn a_retained_volume_without_its_claim_reference_survives_its_object_and_a_crash() {
+    let (world, running, name) = reused_volume(false).await;
+    world.send(Method::DELETE, &format!("/api/v1/persistentvolumes/{name}"), Value::Null).await;
+    world.until("the object's end", async || world.volume(&name).await.is_null()).await;
+    running.crash();
+    let running = world.start(Options::default());
+    world.ready(&running).await;
+    world.settle().await;
+    running.drain().await.unwrap();
+    assert_eq!(world.driver.volumes(), [name]);
+    assert_eq!(world.driver.calls(), ["CreateVolume"]);
+}
+
+/// Neither forgotten nor cleaned up, the record was decided on at every backoff for ever.
+#[tokio::test(start_paused = true)]
+async fn the_record_of_a_retained_volume_without_its_claim_reference_ends_after_a_restart() {
+    let (world, running, name) = reused_volume(true).await;
+    running.crash();
+    world.permit_all();
+    assert_eq!(world.journal().await.len(), 1);
+    let running = world.start(Options::default());
+    world.ready(&running).await;
+    world.settle().await;
+    running.drain().await.unwrap();
+    assert!(world.journal().await.is_empty());
+    assert_eq!(world.driver.volumes(), [name]);
+    assert_eq!(world.driver.calls(), ["CreateVolume", "CreateVolume"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_volume_made_before_a_crash_that_somebody_imported_under_another_name_is_kept() {
+    let world = plain_world().await;
+    world.driver.next(Next::DoneAndSilent);
+    let running = world.start(Options::default());
+    let name = world.make_claim("db", "1Gi").await;
+    world.until("the call", async || !world.driver.volumes().is_empty()).await;
+    running.crash();
+    world.delete_claim("db").await;
+    let imported = json!({
+        "apiVersion": "v1", "kind": "PersistentVolume", "metadata": { "name": "imported" },
+        "spec": {
+            "capacity": { "storage": "1Gi" }, "accessModes": ["ReadWriteOnce"],
+            "persistentVolumeReclaimPolicy": "Retain",
+            "csi": { "driver": driver::DRIVER, "volumeHandle": name },
+        },
+    });
+    world.send(Method::POST, "/api/v1/persistentvolumes", imported).await;
+    let running = world.start(Options::default());
+    world.ready(&running).await;
+    world.settle().await;
+    running.drain().await.unwrap();
+    assert_eq!(world.driver.volumes(), [name]);
+    assert!(world.journal().await.is_empty());
+}
+
+/// A page that did not exist yet carried no signature, so the deposed run could still record and then call the driver.
+#[tokio::test(start_paused = true)]
+async fn a_deposed_run_cannot_record_on_a_page_that_does_not_exist_yet() {
+    let world = World::new();
+    // Two records of this size do not share a page.
+    world.make_class(json!({ "note": "x".repeat(150_000) }), "Delete").await;
+    world.driver.next(Next::DoneAndSilent);
+    world.driver.next(Next::DoneAndSilent);
+    let first = world.start(Options::default());
+    world.make_claim("one", "1Gi").await;
+    world.until("the call", async || world.driver.calls().len() == 1).await;
+    let second = world.start(Options::default());
+    world.until("the replay", async || world.driver.calls().len() == 2).await;
+    let name = world.make_claim("two", "1Gi").await;
+    let Err(Stop::Unable { reason }) = first.ended().await else { panic!("the first run goes on") };
+    assert!(reason.contains("was taken over by"), "{reason}");
+    world.until("the volume", async || world.volume(&name).await.is_object()).await;
+    assert_eq!(world.driver.calls().len(), 3, "the deposed run called the driver");
+    second.drain().await.unwrap();
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_refusal_after_an_unanswered_call_does_not_end_the_search_for_the_volume() {
+    let world = plain_world().await;
+    world.driver.next(Next::DoneAndSilent);
+    for _ in 0..3 {
+        world.driver.next(Next::Fails(Code::Internal, "the backend is confused"));
+    }
+    let running = world.start(Options::default());
+    world.make_claim("db", "1Gi").await;
+    world.until("the call", async || !world.driver.volumes().is_empty()).await;
+    world.delete_claim("db").await;
+    tokio::time::sleep(std::time::Duration::from_secs(120)).await;
+    world.settle().await;
+    assert_eq!(world.journal().await.len(), 1, "the record was dropped while the volume may exist");
+    let metrics = running.context.metrics.encode();
+    assert!(metrics.contains("stowage_provisioner_unsettled_answers_total 1"), "{metrics}");
+    // Asked rarely, but until the driver tells.
+    tokio::time::sleep(std::time::Duration::from_secs(1200)).await;
+    world.until("the cleanup", async || world.driver.volumes().is_empty()).await;
+    running.drain().await.unwrap();
+    assert!(world.journal().await.is_empty());
+}
