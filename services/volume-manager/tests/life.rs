@@ -16,6 +16,8 @@ mod driver;
 mod flex_drivers;
 #[path = "life/model.rs"]
 mod model;
+#[path = "life/ports.rs"]
+mod ports;
 #[path = "life/requests.rs"]
 mod requests;
 #[path = "life/rows.rs"]
