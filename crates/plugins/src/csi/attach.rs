@@ -33,7 +33,7 @@ impl VolumeAttacher for Csi {
         // One that goes is not the wish any more: the driver is about to detach, and has to be asked anew.
         let is_going = current.is_some_and(|current| current.meta.is_deleting());
         if is_going {
-            until(host, &mut attachments, &key, |found| is_gone(&key, found)).await?;
+            until(host, &mut attachments, &key, is_gone).await?;
         }
         if attachments.cache.get(&key).is_none() {
             create(host, &attachments, &key, driver, spec).await?;
@@ -54,7 +54,7 @@ impl VolumeAttacher for Csi {
             let deleted = host.context.api.delete(&attachments.cache, &target, Deletion::default()).await;
             deleted.map_err(|error| Fault::uncertain(format!("delete VolumeAttachment {}: {error}", key.name)))?;
         }
-        until(host, &mut attachments, &key, |found| is_gone(&key, found)).await
+        until(host, &mut attachments, &key, is_gone).await
     }
 
     fn is_attached(&self, host: &VolumeHost, spec: &VolumeSpec) -> bool {
@@ -118,7 +118,7 @@ fn is_attached(key: &Key, found: Option<&VolumeAttachment>) -> Option<Result<(),
     }
 }
 
-fn is_gone(_: &Key, found: Option<&VolumeAttachment>) -> Option<Result<(), Fault>> {
+fn is_gone(found: Option<&VolumeAttachment>) -> Option<Result<(), Fault>> {
     match found {
         None => Some(Ok(())),
         Some(found) if !found.meta.is_deleting() => Some(Ok(())),

@@ -96,11 +96,6 @@ impl CommandPod {
                 let path = required(mount, path_field, &at)?;
                 check_path(path).with_context(|| format!("{at}.{path_field}"))?;
                 ensure!(paths.insert(normal(path)), "{at}.{path_field}: {path:?} is there twice");
-                let is_empty = |field: &str| mount[field].as_str().is_none_or(str::is_empty);
-                ensure!(
-                    is_empty("subPathExpr"),
-                    "{at}.subPathExpr: the command has no variables of a container; write subPath"
-                );
                 ensure!(
                     mount["mountPropagation"] != "Bidirectional",
                     "{at}.mountPropagation: what the command mounts is seen by nobody else; leave Bidirectional out"

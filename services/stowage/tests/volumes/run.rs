@@ -81,8 +81,9 @@ fn every_kind(world: &World, seen: &Path) -> (Value, Vec<Value>) {
         json!({ "name": "folder", "hostPath": { "path": world.root.join("link") } }),
     ]);
     let container = &mut pod["spec"]["containers"][0];
+    container["env"] = json!([{ "name": "KEY", "value": "greeting" }]);
     container["volumeMounts"].as_array_mut().unwrap().extend([
-        json!({ "name": "config", "mountPath": "/one/greeting", "subPath": "greeting" }),
+        json!({ "name": "config", "mountPath": "/one/greeting", "subPathExpr": "$(KEY)" }),
         json!({ "name": "scratch", "mountPath": "/files/inner/most" }),
         json!({ "name": "scratch", "mountPath": "/kept", "readOnly": true }),
         json!({ "name": "inline", "mountPath": "/inline" }),
