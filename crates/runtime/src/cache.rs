@@ -3,6 +3,8 @@
 //! Rule 2 of the design lives here: an answer is decided on at once, a late watch event never takes it back,
 //! a write without an answer makes the object unknown until one fresh read, and no wait can hang.
 
+mod index;
+
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Bound;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock};
@@ -10,6 +12,8 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock};
 use tokio::sync::{Notify, watch};
 
 use stowage_model::object::{Key, Meta, Projection};
+
+use index::{Index, Values};
 
 /// What the cache can say about one object.
 #[derive(Debug, Clone, PartialEq)]
@@ -41,7 +45,6 @@ impl<T> Change<'_, T> {
 }
 
 type Subscriber<T> = Box<dyn Fn(&Change<'_, T>) + Send + Sync>;
-type IndexFn<T> = fn(&T) -> Vec<String>;
 
 /// A clonable handle to the view of one kind.
 pub struct Cache<T>(Arc<Inner<T>>);
@@ -78,45 +81,6 @@ struct State<T> {
     indexes: Vec<Index<T>>,
 }
 
-struct Index<T> {
-    name: &'static str,
-    values: IndexFn<T>,
-    /// Value, namespace and name in one text each: most values belong to one object, and a set of keys for each of them
-    /// would take more memory than the objects.
-    entries: BTreeSet<Box<str>>,
-}
-
-/// Between the parts of an index entry; no name and no value contains it.
-const PART: char = '\0';
-
-fn entry(value: &str, key: &Key) -> Box<str> {
-    format!("{value}{PART}{}{PART}{}", key.namespace, key.name).into_boxed_str()
-}
-
-impl<T> Index<T> {
-    fn change(&mut self, key: &Key, before: Option<&T>, after: Option<&T>) {
-        let values = |object: Option<&T>| object.map(self.values).unwrap_or_default();
-        let (before, after) = (values(before), values(after));
-        if before == after {
-            return;
-        }
-        for value in before {
-            self.entries.remove(&entry(&value, key));
-        }
-        for value in after {
-            self.entries.insert(entry(&value, key));
-        }
-    }
-
-    /// The keys of the objects with the value, in order.
-    fn with(&self, value: &str) -> Vec<Key> {
-        let first = format!("{value}{PART}").into_boxed_str();
-        let found = self.entries.range::<str, _>((Bound::Included(&*first), Bound::Unbounded));
-        let keys = found.map_while(|entry| entry.strip_prefix(&*first)).filter_map(|key| key.split_once(PART));
-        keys.map(|(namespace, name)| Key::namespaced(namespace, name)).collect()
-    }
-}
-
 impl<T: Projection> Cache<T> {
     /// An empty, unsynced cache without indexes.
     pub fn new() -> Self {
@@ -124,9 +88,8 @@ impl<T: Projection> Cache<T> {
     }
 
     /// An empty cache that also finds objects by computed values.
-    pub fn indexed(indexes: &[(&'static str, IndexFn<T>)]) -> Self {
-        let indexes =
-            indexes.iter().map(|(name, values)| Index { name, values: *values, entries: BTreeSet::new() }).collect();
+    pub fn indexed(indexes: &[(&'static str, Values<T>)]) -> Self {
+        let indexes = indexes.iter().map(|(name, values)| Index::new(name, *values)).collect();
         Self(Arc::new(Inner {
             state: Mutex::new(State {
                 objects: BTreeMap::new(),
@@ -205,8 +168,7 @@ impl<T: Projection> Cache<T> {
     pub fn by_index(&self, index: &'static str, value: &str) -> Vec<Arc<T>> {
         let state = self.lock();
         let declared = state.indexes.iter().find(|candidate| candidate.name == index);
-        let keys = declared.into_iter().flat_map(|index| index.with(value));
-        keys.filter_map(|key| state.objects.get(&key).cloned()).collect()
+        declared.map(|index| index.with(value)).unwrap_or_default()
     }
 
     /// How many objects there are.
@@ -493,7 +455,7 @@ impl<T: Projection> Default for Cache<T> {
     }
 }
 
-impl<T> State<T> {
+impl<T: Projection> State<T> {
     fn is_unknown(&self, key: &Key) -> bool {
         self.unknown.contains(key) || self.unreadable.contains(key)
     }
@@ -506,17 +468,16 @@ impl<T> State<T> {
     }
 
     fn insert(&mut self, key: Key, object: Arc<T>) {
-        let before = self.objects.get(&key).map(AsRef::as_ref);
+        let before = self.objects.insert(key, Arc::clone(&object));
         for index in &mut self.indexes {
-            index.change(&key, before, Some(&object));
+            index.change(before.as_ref(), Some(&object));
         }
-        self.objects.insert(key, object);
     }
 
     fn remove(&mut self, key: &Key) -> Option<Arc<T>> {
         let removed = self.objects.remove(key)?;
         for index in &mut self.indexes {
-            index.change(key, Some(&removed), None);
+            index.change(Some(&removed), None);
         }
         Some(removed)
     }

@@ -24,7 +24,7 @@ use writer::Writer;
 const WAITING: usize = 1 << 16;
 
 /// Normal or Warning, as Kubernetes has it.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Severity {
     /// For information.
     Normal,
@@ -42,7 +42,7 @@ impl Severity {
 }
 
 /// What is told about an object.
-#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Note {
     /// Normal or Warning.
     pub severity: Severity,
@@ -110,9 +110,11 @@ impl Recorder {
 
     /// Tells something about an object; never waits. Says whether it will be written: not while too many wait, nor when
     /// much was told about the object of late.
-    pub fn record(&self, about: &ObjectRef, note: Note) -> bool {
+    pub fn record(&self, about: &ObjectRef, mut note: Note) -> bool {
         tracing::debug!(object = %about.key, reason = note.reason, message = note.message, "event");
         let now = self.clock.now();
+        // Thousands may wait while there is work.
+        note.message.shrink_to_fit();
         let taken = self.limit.as_ref().is_none_or(|limit| limit.admits(about, now))
             && self.sender.try_send(Entry { about: about.clone(), note, at: now }).is_ok();
         if !taken {

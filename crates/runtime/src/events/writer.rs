@@ -1,7 +1,7 @@
 //! Writes what was told: repeated ones counted, unanswered ones tried again.
 
 use std::collections::BTreeMap;
-use std::sync::Arc;
+use std::hash::{DefaultHasher, Hash, Hasher};
 use std::time::Duration;
 
 use jiff::Timestamp;
@@ -42,8 +42,17 @@ impl Entry {
     }
 }
 
+/// A series as it is remembered, without its texts. One in 2^52 new ones is taken for one that is remembered, and counted there.
+type Fingerprint = u64;
+
+fn fingerprint(series: &Series) -> Fingerprint {
+    let mut hasher = DefaultHasher::new();
+    series.hash(&mut hasher);
+    hasher.finish()
+}
+
 struct Known {
-    id: ObjectId,
+    key: Key,
     count: u64,
     /// Its place in `Writer::ages`.
     age: u64,
@@ -75,9 +84,9 @@ pub(super) struct Writer {
     api: Api,
     random: Random,
     source: Value,
-    known: BTreeMap<Arc<Series>, Known>,
+    known: BTreeMap<Fingerprint, Known>,
     /// The same series, the oldest first.
-    ages: BTreeMap<u64, Arc<Series>>,
+    ages: BTreeMap<u64, Fingerprint>,
     begun: u64,
     /// The number in the name of the last event.
     last: u64,
@@ -167,9 +176,10 @@ impl Writer {
 
     async fn try_write(&mut self, telling: &mut Telling) -> Result<(), api::Error> {
         let series = telling.entry.series();
-        if let Some(known) = self.known.get_mut(&series) {
+        if let Some(known) = self.known.get_mut(&fingerprint(&series)) {
             let count = known.count + telling.times;
-            match repeat(&self.api, &known.id, count, telling.entry.at).await {
+            let id = ObjectId { kind: kinds::EVENT, key: known.key.clone() };
+            match repeat(&self.api, &id, count, telling.entry.at).await {
                 // Events expire after an hour: a repetition then begins a new series.
                 Err(error) if error.is_not_found() => {}
                 Err(error) => return Err(error),
@@ -231,15 +241,15 @@ impl Writer {
         {
             self.known.remove(&oldest);
         }
-        let series = Arc::new(series);
-        self.ages.insert(self.begun, Arc::clone(&series));
-        self.known.insert(series, Known { id, count: *times, age: self.begun });
+        let fingerprint = fingerprint(&series);
+        self.ages.insert(self.begun, fingerprint);
+        self.known.insert(fingerprint, Known { key: id.key, count: *times, age: self.begun });
         self.begun += 1;
         Ok(())
     }
 
     fn forget(&mut self, series: &Series) {
-        if let Some(known) = self.known.remove(series) {
+        if let Some(known) = self.known.remove(&fingerprint(series)) {
             self.ages.remove(&known.age);
         }
     }

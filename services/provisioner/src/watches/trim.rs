@@ -4,6 +4,7 @@
 use stowage_model::annotations::{BETA_STORAGE_CLASS, MIGRATED_TO, SELECTED_NODE};
 use stowage_model::annotations::{BETA_STORAGE_PROVISIONER, STORAGE_PROVISIONER};
 use stowage_model::claim::Claim;
+use stowage_model::finalizers::CLONING_PROTECTION;
 use stowage_model::volume::Volume;
 
 /// What decisions about a claim that has its volume still look at; before, the class's templates may name any.
@@ -15,7 +16,12 @@ pub fn claim(claim: &mut Claim) {
     claim.meta.labels.clear();
     claim.meta.owner_references = Vec::new();
     claim.status.conditions = Vec::new();
-    let is_kept = |key: &str| OF_A_BOUND_CLAIM.contains(&key);
+    // Never written back: who changes them reads them first.
+    claim.meta.finalizers.retain(|finalizer| finalizer == CLONING_PROTECTION);
+    claim.meta.finalizers.shrink_to_fit();
+    // The older says the same, and counts where the newer is missing.
+    let is_said_twice = claim.meta.annotation(STORAGE_PROVISIONER).is_some();
+    let is_kept = |key: &str| OF_A_BOUND_CLAIM.contains(&key) && !(is_said_twice && key == BETA_STORAGE_PROVISIONER);
     if claim.names_volume() && !claim.meta.annotations.keys().all(is_kept) {
         let kept = claim.meta.annotations.iter().filter(|(key, _)| is_kept(key));
         claim.meta.annotations = kept.map(|(key, value)| (key.to_owned(), value.to_owned())).collect();
@@ -52,15 +58,20 @@ mod tests {
     #[test]
     fn a_claim_keeps_its_annotations_until_it_has_its_volume() {
         let mut body = json!({
-            "metadata": { "name": "c", "labels": { "app": "db" }, "annotations": {
-                STORAGE_PROVISIONER: "d", "team": "blue", "pv.kubernetes.io/bind-completed": "yes",
-            } },
+            "metadata": {
+                "name": "c", "labels": { "app": "db" }, "finalizers": ["kubernetes.io/pvc-protection", CLONING_PROTECTION],
+                "annotations": {
+                    STORAGE_PROVISIONER: "d", BETA_STORAGE_PROVISIONER: "d", "team": "blue",
+                    "pv.kubernetes.io/bind-completed": "yes",
+                },
+            },
             "spec": {},
         });
         let mut waits: Claim = read(&body);
         claim(&mut waits);
         assert_eq!(waits.meta.annotation("team"), Some("blue"), "a secret's name may be made of it");
         assert!(waits.meta.labels.is_empty());
+        assert_eq!(waits.meta.finalizers, [CLONING_PROTECTION]);
         body["spec"]["volumeName"] = "pvc-1".into();
         let mut bound: Claim = read(&body);
         claim(&mut bound);
