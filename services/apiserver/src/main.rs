@@ -1,5 +1,9 @@
 use clap::Parser as _;
 
+/// A server that answers thousands of requests in a second spends a fifth of its time in the C library's allocator.
+#[global_allocator]
+static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+
 #[tokio::main]
 async fn main() -> anyhow::Result<()> {
     let mut words = std::env::args_os();

@@ -1,13 +1,15 @@
 //! How fast claims get their volumes, beside how fast the server writes, and beside the original.
 //!
 //! `cargo bench -p provisioner --bench provision -- [--sizes 200,5000] [--rounds 3] [--takes MILLISECONDS]
-//! [--processes] [--ours FILE] [--original FILE] [--memory 10000]`
+//! [--processes] [--ours FILE] [--original FILE [--binder FILE]] [--server KUBECONFIG] [--memory 10000]`
 //!
 //! Server, binder and a driver behind a real socket are in this process. The provisioner is too, where it reaches the
 //! server without a connection; with `--processes` it is a process of its own, over HTTPS, and with `--original` the
-//! csi-provisioner in that file takes turns with ours, without its client limits. The server's own rate is that of the
-//! five writes each claim needs, with the same watches open, 64 in flight. With `--memory`, what our binary takes; `--ours`
-//! names another build of it.
+//! csi-provisioner in that file takes turns with ours, without its client limits; with `--binder` it has the binder of that
+//! kube-controller-manager beside it, also without limits, instead of ours. The server's own rate is that of the
+//! five writes each claim needs, with the same watches open, 64 in flight. With `--server` another server is used than the
+//! embedded one, such as a kube-apiserver, and after each round everything is deleted there. With `--memory`, what our binary
+//! takes; `--ours` names another build of it.
 #![allow(clippy::unwrap_used, clippy::panic)]
 
 mod driver;
@@ -18,7 +20,7 @@ mod raw;
 mod world;
 
 use std::collections::BTreeMap;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -30,6 +32,10 @@ use phases::{Phases, STEPS};
 use process::Process;
 use world::World;
 
+/// As the API server has it.
+#[global_allocator]
+static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+
 /// Writes in flight, of the user and of the bare server.
 pub const IN_FLIGHT: usize = 64;
 
@@ -38,15 +44,19 @@ pub const IN_FLIGHT: usize = 64;
 enum Who {
     Here,
     Process(PathBuf),
-    Original(PathBuf),
+    Original { provisioner: PathBuf, binder: Option<PathBuf> },
 }
+
+/// The originals' words for "no limit".
+const UNLIMITED: [&str; 2] = ["--kube-api-qps=100000", "--kube-api-burst=100000"];
 
 impl Who {
     fn name(&self) -> &'static str {
         match self {
             Self::Here => "in process",
             Self::Process(_) => "process",
-            Self::Original(_) => "original",
+            Self::Original { binder: None, .. } => "original",
+            Self::Original { binder: Some(_), .. } => "both originals",
         }
     }
 }
@@ -62,19 +72,23 @@ struct Round {
     own_processor: Duration,
 }
 
-async fn measure(who: &Who, count: usize, takes: Duration) -> Round {
-    let mut world = World::start(takes).await;
-    let binder = world.start_binder();
+async fn measure(who: &Who, count: usize, takes: Duration, server: Option<&Path>) -> Round {
+    let mut world = World::start(takes, server).await;
+    let (claims, volumes) = (world.watch::<Claim>().await, world.watch::<Volume>().await);
+    let (_binder, binder) = match who {
+        Who::Original { binder: Some(file), .. } => {
+            (Some(Process::original_binder(&mut world, file, &UNLIMITED).await), Arc::default())
+        }
+        _ => (None, world.start_binder()),
+    };
     let (process, provisioner) = match who {
         Who::Here => (None, world.start_provisioner()),
-        Who::Process(file) => (Some(Process::start(&mut world, file, &[]).await), Arc::default()),
-        Who::Original(file) => {
-            let unlimited = ["--kube-api-qps=100000", "--kube-api-burst=100000"];
-            (Some(Process::start(&mut world, file, &unlimited).await), Arc::default())
+        Who::Process(file) => (Some(Process::provisioner(&mut world, file, &[]).await), Arc::default()),
+        Who::Original { provisioner, .. } => {
+            (Some(Process::provisioner(&mut world, provisioner, &UNLIMITED).await), Arc::default())
         }
     };
     let counts = [binder, provisioner];
-    let (claims, volumes) = (world.watch::<Claim>().await, world.watch::<Volume>().await);
     let phases = Phases::watch(&claims, &volumes);
     // One shows that all are up.
     world.ask("first", 1).await;
@@ -90,7 +104,11 @@ async fn measure(who: &Who, count: usize, takes: Duration) -> Round {
     let own_processor = process::own_processor() - own;
     bench::quiet(&counts).await;
     let (latencies, steps) = phases.since(begin, &world.driver.asked());
-    Round { took, latencies, steps, requests: counts.map(|of| of.take()), processor, own_processor }
+    let requests = counts.map(|of| of.take());
+    if server.is_some() {
+        world.give_back(&claims, &volumes).await;
+    }
+    Round { took, latencies, steps, requests, processor, own_processor }
 }
 
 fn middle<T: Copy>(mut values: Vec<T>, key: impl Fn(&T) -> f64) -> T {
@@ -104,16 +122,21 @@ fn show(who: &Who, count: usize, rounds: &[Round], rates: &[f64]) {
     let best = times.into_iter().fold(f64::MAX, f64::min);
     let latency = middle(rounds.iter().map(|round| round.latencies[count / 2]).collect(), Duration::as_secs_f64);
     let late = middle(rounds.iter().map(|round| round.latencies[count * 99 / 100]).collect(), Duration::as_secs_f64);
-    let rate = middle(rates.to_vec(), |rate| *rate);
-    let share = count as f64 / took / (rate / raw::WRITES as f64) * 100.0;
+    let limit = match rates {
+        [] => String::new(),
+        rates => {
+            let rate = middle(rates.to_vec(), |rate| *rate);
+            let share = count as f64 / took / (rate / raw::WRITES as f64) * 100.0;
+            format!("; server alone {rate:.0} writes/s, share {share:.0} %")
+        }
+    };
     let last = &rounds[rounds.len() - 1];
     let steps: Vec<String> = STEPS.iter().zip(last.steps).map(|(name, took)| format!("{name} {took:.0?}")).collect();
     let processors: Vec<String> =
         last.processor.into_iter().chain([last.own_processor]).map(|used| format!("{used:.1?}")).collect();
     let processor = processors.join(" + ");
     println!(
-        "{count} claims, {}: {:.0} ms (best {:.0}), {:.0}/s, p50 {latency:.0?}, p99 {late:.0?}; server alone {rate:.0} writes/s, \
-         share {share:.0} %; steps {}; processor {processor}",
+        "{count} claims, {}: {:.0} ms (best {:.0}), {:.0}/s, p50 {latency:.0?}, p99 {late:.0?}{limit}; steps {}; processor {processor}",
         who.name(),
         took * 1000.0,
         best * 1000.0,
@@ -138,7 +161,9 @@ async fn main() {
         value(&words, "--sizes").unwrap_or("200").split(',').map(|size| size.parse().unwrap()).collect();
     let rounds: usize = value(&words, "--rounds").unwrap_or("3").parse().unwrap();
     let takes = Duration::from_millis(value(&words, "--takes").unwrap_or("0").parse().unwrap());
-    let original = value(&words, "--original").map(|file| Who::Original(file.into()));
+    let server = value(&words, "--server").map(Path::new);
+    let original = value(&words, "--original")
+        .map(|file| Who::Original { provisioner: file.into(), binder: value(&words, "--binder").map(Into::into) });
     let as_process = original.is_some() || words.iter().any(|word| word == "--processes");
     let ours = if as_process { Who::Process(process::ours(&words)) } else { Who::Here };
     for count in sizes {
@@ -146,9 +171,11 @@ async fn main() {
         let mut all: Vec<(Who, Vec<Round>)> =
             [Some(ours.clone()), original.clone()].into_iter().flatten().map(|who| (who, Vec::new())).collect();
         for round in 0..rounds {
-            rates.push(raw::rate(count).await);
+            if server.is_none() {
+                rates.push(raw::rate(count).await);
+            }
             for (who, done) in &mut all {
-                done.push(measure(who, count, takes).await);
+                done.push(measure(who, count, takes, server).await);
             }
             // Who goes first alternates: a machine that slows down favours neither.
             if round + 1 < rounds {

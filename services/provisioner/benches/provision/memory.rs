@@ -11,9 +11,9 @@ use crate::world::World;
 
 /// With nothing to do, with 200 claims just made, and with as many as are asked for.
 pub async fn measure(ours: &Path, count: usize) {
-    let mut world = World::start(Duration::ZERO).await;
+    let mut world = World::start(Duration::ZERO, None).await;
     world.start_binder();
-    let process = Process::start(&mut world, ours, &[]).await;
+    let process = Process::provisioner(&mut world, ours, &[]).await;
     let (claims, volumes) = (world.watch::<Claim>().await, world.watch::<Volume>().await);
     let phases = Phases::watch(&claims, &volumes);
     world.ask("first", 1).await;
@@ -27,7 +27,7 @@ pub async fn measure(ours: &Path, count: usize) {
     let many = process.megabytes();
     println!("memory: {idle:.1} MB idle, {few:.1} MB with 200 claims just made, {many:.1} MB with {count} just made");
     drop(process);
-    let process = Process::start(&mut world, ours, &[]).await;
+    let process = Process::provisioner(&mut world, ours, &[]).await;
     world.ask("last", 1).await;
     phases.until_bound(count + 1).await;
     println!("memory: {:.1} MB after a restart with {count} volumes", process.megabytes());

@@ -1,4 +1,4 @@
-//! A provisioner that is a process of its own.
+//! A provisioner or a binder that is a process of its own.
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -27,15 +27,33 @@ fn processor(stat: &str) -> Duration {
 }
 
 impl Process {
-    pub async fn start(world: &mut World, file: &Path, words: &[&str]) -> Self {
+    pub async fn provisioner(world: &mut World, file: &Path, words: &[&str]) -> Self {
         let kubeconfig = world.kubeconfig().await;
         let mut command = Command::new(file);
         command
             .arg(format!("--kubeconfig={}", kubeconfig.display()))
             .arg(format!("--csi-address={}", world.socket().display()))
-            .args(words)
-            .stderr(std::process::Stdio::null())
-            .kill_on_drop(true);
+            .args(words);
+        Self::start(command, file)
+    }
+
+    /// The binder and the protection of claims and volumes, of a kube-controller-manager.
+    pub async fn original_binder(world: &mut World, file: &Path, words: &[&str]) -> Self {
+        let kubeconfig = world.kubeconfig().await;
+        let mut command = Command::new(file);
+        command
+            .arg(format!("--kubeconfig={}", kubeconfig.display()))
+            .args(["--leader-elect=false", "--secure-port=0"])
+            .arg(
+                "--controllers=persistentvolume-binder-controller,persistentvolume-protection-controller,\
+                 persistentvolumeclaim-protection-controller",
+            )
+            .args(words);
+        Self::start(command, file)
+    }
+
+    fn start(mut command: Command, file: &Path) -> Self {
+        command.stderr(std::process::Stdio::null()).kill_on_drop(true);
         Self(command.spawn().unwrap_or_else(|error| panic!("{}: {error}", file.display())))
     }
 

@@ -18,7 +18,7 @@ pub const WRITES: usize = 5;
 
 /// Writes per second.
 pub async fn rate(count: usize) -> f64 {
-    let mut world = World::start(Duration::ZERO).await;
+    let mut world = World::start(Duration::ZERO, None).await;
     world.ask("c", count).await;
     let (claims, volumes) = (world.watch::<Claim>().await, world.watch::<Volume>().await);
     // The benchmark's and the binder's are open in the other run too.

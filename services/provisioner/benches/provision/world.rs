@@ -1,17 +1,20 @@
 //! A server, a driver, the binder, and a user who asks for volumes.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
 use futures::StreamExt;
 use serde_json::{Value, json};
+use tokio::sync::Notify;
 use tower::Layer;
 
 use stowage_csi::server::{Socket, SocketMode};
 use stowage_model::object::{Projection, kinds};
+use stowage_model::{Claim, Volume};
 use stowage_runtime::Context;
-use stowage_runtime::api::Api;
+use stowage_runtime::api::{Api, Deletion, Target};
+use stowage_runtime::args::ClientArgs;
 use stowage_runtime::cache::Cache;
 use stowage_runtime::random::Random;
 use stowage_runtime::watch::{self, Scope};
@@ -23,8 +26,35 @@ use crate::driver::{DRIVER, Driver};
 pub const NAMESPACE: &str = "default";
 pub const CLASS: &str = "gold";
 
+/// Where the API is.
+enum Server {
+    Embedded(stowage_apiserver::Server),
+    /// Another's, such as a kube-apiserver, and the file that tells where.
+    Other(kube::Client, PathBuf),
+}
+
+impl Server {
+    /// The embedded one, unless a kubeconfig names another.
+    async fn start(other: Option<&Path>) -> Self {
+        let Some(file) = other else {
+            // A watch that falls behind would be told to list again, which is not what is measured.
+            let options = stowage_apiserver::Options { window: 1 << 20, ..stowage_apiserver::Options::system() };
+            return Self::Embedded(stowage_apiserver::Server::in_memory(options));
+        };
+        let args = ClientArgs { kubeconfig: file.to_str().map(Into::into), ..ClientArgs::default() };
+        Self::Other(args.unlimited_client().await.unwrap(), file.to_owned())
+    }
+
+    fn client(&self) -> kube::Client {
+        match self {
+            Self::Embedded(server) => kube::Client::new(server.service(), NAMESPACE),
+            Self::Other(client, _) => client.clone(),
+        }
+    }
+}
+
 pub struct World {
-    server: stowage_apiserver::Server,
+    server: Server,
     pub user: Api,
     pub driver: Driver,
     directory: tempfile::TempDir,
@@ -32,13 +62,16 @@ pub struct World {
 }
 
 impl World {
-    /// A server with a class, and a driver whose calls take so long.
-    pub async fn start(takes: Duration) -> Self {
-        let options = stowage_apiserver::Options { window: 1 << 20, ..stowage_apiserver::Options::system() };
-        let server = stowage_apiserver::Server::in_memory(options);
-        let user = Api::new(kube::Client::new(server.service(), NAMESPACE));
+    /// A server with a class, the embedded one unless another is named, and a driver whose calls take so long.
+    pub async fn start(takes: Duration, other: Option<&Path>) -> Self {
+        let server = Server::start(other).await;
+        let user = Api::new(server.client());
         let class = json!({ "metadata": { "name": CLASS }, "provisioner": DRIVER, "volumeBindingMode": "Immediate" });
-        user.create_raw(kinds::STORAGE_CLASS, class).await.unwrap();
+        match user.create_raw(kinds::STORAGE_CLASS, class).await {
+            // Of the round before, on a server that stays.
+            Err(error) if other.is_some() && error.is_already_exists() => {}
+            made => drop(made.unwrap()),
+        }
         let directory = tempfile::tempdir().unwrap();
         let driver = Driver::slow(takes);
         let socket = Socket::bind(directory.path().join("csi.sock"), SocketMode::default()).unwrap();
@@ -53,12 +86,15 @@ impl World {
 
     /// Opens a port; the file tells a process of its own where.
     pub async fn kubeconfig(&mut self) -> PathBuf {
+        let server = match &self.server {
+            Server::Embedded(server) => server.clone(),
+            Server::Other(_, file) => return file.clone(),
+        };
         let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
         let identity = stowage_apiserver::Identity::generate(&[address.ip()]).unwrap();
         let file = self.directory.path().join("kubeconfig");
         identity.write_kubeconfig(&file, address).unwrap();
-        let server = self.server.clone();
         self.running.push(Running(tokio::spawn(async move {
             let limits = stowage_apiserver::Limits::default();
             let front = stowage_apiserver::Front::new(identity.tls(), identity.credentials(), limits).unwrap();
@@ -88,8 +124,19 @@ impl World {
 
     fn context(&self, identity: &str) -> (Context, Arc<Counts>) {
         let counts = Arc::new(Counts::default());
-        let service = Counting(Arc::clone(&counts)).layer(self.server.service());
-        let client = kube::Client::new(service, NAMESPACE);
+        let client = match &self.server {
+            Server::Embedded(server) => {
+                kube::Client::new(Counting(Arc::clone(&counts)).layer(server.service()), NAMESPACE)
+            }
+            Server::Other(client, _) => {
+                let client = client.clone();
+                let sent = tower::service_fn(move |request| {
+                    let client = client.clone();
+                    async move { client.send(request).await }
+                });
+                kube::Client::new(Counting(Arc::clone(&counts)).layer(sent), NAMESPACE)
+            }
+        };
         (Context::real(client, Arc::new(stowage_csi::UnixConnector), identity), counts)
     }
 
@@ -109,6 +156,23 @@ impl World {
             async move { task.await.unwrap() }
         });
         tasks.buffer_unordered(IN_FLIGHT).collect::<Vec<()>>().await;
+    }
+
+    /// Deletes every claim, and waits until their volumes are gone too, as whoever is measured leaves them.
+    pub async fn give_back(&self, claims: &Cache<Claim>, volumes: &Cache<Volume>) {
+        let changed = Arc::new(Notify::new());
+        let (of_claims, of_volumes) = (Arc::clone(&changed), Arc::clone(&changed));
+        claims.on_change(move |_| of_claims.notify_one());
+        volumes.on_change(move |_| of_volumes.notify_one());
+        let all = claims.list();
+        Self::each(all.len(), |n| {
+            let (user, claims, target) = (self.user.clone(), claims.clone(), Target::any_version(&all[n].meta));
+            async move { user.delete(&claims, &target, Deletion::default()).await.unwrap() }
+        })
+        .await;
+        while !volumes.is_empty() || !claims.is_empty() {
+            changed.notified().await;
+        }
     }
 
     pub async fn ask(&self, prefix: &'static str, count: usize) {
