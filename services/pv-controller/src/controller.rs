@@ -173,7 +173,8 @@ impl engine::Controller for Controller {
         let (caches, told, rules) = (&self.caches, &self.told, self.rules);
         let record = &|work: &Work| self.operations.record(work);
         let is_pod_lookup_pending = &|claim: &object::Key| self.pod_lookups.is_pending(claim);
-        Sources { caches, rules, told, reserved, record, is_pod_lookup_pending }.gather(key)
+        let asked_since = &|claim: &object::Key| self.metrics.since(&claim.to_string());
+        Sources { caches, rules, told, reserved, record, is_pod_lookup_pending, asked_since }.gather(key)
     }
 
     fn decide(snapshot: &Snapshot, now: Timestamp) -> Decision<Action> {

@@ -122,6 +122,11 @@ impl Metrics {
         self.started().entry(key).or_insert((Operation { plugin_name, operation_name }, now));
     }
 
+    /// When an operation that goes on was begun.
+    pub fn since(&self, key: &str) -> Option<Timestamp> {
+        self.started().get(key).map(|(_, since)| *since)
+    }
+
     /// Notes the end of an operation that was begun.
     pub fn succeed(&self, key: &str, now: Timestamp) {
         if let Some((operation, since)) = self.started().remove(key) {

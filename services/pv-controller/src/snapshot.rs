@@ -2,6 +2,8 @@
 
 use std::sync::Arc;
 
+use jiff::Timestamp;
+
 use stowage_model::matching::{Misfits, Place, delays_binding};
 use stowage_model::object::{self, Projection};
 use stowage_model::phase::{ReclaimPolicy, VolumePhase};
@@ -65,6 +67,8 @@ pub struct ClaimSnapshot {
     pub owner: Owner,
     /// Whether a fresh look at the pods was asked for and has not ended.
     pub is_pod_lookup_pending: bool,
+    /// Since when a provisioner is asked for a volume, as far as we remember.
+    pub asked_since: Option<Timestamp>,
     pub told: Known,
     pub rules: Rules,
 }
@@ -148,6 +152,7 @@ pub struct Sources<'a> {
     /// What is known of the work of reclaiming.
     pub record: &'a dyn Fn(&Work) -> Option<Record<()>>,
     pub is_pod_lookup_pending: &'a dyn Fn(&object::Key) -> bool,
+    pub asked_since: &'a dyn Fn(&object::Key) -> Option<Timestamp>,
 }
 
 impl Sources<'_> {
@@ -197,6 +202,7 @@ impl Sources<'_> {
             pods: self.caches.pods.by_index(BY_USED_CLAIM, &key.to_string()),
             owner: self.caches.owner(&claim),
             is_pod_lookup_pending: claim.meta.is_deleting() && (self.is_pod_lookup_pending)(key),
+            asked_since: seeks.then(|| (self.asked_since)(key)).flatten(),
             told,
             rules: self.rules,
             claim,
@@ -271,6 +277,7 @@ impl Caches {
             pods: self.pods.by_index(BY_USED_CLAIM, &key.to_string()),
             owner: Owner::Nobody,
             is_pod_lookup_pending: false,
+            asked_since: None,
             told: Known::default(),
             rules,
             claim,

@@ -17,7 +17,8 @@ use super::{untold, waiting};
 /// Where hostPath volumes are made; upstream's deleter refuses anything outside `/tmp`.
 const HOST_PATH_ROOT: &str = "/tmp/hostpath_pv";
 
-/// A provisioner that works has made the volume of a new claim by then, and tells so itself; of one that has not people hear.
+/// A provisioner that works has made the volume by then, and tells so itself; of one that has not people hear. Counted from
+/// when it was asked: where thousands of claims come at once, those that wait for their turn need not be told so too.
 const AT_WORK: SignedDuration = SignedDuration::from_secs(5);
 
 /// Whatever comes of it, the claim's status is left as it is, but for the condition.
@@ -49,14 +50,12 @@ pub fn provision(s: &ClaimSnapshot, now: Timestamp) -> Decision<ClaimAction> {
         by_hand(claim)
     );
     let note = Note::normal("ExternalProvisioning", text);
-    let tell_at =
-        claim.meta.creation_timestamp.and_then(|since| since.checked_add(AT_WORK).ok()).filter(|at| *at > now);
-    let note = Some(note).filter(|_| tell_at.is_none());
     if claim.meta.annotation(annotations::STORAGE_PROVISIONER) != Some(provisioner) {
-        let mut decision = ask(provisioner, migration::driver_of(&class.provisioner));
-        decision.actions.extend(note.and_then(|note| untold(s, note, now)));
-        return decision;
+        return ask(provisioner, migration::driver_of(&class.provisioner));
     }
+    let since = claim.meta.creation_timestamp.max(s.asked_since);
+    let tell_at = since.and_then(|since| since.checked_add(AT_WORK).ok()).filter(|at| *at > now);
+    let note = Some(note).filter(|_| tell_at.is_none());
     // One that once could not be bound loses that reason.
     let decision = waiting(s, Status::of(claim), note, None, Waiting::Provisioner, now);
     Decision { wake_at: tell_at, ..decision }

@@ -321,6 +321,16 @@ fn people_hear_of_a_provisioner_only_if_a_new_claim_still_waits_for_it_after_a_w
 }
 
 #[test]
+fn an_old_claim_that_had_to_wait_for_its_turn_is_new_to_its_provisioner() {
+    let old = claim().class("gold").with("metadata.creationTimestamp", "2020-01-01T00:00:00Z");
+    let mut world = World::new([old, class("gold", "d")]);
+    world.asked_since = Some(world.now);
+    assert_eq!(world.settle(), [pvc_asks("d")]);
+    world.now = world.decision(&Key::Claim(object::Key::namespaced("n", "c"))).wake_at.unwrap();
+    assert_eq!(world.settle(), [text("Normal ExternalProvisioning pvc/c")]);
+}
+
+#[test]
 fn what_nobody_could_be_told_is_tried_again_soon() {
     let mut world = World::new([claim()]);
     let key = Key::Claim(object::Key::namespaced("n", "c"));

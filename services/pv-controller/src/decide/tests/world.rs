@@ -64,6 +64,8 @@ pub struct World {
     pub told: Told,
     pub rules: Rules,
     records: BTreeMap<Work, Record<()>>,
+    /// Since when provisioners are asked.
+    pub asked_since: Option<Timestamp>,
     pub plugin: Plugin,
     pub now: Timestamp,
     pub log: Vec<String>,
@@ -99,6 +101,7 @@ impl World {
             told: Told::default(),
             rules,
             records: BTreeMap::new(),
+            asked_since: None,
             plugin: Plugin::Works,
             now: NOW.parse().unwrap(),
             log: vec![],
@@ -196,7 +199,8 @@ impl World {
     pub fn with_sources<T>(&self, reserved: &Reserved, read: impl FnOnce(&Sources<'_>) -> T) -> T {
         let (caches, told, rules) = (&self.caches, &self.told, self.rules);
         let record = &|work: &Work| self.records.get(work).cloned();
-        read(&Sources { caches, rules, told, reserved, record, is_pod_lookup_pending: &|_| false })
+        let (is_pod_lookup_pending, asked_since) = (&|_: &object::Key| false, &|_: &object::Key| self.asked_since);
+        read(&Sources { caches, rules, told, reserved, record, is_pod_lookup_pending, asked_since })
     }
 
     pub fn gather(&self, key: &Key) -> Snapshot {
