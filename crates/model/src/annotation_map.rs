@@ -1,14 +1,12 @@
 //! The annotations of an object, kept small: one allocation for all of them, and none for what this project knows.
 
-use std::borrow::Cow;
 use std::fmt;
+use std::ops::Deref;
 
 use serde::Deserialize;
 use serde::de::{DeserializeSeed, Deserializer, IgnoredAny, MapAccess, Visitor};
 
 use crate::annotations;
-
-type Text = Cow<'static, str>;
 
 /// A copy of the whole object as `kubectl apply` last sent it: bulky, and nobody decides on it.
 const LAST_APPLIED: &str = "kubectl.kubernetes.io/last-applied-configuration";
@@ -32,10 +30,30 @@ const KNOWN: [&str; 15] = [
     "",
 ];
 
+/// A text in two words, as small as a reference to it.
+#[derive(Clone, PartialEq, Eq)]
+enum Text {
+    /// Its place in [`KNOWN`].
+    Known(u8),
+    /// None of those.
+    Other(Box<str>),
+}
+
+impl Deref for Text {
+    type Target = str;
+
+    fn deref(&self) -> &str {
+        match self {
+            Self::Known(at) => KNOWN[usize::from(*at)],
+            Self::Other(text) => text,
+        }
+    }
+}
+
 fn intern(text: &str) -> Text {
-    match KNOWN.iter().find(|known| **known == text) {
-        Some(known) => Cow::Borrowed(known),
-        None => Cow::Owned(text.to_owned()),
+    match (0_u8..).zip(KNOWN).find(|(_, known)| *known == text) {
+        Some((at, _)) => Text::Known(at),
+        None => Text::Other(text.into()),
     }
 }
 
@@ -46,13 +64,13 @@ pub struct Annotations(Box<[(Text, Text)]>);
 impl Annotations {
     /// The value under a key.
     pub fn get(&self, key: &str) -> Option<&str> {
-        let at = self.0.binary_search_by(|(present, _)| present.as_ref().cmp(key)).ok()?;
+        let at = self.0.binary_search_by(|(present, _)| (**present).cmp(key)).ok()?;
         Some(&self.0[at].1)
     }
 
     /// All of them, by key.
     pub fn iter(&self) -> impl Iterator<Item = (&str, &str)> {
-        self.0.iter().map(|(key, value)| (key.as_ref(), value.as_ref()))
+        self.0.iter().map(|(key, value)| (&**key, &**value))
     }
 
     /// The keys, in order.
@@ -70,7 +88,7 @@ impl Annotations {
     /// Of two values under one key the later counts, as in any map.
     fn sorted(mut entries: Vec<(Text, Text)>) -> Self {
         entries.reverse();
-        entries.sort_by(|(a, _), (b, _)| a.cmp(b));
+        entries.sort_by(|(a, _), (b, _)| (**a).cmp(b));
         entries.dedup_by(|(later, _), (kept, _)| later == kept);
         Self(entries.into_boxed_slice())
     }
@@ -125,7 +143,7 @@ impl<'de> Deserialize<'de> for Annotations {
             fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Annotations, A::Error> {
                 let mut entries = Vec::new();
                 while let Some(key) = map.next_key_seed(Interned)? {
-                    if key == LAST_APPLIED {
+                    if *key == *LAST_APPLIED {
                         map.next_value::<IgnoredAny>()?;
                     } else {
                         entries.push((key, map.next_value_seed(Interned)?));
@@ -169,6 +187,11 @@ mod tests {
     fn the_copy_of_the_whole_object_is_not_kept() {
         let found = read(r#"{ "kubectl.kubernetes.io/last-applied-configuration": "{...}", "a": "1" }"#);
         assert_eq!(found.keys().collect::<Vec<_>>(), ["a"]);
+    }
+
+    #[test]
+    fn a_text_takes_two_words() {
+        assert_eq!(size_of::<Text>(), 2 * size_of::<usize>());
     }
 
     #[test]
