@@ -1,4 +1,4 @@
-//! The provisioner against the embedded API server and a driver in memory: one thread, virtual time, no sockets.
+//! The provisioner against the embedded API server and a driver in memory: one thread, virtual time, no sockets but for one test.
 #![allow(clippy::unwrap_used, clippy::panic)]
 
 #[path = "life/capacity.rs"]

@@ -41,24 +41,37 @@ impl<T: Projection> Index<T> {
 
     /// An object was replaced by a newer version of it, came or went.
     pub fn change(&mut self, before: Option<&Arc<T>>, after: Option<&Arc<T>>) {
+        let places = |object: Option<&Arc<T>>| object.map(|object| self.places(object)).unwrap_or_default();
+        let (old, new) = (places(before), places(after));
         if let Some(before) = before {
-            self.places(before).into_iter().for_each(|place| self.remove(place, before));
+            old.difference(&new).for_each(|place| self.remove(*place, before));
         }
         if let Some(after) = after {
-            self.places(after).into_iter().for_each(|place| self.insert(place, after));
+            new.into_iter().for_each(|place| self.insert(place, after));
         }
     }
 
     fn places(&self, object: &T) -> BTreeSet<Place> {
         let values = (self.values)(object);
-        let place = |value: &String| ((self.hash)(&[value]), (self.hash)(&key(object)));
+        if values.is_empty() {
+            return BTreeSet::new();
+        }
+        let of_key = (self.hash)(&key(object));
+        let place = |value: &String| ((self.hash)(&[value]), of_key);
         values.iter().map(place).collect()
     }
 
+    /// Takes the place of an older version, if there is one.
     fn insert(&mut self, place: Place, object: &Arc<T>) {
         match self.objects.entry(place) {
             Entry::Vacant(free) => drop(free.insert(Arc::clone(object))),
-            Entry::Occupied(_) => self.crowded.push((place, Arc::clone(object))),
+            Entry::Occupied(mut taken) if key(&**taken.get()) == key(&**object) => {
+                drop(taken.insert(Arc::clone(object)))
+            }
+            Entry::Occupied(_) => {
+                self.crowded.retain(|(at, other)| *at != place || key(&**other) != key(&**object));
+                self.crowded.push((place, Arc::clone(object)));
+            }
         }
     }
 

@@ -76,6 +76,10 @@ mod tests {
         let mut bound: Claim = read(&body);
         claim(&mut bound);
         assert_eq!(bound.meta.annotations.keys().collect::<Vec<_>>(), [STORAGE_PROVISIONER]);
+        body["metadata"]["annotations"] = json!({ BETA_STORAGE_PROVISIONER: "old" });
+        let mut older: Claim = read(&body);
+        claim(&mut older);
+        assert_eq!(older.storage_provisioner(), Some("old"));
     }
 
     #[test]
