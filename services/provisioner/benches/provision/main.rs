@@ -8,7 +8,7 @@
 //! csi-provisioner in that file takes turns with ours, without its client limits; with `--binder` it has the binder of that
 //! kube-controller-manager beside it, also without limits, instead of ours. The server's own rate is that of the
 //! five writes each claim needs, with the same watches open, 64 in flight. With `--server` another server is used than the
-//! embedded one, such as a kube-apiserver, and after each round everything is deleted there. With `--memory`, what our binary
+//! embedded one, such as a kube-apiserver, and after each round the claims of the bench are deleted there. With `--memory`, what our binary
 //! takes; `--ours` names another build of it.
 #![allow(clippy::unwrap_used, clippy::panic)]
 
@@ -67,7 +67,7 @@ struct Round {
     steps: [Duration; 4],
     /// Of the binder and, where it is in this process, of the provisioner.
     requests: [BTreeMap<Right, u64>; 2],
-    /// Of the provisioner where it is a process of its own, and of this process.
+    /// Of the provisioner where it is a process of its own, and of this process and the binder.
     processor: Option<Duration>,
     own_processor: Duration,
 }
@@ -75,7 +75,7 @@ struct Round {
 async fn measure(who: &Who, count: usize, takes: Duration, server: Option<&Path>) -> Round {
     let mut world = World::start(takes, server).await;
     let (claims, volumes) = (world.watch::<Claim>().await, world.watch::<Volume>().await);
-    let (_binder, binder) = match who {
+    let (binding, binder) = match who {
         Who::Original { binder: Some(file), .. } => {
             (Some(Process::original_binder(&mut world, file, &UNLIMITED).await), Arc::default())
         }
@@ -96,12 +96,13 @@ async fn measure(who: &Who, count: usize, takes: Duration, server: Option<&Path>
     bench::quiet(&counts).await;
     counts.iter().for_each(|of| drop(of.take()));
     let (begin, processor) = (Instant::now(), process.as_ref().map(Process::processor));
-    let own = process::own_processor();
+    let of_binder = || binding.as_ref().map(Process::processor).unwrap_or_default();
+    let own = process::own_processor() + of_binder();
     world.ask("c", count).await;
     phases.until_bound(count + 1).await;
     let took = begin.elapsed();
     let processor = process.as_ref().zip(processor).map(|(process, before)| process.processor() - before);
-    let own_processor = process::own_processor() - own;
+    let own_processor = process::own_processor() + of_binder() - own;
     bench::quiet(&counts).await;
     let (latencies, steps) = phases.since(begin, &world.driver.asked());
     let requests = counts.map(|of| of.take());

@@ -24,7 +24,8 @@ use crate::IN_FLIGHT;
 use crate::driver::{DRIVER, Driver};
 
 pub const NAMESPACE: &str = "default";
-pub const CLASS: &str = "gold";
+/// Of nobody else, also on a server that has other claims.
+pub const CLASS: &str = "stowage-bench";
 
 /// Where the API is.
 enum Server {
@@ -158,19 +159,23 @@ impl World {
         tasks.buffer_unordered(IN_FLIGHT).collect::<Vec<()>>().await;
     }
 
-    /// Deletes every claim, and waits until their volumes are gone too, as whoever is measured leaves them.
+    /// Deletes every claim of ours, and waits until their volumes are gone too, as whoever is measured leaves them.
     pub async fn give_back(&self, claims: &Cache<Claim>, volumes: &Cache<Volume>) {
         let changed = Arc::new(Notify::new());
         let (of_claims, of_volumes) = (Arc::clone(&changed), Arc::clone(&changed));
         claims.on_change(move |_| of_claims.notify_one());
         volumes.on_change(move |_| of_volumes.notify_one());
-        let all = claims.list();
+        let ours = || -> Vec<Arc<Claim>> {
+            let of_class = claims.list().into_iter().filter(|claim| claim.class_name() == CLASS);
+            of_class.filter(|claim| claim.meta.namespace == NAMESPACE).collect()
+        };
+        let all = ours();
         Self::each(all.len(), |n| {
             let (user, claims, target) = (self.user.clone(), claims.clone(), Target::any_version(&all[n].meta));
             async move { user.delete(&claims, &target, Deletion::default()).await.unwrap() }
         })
         .await;
-        while !volumes.is_empty() || !claims.is_empty() {
+        while !ours().is_empty() || volumes.list().iter().any(|volume| volume.class_name() == CLASS) {
             changed.notified().await;
         }
     }
