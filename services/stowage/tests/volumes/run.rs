@@ -83,7 +83,8 @@ fn every_kind(world: &World, seen: &Path) -> (Value, Vec<Value>) {
     let container = &mut pod["spec"]["containers"][0];
     container["env"] = json!([{ "name": "KEY", "value": "greeting" }]);
     container["volumeMounts"].as_array_mut().unwrap().extend([
-        json!({ "name": "config", "mountPath": "/one/greeting", "subPathExpr": "$(KEY)" }),
+        json!({ "name": "config", "mountPath": "/one/greeting", "subPath": "greeting" }),
+        json!({ "name": "config", "mountPath": "/two/greeting", "subPathExpr": "$(KEY)" }),
         json!({ "name": "scratch", "mountPath": "/files/inner/most" }),
         json!({ "name": "scratch", "mountPath": "/kept", "readOnly": true }),
         json!({ "name": "inline", "mountPath": "/inline" }),
@@ -105,7 +106,7 @@ fn written(at: &Path, pod: &Value) -> PathBuf {
 
 const LOOK: &str = r#"
 cd "$SEEN"
-cat config/greeting one/greeting secret/password about/labels
+cat config/greeting one/greeting two/greeting secret/password about/labels
 echo; cat about/memory; echo; cat together/greeting together/password; echo
 tr -cd . < together/token; echo
 cmp host /etc/hostname && echo same
@@ -122,6 +123,7 @@ exit 9
 "#;
 
 const SEES: &str = "hello
+hello
 hello
 secretapp=\"kinds\"
 stowage.dev/run=\"true\"
