@@ -39,8 +39,8 @@ struct Arch {
 }
 
 /// The addresses that a static binary mends at its start take 5 % of it in the usual form and next to nothing in the packed
-/// one, which is also not read into memory; Debian 12's linker packs them for amd64 only. What was compiled twice to the same code is kept once (`icf`), which takes another
-/// 3 %: rustc for amd64 brings the linker that can, Debian 12's cannot.
+/// one, which is also not read into memory; Debian 12's linker packs them for amd64 only. What was compiled twice to the same
+/// code is kept once (`icf`): rustc for amd64 brings the linker that can, Debian 12's cannot.
 const ARCHS: [Arch; 2] = [
     Arch {
         engine: "amd64",
