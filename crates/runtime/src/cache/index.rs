@@ -63,15 +63,14 @@ impl<T: Projection> Index<T> {
 
     /// Takes the place of an older version, if there is one.
     fn insert(&mut self, place: Place, object: &Arc<T>) {
+        // Its own place may have become free since.
+        self.crowded.retain(|(at, other)| *at != place || key(&**other) != key(&**object));
         match self.objects.entry(place) {
             Entry::Vacant(free) => drop(free.insert(Arc::clone(object))),
             Entry::Occupied(mut taken) if key(&**taken.get()) == key(&**object) => {
                 drop(taken.insert(Arc::clone(object)))
             }
-            Entry::Occupied(_) => {
-                self.crowded.retain(|(at, other)| *at != place || key(&**other) != key(&**object));
-                self.crowded.push((place, Arc::clone(object)));
-            }
+            Entry::Occupied(_) => self.crowded.push((place, Arc::clone(object))),
         }
     }
 
@@ -130,7 +129,12 @@ mod tests {
             assert_eq!(names(&index, "gold"), ["a", "b"]);
             assert!(names(&index, "v2").is_empty());
             assert!(Arc::ptr_eq(&index.with("v3")[0], &newer));
-            for object in [&b, &newer, &twice] {
+            index.change(Some(&b), None);
+            let newest = claim("a", "gold", "v3");
+            index.change(Some(&newer), Some(&newest));
+            assert_eq!(names(&index, "gold"), ["a"]);
+            assert!(Arc::ptr_eq(&index.with("v3")[0], &newest));
+            for object in [&newest, &twice] {
                 index.change(Some(object), None);
             }
             assert!(index.objects.is_empty() && index.crowded.is_empty());
