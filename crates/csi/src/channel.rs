@@ -44,6 +44,12 @@ impl Channel {
         channel.counting(Some(connections))
     }
 
+    /// The same for a driver that runs in this process and logs the calls itself.
+    pub fn unlogged(endpoint: &Endpoint) -> Self {
+        let (count, connections) = watch::channel(0);
+        Self::named(endpoint.to_string(), socket::connect(endpoint, count)).counting(Some(connections))
+    }
+
     /// A channel to services in this process: no socket, no HTTP/2, no task of its own.
     pub fn in_process(routes: Routes) -> Self {
         let service = ServiceExt::<Request<Body>>::map_err(routes.prepare(), |never: Infallible| match never {});

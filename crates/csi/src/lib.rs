@@ -19,7 +19,7 @@ pub mod server;
 
 pub use channel::Channel;
 pub use code::{Family, Outcome};
-pub use connect::{Connector, UnixConnector};
+pub use connect::{Connector, UnixConnector, UnloggedConnector};
 pub use deadline::Deadline;
 pub use endpoint::Endpoint;
 

@@ -1,61 +1,14 @@
 //! The annotations of an object, kept small: one allocation for all of them, and none for what this project knows.
 
 use std::fmt;
-use std::ops::Deref;
 
 use serde::Deserialize;
-use serde::de::{DeserializeSeed, Deserializer, IgnoredAny, MapAccess, Visitor};
+use serde::de::{Deserializer, IgnoredAny, MapAccess, Visitor};
 
-use crate::annotations;
+use crate::text::Text;
 
 /// A copy of the whole object as `kubectl apply` last sent it: bulky, and nobody decides on it.
 const LAST_APPLIED: &str = "kubectl.kubernetes.io/last-applied-configuration";
-
-/// Texts that are on thousands of claims and volumes, so that each of them is in memory once.
-const KNOWN: [&str; 15] = [
-    annotations::BIND_COMPLETED,
-    annotations::BOUND_BY_CONTROLLER,
-    annotations::PROVISIONED_BY,
-    annotations::MIGRATED_TO,
-    annotations::STORAGE_PROVISIONER,
-    annotations::BETA_STORAGE_PROVISIONER,
-    annotations::SELECTED_NODE,
-    annotations::BETA_STORAGE_CLASS,
-    annotations::STORAGE_RESIZER,
-    annotations::DELETION_SECRET_NAME,
-    annotations::DELETION_SECRET_NAMESPACE,
-    annotations::CREATED_BY,
-    "yes",
-    "true",
-    "",
-];
-
-/// A text in two words, as small as a reference to it.
-#[derive(Clone, PartialEq, Eq)]
-enum Text {
-    /// Its place in [`KNOWN`].
-    Known(u8),
-    /// None of those.
-    Other(Box<str>),
-}
-
-impl Deref for Text {
-    type Target = str;
-
-    fn deref(&self) -> &str {
-        match self {
-            Self::Known(at) => KNOWN[usize::from(*at)],
-            Self::Other(text) => text,
-        }
-    }
-}
-
-fn intern(text: &str) -> Text {
-    match (0_u8..).zip(KNOWN).find(|(_, known)| *known == text) {
-        Some((at, _)) => Text::Known(at),
-        None => Text::Other(text.into()),
-    }
-}
 
 /// Annotations by key, except the bulky `last-applied-configuration`.
 #[derive(Clone, Default, PartialEq, Eq)]
@@ -81,7 +34,7 @@ impl Annotations {
     /// Adds or replaces one.
     pub fn insert(&mut self, key: String, value: String) {
         let mut entries = std::mem::take(&mut self.0).into_vec();
-        entries.push((intern(&key), intern(&value)));
+        entries.push((key.into(), value.into()));
         *self = Self::sorted(entries);
     }
 
@@ -102,30 +55,7 @@ impl fmt::Debug for Annotations {
 
 impl FromIterator<(String, String)> for Annotations {
     fn from_iter<I: IntoIterator<Item = (String, String)>>(entries: I) -> Self {
-        Self::sorted(entries.into_iter().map(|(key, value)| (intern(&key), intern(&value))).collect())
-    }
-}
-
-/// Reads a text without a copy where it is known.
-struct Interned;
-
-impl<'de> DeserializeSeed<'de> for Interned {
-    type Value = Text;
-
-    fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<Text, D::Error> {
-        deserializer.deserialize_str(self)
-    }
-}
-
-impl Visitor<'_> for Interned {
-    type Value = Text;
-
-    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("a string")
-    }
-
-    fn visit_str<E>(self, text: &str) -> Result<Text, E> {
-        Ok(intern(text))
+        Self::sorted(entries.into_iter().map(|(key, value)| (key.into(), value.into())).collect())
     }
 }
 
@@ -142,11 +72,11 @@ impl<'de> Deserialize<'de> for Annotations {
 
             fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Annotations, A::Error> {
                 let mut entries = Vec::new();
-                while let Some(key) = map.next_key_seed(Interned)? {
-                    if *key == *LAST_APPLIED {
+                while let Some(key) = map.next_key::<Text>()? {
+                    if key == *LAST_APPLIED {
                         map.next_value::<IgnoredAny>()?;
                     } else {
-                        entries.push((key, map.next_value_seed(Interned)?));
+                        entries.push((key, map.next_value()?));
                     }
                 }
                 Ok(Annotations::sorted(entries))
@@ -187,11 +117,6 @@ mod tests {
     fn the_copy_of_the_whole_object_is_not_kept() {
         let found = read(r#"{ "kubectl.kubernetes.io/last-applied-configuration": "{...}", "a": "1" }"#);
         assert_eq!(found.keys().collect::<Vec<_>>(), ["a"]);
-    }
-
-    #[test]
-    fn a_text_takes_two_words() {
-        assert_eq!(size_of::<Text>(), 2 * size_of::<usize>());
     }
 
     #[test]

@@ -95,7 +95,7 @@ pub struct ClaimSpec {
     #[serde(deserialize_with = "or_default")]
     pub volume_mode: VolumeMode,
     /// Which volumes' labels suit it.
-    pub selector: Option<LabelSelector>,
+    pub selector: Option<Box<LabelSelector>>,
     /// What to fill a new volume from (older field).
     pub data_source: Option<Box<DataSource>>,
     /// What to fill a new volume from (newer field, mirrors the older for known kinds).
@@ -217,6 +217,14 @@ impl Claim {
     /// The node the scheduler chose for its first consumer.
     pub fn selected_node(&self) -> Option<&str> {
         self.meta.annotation(annotations::SELECTED_NODE).filter(|node| !node.is_empty())
+    }
+
+    /// The node that its volume is made for: the selected one, or what schedulers of old wrote where that is missing.
+    /// Whether a claim still waits for its consumer is told by the first alone.
+    pub fn node_of_volume(&self) -> Option<&str> {
+        let annotation = |key| self.meta.annotation(key);
+        let node = annotation(annotations::SELECTED_NODE).or_else(|| annotation(annotations::ALPHA_SELECTED_NODE));
+        node.filter(|node| !node.is_empty())
     }
 
     /// What to fill its volume from, if anything.

@@ -9,6 +9,7 @@ use serde::Deserialize;
 use serde::de::DeserializeOwned;
 
 use crate::annotation_map::Annotations;
+use crate::text::Text;
 
 /// Where a kind lives in the Kubernetes API.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -194,7 +195,7 @@ pub struct Meta {
     pub deletion_grace_period_seconds: Option<i64>,
     /// Who must agree before the object goes.
     #[serde(deserialize_with = "exact")]
-    pub finalizers: Vec<String>,
+    pub finalizers: Vec<Text>,
     /// Annotations, except the bulky `last-applied-configuration`.
     #[serde(deserialize_with = "or_default")]
     pub annotations: Annotations,
@@ -237,7 +238,7 @@ impl Meta {
 
     /// Whether the finalizer is present.
     pub fn has_finalizer(&self, finalizer: &str) -> bool {
-        self.finalizers.iter().any(|f| f == finalizer)
+        self.finalizers.iter().any(|present| present == finalizer)
     }
 
     /// The managing owner, of which there is at most one.

@@ -150,7 +150,7 @@ fn regular(file: File) -> io::Result<File> {
     }
 }
 
-fn copy_data(source: &File, target: &File) -> io::Result<()> {
+pub(crate) fn copy_data(source: &File, target: &File) -> io::Result<()> {
     let mut buffer = vec![0u8; CHUNK];
     for range in extents::data_of(source)? {
         let mut at = range.start;

@@ -98,6 +98,9 @@ pub enum Error {
     /// The kernel lets nobody grow a mounted ext4 who has not the right to exceed limits.
     #[error("growing the mounted file system on {device} needs the capability SYS_RESOURCE; give it to the driver")]
     GrowWithoutRight { device: PathBuf },
+    /// Only the kernel could, while it is mounted.
+    #[error("the file system on {device} cannot grow unmounted: {reason}; give the driver the capability SYS_RESOURCE")]
+    GrowUnmounted { device: PathBuf, reason: &'static str },
     /// Somebody is growing the file system already.
     #[error("the file system on {device} is being grown already; wait until that is done")]
     GrowTwice { device: PathBuf },

@@ -1,6 +1,8 @@
 //! What a device holds, told from its bytes.
 
 mod btrfs;
+mod ext;
+mod growth;
 mod superblock;
 mod tools;
 
@@ -14,6 +16,7 @@ use std::str::FromStr;
 use crate::{Error, Result};
 
 pub(crate) use self::btrfs::{device as btrfs_device, id as btrfs_id};
+pub(crate) use self::growth::{carry_out as carry_out_growth, plan as plan_growth};
 pub(crate) use self::superblock::size;
 pub(crate) use self::tools::{check, grow, make, renew_id, reserve_blocks};
 

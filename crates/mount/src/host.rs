@@ -2,11 +2,13 @@ use std::path::Path;
 
 use async_trait::async_trait;
 
-use crate::{Content, DeviceNumber, FileSystem, Images, LoopDevice, LoopOptions, Mounter, OciLayouts, Result, Shares};
+use crate::{
+    Content, DeviceNumber, FileSystem, Growth, Images, LoopDevice, LoopOptions, Mounter, OciLayouts, Result, Shares,
+};
 
 /// A [`Mounter`] that also has images, loop devices, file systems, held places, shares and OCI layouts: all that a storage driver changes.
 #[async_trait]
-pub trait Host: Mounter + Images + Shares + OciLayouts {
+pub trait Host: Mounter + Images + Growth + Shares + OciLayouts {
     /// 128 bits that nobody has seen before, as text.
     async fn unique_id(&self) -> Result<String>;
 

@@ -25,8 +25,12 @@ pub(crate) async fn blocking<T: Send + 'static>(call: impl FnOnce() -> Result<T>
     answered.try_recv().unwrap_or_else(|error| Err(Error::FinishCall { reason: error.to_string() }))
 }
 
-/// Runs a call that may never return on a thread of its own, for which neither the runtime nor the process waits.
-async fn apart<T: Send + 'static>(call: impl FnOnce() -> Result<T> + Send + 'static) -> Result<T> {
+/// File systems that are mounted without asking anybody outside this machine.
+const LOCAL: [&str; 7] = ["ext2", "ext3", "ext4", "xfs", "btrfs", "tmpfs", "overlay"];
+
+/// Runs a call that may take for ever on a thread of its own, for which neither the runtime nor the process waits: as many of
+/// them as there are leave the threads of all other calls alone.
+pub(crate) async fn apart<T: Send + 'static>(call: impl FnOnce() -> Result<T> + Send + 'static) -> Result<T> {
     let (answer, answered) = oneshot::channel();
     let work = move || _ = answer.send(call());
     let started = std::thread::Builder::new().name("apart".into()).spawn(work);
@@ -53,7 +57,9 @@ impl Mounter for LinuxMounter {
     async fn mount(&self, source: &str, target: &Path, fs_type: &str, options: &MountOptions) -> Result<()> {
         let (source, target) = (source.to_owned(), target.to_owned());
         let (fs_type, options) = (fs_type.to_owned(), options.clone());
-        blocking(move || bind::mount(&source, &target, &fs_type, &options)).await
+        let is_local = LOCAL.contains(&fs_type.as_str());
+        let mount = move || bind::mount(&source, &target, &fs_type, &options);
+        if is_local { blocking(mount).await } else { apart(mount).await }
     }
 
     async fn bind(&self, source: &Path, target: &Path, access: Access) -> Result<()> {
@@ -63,7 +69,9 @@ impl Mounter for LinuxMounter {
     }
 
     async fn unmount(&self, target: &Path) -> Result<()> {
-        on(target, bind::unmount).await
+        let target = target.to_owned();
+        // What is mounted there may wait for a server.
+        apart(move || bind::unmount(&target)).await
     }
 
     async fn unmount_lazily(&self, target: &Path) -> Result<()> {

@@ -8,7 +8,7 @@ use async_trait::async_trait;
 
 pub(crate) use walk::own_open;
 
-use crate::linux::blocking;
+use crate::linux::apart;
 use crate::patience::Waiter;
 use crate::{Counting, LinuxMounter, Progress, Result};
 
@@ -74,7 +74,8 @@ impl Ownership for LinuxMounter {
     async fn own(&self, walk: &OwnershipWalk, progress: &Progress) -> Result<Owned> {
         let (_waiter, waiting) = Waiter::new();
         let (walk, progress) = (walk.clone(), progress.clone());
-        blocking(move || walk::own(&walk, &progress, &waiting)).await
+        // Of millions of files it takes minutes.
+        apart(move || walk::own(&walk, &progress, &waiting)).await
     }
 }
 

@@ -1,5 +1,5 @@
-//! A walk through a tree that others may change meanwhile. One directory is open at a time, however deep it is, and no link is
-//! gone through: the way up is by `..`, and what is found there must be the directory that was left.
+//! A walk through a tree that others may change meanwhile. One directory is open at a time, however deep it is, no link is
+//! gone through and no other mount is entered: the way up is by `..`, and what is found there must be the directory that was left.
 
 use std::ffi::{OsStr, OsString};
 use std::io;
@@ -9,7 +9,7 @@ use std::path::PathBuf;
 
 use nix::dir::Dir;
 use nix::errno::Errno;
-use nix::fcntl::{AtFlags, OFlag, openat};
+use nix::fcntl::{AtFlags, OFlag, OpenHow, ResolveFlag, openat, openat2};
 use nix::libc;
 use nix::sys::stat::{FileStat, Mode, fstat, fstatat};
 
@@ -88,9 +88,19 @@ impl Walk {
     }
 }
 
-/// A directory by its name in another; a link is refused.
+/// A directory by its name in another; a link is refused, and so is what is mounted there: it is not the tree's own, as a
+/// share within a share is not.
 pub(crate) fn open_directory(directory: BorrowedFd<'_>, name: &OsStr) -> io::Result<OwnedFd> {
-    Ok(openat(directory, name, DIRECTORY, Mode::empty())?)
+    let resolve = ResolveFlag::RESOLVE_BENEATH | ResolveFlag::RESOLVE_NO_SYMLINKS | ResolveFlag::RESOLVE_NO_XDEV;
+    match openat2(directory, name, OpenHow::new().flags(DIRECTORY).resolve(resolve)) {
+        Err(Errno::EXDEV) => {
+            let name = name.display();
+            Err(io::Error::other(format!(
+                "{name:?} in it is a mount of its own, which is not gone into; unmount it there"
+            )))
+        }
+        other => Ok(other?),
+    }
 }
 
 /// The directory above, if it is still the one that was come from.

@@ -3,7 +3,7 @@ use std::path::{Path, PathBuf};
 
 use async_trait::async_trait;
 
-use crate::linux::blocking;
+use crate::linux::{apart, blocking};
 use crate::{
     Counting, LinuxMounter, MountOptions, Packer, Result, Share, ShareEntry, Target, Targets, archive, copy_tree,
     network, share,
@@ -102,7 +102,7 @@ impl Shares for LinuxMounter {
     async fn mount_network(&self, source: &str, target: &Target, fs_type: &str, options: &MountOptions) -> Result<()> {
         let (source, target) = (source.to_owned(), target.clone());
         let (fs_type, options) = (fs_type.to_owned(), options.clone());
-        blocking(move || network::mount(&source, &target, &fs_type, &options)).await
+        apart(move || network::mount(&source, &target, &fs_type, &options)).await
     }
 
     async fn network_at(&self, target: &Target) -> Result<Option<NetworkMount>> {
@@ -112,7 +112,7 @@ impl Shares for LinuxMounter {
 
     async fn unmount_network(&self, target: &Target, force: bool) -> Result<()> {
         let target = target.clone();
-        blocking(move || network::unmount(&target, force)).await
+        apart(move || network::unmount(&target, force)).await
     }
 
     async fn discard(&self, target: &Target) -> Result<()> {

@@ -9,6 +9,8 @@ mod node;
 mod orphans;
 #[path = "kernel/ownership.rs"]
 mod ownership;
+#[path = "kernel/shares.rs"]
+mod shares;
 #[path = "kernel/sub_paths.rs"]
 mod sub_paths;
 

@@ -7,6 +7,7 @@ use clap::ValueEnum;
 
 use crate::admin::{Admin, Bound};
 use crate::duration::GoDuration;
+use crate::flags::go_bool;
 
 /// How log lines look.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, ValueEnum)]
@@ -157,14 +158,45 @@ pub const ALL_BETA: &str = "AllBeta";
 #[derive(Debug, Clone, Default, clap::Args)]
 pub struct FeatureArgs {
     /// Features to switch, as NAME=true or NAME=false separated by commas; unknown names are ignored
-    #[arg(long, value_name = "GATES", value_delimiter = ',', value_parser = parse_gate)]
-    pub feature_gates: Vec<(String, bool)>,
+    #[arg(long, value_name = "GATES", value_parser = Gates::parse)]
+    feature_gates: Vec<Gates>,
     /// Accepted for compatibility: threads follow the container's quota without it
     #[arg(long, hide = true)]
     pub automaxprocs: bool,
 }
 
+/// What one `--feature-gates` switches: nothing at all, where a template had no value for it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct Gates(Vec<(String, bool)>);
+
+impl Gates {
+    /// As Go's `MapStringBool`, which skips empty parts and reads the rest with `strconv.ParseBool`.
+    fn parse(text: &str) -> Result<Self, String> {
+        let parts = text.split(',').map(str::trim).filter(|part| !part.is_empty());
+        parts.map(parse_gate).collect::<Result<_, _>>().map(Self)
+    }
+}
+
+fn parse_gate(part: &str) -> Result<(String, bool), String> {
+    let halves = part.split_once('=').map(|(name, on)| (name.trim(), go_bool(on.trim())));
+    match halves {
+        Some((name, Some(on))) if !name.is_empty() => Ok((name.to_owned(), on)),
+        _ => Err(format!("{part:?}: write NAME=true or NAME=false")),
+    }
+}
+
 impl FeatureArgs {
+    /// These gates as if they were given, for tests.
+    pub fn of(gates: &[(&str, bool)]) -> Self {
+        let gates = gates.iter().map(|(name, on)| ((*name).to_owned(), *on)).collect();
+        Self { feature_gates: vec![Gates(gates)], ..Self::default() }
+    }
+
+    /// The gates that were switched, in their order, each with its setting.
+    pub fn gates(&self) -> impl DoubleEndedIterator<Item = (&str, bool)> {
+        self.feature_gates.iter().flat_map(|gates| &gates.0).map(|(name, on)| (name.as_str(), *on))
+    }
+
     /// Whether a feature is on; the last setting wins.
     pub fn enabled(&self, gate: &str, default: bool) -> bool {
         self.last(gate).unwrap_or(default)
@@ -186,15 +218,7 @@ impl FeatureArgs {
     }
 
     fn last(&self, gate: &str) -> Option<bool> {
-        self.feature_gates.iter().rev().find(|(name, _)| name == gate).map(|(_, on)| *on)
-    }
-}
-
-fn parse_gate(text: &str) -> Result<(String, bool), String> {
-    match text.split_once('=').map(|(name, on)| (name.trim(), on.trim().to_ascii_lowercase())) {
-        Some((name, on)) if !name.is_empty() && on == "true" => Ok((name.to_owned(), true)),
-        Some((name, on)) if !name.is_empty() && on == "false" => Ok((name.to_owned(), false)),
-        _ => Err("write NAME=true or NAME=false".to_owned()),
+        self.gates().rev().find(|(name, _)| *name == gate).map(|(_, on)| on)
     }
 }
 
@@ -258,5 +282,34 @@ mod tests {
         assert!(!features("AllBeta=true").alpha_enabled("New", false));
         assert!(!features("AllBeta=false").beta_enabled("Old", true));
         assert!(features("AllAlpha=false").beta_enabled("Old", true));
+    }
+
+    /// `--feature-gates=` from a chart without a value, a comma too many and `=1` ended the process.
+    #[test]
+    fn gates_are_read_as_go_reads_them() {
+        let gates = |words: &[&str]| {
+            let features = read(words).features;
+            features.gates().map(|(name, on)| (name.to_owned(), on)).collect::<Vec<_>>()
+        };
+        let set = |name: &str, on: bool| (name.to_owned(), on);
+        assert_eq!(gates(&["--feature-gates="]), []);
+        assert_eq!(gates(&["--feature-gates", ""]), []);
+        assert_eq!(gates(&["--feature-gates=,"]), []);
+        assert_eq!(gates(&["--feature-gates=A=true,"]), [set("A", true)]);
+        assert_eq!(gates(&["--feature-gates=,A=true,,B=false"]), [set("A", true), set("B", false)]);
+        assert_eq!(gates(&["--feature-gates= A = true , B=false"]), [set("A", true), set("B", false)]);
+        for on in ["1", "t", "T", "true", "TRUE", "True"] {
+            assert_eq!(gates(&[&format!("--feature-gates=A={on}")]), [set("A", true)]);
+        }
+        for off in ["0", "f", "F", "false", "FALSE", "False"] {
+            assert_eq!(gates(&[&format!("--feature-gates=A={off}")]), [set("A", false)]);
+        }
+        assert_eq!(gates(&["--feature-gates=A=1", "--feature-gates=B=0"]), [set("A", true), set("B", false)]);
+        assert!(!read(&["--feature-gates=A=1", "--feature-gates=A=0"]).features.enabled("A", true));
+        for wrong in ["A", "A=", "A=yes", "A=true,B", "=true"] {
+            let words = ["service".to_owned(), format!("--feature-gates={wrong}")];
+            let refused = try_parse_from::<Args>(words.map(Into::into)).unwrap_err().to_string();
+            assert!(refused.contains("write NAME=true or NAME=false"), "{wrong}: {refused}");
+        }
     }
 }

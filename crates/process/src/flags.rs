@@ -190,7 +190,7 @@ impl Kind {
 }
 
 /// What Go's `strconv.ParseBool` accepts.
-fn go_bool(text: &str) -> Option<bool> {
+pub(crate) fn go_bool(text: &str) -> Option<bool> {
     match text {
         "1" | "t" | "T" | "true" | "TRUE" | "True" => Some(true),
         "0" | "f" | "F" | "false" | "FALSE" | "False" => Some(false),

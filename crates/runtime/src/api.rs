@@ -26,6 +26,7 @@ use crate::cache::Cache;
 
 pub(crate) use answer::{accepted, read};
 pub use error::Error;
+pub use pages::Selected;
 pub use patch::{Patch, Target};
 pub use traffic::Traffic;
 
@@ -99,6 +100,23 @@ impl Api {
             Err(error) if error.is_absent() => Ok(None),
             Err(error) => Err(error),
         }
+    }
+
+    /// Whether the server serves the kind, by its own word: that there is nothing at a path may be a gateway's.
+    pub async fn serves(&self, kind: Kind) -> Result<bool, Error> {
+        #[derive(serde::Deserialize)]
+        struct Served {
+            resources: Vec<Resource>,
+        }
+        #[derive(serde::Deserialize)]
+        struct Resource {
+            name: String,
+        }
+        let id = ObjectId { kind, key: Key::cluster("") };
+        let path = kind.collection_path("");
+        let path = path.strip_suffix(kind.plural).unwrap_or(&path).trim_end_matches('/');
+        let served: Served = parse("get", &id, &self.exchange(Method::GET, path, &id, None, "").await?)?;
+        Ok(served.resources.iter().any(|resource| resource.name == kind.plural))
     }
 
     /// Lists objects live, in one namespace or all: the read that precedes an irreversible act on what they use.

@@ -223,10 +223,10 @@ impl<T: Projection> Cache<T> {
             return false;
         }
         state.unreadable.remove(&key);
-        state.insert(key.clone(), Arc::clone(&object));
+        state.insert(key, Arc::clone(&object));
         // Told without the lock: whoever hears of a change looks into the cache to find the keys that it wakes.
         drop(state);
-        self.publish(&Change { key: &key, before: before.as_ref(), after: Some(&object) });
+        self.publish(&Change { key: &object.key(), before: before.as_ref(), after: Some(&object) });
         true
     }
 
@@ -388,14 +388,35 @@ impl<T: Projection> Cache<T> {
         for (key, uid) in missing {
             self.drop_object(self.lock(), &key, &uid);
         }
-        for (key, object) in listed {
-            if restored {
-                self.forget_version(&key, &object);
+        if let Some(listed) = self.fill(listed) {
+            for (key, object) in listed {
+                if restored {
+                    self.forget_version(&key, &object);
+                }
+                self.take(self.lock(), key, object);
             }
-            self.take(self.lock(), key, object);
         }
         // Last, so that who waits for the list finds all of it. Even an empty collection at revision 0 counts as listed.
         self.advance(revision.max(1));
+    }
+
+    /// Takes the list as it is where nothing is known yet; else gives it back. A map that is made at once takes half of the memory
+    /// of one that grows in order.
+    fn fill(&self, listed: BTreeMap<Key, Arc<T>>) -> Option<BTreeMap<Key, Arc<T>>> {
+        let mut state = self.lock();
+        if !state.objects.is_empty() {
+            return Some(listed);
+        }
+        let objects: Vec<Arc<T>> = listed.values().cloned().collect();
+        state.objects = listed;
+        for index in &mut state.indexes {
+            objects.iter().for_each(|object| index.change(None, Some(object)));
+        }
+        drop(state);
+        for object in &objects {
+            self.publish(&Change { key: &object.key(), before: None, after: Some(object) });
+        }
+        None
     }
 
     fn forget_version(&self, key: &Key, listed: &T) {

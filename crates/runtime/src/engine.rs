@@ -174,7 +174,7 @@ pub trait Controller: Sized + Send + Sync + 'static {
     /// Every key there is, for the resync.
     fn keys(&self) -> Vec<Self::Key>;
 
-    /// How often every decision is taken again, as a net under missed events.
+    /// How often every decision is taken again, as a net under missed events; zero for never.
     fn resync(&self) -> Duration {
         RESYNC
     }
@@ -209,7 +209,16 @@ pub async fn run<C: Controller>(
     let mut parked: Parked<C::Key> = Parked::default();
     let mut stale: BTreeMap<C::Key, u32> = BTreeMap::new();
     let mut rounds = FuturesUnordered::new();
-    let pause = || tokio::time::sleep(context.random.jitter(controller.resync(), 0.2));
+    let pause = || {
+        let period = controller.resync();
+        let sleep = (!period.is_zero()).then(|| tokio::time::sleep(context.random.jitter(period, 0.2)));
+        async move {
+            match sleep {
+                Some(sleep) => sleep.await,
+                None => std::future::pending().await,
+            }
+        }
+    };
     let mut resync = Box::pin(pause());
     let mut stopping = pin!(context.shutdown.requested());
     // Kept while rounds end, with the timer of whatever is delayed.

@@ -1,5 +1,6 @@
 //! Events people read in `kubectl describe`: written beside the work, repeated ones counted instead of repeated.
 
+pub(crate) mod body;
 mod limit;
 mod writer;
 

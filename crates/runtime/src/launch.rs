@@ -121,18 +121,22 @@ where
     }
     let leadership = context.leadership.clone();
     // Boxed: the future of a whole service is deep, and this one is inside of several others.
-    match Box::pin(service(context)).await {
+    let ended = Box::pin(service(context)).await;
+    match (&ended, leadership) {
+        (_, None) => {}
+        (Ok(()), Some(leadership)) => {
+            if let Err(error) = leadership.end().await {
+                tracing::warn!(%error, "the lease is not given back and runs out by itself");
+            }
+        }
         // What is under way must end before another leader begins: the lease is left to run out.
+        (Err(_), Some(leadership)) => leadership.abandon().await,
+    }
+    match ended {
         Err(undrained @ Stop::Undrained { .. }) => {
             tracing::warn!("{undrained}");
-            return Ok(());
+            Ok(())
         }
-        ended => ended?,
+        ended => Ok(ended?),
     }
-    if let Some(leadership) = leadership
-        && let Err(error) = leadership.end().await
-    {
-        tracing::warn!(%error, "the lease is not given back and runs out by itself");
-    }
-    Ok(())
 }

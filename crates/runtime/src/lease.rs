@@ -5,6 +5,8 @@
 //! while suspended, and stops at the renew deadline, well before others may take over. Unlike client-go a follower
 //! watches the Lease, so a released one is taken at once and a held one costs no requests.
 //!
+//! Who begins to lead and who ends is told in events of the Lease.
+//!
 //! Somebody who deletes a held Lease by hand can make two leaders for a moment: a candidate that never saw it cannot
 //! know of its holder. Those that did see it wait.
 
@@ -16,6 +18,7 @@ mod renew;
 mod term;
 #[cfg(test)]
 mod tests;
+mod told;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -98,8 +101,15 @@ impl Election {
         tracing::info!(lease = %shared.options.name, identity = %shared.options.identity, "became leader");
         let term = Arc::new(Term::new(Arc::clone(&shared.clock), shared.options.timing, sent));
         shared.health.lead(&term);
-        let renewal = tokio::spawn(renew(Arc::clone(&shared), Arc::clone(&term), record));
-        Leadership::new(term, shared, AbortOnDropHandle::new(renewal))
+        let uid = record.uid().to_owned();
+        let renewal = tokio::spawn({
+            let (shared, term) = (Arc::clone(&shared), Arc::clone(&term));
+            async move {
+                let lease = record.clone();
+                tokio::join!(renew(Arc::clone(&shared), term, record), shared.tell_beginning(&lease));
+            }
+        });
+        Leadership::new(term, shared, uid, AbortOnDropHandle::new(renewal))
     }
 }
 

@@ -28,7 +28,7 @@ const WATCH_SECONDS: f64 = 300.0;
 /// Servers send a bookmark every minute: a connection that is silent for longer is dead.
 const SILENCE: Duration = Duration::from_secs(150);
 
-/// A watch that only brings errors is given up for a list after this many.
+/// A watch that only brings errors, or that our role does not allow, is given up for a list after this many.
 const FRUITLESS: u32 = 3;
 
 const RECONNECT: Backoff = Backoff { base: Duration::from_millis(100), max: Duration::from_secs(30) };
@@ -170,6 +170,15 @@ async fn keep_true(api: &Api, cache: &dyn Fill, scope: &Scope, random: &Random) 
                         1 => tracing::info!(kind = cache.kind().kind, "not served, or not yet: asked for again"),
                         _ => tracing::debug!(kind = cache.kind().kind, ?delay, "still not served"),
                     },
+                    // One line for a role without the right; what a list shows now and then is all there is to know.
+                    error if error.is_refused() => match trouble.fruitless {
+                        1 => tracing::warn!(
+                            kind = cache.kind().kind,
+                            %error,
+                            "may not be watched, and is listed again and again instead: allow the watch in our role"
+                        ),
+                        _ => tracing::debug!(kind = cache.kind().kind, %error, ?delay, "still not to be watched"),
+                    },
                     error => tracing::warn!(kind = cache.kind().kind, %error, ?delay, "watch interrupted, resuming"),
                 }
                 tokio::time::sleep(delay).await;
@@ -201,7 +210,13 @@ impl From<Error> for Stopped {
 impl Error {
     /// Whether asking for the same revision again would not make it better.
     fn is_fruitless(&self) -> bool {
-        matches!(self, Self::Expired(_) | Self::Ended { .. } | Self::Decode { .. })
+        matches!(self, Self::Expired(_) | Self::Ended { .. } | Self::Decode { .. }) || self.is_refused()
+    }
+
+    /// Whether the server does not let us watch the kind, or knows no watch of it: roles allow lists without watches.
+    fn is_refused(&self) -> bool {
+        let Self::Watch(error) = self else { return false };
+        matches!(&**error, kube::Error::Api(status) if matches!(status.code, 403..=405))
     }
 
     /// How long the server asks us to wait.

@@ -24,6 +24,26 @@ pub(crate) fn client(server: &stowage_apiserver::Server, gate: Arc<Gate>) -> kub
     kube::Client::new(GatedApi { server: server.service(), gate }, "default")
 }
 
+/// The same client, but requests of this method whose path has this part are answered as the server answers who lacks the
+/// right to them.
+pub(crate) fn refusing(inner: kube::Client, method: &'static str, part: &'static str) -> kube::Client {
+    let service = tower::service_fn(move |request: Request<kube::client::Body>| {
+        let inner = inner.clone();
+        async move {
+            if request.method().as_str() != method || !request.uri().path().contains(part) {
+                return Ok::<_, BoxError>(inner.send(request).await?);
+            }
+            let status = serde_json::json!({
+                "kind": "Status", "apiVersion": "v1", "status": "Failure", "code": 403,
+                "reason": "Forbidden", "message": "this is not for you",
+            });
+            let body = kube::client::Body::from(status.to_string().into_bytes());
+            Ok(Response::builder().status(403).body(body)?)
+        }
+    });
+    kube::Client::new(service, "default")
+}
+
 #[derive(Clone)]
 struct GatedApi {
     server: stowage_apiserver::Service,

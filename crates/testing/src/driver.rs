@@ -32,6 +32,7 @@ use crate::mounter::MemoryMounter;
 
 pub use abilities::Abilities;
 pub use changes::Growth;
+pub use controller::TOPOLOGY;
 pub use figures::POOL;
 pub use script::Step;
 pub use state::{Cut, Grouped, Made, Source, State};
@@ -89,6 +90,11 @@ impl Driver {
         self.lock().state.growth = growth;
     }
 
+    /// From now on each node has volumes of its own, of which the driver on another node knows nothing.
+    pub fn be_local(&self) {
+        self.lock().state.is_local = true;
+    }
+
     /// Writes to a volume, as a pod does that has it; what a snapshot holds is told by it.
     pub fn write(&self, volume: &str, content: u64) {
         self.change(|state| state.write(volume, content));
@@ -111,10 +117,13 @@ impl Driver {
         Ok(id)
     }
 
-    /// Takes over a snapshot or a group, so that no object need own it any more.
+    /// Takes over a volume, a snapshot or a group, so that no object need own it any more.
     pub fn adopt(&self, id: &str) {
         self.change(|state| {
-            let State { snapshots, groups, .. } = state;
+            let State { volumes, snapshots, groups, .. } = state;
+            if let Some(made) = volumes.get_mut(id) {
+                made.by_hand = true;
+            }
             if let Some(group) = groups.get_mut(id) {
                 group.by_hand = true;
             }
@@ -124,9 +133,10 @@ impl Driver {
         });
     }
 
-    /// Removes a snapshot or a group that the test made or took over.
+    /// Removes a volume, a snapshot or a group that the test made or took over.
     pub fn discard(&self, id: &str) {
         self.change(|state| {
+            state.volumes.remove(id);
             state.groups.remove(id);
             state.snapshots.retain(|name, cut| name != id && cut.group.as_deref() != Some(id));
         });

@@ -20,7 +20,7 @@ use stowage_model::volume::Volume;
 use stowage_model::volume_group_snapshot::{VolumeGroupSnapshot, VolumeGroupSnapshotContent};
 use stowage_model::volume_snapshot::{VolumeSnapshot, VolumeSnapshotContent};
 
-use crate::driver::State;
+use crate::driver::{Made, State};
 use crate::mounter::Tree;
 
 /// Where every node keeps its pods and plugins.
@@ -93,19 +93,21 @@ impl Observed {
         found
     }
 
-    /// A claim never says that it has more than its device has.
+    /// A claim never says that it has more than its device has, or than the file system in it.
     fn oversized(&self) -> Vec<Violation> {
         let mut found = Vec::new();
         for claim in self.claims.iter().filter(|claim| claim.names_volume()) {
             let volume = self.volumes.iter().find(|volume| volume.is_bound_to(claim));
-            let made = volume.and_then(|volume| self.driver.volumes.get(self.ours(volume)?));
+            let Some(handle) = volume.and_then(|volume| self.ours(volume)) else { continue };
             let says = claim.status.capacity.storage.unwrap_or_default();
-            if let Some(made) = made.filter(|made| says.bytes() > i128::from(made.bytes)) {
-                let (key, has) = (claim.key(), made.bytes);
-                found.push(violation(
-                    "R1",
-                    format!("claim {key} says that it has {says}, but its device has {has} bytes"),
-                ));
+            let device = self.driver.volumes.get(handle).map(|made| ("device", made.bytes));
+            let file_system = self.driver.file_systems.get(handle).map(|bytes| ("file system", *bytes));
+            for (what, has) in device.into_iter().chain(file_system) {
+                if says.bytes() > i128::from(has) {
+                    let key = claim.key();
+                    let text = format!("claim {key} says that it has {says}, but its {what} has {has} bytes");
+                    found.push(violation("R1", text));
+                }
             }
         }
         found
@@ -167,8 +169,8 @@ impl Observed {
     fn ownerless(&self, an_intent_is_enough: bool) -> Vec<Violation> {
         let owned: BTreeSet<&str> = self.volumes.iter().filter_map(|volume| self.ours(volume)).collect();
         let intended = |name: &str| an_intent_is_enough && self.intents.iter().any(|intent| intent.contains(name));
-        let ownerless =
-            self.driver.volumes.iter().filter(|(id, made)| !owned.contains(id.as_str()) && !intended(&made.name));
+        let is_owned = |id: &str, made: &Made| owned.contains(id) || made.by_hand || intended(&made.name);
+        let ownerless = self.driver.volumes.iter().filter(|(id, made)| !is_owned(id, made));
         let text = |id: &str, name: &str| format!("the driver has volume {id} ({name}), which belongs to nobody");
         ownerless.map(|(id, made)| violation("P1", text(id, &made.name))).collect()
     }
@@ -221,7 +223,7 @@ impl Observed {
             }
         }
         for text in &self.driver.violations {
-            let id = ["A1", "A2", "M1", "S1"].into_iter().find(|id| text.starts_with(id)).unwrap_or("A2");
+            let id = ["P3", "A1", "A2", "M1", "S1"].into_iter().find(|id| text.starts_with(id)).unwrap_or("A2");
             let text = text.split_once(": ").map_or(text.as_str(), |(_, text)| text);
             found.push(violation(id, format!("the driver was {text}")));
         }

@@ -20,6 +20,7 @@ pub mod mounter;
 mod numbers;
 mod rights;
 mod sockets;
+mod tell;
 mod trace;
 pub mod world;
 
@@ -34,5 +35,6 @@ pub use mounter::MemoryMounter;
 pub use numbers::Numbers;
 pub use rights::Right;
 pub use sockets::{Listening, Sockets};
+pub use tell::tell;
 pub use trace::{Point, Port, Trace};
 pub use world::{Hang, Life, World};

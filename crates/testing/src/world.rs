@@ -8,6 +8,7 @@ use std::time::Duration;
 use stowage_apiserver::{Options, Server};
 use stowage_model::object::kinds;
 use stowage_mount::Mounter;
+use stowage_runtime::api::Api;
 use stowage_runtime::clock::Clock;
 use stowage_runtime::context::{Context, Process};
 use stowage_runtime::metrics::Metrics;
@@ -62,6 +63,11 @@ impl Life {
     /// A node's files and mounts as this life sees them.
     pub fn mounter(&self, node: &str) -> Arc<dyn Mounter> {
         Arc::new(GatedMounter { node: self.world.node(node), gate: Arc::clone(&self.gate) })
+    }
+
+    /// Takes a right from this life: requests of the method to paths with this part are forbidden from here on.
+    pub fn forbid(&mut self, method: &'static str, part: &'static str) {
+        self.context.api = Api::new(client::refusing(self.context.api.client().clone(), method, part));
     }
 }
 

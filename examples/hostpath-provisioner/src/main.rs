@@ -7,7 +7,7 @@ use provisioner::library::{self, AccessMode, DeleteOptions, Failure, ProvisionOp
 use serde_json::json;
 
 #[derive(Parser)]
-struct Args {
+struct HostPath {
     #[command(flatten)]
     library: library::ProvisionerArgs,
     /// Where the directories are made, on the node as in this container
@@ -18,12 +18,10 @@ struct Args {
     node_name: String,
 }
 
-struct HostPath(Args);
-
 #[library::async_trait]
 impl Provisioner for HostPath {
     async fn provision(&self, options: ProvisionOptions) -> Provisioned {
-        let (path, node) = (self.0.directory.join(&options.volume), &self.0.node_name);
+        let (path, node) = (self.directory.join(&options.volume), &self.node_name);
         if options.selected_node.as_ref().is_some_and(|selected| selected != node) {
             return Provisioned::reschedule(format!("directories are made on node {node:?} only"));
         }
@@ -38,7 +36,8 @@ impl Provisioner for HostPath {
     }
 
     async fn delete(&self, options: DeleteOptions) -> Result<(), Failure> {
-        let path = self.0.directory.join(&options.volume);
+        options.must_be_reached_from("kubernetes.io/hostname", &self.node_name)?;
+        let path = self.directory.join(&options.volume);
         if options.location.is_none_or(|location| location.value["path"].as_str() != path.to_str()) {
             return Err(library::not_deleted(format!("it is not {}; see --directory", path.display())));
         }
@@ -55,6 +54,6 @@ impl Provisioner for HostPath {
 
 #[tokio::main]
 async fn main() -> anyhow::Result<()> {
-    let args: Args = library::parse();
-    args.library.clone().run("hostpath.stowage.dev", HostPath(args)).await
+    let provisioner: HostPath = library::parse();
+    provisioner.library.clone().run("hostpath.stowage.dev", provisioner).await
 }

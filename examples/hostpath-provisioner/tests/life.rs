@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 use tokio::process::{Child, Command};
 
 use stowage_model::object::{Key, ObjectId, kinds};
-use stowage_model::phase::{ClaimPhase, PodPhase};
+use stowage_model::phase::{ClaimPhase, PodPhase, VolumePhase};
 use stowage_model::{Claim, Event, Pod, Volume};
 use stowage_mount::LinuxMounter;
 use stowage_runtime::Context;
@@ -31,12 +31,12 @@ struct World {
     provisioner: Child,
 }
 
-/// The example, making directories in this one.
-fn provisioner(kubeconfig: &Path, directory: &Path) -> Child {
+/// The example on this node, making directories in this one.
+fn provisioner(kubeconfig: &Path, directory: &Path, node: &str) -> Child {
     Command::new(env!("CARGO_BIN_EXE_hostpath-provisioner"))
         .arg(format!("--kubeconfig={}", kubeconfig.display()))
         .arg(format!("--directory={}", directory.display()))
-        .arg("--node-name=node-1")
+        .arg(format!("--node-name={node}"))
         // Not used, and no reason to end.
         .env("HTTPS_PROXY", "http://127.0.0.1:9")
         .kill_on_drop(true)
@@ -63,7 +63,7 @@ impl World {
             let front = stowage_apiserver::Front::new(identity.tls(), identity.credentials(), limits).unwrap();
             served.serve(listener, front, std::future::pending()).await;
         });
-        let provisioner = provisioner(&kubeconfig, &directory.path().join("volumes"));
+        let provisioner = provisioner(&kubeconfig, &directory.path().join("volumes"), "node-1");
         let (claims, volumes) = (Cache::new(), Cache::new());
         tokio::spawn(watch::feed(api.clone(), claims.clone(), Scope::all(), Random::from_os()));
         tokio::spawn(watch::feed(api.clone(), volumes.clone(), Scope::all(), Random::from_os()));
@@ -75,11 +75,11 @@ impl World {
         Self { server, api, claims, volumes, directory, provisioner }
     }
 
-    /// Stops the example and starts it again with other directories.
-    async fn restart_in(&mut self, directory: &str) {
+    /// Stops the example and starts it again with other directories, as on this node.
+    async fn restart_in(&mut self, directory: &str, node: &str) {
         self.provisioner.kill().await.unwrap();
         let base = self.directory.path();
-        self.provisioner = provisioner(&base.join("kubeconfig"), &base.join(directory));
+        self.provisioner = provisioner(&base.join("kubeconfig"), &base.join(directory), node);
     }
 
     /// The shipped claim, for which the node was chosen.
@@ -165,6 +165,20 @@ impl World {
         self.api.patch(&self.claims, &target, Part::Main, Patch::Merge(body)).await.unwrap();
     }
 
+    /// Waits until nobody has the volume any more.
+    async fn released(&self, volume: &str) {
+        let (sender, mut seen) = tokio::sync::watch::channel(false);
+        let name = volume.to_owned();
+        self.volumes.on_change(move |change| {
+            let after = change.after.filter(|volume| volume.meta.name == name);
+            if after.is_some_and(|volume| volume.status.phase == VolumePhase::Released) {
+                sender.send_replace(true);
+            }
+        });
+        self.volumes.replay();
+        tokio::time::timeout(PATIENCE, seen.wait_for(|released| *released)).await.expect("the release").unwrap();
+    }
+
     async fn gone(&self, volume: &str) {
         let (sender, mut seen) = tokio::sync::watch::channel(false);
         let name = volume.to_owned();
@@ -244,11 +258,35 @@ async fn a_directory_that_is_elsewhere_by_now_is_not_taken_for_deleted() {
     let claim = world.ask().await;
     let bound = world.claim("the volume", |claim| claim.status.phase == ClaimPhase::Bound).await;
     let name = bound.spec.volume_name.clone();
-    world.restart_in("other").await;
+    world.restart_in("other", "node-1").await;
     world.delete(&claim).await;
     world.told("see --directory").await;
     assert!(world.directory.path().join("volumes").join(&name).is_dir());
-    world.restart_in("volumes").await;
+    world.restart_in("volumes", "node-1").await;
+    world.gone(&name).await;
+    assert!(!world.directory.path().join("volumes").join(&name).try_exists().unwrap());
+}
+
+/// On another node it found nothing, and took it for deleted: the volume went and its directory stayed.
+#[tokio::test]
+async fn a_directory_on_another_node_waits_for_the_provisioner_to_come_back() {
+    let mut world = World::start().await;
+    let claim = world.ask().await;
+    let bound = world.claim("the volume", |claim| claim.status.phase == ClaimPhase::Bound).await;
+    let name = bound.spec.volume_name.clone();
+    world.restart_in("of-node-2", "node-2").await;
+    world.delete(&claim).await;
+    // What it does for a later claim comes after what it does for the volume.
+    world.released(&name).await;
+    let mut later = shipped("claim-and-pod.yaml").remove(0);
+    (later["metadata"]["namespace"], later["metadata"]["name"]) = ("default".into(), "later".into());
+    world.api.create_raw(kinds::CLAIM, later).await.unwrap();
+    let later = world.claim("the later claim", |claim| claim.meta.name == "later").await;
+    world.select(&later, "node-2").await;
+    world.claim("its volume", |claim| claim.meta.name == "later" && claim.status.phase == ClaimPhase::Bound).await;
+    assert!(matches!(world.volumes.view(&Key::cluster(&name)), View::Known(_)));
+    assert!(world.directory.path().join("volumes").join(&name).is_dir());
+    world.restart_in("volumes", "node-1").await;
     world.gone(&name).await;
     assert!(!world.directory.path().join("volumes").join(&name).try_exists().unwrap());
 }

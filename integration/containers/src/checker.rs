@@ -293,7 +293,8 @@ async fn listed(stack: &Stack) -> anyhow::Result<State> {
             state.attached.insert(volume.volume_id.clone(), nodes);
         }
         let name = recorded_name(stack, &volume.volume_id)?;
-        let made = Made { name, bytes: volume.capacity_bytes, single_node: true, content: 0, source: None };
+        let bytes = volume.capacity_bytes;
+        let made = Made { name, bytes, single_node: true, content: 0, source: None, by_hand: false, node: None };
         state.volumes.insert(volume.volume_id, made);
     }
     Ok(state)

@@ -11,7 +11,7 @@ use nix::mount::{MntFlags, umount2};
 use tokio::time::{Instant, sleep};
 
 /// Sparse, and enough for what all copies of a test are promised.
-const BYTES: u64 = 4 << 30;
+pub const LARGE: u64 = 4 << 30;
 /// Below the root, beside the pools.
 const FOLDER: &str = "disks";
 /// A process that another test starts has a copy of all open files until it executes its program.
@@ -27,11 +27,16 @@ pub struct Disk {
 impl Disk {
     /// Makes a file system and mounts it; its loop device goes with the mount.
     pub fn mount(root: &Path, name: &str, at: &Path) -> anyhow::Result<Self> {
+        Self::mount_of(LARGE, root, name, at)
+    }
+
+    /// The same with so many bytes.
+    pub fn mount_of(bytes: u64, root: &Path, name: &str, at: &Path) -> anyhow::Result<Self> {
         let folder = folder(root);
         fs::create_dir_all(&folder).with_context(|| format!("cannot create {}", folder.display()))?;
         let image = folder.join(name);
         let file = File::create_new(&image).with_context(|| format!("cannot create {}", image.display()))?;
-        file.set_len(BYTES).with_context(|| format!("cannot size {}", image.display()))?;
+        file.set_len(bytes).with_context(|| format!("cannot size {}", image.display()))?;
         run(Command::new("mkfs.xfs").arg("-q").arg(&image)).context("xfsprogs is needed")?;
         run(Command::new("mount").args(["-o", "loop"]).arg(&image).arg(at))?;
         Ok(Self { at: at.to_owned() })

@@ -2,10 +2,12 @@
 
 use std::fs::{self, File};
 use std::io::Write as _;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use anyhow::{Context as _, ensure};
-use serde_json::Value;
+use http::StatusCode;
+use nix::sys::statvfs::statvfs;
+use serde_json::{Value, json};
 use stowage_model::names;
 use stowage_model::object::kinds;
 use stowage_mount::{LinuxMounter, Mounter as _};
@@ -72,6 +74,22 @@ impl Life<'_> {
         Ok(())
     }
 
+    /// Asks for another size, or says with which code and message that is refused.
+    pub async fn ask(&self, size: &str) -> anyhow::Result<Result<Value, (StatusCode, String)>> {
+        let more = json!({ "spec": { "resources": { "requests": { "storage": size } } } });
+        self.api.change(kinds::CLAIM, &self.claim, &more).await
+    }
+
+    /// Waits until the claim says that it has so much and that nothing is left to do.
+    pub async fn has(&self, size: &str) -> anyhow::Result<()> {
+        let grown = |claim: Option<&Value>| {
+            let status = &claim?["status"];
+            let is_done = status["allocatedResourceStatuses"]["storage"].is_null();
+            (is_done && status["capacity"]["storage"] == size).then_some(())
+        };
+        self.api.until(kinds::CLAIM, &self.claim, grown, &format!("to have {size}")).await
+    }
+
     /// Deletes a pod and waits until it is gone, its volume unmounted.
     pub async fn stop(&self, pod: &str) -> anyhow::Result<()> {
         self.api.delete(kinds::POD, pod).await?;
@@ -91,6 +109,12 @@ pub async fn all_over(api: &Api) -> anyhow::Result<()> {
         api.none_left(kind).await?;
     }
     Ok(())
+}
+
+/// What a mounted file system has, but for what it needs itself.
+pub fn file_system_bytes(path: &Path) -> anyhow::Result<u64> {
+    let told = statvfs(path).with_context(|| format!("cannot look at {}", path.display()))?;
+    Ok(told.blocks() * told.fragment_size())
 }
 
 /// The uid of a pod that runs.

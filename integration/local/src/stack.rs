@@ -287,7 +287,8 @@ impl Place {
         if self.relayed { self.node(node).join("relay.sock") } else { self.node_socket(node) }
     }
 
-    fn registry(&self, node: &str) -> PathBuf {
+    /// Where drivers of a node are registered.
+    pub fn registry(&self, node: &str) -> PathBuf {
         self.node(node).join("plugins_registry")
     }
 }

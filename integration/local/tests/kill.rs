@@ -1,4 +1,4 @@
-//! Twenty rounds in which every service is killed with SIGKILL at random moments while claims live, move and end.
+//! Twenty rounds in which every service is killed with SIGKILL at random moments while claims live, grow, move and end.
 //!
 //! `STOWAGE_SEED=N` repeats the order and the moments of a run, `STOWAGE_ROUNDS=N` makes it shorter or longer. What the
 //! machine makes of the moments is its own affair.
@@ -9,15 +9,15 @@ use std::fmt;
 use std::str::FromStr;
 use std::time::{Duration, Instant};
 
-use anyhow::{Context as _, anyhow};
+use anyhow::{Context as _, anyhow, ensure};
 use futures::future::try_join_all;
 use rand::rngs::StdRng;
-use rand::seq::SliceRandom as _;
+use rand::seq::{IndexedRandom as _, SliceRandom as _};
 use rand::{Rng as _, RngCore as _, SeedableRng as _};
 use tokio::time::sleep;
 
-use local_suite::life::{DATA_BYTES, Life, all_over};
-use local_suite::objects::{IMMEDIATE, WAITING};
+use local_suite::life::{DATA_BYTES, Life, all_over, file_system_bytes};
+use local_suite::objects::{IMMEDIATE, WAITING, XFS};
 use local_suite::stack::{NODES, Place, Service, Stack};
 use local_suite::{leftovers, machine};
 
@@ -29,6 +29,12 @@ const SLOTS: usize = 4;
 const PAUSE_MS: u64 = 400;
 /// Between a kill and the new start.
 const ABSENCE_MS: u64 = 200;
+/// What a claim asks for, and what one that grows asks for later: xfs is not made smaller, and grows while it is mounted.
+const SMALL: &str = "16Mi";
+const LEAST_XFS: &str = "300Mi";
+const GROWN: &str = "400Mi";
+/// More than it can have had before it grew.
+const BEFORE_GROWTH: u64 = 300 << 20;
 /// How often somebody looks whether all services run.
 const SUPERVISE: Duration = Duration::from_millis(100);
 
@@ -58,7 +64,7 @@ impl Plan {
         rng.fill_bytes(&mut data);
         Self {
             claim,
-            class: if rng.random() { IMMEDIATE } else { WAITING },
+            class: *[IMMEDIATE, WAITING, XFS].choose(rng).unwrap_or(&XFS),
             from: nodes[0],
             to: nodes[1],
             overlapping: rng.random(),
@@ -66,11 +72,20 @@ impl Plan {
         }
     }
 
+    /// Whether more is asked for while the first pod has it, to be had when the second one does.
+    fn grows(&self) -> bool {
+        self.class == XFS
+    }
+
     async fn live(&self, life: &Life<'_>) -> anyhow::Result<()> {
         let (first, second) = (format!("{}-a", self.claim), format!("{}-b", self.claim));
-        life.begin(self.class, "16Mi").await?;
+        life.begin(self.class, if self.grows() { LEAST_XFS } else { SMALL }).await?;
         life.start(&first, self.from).await?;
         life.write(&first, self.from, &self.data).await?;
+        if self.grows() {
+            let asked = life.ask(GROWN).await?;
+            ensure!(asked.is_ok(), "growth is refused: {asked:?}");
+        }
         if self.overlapping {
             life.start(&second, self.to).await?;
             life.stop(&first).await?;
@@ -79,6 +94,11 @@ impl Plan {
             life.start(&second, self.to).await?;
         }
         life.check(&second, self.to, &self.data).await?;
+        if self.grows() {
+            life.has(GROWN).await?;
+            let bytes = file_system_bytes(&life.mounted(&second, self.to).await?)?;
+            ensure!(bytes > BEFORE_GROWTH, "the file system has {bytes} bytes after it grew to {GROWN}");
+        }
         life.stop(&second).await?;
         life.end().await
     }

@@ -29,8 +29,21 @@ const ATTACHER: [&str; 4] = ["--v=5", "--csi-address=$(ADDRESS)", "--leader-elec
 const RESIZER: [&str; 4] = ["--v=5", "--csi-address=$(ADDRESS)", "--leader-election", "--http-endpoint=:8080"];
 /// external-snapshotter/deploy/kubernetes/csi-snapshotter/setup-csi-snapshotter.yaml
 const SNAPSHOTTER: [&str; 3] = ["--v=5", "--csi-address=$(ADDRESS)", "--leader-election=false"];
+/// node-driver-registrar/README.md and the deployments of csi-driver-host-path
+const REGISTRAR: [&str; 3] = [
+    "--v=5",
+    "--csi-address=/csi/csi.sock",
+    "--kubelet-registration-path=/var/lib/kubelet/plugins/csi-hostpath/csi.sock",
+];
+/// The same, as the exec probe of that container
+const REGISTRAR_PROBE: [&str; 2] =
+    ["--kubelet-registration-path=/var/lib/kubelet/plugins/csi-hostpath/csi.sock", "--mode=kubelet-registration-probe"];
 /// livenessprobe/deployment/kubernetes/livenessprobe-sidecar.yaml
 const LIVENESSPROBE: [&str; 2] = ["--v=4", "--csi-address=/csi/csi.sock"];
+
+const NODE: &str = "node-1";
+/// Free in a network of its own.
+const PORT: &str = "tcp://127.0.0.1:10000";
 
 const DEPLOYMENT: Kind =
     Kind { group: "apps", version: "v1", kind: "Deployment", plural: "deployments", namespaced: true };
@@ -50,9 +63,18 @@ fn own_network() -> anyhow::Result<()> {
 
 /// Starts a service; what the kubelet puts in place of `$(ADDRESS)` is put there here.
 fn start(stack: &Stack, service: &str, args: &[&str]) -> anyhow::Result<Process> {
-    let socket = stack.place.socket().display().to_string();
-    let args: Vec<String> =
-        args.iter().map(|word| word.replace("$(ADDRESS)", &socket).replace("/csi/csi.sock", &socket)).collect();
+    start_beside(stack, service, args, &stack.place.socket().display().to_string())
+}
+
+/// The same beside the driver that listens there.
+fn start_beside(stack: &Stack, service: &str, args: &[&str], socket: &str) -> anyhow::Result<Process> {
+    let socket = socket.to_owned();
+    let known_to_kubelet = "/var/lib/kubelet/plugins/csi-hostpath/csi.sock";
+    let placed = |word: &&str| {
+        let word = word.replace("$(ADDRESS)", &socket).replace(known_to_kubelet, &socket);
+        word.replace("=/csi/csi.sock", &format!("={socket}"))
+    };
+    let args: Vec<String> = args.iter().map(placed).collect();
     let environment = [
         ("ADDRESS", socket),
         ("KUBECONFIG", stack.place.kubeconfig().display().to_string()),
@@ -100,6 +122,62 @@ async fn leads(stack: &Stack, lease: &str) -> anyhow::Result<()> {
     stack.api.until(kinds::LEASE, lease, held, "to be held").await
 }
 
+/// Waits until this is what the node's volume manager knows of drivers.
+async fn node_knows(stack: &Stack, drivers: usize) -> anyhow::Result<()> {
+    let count = |node: &Value| node["spec"]["drivers"].as_array().map_or(0, Vec::len);
+    let known = |node: Option<&Value>| (count(node?) == drivers).then_some(());
+    stack.api.until(kinds::CSI_NODE, NODE, known, format!("to know {drivers} drivers")).await
+}
+
+/// Waits until `/healthz` answers with this code, and returns the whole answer.
+async fn health_is(code: u16) -> anyhow::Result<String> {
+    let deadline = Instant::now() + PATIENCE;
+    loop {
+        let health = ask(9808, "/healthz").await?;
+        if health.starts_with(&format!("HTTP/1.1 {code}")) {
+            return Ok(health);
+        }
+        ensure!(Instant::now() < deadline, "not {code} but {health}");
+        sleep(LOOK).await;
+    }
+}
+
+/// A driver that is not well, one that is gone, and one that came back.
+async fn probe_beside_a_sick_driver(stack: &mut Stack) -> anyhow::Result<()> {
+    let (pool, away) = (stack.place.pool(), stack.place.root.join("away"));
+    std::fs::rename(&pool, &away).context("cannot take the pool away")?;
+    let sick = health_is(500).await?;
+    ensure!(sick.contains("FailedPrecondition"), "{sick}");
+    std::fs::rename(&away, &pool).context("cannot bring the pool back")?;
+    health_is(200).await?;
+    stack.kill(Service::Driver)?;
+    let gone = health_is(500).await?;
+    ensure!(gone.contains("did not answer within 3s"), "{gone}");
+    stack.launch(Service::Driver)?;
+    health_is(200).await.map(drop)
+}
+
+/// The driver on a port in place of its socket.
+async fn serve_by_port(stack: &mut Stack) -> anyhow::Result<()> {
+    stack.kill(Service::Driver)?;
+    let place = &stack.place;
+    let args = [
+        format!("--endpoint={PORT}"),
+        "--nodeid=controller".to_owned(),
+        format!("--state-dir={}", place.root.join("state/controller").display()),
+        format!("--pool=default={}", place.pool().display()),
+        "--mode=controller".to_owned(),
+    ];
+    let driver = Process::start("driver-by-port", "node-plugin", &args, &place.logs())?;
+    let provisioner = start_beside(stack, "provisioner", &PROVISIONER, PORT)?;
+    stack.api.create(kinds::CLAIM, objects::claim("by-port", IMMEDIATE, "32Mi")).await?;
+    let bound = |claim: Option<&Value>| (claim?["status"]["phase"] == "Bound").then_some(());
+    stack.api.until(kinds::CLAIM, "by-port", bound, "to be Bound").await?;
+    is_healthy_and_counts(8080).await?;
+    stop(provisioner).await?;
+    stop(driver).await
+}
+
 /// A pod as the example's Deployment makes it: level 2 above it is the Deployment.
 async fn own_pod(stack: &Stack) -> anyhow::Result<()> {
     let api = &stack.api;
@@ -135,14 +213,23 @@ fn the_arguments_of_the_originals_examples_do_what_they_say() -> anyhow::Result<
             Service::Apiserver,
             Service::Driver,
             // Only a driver that was asked about its node knows it.
-            Service::NodeDriver("node-1"),
-            Service::Registrar("node-1"),
-            Service::VolumeManager("node-1"),
+            Service::NodeDriver(NODE),
             Service::PvController,
             Service::SnapshotController,
         ];
-        let stack = Stack::start(Place::prepare(&root)?, &services).await?;
-        let api = &stack.api;
+        let mut stack = Stack::start(Place::prepare(&root)?, &services).await?;
+        let api = &stack.api.clone();
+
+        let socket = stack.place.node_socket(NODE).display().to_string();
+        let mut once = start_beside(&stack, "registrar", &REGISTRAR_PROBE, &socket)?;
+        let status = once.ended(PATIENCE).await?;
+        ensure!(status.success(), "the registrar as a probe ended with {status}");
+        // The example mounts the kubelet's directory at the default of this flag, which a test has no right to make.
+        let registry = format!("--plugin-registration-path={}", stack.place.registry(NODE).display());
+        let literal: Vec<&str> = REGISTRAR.into_iter().chain([registry.as_str()]).collect();
+        let registrar = start_beside(&stack, "registrar", &literal, &socket)?;
+        stack.launch(Service::VolumeManager(NODE))?;
+        node_knows(&stack, 1).await?;
 
         let provisioner = start(&stack, "provisioner", &PROVISIONER)?;
         leads(&stack, "shared-csi-stowage-dev").await?;
@@ -171,7 +258,7 @@ fn the_arguments_of_the_originals_examples_do_what_they_say() -> anyhow::Result<
         stop(provisioner).await?;
 
         let attacher = start(&stack, "attacher", &ATTACHER)?;
-        let spec = json!({ "attacher": DRIVER, "nodeName": "node-1", "source": { "persistentVolumeName": volume } });
+        let spec = json!({ "attacher": DRIVER, "nodeName": NODE, "source": { "persistentVolumeName": volume } });
         api.create(kinds::VOLUME_ATTACHMENT, json!({ "metadata": { "name": "by-hand" }, "spec": spec })).await?;
         let attached = |attachment: Option<&Value>| (attachment?["status"]["attached"] == true).then_some(());
         api.until(kinds::VOLUME_ATTACHMENT, "by-hand", attached, "to be attached").await?;
@@ -205,7 +292,12 @@ fn the_arguments_of_the_originals_examples_do_what_they_say() -> anyhow::Result<
         let probe = start(&stack, "livenessprobe", &LIVENESSPROBE)?;
         let health = ask(9808, "/healthz").await?;
         ensure!(health.starts_with("HTTP/1.1 200") && health.ends_with("ok"), "{health}");
+        probe_beside_a_sick_driver(&mut stack).await?;
         stop(probe).await?;
+
+        serve_by_port(&mut stack).await?;
+        stop(registrar).await?;
+        node_knows(&stack, 0).await?;
         stack.stop().await
     })
 }

@@ -172,8 +172,8 @@ async fn growth_at_the_next_mount(life: &Life<'_>) -> anyhow::Result<()> {
     life.end().await
 }
 
-/// ext4 grows only when it is mounted, and only for who has the capability SYS_RESOURCE. Without that it keeps its size, the
-/// claim says no more than there is, and the pod has its data and is told.
+/// A mounted ext4 grows only for who has the capability SYS_RESOURCE; without that it grows between two pods, before it is
+/// mounted.
 async fn growth_that_needs_a_right(life: &Life<'_>) -> anyhow::Result<()> {
     let data = data(6);
     life.begin(CLASS, "32Mi").await?;
@@ -184,15 +184,9 @@ async fn growth_that_needs_a_right(life: &Life<'_>) -> anyhow::Result<()> {
     wait_for_a_node(life, "64Mi").await?;
     life.start("ext4-larger", NODE).await?;
     life.check("ext4-larger", NODE, &data).await?;
-    if may_grow_ext4()? {
-        grown(life.api, &life.claim, "64Mi").await?;
-    } else {
-        let told = life.api.event("ext4-larger", "VolumeResizeFailed").await?;
-        ensure!(told.contains("SYS_RESOURCE"), "the pod is told {told}");
-        grown(life.api, &life.claim, "32Mi").await?;
-    }
+    grown(life.api, &life.claim, "64Mi").await?;
     let after = bytes_of(&life.mounted("ext4-larger", NODE).await?)?;
-    ensure!((after > before) == may_grow_ext4()?, "a file system of {before} bytes has {after} now");
+    ensure!(after > before, "a file system of {before} bytes has {after} now");
     life.stop("ext4-larger").await?;
     life.end().await
 }
@@ -204,14 +198,6 @@ async fn wait_for_a_node(life: &Life<'_>, size: &str) -> anyhow::Result<()> {
         conditions.iter().any(|one| one["type"] == "FileSystemResizePending").then_some(())
     };
     life.api.until(kinds::CLAIM, &life.claim, pending, "to wait for a node").await
-}
-
-/// Whether this process, and so those it starts, has the capability SYS_RESOURCE.
-fn may_grow_ext4() -> anyhow::Result<bool> {
-    const SYS_RESOURCE: u32 = 24;
-    let status = fs::read_to_string("/proc/self/status").context("cannot read what this process may do")?;
-    let bits = status.lines().find_map(|line| line.strip_prefix("CapEff:")).context("no line CapEff")?;
-    Ok(u64::from_str_radix(bits.trim(), 16)? >> SYS_RESOURCE & 1 == 1)
 }
 
 /// `stowage run` is killed sooner and later, when its pod is there and when it is only about to be: none stays.

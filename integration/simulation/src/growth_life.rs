@@ -1,12 +1,9 @@
 //! The lives of a claim that asks for more, or for another VolumeAttributesClass.
 //!
-//! The player is the kubelet: what the node has to do is done by hand, as node-and-attach.md 3.12 says it ends.
+//! Where the node has a part in it, a pod has the volume and the volume manager grows it; else nobody has it.
 
-use std::collections::{BTreeMap, BTreeSet};
-use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use futures::FutureExt;
 use serde_json::{Value, json};
 
 use stowage_csi::v1::controller_client::ControllerClient;
@@ -19,8 +16,8 @@ use stowage_testing::driver::{Growth, LARGEST};
 use stowage_testing::world::DRIVER;
 use stowage_testing::{Hang, World};
 
-use crate::life::LIMIT;
-use crate::life_sweep::{self, Life, Report};
+use crate::claim_life::is_running;
+use crate::life::{self, LIMIT, Life, Report, Sample};
 use crate::manifests::{self, Binding, key};
 use crate::pipeline::{self, DRIVER_SOCKET, NODE, Pipeline};
 
@@ -35,8 +32,12 @@ const GOLD: &str = "gold";
 pub enum Kind {
     /// The driver alone makes it larger.
     Offline,
-    /// The node has to do its part, while the volume is in use.
+    /// The node has to do its part, while a pod has the volume.
     Online,
+    /// The same, and the driver says that the volume has more than it has.
+    Boasted,
+    /// The driver says that it has less than was asked for, until it is put right.
+    Belittled,
     /// The driver refuses while the volume is in use, and its pod goes.
     InUse,
     /// More than there can be is asked for, then less.
@@ -48,45 +49,54 @@ pub enum Kind {
 }
 
 impl Life for Kind {
-    const ALL: &'static [Self] =
-        &[Self::Offline, Self::Online, Self::InUse, Self::TakenBack, Self::Modified, Self::Both];
+    const ALL: &'static [Self] = &[
+        Self::Offline,
+        Self::Online,
+        Self::Boasted,
+        Self::Belittled,
+        Self::InUse,
+        Self::TakenBack,
+        Self::Modified,
+        Self::Both,
+    ];
 
-    fn swept(self) -> &'static [&'static str] {
-        &["resizer"]
+    fn sweeps(self, service: &str) -> bool {
+        service == "resizer" || (self.has_pod() && service == "volume-manager")
     }
 
     fn options(self) -> pipeline::Options {
-        pipeline::Options { services: Some(&pipeline::GROWTH), ..pipeline::Options::default() }
+        let services: &'static [&'static str] = match self.has_pod() {
+            true => &pipeline::GROWTH_IN_USE,
+            false => &pipeline::GROWTH,
+        };
+        pipeline::Options { services: Some(services), ..pipeline::Options::default() }
     }
 
-    async fn play(world: &World, script: &Script) -> Report {
-        let mut stage = Stage { world, script, report: Report::default() };
-        let seen: Arc<Mutex<Seen>> = Arc::default();
-        let watcher = tokio::spawn(watch(world.clone(), Arc::clone(&seen)));
-        let played = stage.play().await;
-        watcher.abort();
-        {
-            let seen = seen.lock().expect("nobody panics while holding it");
-            stage.report.wrong.extend(seen.broken.iter().cloned());
-            stage.report.looks = seen.looks;
-        }
-        if let Err(hang) = played {
-            stage.report.wrong.insert(0, hang.to_string());
-        }
-        stage.report.trace = world.trace().points();
-        stage.report
+    fn sample(self) -> Sample {
+        let sample = if matches!(self, Self::Boasted | Self::Belittled) { Sample::WORST } else { Sample::ALL };
+        Sample { watched: true, ..sample }
+    }
+
+    async fn live(world: &World, script: &Script, report: &mut Report) -> Result<(), Hang> {
+        Stage { world, script }.live_all(report).await
     }
 }
 
-type Script = life_sweep::Script<Kind>;
+type Script = life::Script<Kind>;
 
 impl Kind {
     fn growth(self) -> Growth {
-        Growth { for_node: self == Self::Online, offline_only: self == Self::InUse, lies: None }
+        let lies = match self {
+            Self::Boasted => Some(6 << 30),
+            Self::Belittled => Some(1 << 29),
+            _ => None,
+        };
+        Growth { for_node: self.has_pod(), offline_only: self == Self::InUse, lies }
     }
 
-    fn is_attached(self) -> bool {
-        matches!(self, Self::Online | Self::InUse)
+    /// Whether a pod runs with the volume.
+    fn has_pod(self) -> bool {
+        matches!(self, Self::Online | Self::Boasted)
     }
 
     fn grows(self) -> bool {
@@ -98,55 +108,25 @@ impl Kind {
     }
 }
 
-/// What was said before: sizes of claims and volumes by uid, never to be less again.
-#[derive(Default)]
-struct Seen {
-    sizes: BTreeMap<String, i128>,
-    broken: BTreeSet<String>,
-    looks: u64,
-}
-
-impl Seen {
-    fn look(&mut self, world: &World) {
-        self.looks += 1;
-        let observed = world.observe();
-        self.broken.extend(observed.violations().iter().map(ToString::to_string));
-        let claims = observed.claims.iter().map(|claim| {
-            (&claim.meta.uid, claim.status.capacity.storage.unwrap_or_default().bytes(), &claim.meta.name)
-        });
-        let volumes =
-            observed.volumes.iter().map(|volume| (&volume.meta.uid, volume.capacity().bytes(), &volume.meta.name));
-        for (uid, bytes, name) in claims.chain(volumes) {
-            let most = self.sizes.entry(uid.clone()).or_default();
-            if bytes < *most {
-                self.broken.insert(format!("R1: {name} shrank from {most} to {bytes} bytes"));
-            }
-            *most = bytes.max(*most);
-        }
-    }
-}
-
-async fn watch(world: World, seen: Arc<Mutex<Seen>>) {
-    loop {
-        let count = world.changes().count();
-        seen.lock().expect("nobody panics while holding it").look(&world);
-        world.changes().beyond(count).await;
-    }
-}
-
 struct Stage<'a> {
     world: &'a World,
     script: &'a Script,
-    report: Report,
 }
 
 impl Stage<'_> {
-    async fn play(&mut self) -> Result<(), Hang> {
+    async fn live_all(&self, report: &mut Report) -> Result<(), Hang> {
         let (world, kind) = (self.world, self.script.kind);
         self.set().await;
         let pipeline = Pipeline::start(world, self.script.options);
+        if kind.has_pod() {
+            pipeline.ready(LIMIT).await?;
+            world.admin().create(kinds::POD, manifests::pod(POD, CLAIM)).await.expect("the pod is valid");
+            world.until("the pod Running", LIMIT, || is_running(world, POD)).await?;
+            // Until here it is the life of any claim, and so is its end.
+            report.own.start = world.trace().len();
+        }
         world.until("the claim Bound", LIMIT, || is_bound(world)).await?;
-        if kind.is_attached() {
+        if kind == Kind::InUse {
             self.publish(true).await;
             let mut pod = manifests::pod(POD, CLAIM);
             // On a node, so that it keeps the claim.
@@ -155,26 +135,16 @@ impl Stage<'_> {
         }
         // So that each life begins alike, whoever is faster.
         world.settle().await;
-        self.report.asked = world.trace().len();
+        report.asked = world.trace().len();
         self.ask().await;
         self.live().await?;
-        self.report.deleted = world.trace().len();
+        report.deleted = world.trace().len();
+        if kind.has_pod() {
+            report.own.end = report.deleted;
+        }
         self.delete().await;
         world.until("the end of everything", LIMIT, || is_all_gone(world)).await?;
-        self.report.took = world.elapsed();
-
-        // Whoever is still down or late now comes back and must find nothing to do.
-        tokio::time::sleep(self.script.options.downtime).await;
-        world.settle().await;
-        let observed = world.observe();
-        let found = observed.violations_at_rest().into_iter().chain(observed.leftovers());
-        self.report.wrong.extend(found.map(|violation| violation.to_string()));
-        self.report.ends = pipeline.ends();
-        for (service, numbers) in world.numbers() {
-            if numbers.missed_wakeups > 0 {
-                self.report.wrong.push(format!("{service}: {} wake-ups were missed", numbers.missed_wakeups));
-            }
-        }
+        report.end(world, self.script, &pipeline).await;
         Ok(())
     }
 
@@ -188,18 +158,9 @@ impl Stage<'_> {
         let gold = json!({ "metadata": { "name": GOLD }, "driverName": DRIVER, "parameters": { "iops": "9" } });
         admin.create(kinds::ATTRIBUTES_CLASS, gold).await.expect(made);
         admin.create(kinds::CLAIM, manifests::claim(CLAIM, "1Gi")).await.expect(made);
-        let Some(fault) = self.script.fault.clone() else { return };
-        let (admin, delete) = (admin.clone(), self.script.delete);
-        let at_fault = move || {
-            let admin = admin.clone();
-            async move {
-                if delete {
-                    admin.delete(kinds::CLAIM, &key(CLAIM)).await.expect("a claim can be deleted");
-                }
-            }
-            .boxed()
-        };
-        world.arm(fault, Some(Arc::new(at_fault)));
+        self.script.arm(world, |world| async move {
+            world.admin().delete(kinds::CLAIM, &key(CLAIM)).await.expect("a claim can be deleted");
+        });
     }
 
     async fn ask(&self) {
@@ -239,25 +200,22 @@ impl Stage<'_> {
                 tokio::time::sleep(Duration::from_secs(2)).await;
                 self.end_pod().await;
             }
-            Kind::Online => {
-                world
-                    .until("the node's turn", LIMIT, || self.gave_up() || status(resize) == "NodeResizePending")
-                    .await?;
-                if !self.gave_up() {
-                    let grown = json!({ "status": {
-                        "capacity": { "storage": "5Gi" },
-                        "allocatedResourceStatuses": { "storage": null }, "conditions": null,
-                    } });
-                    self.patch("/status", grown).await;
-                }
+            Kind::Belittled => {
+                let claim = || world.admin().get_raw(kinds::CLAIM, &key(CLAIM)).unwrap_or_default();
+                let shown = || claim()["status"]["conditions"].to_string().contains("ControllerResizeError");
+                world.until("the lie found out", LIMIT, || self.gave_up() || shown()).await?;
+                world.driver().grow(Growth::default());
             }
-            Kind::Offline | Kind::Modified | Kind::Both => {}
+            Kind::Online | Kind::Boasted | Kind::Offline | Kind::Modified | Kind::Both => {}
         }
         let is_grown = || !kind.grows() || status("/status/capacity/storage") == "5Gi";
         let has_class = || !kind.changes() || status("/status/currentVolumeAttributesClassName") == GOLD;
         world.until("what was asked for", LIMIT, || self.gave_up() || (is_grown() && has_class())).await?;
-        // The last word is said when the volume agrees.
+        // The last word is said when the volume agrees; it never does where the driver has said too much.
         let agrees = || {
+            if kind == Kind::Boasted {
+                return true;
+            }
             let volumes = world.admin().list::<Volume>();
             volumes.iter().all(|volume| volume.meta.annotation(PRE_RESIZE_CAPACITY).is_none())
         };
@@ -265,8 +223,12 @@ impl Stage<'_> {
     }
 
     async fn delete(&self) {
-        if self.script.kind.is_attached() {
-            self.end_pod().await;
+        match self.script.kind {
+            Kind::InUse => self.end_pod().await,
+            Kind::Online | Kind::Boasted => {
+                self.world.admin().delete(kinds::POD, &key(POD)).await.expect("a pod can be deleted");
+            }
+            _ => {}
         }
         self.world.admin().delete(kinds::CLAIM, &key(CLAIM)).await.expect("what a user made can be deleted");
     }
@@ -304,7 +266,7 @@ impl Stage<'_> {
 
     /// Whether the claim was deleted at the fault, so that nobody waits for it.
     fn gave_up(&self) -> bool {
-        self.script.delete && !self.world.is_armed()
+        self.script.gave_up(self.world)
     }
 }
 
@@ -319,4 +281,5 @@ fn is_all_gone(world: &World) -> bool {
         && admin.list_raw(kinds::VOLUME).is_empty()
         && !admin.exists(kinds::CLAIM, &Key::namespaced(manifests::NAMESPACE, CLAIM))
         && !admin.exists(kinds::POD, &key(POD))
+        && world.observe().leftovers().is_empty()
 }

@@ -1,20 +1,22 @@
 //! The whole pipeline in the in-memory world: lives of claims, crashes at every point, bad input.
 //!
-//! `life` plays the life of a claim; `sweep` plays it again and again, each time with another service stopped at another
-//! point. `snapshot_life` and `snapshot_sweep` do the same for snapshots,
-//! `life_sweep` for the lives of `growth_life`, in which claims grow and change, and of `sidecar_life`. A failing case prints the command that replays it.
+//! `life` is what all lives have in common, `sweep` plays one again and again, each time with another service stopped at
+//! another point. `claim_life`, `growth_life`, `move_life`, `node_life`, `sidecar_life` and `snapshot_life` are the lives. A failing case prints the
+//! command that replays it.
 #![forbid(unsafe_code)]
 
+pub mod claim_life;
 pub mod growth_life;
 pub mod life;
-pub mod life_sweep;
 pub mod manifests;
+pub mod move_life;
+pub mod node_life;
 pub mod pipeline;
 mod plugins;
 pub mod sidecar_life;
 pub mod snapshot_life;
-pub mod snapshot_sweep;
 pub mod sweep;
+mod witness;
 
 use std::future::Future;
 

@@ -121,6 +121,13 @@ pub fn pod(name: &str, claim: &str) -> Value {
     })
 }
 
+/// A pod that mounts a claim on a certain node.
+pub fn pod_on(name: &str, claim: &str, node: &str) -> Value {
+    let mut pod = pod(name, claim);
+    pod["spec"]["nodeSelector"] = json!({ "kubernetes.io/hostname": node });
+    pod
+}
+
 /// The key of a claim, pod or snapshot.
 pub fn key(name: &str) -> Key {
     Key::namespaced(NAMESPACE, name)

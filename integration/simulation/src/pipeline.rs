@@ -7,21 +7,23 @@ use futures::FutureExt;
 use futures::future::BoxFuture;
 use tokio::task::{AbortHandle, JoinHandle};
 
+use provisioner::NodeDeployment;
 use stowage_model::csi_node::CsiNode;
 use stowage_model::node::Node;
 use stowage_model::object::Key;
 use stowage_runtime::Stop;
-use stowage_services::{Place, assembled};
+use stowage_services::{Place, assembled, find};
 use stowage_testing::invariants::KUBELET_ROOT;
 use stowage_testing::world::DRIVER;
 use stowage_testing::{Hang, Life, Listening, World};
 
 use crate::plugins::{SimulatedRegistry, SimulatedServe};
 
-/// The one node.
+/// The node that is always there, and the one to which pods move.
 pub const NODE: &str = "node-a";
+pub const OTHER_NODE: &str = "node-b";
 
-/// Where the driver listens; no such path exists on a real machine.
+/// Where the driver listens, its controller and its part on [`NODE`]; no such path exists on a real machine.
 pub const DRIVER_SOCKET: &str = "/run/stowage-simulation/csi.sock";
 
 /// Between the end of a service that gave up by itself and its next start.
@@ -38,6 +40,18 @@ pub const SNAPSHOTS: [&str; 4] = ["pv-controller", "provisioner", "snapshot-cont
 
 /// The services that make volumes grow and change, without those of nodes.
 pub const GROWTH: [&str; 3] = ["pv-controller", "provisioner", "resizer"];
+
+/// The same for a volume that a pod has.
+pub const GROWTH_IN_USE: [&str; 8] = [
+    "attach-detach-controller",
+    "pv-controller",
+    "scheduler",
+    "attacher",
+    "provisioner",
+    "resizer",
+    "registrar",
+    "volume-manager",
+];
 
 /// The table's, but for those that would only wait: for the definitions of their kinds, or for claims to grow.
 pub fn ordinary() -> Vec<&'static str> {
@@ -57,11 +71,23 @@ pub struct Options {
     pub downtime: Duration,
     /// Who runs; none means everybody whose kinds are served in an ordinary world.
     pub services: Option<&'static [&'static str]>,
+    /// Where those run that run on nodes.
+    pub nodes: &'static [&'static str],
+    /// Whether the provisioner and the resizer run on each node, for its own volumes.
+    pub node_deployment: bool,
 }
 
 impl Default for Options {
     fn default() -> Self {
-        Self { journal: true, capacity: false, driver: true, downtime: Duration::ZERO, services: None }
+        Self {
+            journal: true,
+            capacity: false,
+            driver: true,
+            downtime: Duration::ZERO,
+            services: None,
+            nodes: &[NODE],
+            node_deployment: false,
+        }
     }
 }
 
@@ -72,8 +98,9 @@ pub struct Pipeline {
     world: World,
     supervisors: Vec<JoinHandle<()>>,
     ends: Arc<Mutex<Vec<String>>>,
-    /// The driver's own process.
-    driver: Option<Listening>,
+    nodes: &'static [&'static str],
+    /// The driver's own processes, one per node.
+    driver: Vec<Listening>,
 }
 
 impl Drop for Pipeline {
@@ -85,20 +112,24 @@ impl Drop for Pipeline {
 impl Pipeline {
     /// Starts the driver and the services.
     pub fn start(world: &World, options: Options) -> Self {
-        let driver = options.driver.then(|| listen(world));
+        let driver = if options.driver { listen(world, options.nodes) } else { Vec::new() };
         let ends = Arc::default();
         let services = options.services.map_or_else(ordinary, <[_]>::to_vec);
-        let supervisors = services.into_iter().map(|service| {
-            let start = start_of(service, world, options).expect("a new service gets its start below");
-            tokio::spawn(supervise(world.clone(), service, start, options.downtime, Arc::clone(&ends)))
+        let everywhere = services.into_iter().flat_map(|service| {
+            let nodes = if options.runs_on_nodes(service) { options.nodes } else { &[NODE] };
+            nodes.iter().map(move |node| (service, *node))
+        });
+        let supervisors = everywhere.map(|(service, node)| {
+            let start = start_of(service, node, world, options).expect("a new service gets its start below");
+            tokio::spawn(supervise(world.clone(), on(service, node), start, options.downtime, Arc::clone(&ends)))
         });
         let supervisors = supervisors.collect();
-        Self { world: world.clone(), supervisors, ends, driver }
+        Self { world: world.clone(), supervisors, ends, nodes: options.nodes, driver }
     }
 
     /// Starts a driver that was not there.
     pub fn start_driver(&mut self) {
-        self.driver = Some(listen(&self.world));
+        self.driver = listen(&self.world, self.nodes);
     }
 
     /// Services that ended although nobody stopped them, and why.
@@ -106,21 +137,40 @@ impl Pipeline {
         self.ends.lock().expect("nobody panics while holding the list").clone()
     }
 
-    /// Waits until the node is ready and the driver is registered there.
+    /// Waits until all nodes are ready and the driver is registered there.
     pub async fn ready(&self, limit: Duration) -> Result<(), Hang> {
         let admin = self.world.admin();
-        let look = || {
-            let node: Option<Node> = admin.get(&Key::cluster(NODE));
-            let csi_node: Option<CsiNode> = admin.get(&Key::cluster(NODE));
+        let is_ready = |name: &str| {
+            let node: Option<Node> = admin.get(&Key::cluster(name));
+            let csi_node: Option<CsiNode> = admin.get(&Key::cluster(name));
             node.is_some_and(|node| node.is_ready())
                 && csi_node.is_some_and(|csi_node| csi_node.driver(DRIVER).is_some())
         };
-        self.world.until("a ready node with the driver registered", limit, look).await
+        let look = || self.nodes.iter().all(|name| is_ready(name));
+        self.world.until("ready nodes with the driver registered", limit, look).await
     }
 }
 
-fn listen(world: &World) -> Listening {
-    world.sockets().listen(DRIVER_SOCKET, world.driver().routes(NODE, world.node(NODE)))
+fn listen(world: &World, nodes: &[&str]) -> Vec<Listening> {
+    let listen = |node: &&str| world.sockets().listen(socket(node), world.driver().routes(node, world.node(node)));
+    nodes.iter().map(listen).collect()
+}
+
+/// Where the driver listens on a node: all nodes of a world share its sockets.
+fn socket(node: &str) -> String {
+    if node == NODE { DRIVER_SOCKET.to_owned() } else { format!("/run/stowage-simulation/{node}/csi.sock") }
+}
+
+/// What a service on a node is called in the trace.
+pub fn on(service: &str, node: &str) -> String {
+    if node == NODE { service.to_owned() } else { format!("{service}@{node}") }
+}
+
+impl Options {
+    fn runs_on_nodes(&self, service: &str) -> bool {
+        let is_deployed = self.node_deployment && matches!(service, "provisioner" | "resizer");
+        is_deployed || find(service).is_some_and(|service| matches!(service.place, Place::NodeSidecar | Place::Node))
+    }
 }
 
 /// Kills a task when dropped.
@@ -133,15 +183,9 @@ impl Drop for Kill {
 }
 
 /// Keeps a service alive: when its gate says stop it is killed where it stands and begins a new life.
-async fn supervise(
-    world: World,
-    service: &'static str,
-    start: Start,
-    downtime: Duration,
-    ends: Arc<Mutex<Vec<String>>>,
-) {
+async fn supervise(world: World, service: String, start: Start, downtime: Duration, ends: Arc<Mutex<Vec<String>>>) {
     loop {
-        let life = world.life(service);
+        let life = world.life(&service);
         let mut running = tokio::spawn(start(&life));
         let _kill = Kill(running.abort_handle());
         let ended = tokio::select! {
@@ -172,9 +216,12 @@ async fn supervise(
 }
 
 /// The start of a service of the table; a service that is missing here fails every life.
-fn start_of(service: &str, world: &World, options: Options) -> Option<Start> {
+fn start_of(service: &str, node: &'static str, world: &World, options: Options) -> Option<Start> {
     let sockets = world.sockets().clone();
-    let registry = format!("{KUBELET_ROOT}/plugins_registry");
+    let registry = match node {
+        NODE => format!("{KUBELET_ROOT}/plugins_registry"),
+        other => format!("/{other}{KUBELET_ROOT}/plugins_registry"),
+    };
     Some(match service {
         "pv-controller" => {
             Arc::new(|life| pv_controller::run(life.context.clone(), pv_controller::Options::default()).boxed())
@@ -182,10 +229,15 @@ fn start_of(service: &str, world: &World, options: Options) -> Option<Start> {
         "scheduler" => Arc::new(|life| scheduler::run(life.context.clone(), scheduler::Options::default()).boxed()),
         "provisioner" => Arc::new(move |life| {
             let room = || provisioner::Capacity { immediate_binding: true, ..provisioner::Capacity::default() };
-            let (journal, capacity) = (options.journal, options.capacity.then(room));
-            let mut options = provisioner::Options { journal, capacity, ..provisioner::Options::default() };
-            options.driver.csi_address = DRIVER_SOCKET.into();
-            provisioner::run(life.context.clone(), options).boxed()
+            let here = || NodeDeployment { node: node.into(), ..NodeDeployment::default() };
+            let mut started = provisioner::Options {
+                journal: options.journal,
+                capacity: options.capacity.then(room),
+                node_deployment: options.node_deployment.then(here),
+                ..provisioner::Options::default()
+            };
+            started.driver.csi_address = socket(node);
+            provisioner::run(life.context.clone(), started).boxed()
         }),
         "attach-detach-controller" => Arc::new(|life| {
             let options = attach_detach_controller::Options::default();
@@ -196,10 +248,11 @@ fn start_of(service: &str, world: &World, options: Options) -> Option<Start> {
             options.driver.csi_address = DRIVER_SOCKET.into();
             attacher::run(life.context.clone(), options).boxed()
         }),
-        "resizer" => Arc::new(|life| {
-            let mut options = resizer::Options::default();
-            options.driver.csi_address = DRIVER_SOCKET.into();
-            resizer::run(life.context.clone(), options).boxed()
+        "resizer" => Arc::new(move |life| {
+            let node_name = options.node_deployment.then(|| node.to_owned());
+            let mut started = resizer::Options { node: node_name, ..resizer::Options::default() };
+            started.driver.csi_address = socket(node);
+            resizer::run(life.context.clone(), started).boxed()
         }),
         "snapshot-controller" => Arc::new(|life| {
             snapshot_controller::run(life.context.clone(), snapshot_controller::Options::default()).boxed()
@@ -211,8 +264,8 @@ fn start_of(service: &str, world: &World, options: Options) -> Option<Start> {
         }),
         "registrar" => Arc::new(move |life| {
             let options = registrar::Options {
-                csi_address: DRIVER_SOCKET.into(),
-                kubelet_registration_path: DRIVER_SOCKET.into(),
+                csi_address: socket(node),
+                kubelet_registration_path: socket(node),
                 plugin_registration_path: registry.clone().into(),
                 ..registrar::Options::default()
             };
@@ -222,12 +275,12 @@ fn start_of(service: &str, world: &World, options: Options) -> Option<Start> {
         }),
         "volume-manager" => Arc::new(move |life| {
             let options = volume_manager::Options {
-                node_name: NODE.into(),
+                node_name: node.into(),
                 root: KUBELET_ROOT.into(),
                 ..volume_manager::Options::default()
             };
             let plugins = Arc::new(SimulatedRegistry { sockets: sockets.clone(), dir: registry.clone() });
-            volume_manager::run(life.context.clone(), life.mounter(NODE), plugins, options).boxed()
+            volume_manager::run(life.context.clone(), life.mounter(node), plugins, options).boxed()
         }),
         _ => return None,
     })

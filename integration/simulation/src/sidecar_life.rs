@@ -2,21 +2,19 @@
 //!
 //! The player is the attach-detach controller and the node.
 
-use std::collections::BTreeSet;
-use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use futures::FutureExt;
 use serde_json::{Value, json};
 
 use stowage_model::claim::Claim;
-use stowage_model::object::{Key, Kind as ObjectKind, kinds};
+use stowage_model::object::{Key, Kind as ObjectKind, Projection, kinds};
+use stowage_model::phase::{ReclaimPolicy, VolumePhase};
+use stowage_model::volume::Volume;
 use stowage_testing::driver::{Abilities, POOL};
 use stowage_testing::world::DRIVER;
 use stowage_testing::{Hang, World};
 
-use crate::life::LIMIT;
-use crate::life_sweep::{self, Life, Report};
+use crate::life::{self, LIMIT, Life, Report, Sample};
 use crate::manifests::{self, Binding, CLASS, key};
 use crate::pipeline::{self, NODE, Pipeline};
 
@@ -34,71 +32,73 @@ pub enum Kind {
     Classed,
     /// The volume's object is deleted before the claim.
     VolumeFirst,
+    /// The class says Retain: the driver keeps the volume when the claim goes, and when an administrator deletes its object.
+    Retained,
+    /// The same, and the volume's object is deleted before the claim.
+    RetainedVolumeFirst,
     /// The driver loses a publication, and the list of volumes shows it.
     Reconciled,
 }
 
 impl Life for Kind {
-    const ALL: &'static [Self] = &[Self::Capacity, Self::Classed, Self::VolumeFirst, Self::Reconciled];
+    const ALL: &'static [Self] = &[
+        Self::Capacity,
+        Self::Classed,
+        Self::VolumeFirst,
+        Self::Retained,
+        Self::RetainedVolumeFirst,
+        Self::Reconciled,
+    ];
 
-    fn swept(self) -> &'static [&'static str] {
+    fn sweeps(self, service: &str) -> bool {
         match self {
-            Self::Capacity | Self::Classed => &["provisioner"],
-            Self::VolumeFirst => &["provisioner", "pv-controller"],
-            Self::Reconciled => &["attacher"],
+            Self::Capacity | Self::Classed => service == "provisioner",
+            Self::VolumeFirst | Self::Retained | Self::RetainedVolumeFirst => {
+                matches!(service, "provisioner" | "pv-controller")
+            }
+            Self::Reconciled => service == "attacher",
         }
     }
 
     fn options(self) -> pipeline::Options {
         let services: &'static [&'static str] = match self {
             Self::Reconciled => &["pv-controller", "provisioner", "attacher"],
-            Self::Capacity | Self::Classed | Self::VolumeFirst => &["pv-controller", "provisioner"],
+            _ => &["pv-controller", "provisioner"],
         };
         let capacity = self == Self::Capacity;
         pipeline::Options { services: Some(services), capacity, ..pipeline::Options::default() }
     }
 
-    async fn play(world: &World, script: &Script) -> Report {
-        let mut stage = Stage { world, script, report: Report::default() };
-        let seen: Arc<Mutex<(u64, BTreeSet<String>)>> = Arc::default();
-        let watcher = tokio::spawn(watch(world.clone(), Arc::clone(&seen)));
-        let played = stage.play().await;
-        watcher.abort();
-        {
-            let seen = seen.lock().expect("nobody panics while holding it");
-            stage.report.wrong.extend(seen.1.iter().cloned());
-            stage.report.looks = seen.0;
-        }
-        if let Err(hang) = played {
-            stage.report.wrong.insert(0, hang.to_string());
-        }
-        stage.report.trace = world.trace().points();
-        stage.report
+    fn sample(self) -> Sample {
+        Sample { watched: true, ..Sample::ALL }
+    }
+
+    async fn live(world: &World, script: &Script, report: &mut Report) -> Result<(), Hang> {
+        Stage { world, script, report }.live().await
     }
 }
 
-type Script = life_sweep::Script<Kind>;
+type Script = life::Script<Kind>;
 
-async fn watch(world: World, seen: Arc<Mutex<(u64, BTreeSet<String>)>>) {
-    loop {
-        let count = world.changes().count();
-        {
-            let mut seen = seen.lock().expect("nobody panics while holding it");
-            seen.0 += 1;
-            seen.1.extend(world.observe().violations().iter().map(ToString::to_string));
-        }
-        world.changes().beyond(count).await;
+impl Kind {
+    fn retains(self) -> bool {
+        matches!(self, Self::Retained | Self::RetainedVolumeFirst)
+    }
+
+    /// Whether the volume's object is deleted before the claim.
+    fn is_volume_first(self) -> bool {
+        matches!(self, Self::VolumeFirst | Self::RetainedVolumeFirst)
     }
 }
 
 struct Stage<'a> {
     world: &'a World,
     script: &'a Script,
-    report: Report,
+    report: &'a mut Report,
 }
 
 impl Stage<'_> {
-    async fn play(&mut self) -> Result<(), Hang> {
+    async fn live(&mut self) -> Result<(), Hang> {
         let (world, kind) = (self.world, self.script.kind);
         self.set().await;
         let pipeline = Pipeline::start(world, self.script.options);
@@ -114,29 +114,20 @@ impl Stage<'_> {
         self.make(kinds::CLAIM, claim).await;
         world.until("the claim Bound", LIMIT, || self.gave_up() || is_bound(world)).await?;
         if !self.gave_up() {
-            self.live().await?;
+            self.be_used().await?;
         }
         self.report.deleted = world.trace().len();
         self.end().await;
+        if kind.retains() {
+            self.give_back().await?;
+        }
         world.until("the end of everything", LIMIT, || is_all_gone(world)).await?;
-        self.report.took = world.elapsed();
-
-        // Whoever is still down or late now comes back and must find nothing to do.
-        tokio::time::sleep(self.script.options.downtime).await;
-        world.settle().await;
-        let observed = world.observe();
-        let found = observed.violations_at_rest().into_iter().chain(observed.leftovers());
-        self.report.wrong.extend(found.map(|violation| violation.to_string()));
+        self.report.end(world, self.script, &pipeline).await;
         if kind == Kind::Capacity {
             world.until("the room is back", LIMIT, || rooms(world) == [POOL.to_string()]).await?;
             self.remove(kinds::STORAGE_CLASS, &Key::cluster(CLASS)).await;
             world.until("nothing published", LIMIT, || rooms(world).is_empty()).await?;
-        }
-        self.report.ends = pipeline.ends();
-        for (service, numbers) in world.numbers() {
-            if numbers.missed_wakeups > 0 {
-                self.report.wrong.push(format!("{service}: {} wake-ups were missed", numbers.missed_wakeups));
-            }
+            self.report.ends = pipeline.ends();
         }
         Ok(())
     }
@@ -146,30 +137,28 @@ impl Stage<'_> {
         let (listing, capacity) = (kind == Kind::Reconciled, kind == Kind::Capacity);
         world.driver().enable(Abilities { listing, capacity, ..Abilities::default() });
         self.make(kinds::CSI_DRIVER, manifests::csi_driver()).await;
-        self.make(kinds::STORAGE_CLASS, manifests::class(Binding::Immediate)).await;
+        let mut class = manifests::class(Binding::Immediate);
+        if kind.retains() {
+            class["reclaimPolicy"] = "Retain".into();
+        }
+        self.make(kinds::STORAGE_CLASS, class).await;
         let gold = json!({ "metadata": { "name": GOLD }, "driverName": DRIVER, "parameters": { "iops": "9" } });
         self.make(kinds::ATTRIBUTES_CLASS, gold).await;
         self.make(kinds::NODE, json!({ "metadata": { "name": NODE } })).await;
         let drivers = json!([{ "name": DRIVER, "nodeID": NODE, "topologyKeys": null }]);
         self.make(kinds::CSI_NODE, json!({ "metadata": { "name": NODE }, "spec": { "drivers": drivers } })).await;
-        let Some(fault) = self.script.fault.clone() else { return };
-        let (admin, delete) = (world.admin().clone(), self.script.delete);
-        let at_fault = move || {
-            let admin = admin.clone();
-            async move {
-                if delete {
-                    // Whichever of them is there yet.
-                    let _ = admin.delete(kinds::VOLUME_ATTACHMENT, &Key::cluster(ATTACHMENT)).await;
-                    let _ = admin.delete(kinds::CLAIM, &key(CLAIM)).await;
-                }
+        self.script.arm(world, move |world| async move {
+            // Whichever of them is there yet.
+            if kind.is_volume_first() {
+                delete_volumes(&world).await;
             }
-            .boxed()
-        };
-        world.arm(fault, Some(Arc::new(at_fault)));
+            let _ = world.admin().delete(kinds::VOLUME_ATTACHMENT, &Key::cluster(ATTACHMENT)).await;
+            let _ = world.admin().delete(kinds::CLAIM, &key(CLAIM)).await;
+        });
     }
 
     /// What the life is about, unless the claim went.
-    async fn live(&mut self) -> Result<(), Hang> {
+    async fn be_used(&mut self) -> Result<(), Hang> {
         let world = self.world;
         match self.script.kind {
             Kind::Capacity => {
@@ -185,13 +174,11 @@ impl Stage<'_> {
                 }
                 Ok(())
             }
-            Kind::VolumeFirst => {
-                for volume in world.admin().list_raw(kinds::VOLUME) {
-                    let name = volume["metadata"]["name"].as_str().unwrap_or_default();
-                    self.remove(kinds::VOLUME, &Key::cluster(name)).await;
-                }
+            Kind::VolumeFirst | Kind::RetainedVolumeFirst => {
+                delete_volumes(world).await;
                 Ok(())
             }
+            Kind::Retained => Ok(()),
             Kind::Reconciled => self.lose().await,
         }
     }
@@ -224,6 +211,38 @@ impl Stage<'_> {
         self.remove(kinds::CLAIM, &key(CLAIM)).await;
     }
 
+    /// What is retained outlives its claim and its object, until an administrator discards it.
+    async fn give_back(&mut self) -> Result<(), Hang> {
+        let (world, admin) = (self.world, self.world.admin());
+        world.until("the end of the claim", LIMIT, || !admin.exists(kinds::CLAIM, &key(CLAIM))).await?;
+        // Who comes back late may still make what was begun, or take it back.
+        tokio::time::sleep(self.script.options.downtime).await;
+        let released = || admin.list::<Volume>().iter().all(|volume| volume.status.phase == VolumePhase::Released);
+        // A finalizer whose removal got no answer is removed at the next try.
+        let kind = self.script.kind;
+        let is_gone = || !kind.is_volume_first() || self.gave_up() || admin.list_raw(kinds::VOLUME).is_empty();
+        let is_over = || released() && is_gone() && world.observe().violations_at_rest().is_empty();
+        world.until("what is retained at rest", LIMIT, is_over).await?;
+        world.settle().await;
+        let kept: Vec<String> = world.driver().snapshot().volumes.into_keys().collect();
+        let objects = admin.list_raw(kinds::VOLUME).len();
+        let expected = if self.script.kind.is_volume_first() { 0 } else { 1 };
+        if !self.gave_up() && (objects, kept.len()) != (expected, 1) {
+            let text = format!("P3: of one retained volume {objects} objects are left, and {kept:?} in the driver");
+            self.report.wrong.push(text);
+        }
+        delete_volumes(world).await;
+        world.until("the end of its object", LIMIT, || admin.list_raw(kinds::VOLUME).is_empty()).await?;
+        tokio::time::sleep(self.script.options.downtime).await;
+        world.settle().await;
+        let left: Vec<String> = world.driver().snapshot().volumes.into_keys().collect();
+        if left != kept {
+            self.report.wrong.push(format!("P3: {kept:?} were to be retained, but the driver has {left:?}"));
+        }
+        left.iter().for_each(|id| world.driver().discard(id));
+        Ok(())
+    }
+
     async fn make(&self, kind: ObjectKind, object: Value) {
         self.world.admin().create(kind, object).await.expect("the manifests of a life are valid");
     }
@@ -236,7 +255,19 @@ impl Stage<'_> {
 
     /// Whether it was deleted at the fault, so that nobody waits for it.
     fn gave_up(&self) -> bool {
-        self.script.delete && !self.world.is_armed()
+        self.script.gave_up(self.world)
+    }
+}
+
+/// Deletes the objects of volumes; what is retained is the administrator's from then on.
+async fn delete_volumes(world: &World) {
+    for volume in world.admin().list::<Volume>() {
+        if volume.spec.reclaim_policy == ReclaimPolicy::Retain
+            && let Some(csi) = &volume.spec.csi
+        {
+            world.driver().adopt(&csi.volume_handle);
+        }
+        world.admin().delete(kinds::VOLUME, &volume.key()).await.expect("an administrator can delete a volume");
     }
 }
 

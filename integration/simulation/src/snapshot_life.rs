@@ -1,8 +1,7 @@
 //! The lives of a snapshot: made, used, deleted in every order, gone.
 
-use std::collections::BTreeSet;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex};
 
 use futures::FutureExt;
 use serde_json::json;
@@ -12,9 +11,9 @@ use stowage_model::claim::Claim;
 use stowage_model::object::{self, Key, kinds};
 use stowage_model::volume_snapshot::{VolumeSnapshot, VolumeSnapshotContent};
 use stowage_testing::driver::Source;
-use stowage_testing::{Abilities, Fault, Hang, Point, Violation, World, crds};
+use stowage_testing::{Abilities, Hang, World, crds};
 
-use crate::life::LIMIT;
+use crate::life::{self, LIMIT, Life, Report, Sample};
 use crate::manifests::{self, Binding, key};
 use crate::pipeline::{self, Pipeline};
 
@@ -58,9 +57,8 @@ pub enum Kind {
     Group,
 }
 
-impl Kind {
-    /// All of them.
-    pub const ALL: [Self; 11] = [
+impl Life for Kind {
+    const ALL: &'static [Self] = &[
         Self::Plain,
         Self::Slow,
         Self::Hasty,
@@ -74,13 +72,37 @@ impl Kind {
         Self::Group,
     ];
 
+    fn sweeps(self, service: &str) -> bool {
+        match service {
+            "snapshot-controller" | "snapshotter" => self != Self::Cloned,
+            "provisioner" => self.makes_copy(),
+            _ => false,
+        }
+    }
+
+    fn options(self) -> pipeline::Options {
+        pipeline::Options { services: Some(&pipeline::SNAPSHOTS), ..pipeline::Options::default() }
+    }
+
+    fn sample(self) -> Sample {
+        if self.is_primary() { Sample::ALL } else { Sample::WORST }
+    }
+
+    async fn live(world: &World, script: &Script, report: &mut Report) -> Result<(), Hang> {
+        Stage { world, script, report, taken_over: Arc::default() }.live().await
+    }
+}
+
+type Script = life::Script<Kind>;
+
+impl Kind {
     /// Whether this life is [`Kind::Plain`] until its deletion.
-    pub fn begins_plain(self) -> bool {
+    fn begins_plain(self) -> bool {
         matches!(self, Self::ContentFirst | Self::ClassFirst)
     }
 
     /// Whether most of what it does is done in no other life, so that it is stopped in every way.
-    pub fn is_primary(self) -> bool {
+    fn is_primary(self) -> bool {
         matches!(self, Self::Plain | Self::Restored | Self::Cloned | Self::Group)
     }
 
@@ -94,91 +116,21 @@ impl Kind {
     }
 
     /// Whether a claim is made from something.
-    pub fn makes_copy(self) -> bool {
+    fn makes_copy(self) -> bool {
         matches!(self, Self::Restored | Self::Cloned)
-    }
-}
-
-/// How a life is played.
-#[derive(Debug, Clone)]
-pub struct Script {
-    pub seed: u64,
-    pub kind: Kind,
-    pub options: pipeline::Options,
-    pub fault: Option<Fault>,
-    /// Whether the snapshot, or the claim that is cloned, is deleted at the fault.
-    pub delete: bool,
-    /// Whether the invariants are checked after every change, not only at rest.
-    pub watch: bool,
-}
-
-impl Script {
-    /// A life without faults.
-    pub fn plain(seed: u64, kind: Kind) -> Self {
-        let options = pipeline::Options { services: Some(&pipeline::SNAPSHOTS), ..pipeline::Options::default() };
-        Self { seed, kind, options, fault: None, delete: false, watch: true }
-    }
-}
-
-/// How a life went.
-#[derive(Debug, Default)]
-pub struct Report {
-    /// Everything the services did.
-    pub trace: Vec<Point>,
-    /// How many points there were when the snapshot, or the clone, was asked for.
-    pub asked_for: usize,
-    /// How many points there were when a copy was asked for.
-    pub copied: usize,
-    /// How many points there were when the deletion began.
-    pub deleted: usize,
-    /// Virtual time from the beginning to the end.
-    pub took: std::time::Duration,
-    /// Services that gave up by themselves, and why.
-    pub ends: Vec<String>,
-    /// What was found wrong.
-    pub wrong: Vec<String>,
-}
-
-/// Plays a life and checks the invariants; a hang ends it early and is among what is wrong.
-pub async fn play(world: &World, script: &Script) -> Report {
-    let mut stage = Stage { world, script, report: Report::default(), taken_over: Arc::default() };
-    let broken: Arc<Mutex<BTreeSet<Violation>>> = Arc::default();
-    let watcher = tokio::spawn(watch(world.clone(), Arc::clone(&broken), script.watch));
-    let played = stage.play().await;
-    watcher.abort();
-    let broken = broken.lock().expect("nobody panics while holding the set").clone();
-    stage.report.wrong.extend(broken.iter().map(ToString::to_string));
-    if let Err(hang) = played {
-        let found = world.observe().violations_at_rest();
-        stage.report.wrong.extend(found.iter().map(ToString::to_string));
-        stage.report.wrong.insert(0, hang.to_string());
-    }
-    stage.report.trace = world.trace().points();
-    stage.report
-}
-
-/// Wakes up after every change in any case, so that a life takes the same course whether it is watched or not.
-async fn watch(world: World, broken: Arc<Mutex<BTreeSet<Violation>>>, look: bool) {
-    loop {
-        let seen = world.changes().count();
-        if look {
-            let violations = world.observe().violations();
-            broken.lock().expect("nobody panics while holding the set").extend(violations);
-        }
-        world.changes().beyond(seen).await;
     }
 }
 
 struct Stage<'a> {
     world: &'a World,
     script: &'a Script,
-    report: Report,
+    report: &'a mut Report,
     /// Whether at the fault a content was bound and its snapshot found, so that services must delete both.
     taken_over: Arc<AtomicBool>,
 }
 
 impl Stage<'_> {
-    async fn play(&mut self) -> Result<(), Hang> {
+    async fn live(&mut self) -> Result<(), Hang> {
         let (world, kind) = (self.world, self.script.kind);
         self.set().await;
         let pipeline = Pipeline::start(world, self.script.options);
@@ -203,22 +155,12 @@ impl Stage<'_> {
             self.copy().await?;
         }
         self.report.deleted = world.trace().len();
+        if kind.begins_plain() {
+            self.report.own.start = self.report.deleted;
+        }
         self.delete().await?;
         world.until("the end of everything", LIMIT, || is_all_gone(world)).await?;
-        self.report.took = world.elapsed();
-
-        // Whoever is still down or late now comes back and must find nothing to do.
-        tokio::time::sleep(self.script.options.downtime).await;
-        world.settle().await;
-        let observed = world.observe();
-        let found = observed.violations_at_rest().into_iter().chain(observed.leftovers());
-        self.report.wrong.extend(found.map(|violation| violation.to_string()));
-        self.report.ends = pipeline.ends();
-        for (service, numbers) in world.numbers() {
-            if numbers.missed_wakeups > 0 {
-                self.report.wrong.push(format!("{service}: {} wake-ups were missed", numbers.missed_wakeups));
-            }
-        }
+        self.report.end(world, self.script, &pipeline).await;
         Ok(())
     }
 
@@ -269,7 +211,7 @@ impl Stage<'_> {
     async fn make(&mut self) {
         let (admin, kind) = (self.world.admin(), self.script.kind);
         let made = "the manifests of a life are valid";
-        self.report.asked_for = self.world.trace().len();
+        self.report.asked = self.world.trace().len();
         match kind {
             Kind::Cloned => {}
             Kind::Group => {
@@ -299,7 +241,7 @@ impl Stage<'_> {
         let (world, kind) = (self.world, self.script.kind);
         let (of, name) = if kind == Kind::Cloned { (kinds::CLAIM, CLAIM) } else { (kinds::VOLUME_SNAPSHOT, SNAPSHOT) };
         let copy = manifests::claim_from(COPY, of, name);
-        self.report.copied = world.trace().len();
+        self.report.own.start = world.trace().len();
         world.admin().create(kinds::CLAIM, copy).await.expect("the manifests of a life are valid");
         world.until("the copy Bound", LIMIT, || self.gave_up() || is_bound(world, COPY)).await?;
         if self.gave_up() {
@@ -401,7 +343,7 @@ impl Stage<'_> {
 
     /// Whether this life's snapshot was deleted at the fault, so that nobody waits for it.
     fn gave_up(&self) -> bool {
-        self.script.delete && !self.world.is_armed()
+        self.script.gave_up(self.world)
     }
 }
 

@@ -2,7 +2,7 @@
 #![allow(clippy::unwrap_used, clippy::panic)]
 
 use std::collections::BTreeSet;
-use std::io::{self, Write as _};
+use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
@@ -21,12 +21,15 @@ use stowage_model::pod::Pod;
 use stowage_model::{Claim, Volume, annotations, names};
 use stowage_plugins::nfs::Export;
 use stowage_plugins::{Disk, Permit};
-use stowage_testing::{Fault, Gate, Mode, Point, Port, World};
+use stowage_testing::{Fault, Gate, Mode, Point, Port, World, tell};
 
 const SEED: u64 = 5;
 const SERVICE: &str = "pv-controller";
 const LIMIT: Duration = Duration::from_secs(30 * 60);
 const PATH: &str = "/tmp/volume";
+
+/// Fewer cases than this, and the sweep has lost what it is about.
+const LEAST: usize = 400;
 
 /// Which life is played.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -250,11 +253,12 @@ async fn others(world: World) {
 
 /// Looks after every change whether a claim that says it is bound has its volume's word for it: at no moment, whoever was
 /// stopped where, may it be otherwise.
-async fn bound_means_bound(world: World, wrong: Arc<Mutex<BTreeSet<String>>>) {
+async fn bound_means_bound(world: World, wrong: Arc<Mutex<BTreeSet<String>>>, looks: Arc<AtomicUsize>) {
     let admin = world.admin().clone();
     let changes = world.changes().clone();
     loop {
         let seen = changes.count();
+        looks.fetch_add(1, Ordering::Relaxed);
         for claim in admin.list::<Claim>().iter().filter(|claim| claim.is_bind_completed()) {
             let volume: Option<Volume> = admin.get(&Key::cluster(claim.spec.volume_name.clone()));
             let held = volume.and_then(|volume| volume.spec.claim_ref);
@@ -268,6 +272,7 @@ async fn bound_means_bound(world: World, wrong: Arc<Mutex<BTreeSet<String>>>) {
 
 struct Played {
     points: Vec<Point>,
+    looks: usize,
     wrong: Vec<String>,
 }
 
@@ -283,8 +288,8 @@ impl Drop for Task {
 fn play(kind: Kind, fault: Option<Fault>) -> Played {
     block_on(async {
         let world = World::new(SEED);
-        let mut wrong = Vec::new();
-        if let Err(hang) = story(&world, kind, fault, &mut wrong).await {
+        let (mut wrong, looks) = (Vec::new(), Arc::default());
+        if let Err(hang) = story(&world, kind, fault, &mut wrong, &looks).await {
             wrong.push(hang);
         }
         if world.is_armed() {
@@ -295,11 +300,17 @@ fn play(kind: Kind, fault: Option<Fault>) -> Played {
                 wrong.push(format!("{service}: {} wake-ups were missed", numbers.missed_wakeups));
             }
         }
-        Played { points: world.trace().points(), wrong }
+        Played { points: world.trace().points(), looks: looks.load(Ordering::Relaxed), wrong }
     })
 }
 
-async fn story(world: &World, kind: Kind, fault: Option<Fault>, wrong: &mut Vec<String>) -> Result<(), String> {
+async fn story(
+    world: &World,
+    kind: Kind,
+    fault: Option<Fault>,
+    wrong: &mut Vec<String>,
+    looks: &Arc<AtomicUsize>,
+) -> Result<(), String> {
     let admin = world.admin();
     if let Some(fault) = fault {
         world.arm(fault, None);
@@ -308,7 +319,7 @@ async fn story(world: &World, kind: Kind, fault: Option<Fault>, wrong: &mut Vec<
     let files = Arc::new(Mutex::new(files_in(PATH)));
     let _others = Task(tokio::spawn(others(world.clone())));
     let unbound = Arc::new(Mutex::new(BTreeSet::new()));
-    let _looking = Task(tokio::spawn(bound_means_bound(world.clone(), Arc::clone(&unbound))));
+    let _looking = Task(tokio::spawn(bound_means_bound(world.clone(), Arc::clone(&unbound), Arc::clone(looks))));
     let _service = Task(tokio::spawn(supervise(world.clone(), kind, Arc::clone(&files))));
     let until = async |what: &str, look: &mut dyn FnMut() -> bool| {
         world.until(what, LIMIT, look).await.map_err(|hang| hang.to_string())
@@ -408,18 +419,25 @@ fn cases(points: &[Point]) -> Vec<Fault> {
     cases
 }
 
-/// Plays the life without faults, then once with every fault; says how many points and cases there were.
-fn sweep(kind: Kind) -> (usize, usize) {
+struct Swept {
+    points: usize,
+    cases: usize,
+    looks: usize,
+}
+
+/// Plays the life without faults, then once with every fault.
+fn sweep(kind: Kind) -> Swept {
     let plain = play(kind, None);
     assert!(plain.wrong.is_empty(), "{kind:?} without faults: {}", plain.wrong.join("\n"));
     let cases = cases(&plain.points);
-    let next = AtomicUsize::new(0);
+    let (next, looks) = (AtomicUsize::new(0), AtomicUsize::new(plain.looks));
     let failed = Mutex::new(Vec::new());
     thread::scope(|scope| {
         for _ in 0..thread::available_parallelism().map_or(2, usize::from) {
             scope.spawn(|| {
                 while let Some(case) = cases.get(next.fetch_add(1, Ordering::Relaxed)) {
                     let played = play(kind, Some(case.clone()));
+                    looks.fetch_add(played.looks, Ordering::Relaxed);
                     if !played.wrong.is_empty() {
                         failed.lock().unwrap().push(format!("{kind:?} {case}: {}", played.wrong.join("\n")));
                     }
@@ -429,25 +447,23 @@ fn sweep(kind: Kind) -> (usize, usize) {
     });
     let failed = failed.into_inner().unwrap();
     assert!(failed.is_empty(), "{} of {} cases failed:\n{}", failed.len(), cases.len(), failed.join("\n\n"));
-    (plain.points.len(), cases.len())
-}
-
-/// Written past the test harness, which shows what a passing test prints to nobody.
-fn tell(line: &str) {
-    let _ = writeln!(io::stderr(), "{line}");
+    Swept { points: plain.points.len(), cases: cases.len(), looks: looks.into_inner() }
 }
 
 #[test]
 fn every_life_of_a_volume_survives_every_crash_of_the_controller() {
     let begin = Instant::now();
-    let (mut points, mut cases) = (0, 0);
+    let (mut points, mut cases, mut looks) = (0, 0, 0);
     for kind in LIVES {
-        let (more_points, more_cases) = sweep(kind);
-        tell(&format!("{kind:?}: {more_points} points, {more_cases} cases, 0 failed"));
-        points += more_points;
-        cases += more_cases;
+        let swept = sweep(kind);
+        tell(&format!("{kind:?}: {} points, {} cases, 0 failed", swept.points, swept.cases));
+        points += swept.points;
+        cases += swept.cases;
+        looks += swept.looks;
     }
-    tell(&format!("{points} points, {cases} cases swept in {:.1?}, 0 failed", begin.elapsed()));
+    let took = begin.elapsed();
+    tell(&format!("binder: {points} points, {cases} cases swept in {took:.1?}, 0 failed; B1 held at {looks} looks"));
+    assert!(cases >= LEAST, "only {cases} cases");
 }
 
 #[test]
@@ -457,7 +473,9 @@ fn every_life_without_faults_needs_no_time() {
             let world = World::new(SEED);
             let mut wrong = Vec::new();
             let begin = world.elapsed();
-            story(&world, kind, None, &mut wrong).await.unwrap_or_else(|hang| panic!("{kind:?}: {hang}"));
+            story(&world, kind, None, &mut wrong, &Arc::default())
+                .await
+                .unwrap_or_else(|hang| panic!("{kind:?}: {hang}"));
             // `settle` itself lets one millisecond pass.
             let settled = if kind == Kind::Late { 2 } else { 1 };
             assert!(world.elapsed() - begin <= Duration::from_millis(settled), "{kind:?} waited for a timer");

@@ -5,8 +5,8 @@ use std::time::Duration;
 use tonic::Code;
 
 use simulation_suite::block_on;
+use simulation_suite::claim_life::Kind;
 use simulation_suite::life::{Script, play};
-use simulation_suite::manifests::Binding;
 use stowage_testing::{Step, World};
 
 const RPCS: [&str; 8] = [
@@ -25,7 +25,7 @@ fn with(rpc: &str, steps: impl IntoIterator<Item = Step>) -> (usize, u64) {
     block_on(async {
         let world = World::new(1);
         world.driver().script(rpc, steps);
-        let report = play(&world, &Script::plain(1, Binding::WaitForFirstConsumer)).await;
+        let report = play(&world, &Script::plain(1, Kind::WaitForFirstConsumer)).await;
         assert!(report.wrong.is_empty(), "{rpc}: {}\n{}", report.wrong.join("\n"), world.trace().text());
         assert!(report.took > Duration::ZERO, "{rpc}: the script was not played");
         let state = world.driver().snapshot();

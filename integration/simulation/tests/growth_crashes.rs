@@ -2,26 +2,18 @@
 #![allow(clippy::unwrap_used, clippy::panic, reason = "helpers of tests fail as tests do")]
 
 use std::collections::BTreeSet;
-use std::io::{self, Write as _};
 
 use simulation_suite::block_on;
 use simulation_suite::growth_life::Kind;
-use simulation_suite::life_sweep::{Life, Script, sweep_all};
+use simulation_suite::life::{Life, Script, play};
+use simulation_suite::sweep::sweep_all;
 use stowage_testing::World;
 
 const SEED: u64 = 5;
 
-/// Written past the test harness, which shows what a passing test prints to nobody.
-fn tell(line: &str) {
-    let _ = writeln!(io::stderr(), "{line}");
-}
-
 #[test]
 fn every_life_of_a_claim_that_grows_or_changes_survives_every_crash() {
-    let filter = tracing_subscriber::EnvFilter::from_default_env();
-    let _ = tracing_subscriber::fmt().with_env_filter(filter).without_time().with_test_writer().try_init();
-    let cases = sweep_all::<Kind>("growth_crashes", SEED, tell).unwrap_or_else(|wrong| panic!("{wrong}"));
-    assert!(cases > 300, "only {cases} cases");
+    sweep_all::<Kind>("growth_crashes", SEED, 600).unwrap_or_else(|wrong| panic!("{wrong}"));
 }
 
 #[test]
@@ -32,7 +24,7 @@ fn the_resizer_asks_for_no_more_than_its_row_in_the_docs() {
     for kind in Kind::ALL {
         block_on(async {
             let world = World::new(SEED);
-            let report = Kind::play(&world, &Script::plain(SEED, *kind)).await;
+            let report = play(&world, &Script::plain(SEED, *kind)).await;
             assert!(report.wrong.is_empty(), "{}", report.wrong.join("\n"));
             used.extend(world.trace().rights().into_iter().filter(|(service, _)| service == "resizer"));
         });

@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use simulation_suite::block_on;
+use simulation_suite::claim_life::Kind;
 use simulation_suite::life::{Report, Script, play};
-use simulation_suite::manifests::Binding;
 use simulation_suite::pipeline::ordinary;
 use stowage_testing::{Numbers, Port, World};
 
@@ -18,7 +18,7 @@ struct Played {
     numbers: BTreeMap<String, Numbers>,
 }
 
-fn played(seed: u64, binding: Binding) -> Played {
+fn played(seed: u64, binding: Kind) -> Played {
     block_on(async {
         let world = World::new(seed);
         let report = play(&world, &Script::plain(seed, binding)).await;
@@ -27,11 +27,11 @@ fn played(seed: u64, binding: Binding) -> Played {
     })
 }
 
-fn tells(binding: Binding) {
+fn tells(binding: Kind) {
     let Played { report, text, revision, numbers } = played(SEED, binding);
     assert!(report.wrong.is_empty(), "{}\n{text}", report.wrong.join("\n"));
     assert_eq!(report.ends, [""; 0], "a service gave up");
-    println!("{} life: {} points, {revision} revisions", binding.as_str(), report.trace.len());
+    println!("{binding:?} life: {} points, {revision} revisions", report.trace.len());
     for service in ordinary() {
         let count = |port| report.trace.iter().filter(|p| p.service == service && p.port == port).count();
         println!(
@@ -51,17 +51,17 @@ fn tells(binding: Binding) {
 
 #[test]
 fn a_claim_that_waits_for_its_consumer_is_mounted_and_gone_in_no_time() {
-    tells(Binding::WaitForFirstConsumer);
+    tells(Kind::WaitForFirstConsumer);
 }
 
 #[test]
 fn a_claim_that_binds_at_once_is_mounted_and_gone_in_no_time() {
-    tells(Binding::Immediate);
+    tells(Kind::Immediate);
 }
 
 #[test]
 fn the_same_seed_gives_the_same_trace_byte_for_byte_and_another_seed_another_one() {
-    for binding in [Binding::WaitForFirstConsumer, Binding::Immediate] {
+    for binding in [Kind::WaitForFirstConsumer, Kind::Immediate] {
         let text = |seed| played(seed, binding).text;
         let first = text(1);
         assert!(!first.is_empty());

@@ -3,8 +3,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use simulation_suite::block_on;
+use simulation_suite::claim_life::Kind;
 use simulation_suite::life::{Script, play};
-use simulation_suite::manifests::Binding;
 use stowage_services::{Place, find};
 use stowage_testing::World;
 
@@ -72,7 +72,7 @@ fn documented() -> Rights {
 fn no_service_asks_for_more_than_its_row_in_the_docs() {
     let documented = documented();
     let mut missing = BTreeSet::new();
-    for binding in [Binding::Immediate, Binding::WaitForFirstConsumer] {
+    for binding in [Kind::Immediate, Kind::WaitForFirstConsumer] {
         let used = block_on(async {
             let world = World::new(1);
             let report = play(&world, &Script::plain(1, binding)).await;

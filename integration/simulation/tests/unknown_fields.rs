@@ -7,8 +7,8 @@ use std::sync::{Arc, Mutex};
 use serde_json::{Value, json};
 
 use simulation_suite::block_on;
+use simulation_suite::claim_life;
 use simulation_suite::life::{Script, play};
-use simulation_suite::manifests::Binding;
 use stowage_model::object::{Key, Kind, kinds};
 use stowage_testing::World;
 
@@ -61,7 +61,7 @@ fn fields_and_annotations_of_others_survive_the_whole_life_of_a_claim() {
         let world = World::new(5);
         let (planted, lost) = (Arc::new(Mutex::new(BTreeSet::new())), Arc::new(Mutex::new(Vec::new())));
         let planter = tokio::spawn(plant(world.clone(), Arc::clone(&planted), Arc::clone(&lost)));
-        let report = play(&world, &Script::plain(5, Binding::WaitForFirstConsumer)).await;
+        let report = play(&world, &Script::plain(5, claim_life::Kind::WaitForFirstConsumer)).await;
         planter.abort();
         assert!(report.wrong.is_empty(), "{}", report.wrong.join("\n"));
         assert_eq!(*lost.lock().unwrap(), [""; 0]);

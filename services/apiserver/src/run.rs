@@ -121,20 +121,22 @@ pub async fn bind_with(options: Options, access: Access) -> Result<Bound, Error>
 }
 
 impl Bound {
-    /// Writes the kubeconfig and serves until `shutdown`.
+    /// Writes the kubeconfig where one was asked for. The port is open: whoever reads the file now will be answered.
+    pub fn announce(&mut self) -> Result<(), Error> {
+        let Some(path) = self.kubeconfig_out.take() else { return Ok(()) };
+        let written = self.identity.write_kubeconfig(&path, self.address);
+        written.map_err(|source| Error::WriteKubeconfig { path, source })
+    }
+
+    /// Writes the kubeconfig, unless that was done, and serves until `shutdown`.
     pub fn run(self, shutdown: impl Future<Output = ()> + Send + 'static) -> BoxFuture<'static, Result<(), Error>> {
         self.serve(Box::pin(shutdown))
     }
 
     /// Boxed, and of one kind of shutdown, so that it is compiled with this crate and not once more with each that awaits it.
-    fn serve(self, shutdown: BoxFuture<'static, ()>) -> BoxFuture<'static, Result<(), Error>> {
+    fn serve(mut self, shutdown: BoxFuture<'static, ()>) -> BoxFuture<'static, Result<(), Error>> {
         Box::pin(async move {
-            // The port is open: whoever reads the file now will be answered.
-            if let Some(path) = &self.kubeconfig_out {
-                self.identity
-                    .write_kubeconfig(path, self.address)
-                    .map_err(|source| Error::WriteKubeconfig { path: path.clone(), source })?;
-            }
+            self.announce()?;
             tracing::info!(address = %self.address, revision = self.server.revision(), "serving");
             self.server.serve(self.listener, self.front, shutdown).await;
             tracing::info!("stopped");

@@ -219,7 +219,7 @@ async fn stopped_at_any_write_or_call_both_services_find_their_way() {
             }
         }
     }
-    println!("{swept} points swept");
+    stowage_testing::tell(&format!("{swept} points swept"));
     assert!(swept > 80, "{swept}");
 }
 

@@ -6,22 +6,36 @@ use stowage_model::annotations;
 use stowage_model::attachment::VolumeAttachment;
 use stowage_model::names::VolumeHandle;
 use stowage_model::object::{Key, Meta};
+use stowage_model::text::Text;
 use stowage_model::volume::SecretRef;
 use stowage_runtime::api::{Part, Patch, Target};
 use stowage_runtime::engine::Error;
 
 use crate::calls::{Kind, Operation, Request, call};
 use crate::controller::Controller;
-use crate::decide::{Action, is_left};
+use crate::decide::{Action, is_left, is_right};
 
 impl Controller {
     pub(crate) async fn carry_out(&self, handle: VolumeHandle, action: Action) -> Result<(), Error> {
+        let written_for = action.written_for();
+        let done = self.act(handle, action).await;
+        if let Some((uid, what)) = written_for {
+            match &done {
+                Ok(()) => self.refusals.remove(&uid),
+                Err(error) if error.must_be_told() => self.refusals.insert(&uid, format!("{what}: {error}")),
+                Err(_) => {}
+            }
+        }
+        done
+    }
+
+    async fn act(&self, handle: VolumeHandle, action: Action) -> Result<(), Error> {
         let (context, finalizer) = (self.caller.context(), self.facts.finalizer.as_str());
         let attachments = context.objects(&self.caches.attachments);
         let volumes = context.objects(&self.caches.volumes);
         match action {
             Action::Call { attachment, request, secret } => self.call(handle, &attachment, request, secret).await,
-            Action::ProtectVolume(meta) => volumes.add_finalizer(&meta, finalizer).await,
+            Action::ProtectVolume { volume, .. } => volumes.add_finalizer(&volume, finalizer).await,
             Action::ReleaseVolume(meta) => {
                 let fresh = volumes.fresh(&meta).await?;
                 match is_left(&fresh, &self.facts.name) {
@@ -30,8 +44,8 @@ impl Controller {
                 }
             }
             Action::MarkAttachment { attachment, node_id } => {
-                let ours = (!attachment.has_finalizer(finalizer)).then(|| finalizer.to_owned());
-                let finalizers: Vec<String> = attachment.finalizers.iter().cloned().chain(ours).collect();
+                let ours = (!attachment.has_finalizer(finalizer)).then(|| finalizer.into());
+                let finalizers: Vec<Text> = attachment.finalizers.iter().cloned().chain(ours).collect();
                 let annotations = json!({ annotations::ATTACHMENT_NODE_ID: node_id });
                 let body = json!({ "metadata": { "finalizers": finalizers, "annotations": annotations } });
                 // A merge replaces the whole list of finalizers, so the version must be the one that was read.
@@ -39,14 +53,16 @@ impl Controller {
             }
             Action::ReleaseAttachment(meta) => {
                 attachments.remove_finalizer(&meta, finalizer).await?;
-                self.forget(&handle, &meta);
+                self.forget(&handle, &meta, &Kind::ALL);
+                // It was unpublished just now, whatever the list said meanwhile.
+                self.doubts.remove(&meta.uid);
                 Ok(())
             }
             Action::SaveAttached { attachment, metadata } => {
                 let status = json!({ "attached": true, "attachmentMetadata": metadata, "attachError": null });
                 attachments.merge_status(&attachment, json!({ "status": status })).await?;
                 // Only now: a crash, or a write that is lost, finds in the record what the driver gave.
-                self.forget(&handle, &attachment);
+                self.forget(&handle, &attachment, &Kind::ALL);
                 self.doubts.remove(&attachment.uid);
                 Ok(())
             }
@@ -87,21 +103,15 @@ impl Controller {
         let context = self.caller.context();
         let fresh = context.objects(&self.caches.attachments).fresh(attachment).await?;
         let is_doubted = self.doubts.contains(&fresh.meta.uid);
-        let is_kept =
-            fresh.meta.has_finalizer(&self.facts.finalizer) || is_doubted && request.kind() == Kind::Unpublish;
-        let is_over = match request.kind() {
-            Kind::Publish => fresh.status.attached && !is_doubted || fresh.node_id() != Some(request.node_id()),
-            Kind::Unpublish => fresh.status.attached && !fresh.meta.is_deleting(),
-        };
-        if !is_kept || is_over || fresh.meta.is_deleting() != attachment.is_deleting() {
+        if !is_right(&request, attachment, &fresh, is_doubted, &self.facts.finalizer) {
             return Err(Error::Stale("the attachment"));
         }
         if !context.may_call_driver() {
             return Err(Error::Deposed);
         }
-        let operation = Operation::new(&handle, &fresh.meta, request.kind());
+        let operation = Operation::new(&handle, &fresh.meta, request.kind(), request.node_id());
         // What the opposite call achieved is not true any more once this one begins.
-        self.operations.forget(&operation.opposite());
+        self.forget(&handle, &fresh.meta, &[request.kind().opposite()]);
         tracing::debug!(attachment = %fresh.meta.name, volume = %handle, kind = ?request.kind(), "calling the driver");
         let caller = self.caller.for_migrated(self.is_migrated(&fresh));
         let call = async move {
@@ -113,15 +123,22 @@ impl Controller {
         Ok(())
     }
 
-    /// Whether the volume was an in-tree plugin's: only those are described in the attachment itself.
+    /// Whether the volume was an in-tree plugin's. One that is described in the attachment itself was too, but the original
+    /// counts it among the driver's own.
     fn is_migrated(&self, attachment: &VolumeAttachment) -> bool {
         let volume = attachment.volume_name().and_then(|name| self.caches.volumes.get(&Key::cluster(name)));
-        attachment.inline_spec().is_some() || volume.is_some_and(|volume| volume.spec.in_tree.is_some())
+        volume.is_some_and(|volume| volume.spec.in_tree.is_some())
     }
 
-    fn forget(&self, handle: &VolumeHandle, attachment: &Meta) {
-        let publish = Operation::new(handle, attachment, Kind::Publish);
-        self.operations.forget(&publish.opposite());
-        self.operations.forget(&publish);
+    /// What came of the attachment's calls of these sorts, by whatever id of its node.
+    fn forget(&self, handle: &VolumeHandle, attachment: &Meta, kinds: &[Kind]) {
+        let is_its = |operation: &Operation| operation.handle == *handle && operation.attachment_uid == attachment.uid;
+        // The first that it can have, as they are ordered.
+        let first = Operation::new(handle, attachment, Kind::Publish, "");
+        for (operation, _) in self.operations.records_from(&first, is_its) {
+            if kinds.contains(&operation.kind) {
+                self.operations.forget(&operation);
+            }
+        }
     }
 }

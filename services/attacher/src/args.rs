@@ -30,7 +30,7 @@ pub struct Args {
     /// Volumes asked for in one page of that list; 0 leaves it to the driver
     #[arg(long, value_name = "COUNT", default_value_t = 0, value_parser = clap::value_parser!(i32).range(0..))]
     max_entries: i32,
-    /// How often to look at every attachment again, in case an event was missed
+    /// How often to look at every attachment again, in case an event was missed; 0 for never
     #[arg(long, value_name = "DURATION", default_value = "10m")]
     resync: GoDuration,
     /// The most characters of a driver's answer in the log at -v=5; 0 and less for all of it
@@ -61,7 +61,7 @@ impl Args {
             default_fs_type: self.default_fstype.clone(),
             reconcile_sync: period("--reconcile-sync", self.reconcile_sync)?,
             max_entries: self.max_entries,
-            resync: period("--resync", self.resync)?,
+            resync: self.resync.into(),
             error_codes: self.sidecar.features.enabled(ERROR_CODES, true),
         })
     }
@@ -141,9 +141,8 @@ mod tests {
         assert_eq!(set.max_entries, 7);
         assert!(set.error_codes);
         assert!(!options(&["--feature-gates=MutableCSINodeAllocatableCount=false"]).unwrap().error_codes);
-        for flag in ["--resync", "--reconcile-sync"] {
-            assert!(options(&[&format!("{flag}=0s")]).unwrap_err().to_string().contains(flag));
-        }
+        assert_eq!(options(&["--resync=0"]).unwrap().resync, Duration::ZERO, "never, as in the original");
+        assert!(options(&["--reconcile-sync=0s"]).unwrap_err().to_string().contains("--reconcile-sync"));
     }
 
     #[test]

@@ -26,6 +26,13 @@ pub enum Kind {
 impl Kind {
     pub const ALL: [Self; 2] = [Self::Publish, Self::Unpublish];
 
+    pub fn opposite(self) -> Self {
+        match self {
+            Self::Publish => Self::Unpublish,
+            Self::Unpublish => Self::Publish,
+        }
+    }
+
     /// What people call the lane of such calls.
     pub fn lane(self) -> &'static str {
         match self {
@@ -35,25 +42,19 @@ impl Kind {
     }
 }
 
-/// What a call is about. Each attachment has its own backoff; that only one call per handle runs is decided.
+/// What a call is about. Each attachment has its own backoff, and so has each id that its node had; which calls run beside
+/// each other is decided.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Operation {
     pub handle: VolumeHandle,
     pub attachment_uid: String,
     pub kind: Kind,
+    pub node_id: String,
 }
 
 impl Operation {
-    pub fn new(handle: &VolumeHandle, attachment: &Meta, kind: Kind) -> Self {
-        Self { handle: handle.clone(), attachment_uid: attachment.uid.clone(), kind }
-    }
-
-    pub fn opposite(&self) -> Self {
-        let kind = match self.kind {
-            Kind::Publish => Kind::Unpublish,
-            Kind::Unpublish => Kind::Publish,
-        };
-        Self { kind, ..self.clone() }
+    pub fn new(handle: &VolumeHandle, attachment: &Meta, kind: Kind, node_id: &str) -> Self {
+        Self { handle: handle.clone(), attachment_uid: attachment.uid.clone(), kind, node_id: node_id.into() }
     }
 }
 

@@ -18,6 +18,7 @@ use crate::decide::{Action, Decision, Why, decide};
 use crate::lanes::Lanes;
 use crate::metrics::Metrics;
 use crate::reconcile::{Doubts, Reconciler};
+use crate::refusals::Refusals;
 use crate::snapshot::{Facts, Snapshot};
 use crate::watches::{Caches, Key};
 
@@ -30,7 +31,7 @@ pub struct Options {
     pub reconcile_sync: Duration,
     /// Entries of one page of that list; 0 leaves it to the driver.
     pub max_entries: i32,
-    /// How often every decision is taken again, as a net under missed events.
+    /// How often every decision is taken again, as a net under missed events; zero for never.
     pub resync: Duration,
     /// Whether an attach error says the gRPC code.
     pub error_codes: bool,
@@ -57,6 +58,7 @@ pub(crate) struct Controller {
     pub(crate) caller: Caller,
     pub(crate) lanes: Lanes,
     pub(crate) doubts: Doubts,
+    pub(crate) refusals: Refusals,
     /// None for a driver that cannot say where its volumes are published.
     reconciler: Option<Reconciler>,
     spawner: Spawner,
@@ -72,9 +74,11 @@ pub async fn run(context: Context, options: Options) -> Result<(), Stop> {
 ///
 /// Boxed, so that it is compiled with this crate and not once more with the binary.
 pub(crate) fn run_with(context: Context, driver: Driver, options: Options) -> BoxFuture<'static, Result<(), Stop>> {
-    // Writes of both lanes at once: those of one never wait for those of the other.
+    // Volumes that are written about at once, as many as can be called for: a call itself is waited for by none of them.
     let parallel = options.driver.workers.saturating_mul(Kind::ALL.len());
-    Box::pin(engine::serve(context, parallel, async move |setup| Ok(Controller::new(setup, &driver, &options))))
+    let (retry, make) =
+        (options.driver.retry, async move |setup: &Setup<Key>| Ok(Controller::new(setup, &driver, &options)));
+    Box::pin(engine::serve_with(context, parallel, retry, make))
 }
 
 impl Controller {
@@ -85,7 +89,8 @@ impl Controller {
         let metrics = setup.context.metrics.own(Metrics::register);
         setup.context.metrics.before_encoding(metrics.watch(&lanes));
         let doubts = Doubts::default();
-        let can_compare = facts.can(Call::ListVolumes) && facts.can(Call::ListVolumesPublishedNodes);
+        let compares = [Call::PublishUnpublishVolume, Call::ListVolumes, Call::ListVolumesPublishedNodes];
+        let can_compare = compares.into_iter().all(|call| facts.can(call));
         let reconciler = can_compare.then(|| Reconciler {
             caller: caller.clone(),
             caches: caches.clone(),
@@ -101,6 +106,7 @@ impl Controller {
             caller,
             lanes,
             doubts,
+            refusals: Refusals::default(),
             reconciler,
             spawner: setup.spawner.clone(),
             resync: options.resync,
@@ -117,7 +123,8 @@ impl engine::Controller for Controller {
     const NAME: &'static str = "attacher";
 
     fn watches(&self, watches: &mut Watches<'_, Self>) {
-        self.caches.declare(watches);
+        // Nobody needs a node's id who calls no driver, and the role of such a sidecar may not have the right to it.
+        self.caches.declare(self.facts.can(Call::PublishUnpublishVolume), watches);
     }
 
     fn gather(&self, key: &Key, _reserved: &Reserved, _now: Timestamp) -> Snapshot {
@@ -131,14 +138,10 @@ impl engine::Controller for Controller {
     fn note(&self, key: &Key, snapshot: &Snapshot, decision: &Decision, _now: Timestamp) {
         if let Key::Handle(handle) = key {
             for kind in Kind::ALL {
-                let calls = |action: &Action| matches!(action, Action::Call { request, .. } if request.kind() == kind);
-                if decision.actions.iter().any(calls) {
-                    self.lanes.take(kind, handle);
-                } else if decision.why.turns.contains(&kind) {
-                    self.lanes.wait(kind, handle);
-                } else {
-                    self.lanes.leave(kind, handle);
-                }
+                let begun = decision.actions.iter().filter(|action| action.calls() == Some(kind)).count();
+                let turns = decision.why.turns.iter().filter(|(waiting, _)| *waiting == kind);
+                let waiting: Vec<&str> = turns.map(|(_, uid)| uid.as_str()).collect();
+                self.lanes.settle(kind, handle, begun, &waiting);
             }
         }
         // Their attachments went while the calls were under way, and nobody asks for them any more.

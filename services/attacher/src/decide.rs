@@ -3,17 +3,20 @@
 //! Attach: finalizer on the volume, finalizer and node id on the attachment, publish, status. Detach: unpublish,
 //! finalizer off the attachment, status. Each write is its own round, so a crash between any two finds its way.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use jiff::Timestamp;
+use tonic::Code;
 
+use stowage_csi::code;
+use stowage_csi::v1::ControllerUnpublishVolumeRequest;
 use stowage_csi::v1::controller_service_capability::rpc::Type as Call;
-use stowage_model::Volume;
 use stowage_model::attachment::VolumeError;
 use stowage_model::object::Meta;
 use stowage_model::volume::SecretRef;
+use stowage_model::{Volume, VolumeAttachment};
 use stowage_runtime::engine;
-use stowage_runtime::operation::Record;
+use stowage_runtime::operation::{Record, State};
 use stowage_runtime::trouble::Trouble;
 
 use crate::calls::{Kind, Request};
@@ -31,8 +34,11 @@ pub enum Action {
         request: Request,
         secret: Option<SecretRef>,
     },
-    /// Puts our finalizer on the volume.
-    ProtectVolume(Meta),
+    /// Puts our finalizer on the volume, for an attachment of it.
+    ProtectVolume {
+        volume: Meta,
+        attachment_uid: String,
+    },
     /// Takes our finalizer off the volume.
     ReleaseVolume(Meta),
     /// Puts our finalizer and the node's id on the attachment.
@@ -63,8 +69,8 @@ pub enum Action {
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Why {
     pub attachments: Vec<(String, Reason)>,
-    /// Calls that are due and wait for their turn.
-    pub turns: Vec<Kind>,
+    /// Calls that are due and wait for their turn, by the attachment's uid, those that have waited longest first.
+    pub turns: Vec<(Kind, String)>,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -93,110 +99,163 @@ impl Action {
             _ => None,
         }
     }
+
+    /// The attachment, by its uid, that does not come further without this write, and what people call the write.
+    pub fn written_for(&self) -> Option<(String, &'static str)> {
+        match self {
+            Self::ProtectVolume { attachment_uid, .. } => {
+                Some((attachment_uid.clone(), "could not add PersistentVolume finalizer"))
+            }
+            Self::MarkAttachment { attachment, .. }
+            | Self::SaveAttached { attachment, .. }
+            | Self::ReleaseAttachment(attachment) => Some((attachment.uid.clone(), "could not save VolumeAttachment")),
+            _ => None,
+        }
+    }
 }
 
 pub fn decide(snapshot: &Snapshot, now: Timestamp) -> Decision {
     let facts = &*snapshot.facts;
     let mut why = Why::default();
     let mut writes = Vec::new();
-    let mut calls = Vec::new();
+    let mut wishes = Vec::new();
     for case in &snapshot.attachments {
         let part = decide_attachment(case, facts, now);
-        writes.extend(part.write);
-        calls.extend(part.call);
+        writes.extend(part.writes);
+        wishes.extend(part.call.map(|(at, request)| Wish { case, at, request }));
         why.attachments.push((case.attachment.meta.name.clone(), part.reason));
     }
     writes.extend(snapshot.unnamed.iter().filter_map(|volume| release(volume, facts)));
-    let (call, wake_at) = choose(snapshot, calls, now, &mut why.turns);
-    // The call starts before the writes: it takes longest.
-    Decision { wake_at, ..Decision::act(call.into_iter().chain(writes).collect::<Vec<_>>(), why) }
+    let Choice { calls, turns, wake_at } = choose(snapshot, wishes, now);
+    why.turns = turns;
+    // Side by side: a room was taken for each call, and one in trouble must not keep the others from theirs.
+    Decision { wake_at, ..Decision::together(calls.into_iter().chain(writes).collect::<Vec<_>>(), why) }
 }
 
 /// What one attachment needs.
 struct Part {
-    write: Option<Action>,
+    writes: Vec<Action>,
     /// A driver call, and when it may start.
-    call: Option<(Timestamp, Action)>,
+    call: Option<(Timestamp, Request)>,
     reason: Reason,
 }
 
 impl Part {
     fn rest(reason: Reason) -> Self {
-        Self { write: None, call: None, reason }
+        Self { writes: Vec::new(), call: None, reason }
     }
 
     fn write(action: Action) -> Self {
-        Self { write: Some(action), ..Self::rest(Reason::Writing) }
+        Self { writes: vec![action], ..Self::rest(Reason::Writing) }
     }
 
     fn read(action: Action) -> Self {
-        Self { write: Some(action), ..Self::rest(Reason::Unknown) }
+        Self { writes: vec![action], ..Self::rest(Reason::Unknown) }
     }
 }
 
-/// One call at a time per handle: of those whose lane has room the one that has waited longest, but no attach before the
-/// detach that has to go first. The end of one that is under way comes back here, and so does a turn.
-fn choose(
-    snapshot: &Snapshot,
-    calls: Vec<(Timestamp, Action)>,
-    now: Timestamp,
-    turns: &mut Vec<Kind>,
-) -> (Option<Action>, Option<Timestamp>) {
-    if snapshot.calling {
-        return (None, None);
-    }
-    let leaves = leaves(&calls, now);
-    let is_held = |action: &Action| leaves.iter().any(|leave| leave.comes_before(action));
-    let (due, later): (Vec<_>, Vec<_>) =
-        calls.into_iter().filter(|(_, action)| !is_held(action)).partition(|(at, _)| *at <= now);
-    let mut waiting = Vec::new();
-    let mut first = None;
-    for (at, action) in due {
-        let kind = action.calls();
-        match kind.is_none_or(|kind| snapshot.room.has(kind)) {
-            true if first.as_ref().is_none_or(|(earlier, _)| at < *earlier) => first = Some((at, action)),
-            true => {}
-            false => waiting.extend(kind),
-        }
-    }
-    match first {
-        Some((_, call)) => (Some(call), None),
-        None => {
-            waiting.sort_unstable();
-            waiting.dedup();
-            *turns = waiting;
-            (None, later.into_iter().map(|(at, _)| at).min())
+/// A driver call that an attachment needs, and when it may start.
+struct Wish<'a> {
+    case: &'a Case,
+    at: Timestamp,
+    request: Request,
+}
+
+impl Wish<'_> {
+    fn action(self) -> Action {
+        Action::Call {
+            attachment: self.case.attachment.meta.clone(),
+            secret: self.case.secret(),
+            request: self.request,
         }
     }
 }
 
-/// A node that the volume has to leave.
-struct Leave {
-    node_id: String,
-    is_due: bool,
+#[derive(Default)]
+struct Choice {
+    calls: Vec<Action>,
+    turns: Vec<(Kind, String)>,
+    wake_at: Option<Timestamp>,
 }
 
-fn leaves(calls: &[(Timestamp, Action)], now: Timestamp) -> Vec<Leave> {
-    let leave = |(at, action): &(Timestamp, Action)| match action {
-        Action::Call { request: Request::Unpublish(request), .. } => {
-            Some(Leave { node_id: request.node_id.clone(), is_due: *at <= now })
+/// Which calls begin, of those that have waited longest first: one at a time per handle, or per handle and node of a volume
+/// for many nodes, but no attach before the detach that has to go first. The end of one that is under way comes back here,
+/// and so does a turn.
+fn choose(snapshot: &Snapshot, wishes: Vec<Wish<'_>>, now: Timestamp) -> Choice {
+    let mut choice = Choice::default();
+    let is_shared = snapshot.attachments.iter().all(|case| case.is_for_many_nodes(&snapshot.facts));
+    if !is_shared && !snapshot.calling.is_empty() {
+        return choice;
+    }
+    let leaves = Leaves::of(&wishes, now);
+    let may_begin =
+        |wish: &Wish<'_>| !leaves.come_before(&wish.request) && !snapshot.calling.contains(wish.request.node_id());
+    let (mut due, later): (Vec<_>, Vec<_>) = wishes.into_iter().filter(may_begin).partition(|wish| wish.at <= now);
+    due.sort_by_key(|wish| wish.at);
+    let (mut room, mut busy) = (snapshot.room, BTreeSet::new());
+    for wish in due {
+        let kind = wish.request.kind();
+        if busy.contains(wish.request.node_id()) {
+            continue;
         }
-        _ => None,
-    };
-    calls.iter().filter_map(leave).collect()
+        if wish.case.called == Some(kind) || room.take(kind) {
+            busy.insert(wish.request.node_id().to_owned());
+            choice.calls.push(wish.action());
+            if !is_shared {
+                choice.turns.clear();
+                return choice;
+            }
+        } else if is_shared || choice.turns.iter().all(|(waiting, _)| *waiting != kind) {
+            choice.turns.push((kind, wish.case.attachment.meta.uid.clone()));
+        }
+    }
+    choice.wake_at = later.iter().map(|wish| wish.at).min();
+    choice
 }
 
-impl Leave {
+/// The nodes that the volume has to leave.
+struct Leaves {
+    node_ids: BTreeSet<String>,
+    is_any_due: bool,
+}
+
+impl Leaves {
+    fn of(wishes: &[Wish<'_>], now: Timestamp) -> Self {
+        let leaving = || wishes.iter().filter(|wish| wish.request.kind() == Kind::Unpublish);
+        Self {
+            node_ids: leaving().map(|wish| wish.request.node_id().to_owned()).collect(),
+            is_any_due: leaving().any(|wish| wish.at <= now),
+        }
+    }
+
     /// On the same node the detach would undo the attach. From another one a volume for one node has to go first, unless
     /// the driver fails to let it go: then it is the driver that says whether it can come here.
-    fn comes_before(&self, action: &Action) -> bool {
-        match action {
-            Action::Call { request: Request::Publish(request), .. } => {
-                request.node_id == self.node_id || self.is_due && !request::is_for_many_nodes(request)
+    fn come_before(&self, request: &Request) -> bool {
+        match request {
+            Request::Publish(request) => {
+                self.node_ids.contains(&request.node_id) || self.is_any_due && !request::is_for_many_nodes(request)
             }
-            _ => false,
+            Request::Unpublish(_) => false,
         }
     }
+}
+
+/// Whether a call that was decided on is still right by what a fresh read shows.
+pub fn is_right(
+    request: &Request,
+    decided: &Meta,
+    fresh: &VolumeAttachment,
+    is_doubted: bool,
+    finalizer: &str,
+) -> bool {
+    let is_kept = fresh.meta.has_finalizer(finalizer) || is_doubted && request.kind() == Kind::Unpublish;
+    // One that is doubted is published again, after it has left the node's old id where the node has another now.
+    let is_attached = fresh.status.attached && !is_doubted;
+    let is_over = match request.kind() {
+        Kind::Publish => is_attached || fresh.node_id() != Some(request.node_id()),
+        Kind::Unpublish => is_attached && !fresh.meta.is_deleting(),
+    };
+    is_kept && !is_over && fresh.meta.is_deleting() == decided.is_deleting()
 }
 
 fn decide_attachment(case: &Case, facts: &Facts, now: Timestamp) -> Part {
@@ -211,14 +270,18 @@ fn decide_attachment(case: &Case, facts: &Facts, now: Timestamp) -> Part {
             false => Part::write(save_attached(case, &PublishContext::new())),
         };
     }
-    if case.is_calling() {
+    if case.calling {
         return Part::rest(Reason::Calling);
     }
     if let Source::Unknown(volume) = &case.source {
         return Part::read(Action::RefreshVolume(volume.clone()));
     }
     let step = if attachment.meta.is_deleting() { detach(case, facts, now) } else { attach(case, facts, now) };
-    step.unwrap_or_else(|problem| blocked(case, problem, now))
+    let mut part = step.unwrap_or_else(|problem| blocked(case, problem, now));
+    if let Some(message) = case.refused.as_ref().filter(|_| part.reason == Reason::Writing) {
+        part.writes.extend(tell(case, message.clone(), now));
+    }
+    part
 }
 
 fn attach(case: &Case, facts: &Facts, now: Timestamp) -> Result<Part, Problem> {
@@ -234,7 +297,8 @@ fn attach(case: &Case, facts: &Facts, now: Timestamp) -> Result<Part, Problem> {
     if let Source::Volume(volume) = &case.source
         && !volume.meta.has_finalizer(&facts.finalizer)
     {
-        return Ok(Part::write(Action::ProtectVolume(volume.meta.clone())));
+        let attachment_uid = attachment.meta.uid.clone();
+        return Ok(Part::write(Action::ProtectVolume { volume: volume.meta.clone(), attachment_uid }));
     }
     let marked = attachment.meta.has_finalizer(&facts.finalizer);
     match attachment.node_id() {
@@ -242,7 +306,7 @@ fn attach(case: &Case, facts: &Facts, now: Timestamp) -> Result<Part, Problem> {
             Ok(wait_or_call(case, Request::Publish(request), &case.publish, now))
         }
         // The node has a new id, and the volume may be published under the old one: that has to end first.
-        Some(_) if marked && case.unpublish.as_ref().and_then(Record::done).is_none() => unpublish(case, facts, now),
+        Some(_) if marked && !has_left(&case.unpublish) => unpublish(case, facts, now),
         _ => {
             let (attachment, node_id) = (attachment.meta.clone(), request.node_id);
             Ok(Part::write(Action::MarkAttachment { attachment, node_id }))
@@ -252,7 +316,7 @@ fn attach(case: &Case, facts: &Facts, now: Timestamp) -> Result<Part, Problem> {
 
 fn detach(case: &Case, facts: &Facts, now: Timestamp) -> Result<Part, Problem> {
     let meta = &case.attachment.meta;
-    let is_done = case.unpublish.as_ref().and_then(Record::done).is_some();
+    let is_done = [&case.unpublish, &case.unpublish_by_new].into_iter().flatten().any(|record| record.done().is_some());
     if !meta.has_finalizer(&facts.finalizer) && (is_done || !case.doubted) {
         // Never published, or unpublished already. Where nobody else holds it, it is gone and has no status to save.
         return Ok(match !meta.finalizers.is_empty() && case.attachment.status.attached {
@@ -268,23 +332,43 @@ fn detach(case: &Case, facts: &Facts, now: Timestamp) -> Result<Part, Problem> {
 
 fn unpublish(case: &Case, facts: &Facts, now: Timestamp) -> Result<Part, Problem> {
     let request = case.unpublish_request(facts)?;
+    if let Some(new_id) = case.new_id().filter(|_| case.attachment.meta.is_deleting() && has_left(&case.unpublish)) {
+        let request = ControllerUnpublishVolumeRequest { node_id: new_id.to_owned(), ..request };
+        return Ok(wait_or_call(case, Request::Unpublish(request), &case.unpublish_by_new, now));
+    }
     Ok(wait_or_call(case, Request::Unpublish(request), &case.unpublish, now))
+}
+
+/// Whether the volume is not published by the id that was asked for: it was let go, or the driver knows no such node.
+fn has_left(unpublish: &Option<Record<PublishContext>>) -> bool {
+    match unpublish.as_ref().map(|record| &record.state) {
+        Some(State::Done(_)) => true,
+        Some(State::Failed(failure)) => {
+            matches!(code::from_name(&failure.code), Some(Code::NotFound | Code::InvalidArgument))
+        }
+        Some(State::Running | State::Uncertain(_)) | None => false,
+    }
 }
 
 fn wait_or_call(case: &Case, request: Request, record: &Option<Record<PublishContext>>, now: Timestamp) -> Part {
     let trouble = record.as_ref().and_then(Trouble::of);
     let write =
         trouble.filter(|trouble| !shown(case).is_some_and(|shown| trouble.is_shown(&shown.message, shown.time)));
-    let action = Action::Call { attachment: case.attachment.meta.clone(), request, secret: case.secret() };
     let at = record.as_ref().map_or(now, |record| record.retry_at);
-    Part { write: write.map(|trouble| save(case, trouble)), call: Some((at, action)), reason: Reason::Waiting }
+    let writes = write.map(|trouble| save(case, trouble)).into_iter().collect();
+    Part { writes, call: Some((at, request)), reason: Reason::Waiting }
 }
 
 fn blocked(case: &Case, problem: Problem, now: Timestamp) -> Part {
-    let trouble = Trouble::new(problem.to_string(), now);
-    // Told once: only what it says counts, for nothing is tried again until an object changes.
+    let writes = tell(case, problem.to_string(), now).into_iter().collect();
+    Part { writes, ..Part::rest(Reason::Blocked(problem)) }
+}
+
+/// What is not of the driver's making is told once: only what it says counts, and not when.
+fn tell(case: &Case, message: String, now: Timestamp) -> Option<Action> {
+    let trouble = Trouble::new(message, now);
     let is_told = shown(case).is_some_and(|shown| shown.message == trouble.message);
-    Part { write: (!is_told).then(|| save(case, trouble)), ..Part::rest(Reason::Blocked(problem)) }
+    (!is_told).then(|| save(case, trouble))
 }
 
 /// What the status says of the step that the attachment is at.

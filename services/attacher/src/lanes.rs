@@ -1,8 +1,9 @@
 //! Turns of driver calls. Attaches and detaches each have a lane of their own, with as many calls at a time as there are
 //! workers: however many detaches wait, and however slow they are, an attach waits for attaches only.
 //!
-//! Who finds no room waits in line and is woken when it is his turn. Rooms are asked (`may`) while a decision is gathered
-//! and taken or waited for when it is noted; both happen on one task, so that between the two room is only ever gained.
+//! Who finds no room waits in line, and his volume is woken when it is his turn. Rooms are asked for (`room`) while a decision
+//! is gathered and taken or waited for when it is noted (`settle`); both happen on one task, so that between the two room is
+//! only ever gained.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, MutexGuard};
@@ -28,12 +29,25 @@ struct Inner {
 struct Lane {
     free: usize,
     /// In the order in which they came.
-    line: BTreeMap<u64, VolumeHandle>,
+    line: BTreeMap<u64, Seat>,
     /// Their places in it, and since when they wait.
-    waiting: BTreeMap<VolumeHandle, (u64, Duration)>,
+    waiting: BTreeMap<Seat, (u64, Duration)>,
     /// Woken because it is their turn.
-    called: BTreeSet<VolumeHandle>,
+    called: BTreeSet<Seat>,
     came: u64,
+}
+
+/// Who wants a call: one attachment of a volume.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+struct Seat {
+    handle: VolumeHandle,
+    attachment_uid: String,
+}
+
+impl Seat {
+    fn new(handle: &VolumeHandle, attachment_uid: &str) -> Self {
+        Self { handle: handle.clone(), attachment_uid: attachment_uid.into() }
+    }
 }
 
 /// What a lane looks like to people.
@@ -63,17 +77,14 @@ impl Lanes {
         Self(Arc::new(Inner { lanes: Mutex::new(lanes.into()), queue, clock }))
     }
 
-    /// Whether a call for the volume may begin now.
-    pub fn may(&self, kind: Kind, handle: &VolumeHandle) -> bool {
-        self.lock().get(&kind).is_some_and(|lane| lane.called.contains(handle) || lane.free > lane.called.len())
+    /// How many calls may begin now, beside those whose turn it is.
+    pub fn room(&self, kind: Kind) -> usize {
+        self.lock().get(&kind).map_or(0, |lane| lane.free.saturating_sub(lane.called.len()))
     }
 
-    /// Takes the room that there was; the call itself asks for its [`turn`](Self::turn).
-    pub fn take(&self, kind: Kind, handle: &VolumeHandle) {
-        self.change(kind, |lane| {
-            lane.leave(handle);
-            lane.free = lane.free.saturating_sub(1);
-        });
+    /// Whether it is the attachment's turn.
+    pub fn is_called(&self, kind: Kind, handle: &VolumeHandle, attachment_uid: &str) -> bool {
+        self.lock().get(&kind).is_some_and(|lane| lane.called.contains(&Seat::new(handle, attachment_uid)))
     }
 
     /// The place that was taken, to be kept for as long as the call lasts.
@@ -81,21 +92,16 @@ impl Lanes {
         Turn { lanes: self.clone(), kind }
     }
 
-    /// Stands in line; who stands there already keeps his place.
-    pub fn wait(&self, kind: Kind, handle: &VolumeHandle) {
+    /// What was decided for a volume: calls for so many of its attachments take the room that there was, each asking for its
+    /// [`turn`](Self::turn). These stand in line, where who stands there already keeps his place, and no other of the volume
+    /// does any more.
+    pub fn settle(&self, kind: Kind, handle: &VolumeHandle, begun: usize, waiting: &[&str]) {
         let now = self.0.clock.boottime();
         self.change(kind, |lane| {
-            if !lane.called.contains(handle) && !lane.waiting.contains_key(handle) {
-                lane.came += 1;
-                lane.waiting.insert(handle.clone(), (lane.came, now));
-                lane.line.insert(lane.came, handle.clone());
-            }
+            lane.keep(handle, &waiting.iter().copied().collect());
+            lane.free = lane.free.saturating_sub(begun);
+            waiting.iter().for_each(|uid| lane.wait(Seat::new(handle, uid), now));
         });
-    }
-
-    /// Leaves the line: nothing is to be called for the volume any more.
-    pub fn leave(&self, kind: Kind, handle: &VolumeHandle) {
-        self.change(kind, |lane| lane.leave(handle));
     }
 
     pub fn backlog(&self, kind: Kind) -> Backlog {
@@ -115,7 +121,7 @@ impl Lanes {
             change(lane);
             lane.call_next()
         };
-        woken.into_iter().for_each(|handle| self.0.queue.go_on(Key::Handle(handle)));
+        woken.into_iter().for_each(|seat| self.0.queue.go_on(Key::Handle(seat.handle)));
     }
 
     fn lock(&self) -> MutexGuard<'_, BTreeMap<Kind, Lane>> {
@@ -129,21 +135,36 @@ impl Lanes {
 }
 
 impl Lane {
-    fn leave(&mut self, handle: &VolumeHandle) {
-        self.called.remove(handle);
-        if let Some((place, _)) = self.waiting.remove(handle) {
-            self.line.remove(&place);
+    fn keep(&mut self, handle: &VolumeHandle, stay: &BTreeSet<&str>) {
+        let first = Seat::new(handle, "");
+        let is_its = |seat: &&Seat| seat.handle == *handle;
+        let waiting = self.waiting.range(&first..).map(|(seat, _)| seat).take_while(is_its);
+        let seats = waiting.chain(self.called.range(&first..).take_while(is_its));
+        let gone: Vec<Seat> = seats.filter(|seat| !stay.contains(seat.attachment_uid.as_str())).cloned().collect();
+        for seat in gone {
+            self.called.remove(&seat);
+            if let Some((place, _)) = self.waiting.remove(&seat) {
+                self.line.remove(&place);
+            }
         }
     }
 
-    fn call_next(&mut self) -> Vec<VolumeHandle> {
+    fn wait(&mut self, seat: Seat, now: Duration) {
+        if !self.called.contains(&seat) && !self.waiting.contains_key(&seat) {
+            self.came += 1;
+            self.waiting.insert(seat.clone(), (self.came, now));
+            self.line.insert(self.came, seat);
+        }
+    }
+
+    fn call_next(&mut self) -> Vec<Seat> {
         let mut woken = Vec::new();
         while self.free > self.called.len()
-            && let Some((_, handle)) = self.line.pop_first()
+            && let Some((_, seat)) = self.line.pop_first()
         {
-            self.waiting.remove(&handle);
-            self.called.insert(handle.clone());
-            woken.push(handle);
+            self.waiting.remove(&seat);
+            self.called.insert(seat.clone());
+            woken.push(seat);
         }
         woken
     }
@@ -173,23 +194,38 @@ mod tests {
         name.into()
     }
 
+    /// Volumes of one attachment each.
+    impl Lanes {
+        fn may(&self, kind: Kind, volume: &str) -> bool {
+            self.is_called(kind, &handle(volume), "va") || self.room(kind) > 0
+        }
+
+        fn take(&self, kind: Kind, volume: &str) {
+            self.settle(kind, &handle(volume), 1, &[]);
+        }
+
+        fn wait(&self, kind: Kind, volume: &str) {
+            self.settle(kind, &handle(volume), 0, &["va"]);
+        }
+    }
+
     #[tokio::test]
     async fn who_came_first_is_woken_first_and_newcomers_do_not_overtake() {
         let (lanes, queue) = lanes(1);
-        assert!(lanes.may(Kind::Unpublish, &handle("a")));
-        lanes.take(Kind::Unpublish, &handle("a"));
+        assert!(lanes.may(Kind::Unpublish, "a"));
+        lanes.take(Kind::Unpublish, "a");
         let turn = lanes.turn(Kind::Unpublish);
         for name in ["b", "c", "b"] {
-            assert!(!lanes.may(Kind::Unpublish, &handle(name)));
-            lanes.wait(Kind::Unpublish, &handle(name));
+            assert!(!lanes.may(Kind::Unpublish, name));
+            lanes.wait(Kind::Unpublish, name);
         }
         assert_eq!(lanes.backlog(Kind::Unpublish).depth, 2);
         assert_eq!(woken(&queue), None);
         drop(turn);
         assert_eq!(woken(&queue), Some(Key::Handle(handle("b"))));
-        assert!(!lanes.may(Kind::Unpublish, &handle("newcomer")), "the room is b's");
-        assert!(lanes.may(Kind::Unpublish, &handle("b")));
-        lanes.take(Kind::Unpublish, &handle("b"));
+        assert!(!lanes.may(Kind::Unpublish, "newcomer"), "the room is b's");
+        assert!(lanes.may(Kind::Unpublish, "b"));
+        lanes.take(Kind::Unpublish, "b");
         assert_eq!(woken(&queue), None);
         drop(lanes.turn(Kind::Unpublish));
         assert_eq!(woken(&queue), Some(Key::Handle(handle("c"))));
@@ -198,29 +234,45 @@ mod tests {
     #[tokio::test]
     async fn one_lane_does_not_know_of_the_other() {
         let (lanes, _queue) = lanes(1);
-        lanes.take(Kind::Unpublish, &handle("a"));
-        assert!(lanes.may(Kind::Publish, &handle("b")));
+        lanes.take(Kind::Unpublish, "a");
+        assert!(lanes.may(Kind::Publish, "b"));
     }
 
     #[tokio::test]
     async fn who_does_not_want_his_turn_any_more_passes_it_on() {
         let (lanes, queue) = lanes(1);
-        lanes.take(Kind::Publish, &handle("a"));
-        lanes.wait(Kind::Publish, &handle("b"));
-        lanes.wait(Kind::Publish, &handle("c"));
+        lanes.take(Kind::Publish, "a");
+        lanes.wait(Kind::Publish, "b");
+        lanes.wait(Kind::Publish, "c");
         drop(lanes.turn(Kind::Publish));
         assert_eq!(woken(&queue), Some(Key::Handle(handle("b"))));
-        lanes.leave(Kind::Publish, &handle("b"));
+        lanes.settle(Kind::Publish, &handle("b"), 0, &[]);
         assert_eq!(woken(&queue), Some(Key::Handle(handle("c"))));
     }
 
     #[tokio::test]
     async fn room_that_came_after_the_question_is_not_missed() {
         let (lanes, queue) = lanes(1);
-        lanes.take(Kind::Publish, &handle("a"));
-        assert!(!lanes.may(Kind::Publish, &handle("b")));
+        lanes.take(Kind::Publish, "a");
+        assert!(!lanes.may(Kind::Publish, "b"));
         drop(lanes.turn(Kind::Publish));
-        lanes.wait(Kind::Publish, &handle("b"));
+        lanes.wait(Kind::Publish, "b");
+        assert_eq!(woken(&queue), Some(Key::Handle(handle("b"))));
+    }
+
+    #[tokio::test]
+    async fn attachments_of_one_volume_have_places_of_their_own_and_keep_them_when_another_begins() {
+        let (lanes, queue) = lanes(1);
+        let shared = handle("shared");
+        lanes.settle(Kind::Unpublish, &shared, 1, &["first", "gone"]);
+        lanes.wait(Kind::Unpublish, "b");
+        lanes.settle(Kind::Unpublish, &shared, 0, &["first", "last"]);
+        assert_eq!(lanes.backlog(Kind::Unpublish).depth, 3);
+        drop(lanes.turn(Kind::Unpublish));
+        assert!(lanes.is_called(Kind::Unpublish, &shared, "first"), "before those that came later");
+        assert_eq!(woken(&queue), Some(Key::Handle(shared.clone())));
+        lanes.settle(Kind::Unpublish, &shared, 1, &["last"]);
+        drop(lanes.turn(Kind::Unpublish));
         assert_eq!(woken(&queue), Some(Key::Handle(handle("b"))));
     }
 }

@@ -1,8 +1,8 @@
 //! attacher: turns the VolumeAttachments of one driver into ControllerPublishVolume and ControllerUnpublishVolume.
 //!
 //! Watches VolumeAttachments, volumes and CSINodes; reads secrets. Writes the finalizer and node id of attachments, their
-//! status, and the finalizer of volumes. One driver call at a time per volume handle, and a lane each for attaches and
-//! detaches. Lists what the driver has published where it can, and repeats what it has lost. The finalizer is on the attachment
+//! status, and the finalizer of volumes. One driver call at a time per volume handle, of volumes for many nodes per handle and
+//! node, and a lane each for attaches and detaches. Lists what the driver has published where it can, and repeats what it has lost. The finalizer is on the attachment
 //! before the first publish and leaves it after a good unpublish only, so no publish that may have happened is forgotten.
 #![forbid(unsafe_code)]
 
@@ -15,6 +15,7 @@ mod decide;
 mod lanes;
 mod metrics;
 mod reconcile;
+mod refusals;
 mod request;
 mod snapshot;
 mod watches;

@@ -55,10 +55,9 @@ pub struct Reconciler {
 }
 
 impl Reconciler {
-    /// Compares until the service ends.
+    /// Compares until the service ends, the first time at once: what went wrong while nobody looked has waited long enough.
     pub async fn keep_comparing(self) {
         loop {
-            tokio::time::sleep(self.period).await;
             if let Err(Failure { code, message }) = self.compare().await {
                 tracing::warn!(
                     code,
@@ -67,6 +66,7 @@ impl Reconciler {
                     self.period
                 );
             }
+            tokio::time::sleep(self.period).await;
         }
     }
 

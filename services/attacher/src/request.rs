@@ -10,6 +10,9 @@ use stowage_model::{access_mode, migration};
 
 use crate::snapshot::{Case, Facts, Source};
 
+/// Modes of volumes that may be published to several nodes at once.
+const MANY: [Mode; 3] = [Mode::MultiNodeReaderOnly, Mode::MultiNodeSingleWriter, Mode::MultiNodeMultiWriter];
+
 /// Why the driver cannot be asked. People read it in the attachment's status, and events of pods quote it.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum Problem {
@@ -76,6 +79,20 @@ impl Case {
         })
     }
 
+    /// The id that the node has now, where the volume was published under another.
+    pub fn new_id(&self) -> Option<&str> {
+        let recorded = self.attachment.node_id()?;
+        self.node_id.as_deref().filter(|id| *id != recorded && !id.is_empty())
+    }
+
+    /// Whether the volume may be published to several nodes at once.
+    pub fn is_for_many_nodes(&self, facts: &Facts) -> bool {
+        let multi_writer = facts.can(Call::SingleNodeMultiWriter);
+        let mode =
+            self.described().ok().and_then(|spec| access_mode::fold_to_csi(spec.access_modes, multi_writer).ok());
+        mode.and_then(|mode| Mode::try_from(mode.number()).ok()).is_some_and(|mode| MANY.contains(&mode))
+    }
+
     /// The call that detaches, without its secrets. What was published decides: the node id recorded before the publish
     /// counts more than what the node registered since.
     pub fn unpublish_request(&self, facts: &Facts) -> Result<ControllerUnpublishVolumeRequest, Problem> {
@@ -104,6 +121,5 @@ impl Case {
 /// Whether the volume may be published to this node while it is to another.
 pub fn is_for_many_nodes(request: &ControllerPublishVolumeRequest) -> bool {
     let mode = request.volume_capability.as_ref().and_then(|capability| capability.access_mode.as_ref());
-    let many = [Mode::MultiNodeReaderOnly, Mode::MultiNodeSingleWriter, Mode::MultiNodeMultiWriter];
-    mode.is_some_and(|mode| many.contains(&mode.mode()))
+    mode.is_some_and(|mode| MANY.contains(&mode.mode()))
 }

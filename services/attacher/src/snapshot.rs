@@ -1,7 +1,7 @@
 //! One volume handle: its volume objects, its attachments, and the driver calls made for them.
 
 use std::borrow::Cow;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use stowage_csi::identity::ControllerCapabilities;
@@ -50,25 +50,29 @@ impl Facts {
     }
 }
 
-/// Whether a call of each sort may begin now.
+/// How many calls of each sort may begin now, beside those whose turn it is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Room {
-    pub publish: bool,
-    pub unpublish: bool,
+    pub publish: usize,
+    pub unpublish: usize,
 }
 
 impl Default for Room {
     fn default() -> Self {
-        Self { publish: true, unpublish: true }
+        Self { publish: usize::MAX, unpublish: usize::MAX }
     }
 }
 
 impl Room {
-    pub fn has(self, kind: Kind) -> bool {
-        match kind {
-            Kind::Publish => self.publish,
-            Kind::Unpublish => self.unpublish,
-        }
+    /// Takes a place, if there is one.
+    pub fn take(&mut self, kind: Kind) -> bool {
+        let room = match kind {
+            Kind::Publish => &mut self.publish,
+            Kind::Unpublish => &mut self.unpublish,
+        };
+        let is_free = *room > 0;
+        *room = room.saturating_sub(1);
+        is_free
     }
 }
 
@@ -77,8 +81,8 @@ pub struct Snapshot {
     pub facts: Arc<Facts>,
     /// Volumes of the handle that no attachment of any driver names.
     pub unnamed: Vec<Arc<Volume>>,
-    /// Whether a call for the handle is under way, also for an attachment that is gone meanwhile.
-    pub calling: bool,
+    /// Ids of the nodes for which a call for the handle is under way, also for an attachment that is gone meanwhile.
+    pub calling: BTreeSet<String>,
     pub room: Room,
     /// In the order of their names.
     pub attachments: Vec<Case>,
@@ -97,14 +101,17 @@ pub struct Case {
     pub source: Source,
     /// The driver's id of the node, as the node registered it.
     pub node_id: Option<String>,
+    /// A call for it is under way.
+    pub calling: bool,
+    /// The sort of call for which it is its turn.
+    pub called: Option<Kind>,
+    /// A write about it that the API server refuses, and why.
+    pub refused: Option<String>,
     pub publish: Option<Record<PublishContext>>,
+    /// By the id under which it was published.
     pub unpublish: Option<Record<PublishContext>>,
-}
-
-impl Case {
-    pub fn is_calling(&self) -> bool {
-        [&self.publish, &self.unpublish].into_iter().flatten().any(Record::is_running)
-    }
+    /// By the id that the node has now, where that is another.
+    pub unpublish_by_new: Option<Record<PublishContext>>,
 }
 
 /// Where an attachment's volume is described.
@@ -139,8 +146,7 @@ impl Controller {
 
     fn gather_handle(&self, handle: &VolumeHandle) -> Snapshot {
         let caches = &self.caches;
-        let room =
-            Room { publish: self.lanes.may(Kind::Publish, handle), unpublish: self.lanes.may(Kind::Unpublish, handle) };
+        let room = Room { publish: self.lanes.room(Kind::Publish), unpublish: self.lanes.room(Kind::Unpublish) };
         let mut snapshot = Snapshot { facts: Arc::clone(&self.facts), room, ..Snapshot::default() };
         let mut attachments = BTreeMap::new();
         for volume in caches.volumes.by_index("handle", handle.as_str()) {
@@ -159,12 +165,17 @@ impl Controller {
         snapshot.attachments = attachments.into_values().map(|attachment| self.case(handle, attachment)).collect();
         let of_handle = |operation: &Operation| operation.handle == *handle;
         // The first that the handle can have, as they are ordered.
-        let first = Operation::new(handle, &Meta::default(), Kind::Publish);
+        let first = Operation::new(handle, &Meta::default(), Kind::Publish, "");
+        let cases = snapshot.attachments.iter_mut().map(|case| (case.attachment.meta.uid.clone(), case));
+        let mut cases: BTreeMap<String, &mut Case> = cases.collect();
         for (operation, record) in self.operations.records_from(&first, of_handle) {
+            match cases.get_mut(&operation.attachment_uid) {
+                Some(case) if record.is_running() => case.calling = true,
+                None if !record.is_running() => snapshot.abandoned.push(operation.clone()),
+                _ => {}
+            }
             if record.is_running() {
-                snapshot.calling = true;
-            } else if !snapshot.attachments.iter().any(|case| case.attachment.meta.uid == operation.attachment_uid) {
-                snapshot.abandoned.push(operation);
+                snapshot.calling.insert(operation.node_id);
             }
         }
         snapshot
@@ -182,14 +193,22 @@ impl Controller {
             (None, Some(spec)) => Source::Inline(spec.clone()),
             _ => Source::Unclear,
         };
-        let record = |kind| self.operations.record(&Operation::new(handle, &attachment.meta, kind));
+        let meta = &attachment.meta;
+        let record = |kind, id: &str| self.operations.record(&Operation::new(handle, meta, kind, id));
+        let node_id = caches.node_id(&attachment.spec.node_name);
+        let published_by = attachment.node_id().or(node_id.as_deref()).unwrap_or_default();
+        let new_id = node_id.as_deref().filter(|id| *id != published_by);
         Case {
             unknown: caches.attachments.view(&attachment.meta.key()) == View::Unknown,
             doubted: self.doubts.contains(&attachment.meta.uid),
             source,
-            node_id: caches.node_id(&attachment.spec.node_name),
-            publish: record(Kind::Publish),
-            unpublish: record(Kind::Unpublish),
+            calling: false,
+            called: Kind::ALL.into_iter().find(|kind| self.lanes.is_called(*kind, handle, &meta.uid)),
+            refused: self.refusals.get(&meta.uid),
+            publish: record(Kind::Publish, published_by),
+            unpublish: record(Kind::Unpublish, published_by),
+            unpublish_by_new: new_id.and_then(|id| record(Kind::Unpublish, id)),
+            node_id,
             attachment,
         }
     }

@@ -63,13 +63,16 @@ impl Caches {
         }
     }
 
-    pub fn declare(&self, watches: &mut Watches<'_, Controller>) {
-        watches.cache(&self.csi_nodes, Scope::all(), |controller, change| controller.caches.of_csi_node(change));
+    pub fn declare(&self, with_nodes: bool, watches: &mut Watches<'_, Controller>) {
+        if with_nodes {
+            watches.cache(&self.csi_nodes, Scope::all(), |controller, change| controller.caches.of_csi_node(change));
+        }
         watches.cache(&self.volumes, Scope::all(), |controller, change| controller.caches.of_volume(change));
         watches.cache(&self.attachments, Scope::all(), |controller, change| {
             if let (Some(gone), None) = (change.before, change.after) {
                 // Of no use to anybody any more; of one that is called for right now the end is.
                 controller.operations.forget_where(|operation| operation.attachment_uid == gone.meta.uid);
+                controller.refusals.remove(&gone.meta.uid);
             }
             change.both().filter_map(|attachment| controller.caches.key_of(attachment)).collect::<BTreeSet<_>>()
         });

@@ -1,9 +1,13 @@
 //! The attacher against the embedded API server and a slow driver in memory: one thread, virtual time, no sockets.
-//! Sections 3.5, 3.8 and 12.2 of reference/sidecars-and-csi.md.
+//! Sections 1.8, 3.5, 3.6, 3.8 and 12.2 of reference/sidecars-and-csi.md.
 #![allow(clippy::unwrap_used, clippy::panic)]
 
 #[path = "life/backend.rs"]
 mod backend;
+#[path = "life/codes.rs"]
+mod codes;
+#[path = "life/wire.rs"]
+mod wire;
 
 use std::future::Future;
 use std::sync::Arc;
@@ -15,7 +19,7 @@ use tokio::time::Instant;
 
 use attacher::Options;
 use stowage_model::object::{Key, kinds};
-use stowage_model::{VolumeAttachment, annotations, finalizers};
+use stowage_model::{Text, VolumeAttachment, annotations, finalizers};
 use stowage_testing::{Fault, Listening, Mode, Port, World};
 
 use backend::{Backend, DRIVER};
@@ -37,17 +41,32 @@ impl Stage {
     async fn set(backend: Backend) -> Self {
         let world = World::new(5);
         let listening = world.sockets().listen(SOCKET, backend.routes());
-        let drivers = json!([{ "name": backend.name(), "nodeID": "id-1", "topologyKeys": [] }]);
-        let node = json!({ "metadata": { "name": NODE }, "spec": { "drivers": drivers } });
-        world.admin().create(kinds::CSI_NODE, node).await.unwrap();
-        Self { world, backend, _listening: listening }
+        let stage = Self { world, backend, _listening: listening };
+        stage.register(NODE, "id-1").await;
+        stage
+    }
+
+    async fn register(&self, node: &str, id: &str) {
+        let drivers = json!([{ "name": self.backend.name(), "nodeID": id, "topologyKeys": [] }]);
+        let node = json!({ "metadata": { "name": node }, "spec": { "drivers": drivers } });
+        self.world.admin().create(kinds::CSI_NODE, node).await.unwrap();
+    }
+
+    /// The driver comes back on the node by another id.
+    async fn move_to(&self, id: &str) {
+        self.world.admin().delete(kinds::CSI_NODE, &Key::cluster(NODE)).await.unwrap();
+        self.register(NODE, id).await;
     }
 
     async fn make_volume(&self, name: &str) {
+        self.make_volume_of(name, "ReadWriteOnce").await;
+    }
+
+    async fn make_volume_of(&self, name: &str, mode: &str) {
         let volume = json!({
             "metadata": { "name": name },
             "spec": {
-                "capacity": { "storage": "1Gi" }, "accessModes": ["ReadWriteOnce"],
+                "capacity": { "storage": "1Gi" }, "accessModes": [mode],
                 "csi": { "driver": DRIVER, "volumeHandle": format!("handle-{name}") },
             },
         });
@@ -55,25 +74,42 @@ impl Stage {
     }
 
     async fn attach(&self, name: &str, metadata: Value) {
+        self.attach_to(NODE, name, name, metadata).await;
+    }
+
+    async fn attach_to(&self, node: &str, volume: &str, name: &str, metadata: Value) {
         let mut whole = json!({ "name": format!("va-{name}") });
         whole.as_object_mut().unwrap().extend(metadata.as_object().unwrap().clone());
-        let source = json!({ "persistentVolumeName": name });
-        let spec = json!({ "attacher": DRIVER, "nodeName": NODE, "source": source });
+        let source = json!({ "persistentVolumeName": volume });
+        let spec = json!({ "attacher": DRIVER, "nodeName": node, "source": source });
         let attachment = json!({ "metadata": whole, "spec": spec });
         self.world.admin().create(kinds::VOLUME_ATTACHMENT, attachment).await.unwrap();
+    }
+
+    /// One that was attached long ago.
+    async fn make_attached(&self, node: &str, id: &str, volume: &str, name: &str) {
+        let marked = json!({
+            "finalizers": [finalizers::attacher(DRIVER)], "annotations": { annotations::ATTACHMENT_NODE_ID: id },
+        });
+        self.attach_to(node, volume, name, marked).await;
+        let status = json!({ "status": { "attached": true } });
+        let key = Key::cluster(format!("va-{name}"));
+        self.world.admin().patch(kinds::VOLUME_ATTACHMENT, &key, "/status", &status).await.unwrap();
     }
 
     /// One that was attached long ago and is to be detached.
     async fn make_going(&self, name: &str) {
         self.make_volume(name).await;
-        let marked = json!({
-            "finalizers": [finalizers::attacher(DRIVER)], "annotations": { annotations::ATTACHMENT_NODE_ID: "id-1" },
-        });
-        self.attach(name, marked).await;
-        let key = Key::cluster(format!("va-{name}"));
-        let status = json!({ "status": { "attached": true } });
-        self.world.admin().patch(kinds::VOLUME_ATTACHMENT, &key, "/status", &status).await.unwrap();
-        self.world.admin().delete(kinds::VOLUME_ATTACHMENT, &key).await.unwrap();
+        self.make_attached(NODE, "id-1", name, name).await;
+        self.detach(name).await;
+    }
+
+    async fn detach(&self, name: &str) {
+        self.world.admin().delete(kinds::VOLUME_ATTACHMENT, &Key::cluster(format!("va-{name}"))).await.unwrap();
+    }
+
+    fn is_published(&self, name: &str, id: &str) -> bool {
+        self.backend.lock().published.get(&format!("handle-{name}")).is_some_and(|nodes| nodes.contains(id))
     }
 
     fn attachment(&self, name: &str) -> VolumeAttachment {
@@ -149,19 +185,39 @@ async fn calls_for_volumes_that_were_an_in_tree_plugins_are_counted_as_migrated(
         };
         metrics.lines().find(of).and_then(|line| line.rsplit(' ').next()).map(str::to_owned)
     };
-    assert_eq!((count("false").as_deref(), count("true").as_deref()), (Some("1"), Some("2")), "{metrics}");
+    let counts = (count("false"), count("true"));
+    assert_eq!(
+        (counts.0.as_deref(), counts.1.as_deref()),
+        (Some("2"), Some("1")),
+        "of pods as the original: {metrics}"
+    );
 }
 
-/// How long each of a hundred attaches took, sorted, while so many detaches of five seconds each wait.
-async fn attach_times(detaches: usize) -> Vec<Duration> {
+/// How long each of a hundred attaches took, sorted, while so many detaches of five seconds each wait: of a volume each, or
+/// all of the same one, which is for many nodes.
+async fn attach_times(detaches: usize, is_shared: bool) -> Vec<Duration> {
     let takes = Duration::from_millis(100);
     let backend = Backend { publish_takes: takes, unpublish_takes: Duration::from_secs(5), ..Backend::default() };
     let stage = Stage::set(backend).await;
+    if is_shared {
+        stage.make_volume_of("shared", "ReadWriteMany").await;
+    }
     for n in 0..detaches {
-        stage.make_going(&format!("old{n}")).await;
+        let name = format!("old{n}");
+        match is_shared {
+            true => {
+                stage.make_attached(&name, &name, "shared", &name).await;
+                stage.detach(&name).await;
+            }
+            false => stage.make_going(&name).await,
+        }
     }
     for n in 0..100 {
-        stage.make_volume(&format!("new{n}")).await;
+        let name = format!("new{n}");
+        match is_shared {
+            true => stage.register(&name, &name).await,
+            false => stage.make_volume(&name).await,
+        }
     }
     let mut times = Vec::new();
     stage
@@ -170,7 +226,11 @@ async fn attach_times(detaches: usize) -> Vec<Duration> {
             assert_eq!(stage.backend.lock().detaching, detaches.min(10));
             let begin = Instant::now();
             for n in 0..100 {
-                stage.attach(&format!("new{n}"), json!({})).await;
+                let name = format!("new{n}");
+                match is_shared {
+                    true => stage.attach_to(&name, "shared", &name, json!({})).await,
+                    false => stage.attach(&name, json!({})).await,
+                }
             }
             stage.until("attached", || stage.backend.lock().attached_at.len() == 100).await;
             stage.world.settle().await;
@@ -190,9 +250,151 @@ async fn attach_times(detaches: usize) -> Vec<Duration> {
 
 #[tokio::test(start_paused = true)]
 async fn a_thousand_slow_detaches_do_not_delay_an_attach() {
-    let (alone, in_burst) = (attach_times(0).await, attach_times(1000).await);
+    let (alone, in_burst) = (attach_times(0, false).await, attach_times(1000, false).await);
     assert_eq!(alone[98], Duration::from_secs(1), "a hundred attaches of 100 ms, ten at a time");
     assert_eq!(in_burst[98], alone[98], "the 99th of a hundred");
+}
+
+/// They used to be made one after the other, and after every detach.
+#[tokio::test(start_paused = true)]
+async fn slow_detaches_of_a_volume_for_many_nodes_do_not_delay_its_attaches_to_others() {
+    let in_burst = attach_times(100, true).await;
+    assert_eq!(in_burst[98], Duration::from_secs(1), "a hundred attaches of 100 ms, ten at a time");
+}
+
+/// Its unpublish by the old id used to be refused by our own fresh read, again and again.
+#[tokio::test(start_paused = true)]
+async fn a_volume_that_was_lost_with_its_nodes_old_id_is_attached_by_the_new_one() {
+    for is_forgotten in [false, true] {
+        let stage = Stage::set(Backend::default()).await;
+        stage.make_volume("a").await;
+        stage
+            .play(options(), async {
+                stage.attach("a", json!({})).await;
+                stage.until("attached", || stage.attachment("a").status.attached).await;
+                stage.backend.lock().published.clear();
+                if is_forgotten {
+                    stage.backend.lock().unknown.insert("id-1".into());
+                }
+                stage.move_to("id-2").await;
+                stage.until("attached by the new id", || stage.is_published("a", "id-2")).await;
+                stage.world.settle().await;
+                let attachment = stage.attachment("a");
+                assert!(attachment.status.attached);
+                assert_eq!((attachment.node_id(), stage.backend.lock().unpublishes.len()), (Some("id-2"), 1));
+            })
+            .await;
+    }
+}
+
+/// The driver knows no node of the old id, and used to be asked about it for ever.
+#[tokio::test(start_paused = true)]
+async fn a_node_that_comes_back_by_another_id_before_it_was_attached_is_attached() {
+    let stage = Stage::set(Backend::default()).await;
+    stage.make_volume("a").await;
+    stage.backend.lock().unknown.insert("id-1".into());
+    stage
+        .play(options(), async {
+            stage.attach("a", json!({})).await;
+            stage.until("refused", || stage.attachment("a").status.attach_error.is_some()).await;
+            stage.move_to("id-2").await;
+            stage.until("attached", || stage.attachment("a").status.attached).await;
+            assert!(stage.is_published("a", "id-2"));
+            assert!(stage.attachment("a").status.attach_error.is_none());
+        })
+        .await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_detach_by_an_id_that_the_driver_forgot_is_made_by_the_new_one() {
+    let stage = Stage::set(Backend::default()).await;
+    stage.make_going("a").await;
+    stage.move_to("id-2").await;
+    {
+        let mut state = stage.backend.lock();
+        state.unknown.insert("id-1".into());
+        state.published.insert("handle-a".into(), ["id-2".to_owned()].into());
+    }
+    stage
+        .play(options(), async {
+            let gone = || !stage.world.admin().exists(kinds::VOLUME_ATTACHMENT, &Key::cluster("va-a"));
+            stage.until("detached", gone).await;
+        })
+        .await;
+    let asked = ["id-1", "id-2"].map(|id| ("handle-a".to_owned(), id.to_owned()));
+    assert_eq!(stage.backend.lock().unpublishes, asked);
+    assert!(!stage.is_published("a", "id-2"));
+}
+
+/// A doubt about it used to outlive its release: an attachment that somebody else keeps was unpublished once more.
+#[tokio::test(start_paused = true)]
+async fn what_is_doubted_while_it_is_unpublished_is_not_unpublished_again() {
+    let stage = Stage::set(Backend { unpublish_takes: Duration::from_secs(10), ..Backend::default() }).await;
+    stage.make_volume("a").await;
+    let options = Options { reconcile_sync: Duration::from_secs(4), ..options() };
+    stage
+        .play(options, async {
+            stage.attach("a", json!({ "finalizers": ["example.com/somebody"] })).await;
+            stage.until("attached", || stage.attachment("a").status.attached).await;
+            stage.detach("a").await;
+            stage.until("called", || stage.backend.lock().detaching == 1).await;
+            stage.backend.lock().published.clear();
+            stage.until("detached", || !stage.attachment("a").status.attached).await;
+            tokio::time::sleep(Duration::from_secs(60)).await;
+            assert_eq!(stage.backend.lock().unpublishes.len(), 1);
+        })
+        .await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_went_wrong_while_nobody_looked_is_found_at_once() {
+    let stage = Stage::set(Backend::default()).await;
+    stage.make_volume("a").await;
+    stage.make_attached(NODE, "id-1", "a", "a").await;
+    let options = Options { reconcile_sync: Duration::from_secs(3600), ..options() };
+    stage
+        .play(options, async {
+            let before = stage.world.elapsed();
+            stage.until("published again", || stage.is_published("a", "id-1")).await;
+            assert!(stage.world.elapsed() - before < Duration::from_secs(1));
+        })
+        .await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_driver_that_does_not_attach_needs_no_right_to_nodes_and_is_asked_for_no_list() {
+    use backend::rpc::Type;
+    let calls: &[Type] = &[Type::ListVolumes, Type::ListVolumesPublishedNodes];
+    let stage = Stage::set(Backend { calls: Some(calls), ..Backend::default() }).await;
+    stage.make_volume("a").await;
+    stage.attach("a", json!({})).await;
+    let mut life = stage.world.life("attacher");
+    life.forbid("GET", "/csinodes");
+    tokio::select! {
+        biased;
+        ended = attacher::run(life.context.clone(), options()) => panic!("{ended:?}"),
+        () = async {
+            stage.until("attached", || stage.attachment("a").status.attached).await;
+            tokio::time::sleep(Duration::from_secs(90)).await;
+        } => {}
+    }
+    assert!(stage.backend.lock().pages.is_empty());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_write_that_the_server_refuses_is_told_in_the_attachments_status() {
+    let stage = Stage::set(Backend::default()).await;
+    stage.make_volume("a").await;
+    stage.attach("a", json!({})).await;
+    let mut life = stage.world.life("attacher");
+    life.forbid("PATCH", "/persistentvolumes/");
+    tokio::select! {
+        biased;
+        ended = attacher::run(life.context.clone(), options()) => panic!("{ended:?}"),
+        () = stage.until("told", || stage.attachment("a").status.attach_error.is_some()) => {}
+    }
+    let told = stage.attachment("a").status.attach_error.unwrap().message;
+    assert!(told.starts_with("could not add PersistentVolume finalizer: "), "{told}");
 }
 
 #[tokio::test(start_paused = true)]
@@ -262,6 +464,7 @@ async fn a_volume_that_was_detached_behind_our_back_is_attached_again() {
             }
             stage.until("attached", || ["a", "b", "c"].iter().all(|n| stage.attachment(n).status.attached)).await;
             let written = stage.writes().len();
+            stage.backend.lock().pages.clear();
             tokio::time::sleep(Duration::from_secs(31)).await;
             let pages: Vec<String> = stage.backend.lock().pages.iter().map(|(_, token)| token.clone()).collect();
             assert_eq!(pages, ["", "1", "2"], "page by page");
@@ -304,7 +507,7 @@ impl Stage {
     }
 
     /// The API server's own finalizer would wait for a controller that is not here.
-    fn kept_by_us(&self) -> Vec<String> {
+    fn kept_by_us(&self) -> Vec<Text> {
         let volume: stowage_model::Volume = self.world.admin().get(&Key::cluster("a")).unwrap();
         volume.meta.finalizers.into_iter().filter(|finalizer| finalizer.starts_with("external-attacher/")).collect()
     }
@@ -360,6 +563,6 @@ async fn stopped_at_any_write_or_call_of_an_attachments_life_nothing_is_left() {
             }
         }
     }
-    println!("{swept} lives with a fault");
+    stowage_testing::tell(&format!("{swept} lives with a fault"));
     assert!(swept >= 100, "{swept}");
 }

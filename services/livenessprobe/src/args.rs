@@ -1,5 +1,7 @@
 //! The original's flags; wires the real world and decides nothing.
 
+use std::sync::Arc;
+
 use anyhow::bail;
 use clap::Parser;
 
@@ -59,7 +61,7 @@ impl Args {
         let process = launch::start(&self.log, "livenessprobe")?;
         let addresses = self.addresses()?;
         self.deprecated().into_iter().for_each(|sentence| tracing::warn!("{sentence}"));
-        let probe = Probe::new(process.clone(), &UnixConnector, &self.options()?)?;
+        let probe = Probe::new(process.clone(), Arc::new(UnixConnector), &self.options()?)?;
         let health = process.admin().check(probe.check()).metrics_path(self.metrics_path.clone());
         let health = if addresses.with_metrics { health } else { health.without_metrics() };
         let bound = health.bind(&addresses.health).await?;

@@ -39,7 +39,7 @@ impl Default for Options {
 /// A way to a driver, and how to ask it.
 #[derive(Clone)]
 pub struct Probe {
-    channel: Channel,
+    csi: Arc<dyn Connector>,
     address: String,
     timeout: Duration,
     process: Process,
@@ -47,13 +47,20 @@ pub struct Probe {
 }
 
 impl Probe {
-    /// One connection for all questions, made again when it breaks.
-    pub fn new(process: Process, csi: &dyn Connector, options: &Options) -> Result<Self, Stop> {
-        let address = &options.csi_address;
-        let unable = |error| Stop::Unable { reason: format!("--csi-address {address:?}: {error}") };
-        let channel = csi.connect(address).map_err(unable)?;
+    /// Refuses an address that is none.
+    pub fn new(process: Process, csi: Arc<dyn Connector>, options: &Options) -> Result<Self, Stop> {
         let driver = Arc::new(Mutex::new(UNKNOWN.to_owned()));
-        Ok(Self { channel, address: address.clone(), timeout: options.probe_timeout, process, driver })
+        let probe = Self { csi, address: options.csi_address.clone(), timeout: options.probe_timeout, process, driver };
+        probe.connect()?;
+        Ok(probe)
+    }
+
+    /// A way of its own for each question: an old connection leads to a driver that nobody else may reach any more, its
+    /// socket removed or another driver's by now.
+    fn connect(&self) -> Result<Channel, Stop> {
+        let address = &self.address;
+        let unable = |error| Stop::Unable { reason: format!("--csi-address {address:?}: {error}") };
+        self.csi.connect(address).map_err(unable)
     }
 
     /// The answer of `/healthz`.
@@ -73,13 +80,12 @@ impl Probe {
 
     /// Whether the driver is well. One that cannot be reached may be about to start: it has the whole time to come.
     async fn ask(&self) -> Result<(), String> {
+        let channel = self.connect().map_err(|error| error.to_string())?;
         let asked = async {
             let mut retry = FIRST_RETRY;
             loop {
-                match self
-                    .measured("/csi.v1.Identity/Probe", identity::probe(&self.channel, Deadline(self.timeout)))
-                    .await
-                {
+                let answer = identity::probe(&channel, Deadline(self.timeout));
+                match self.measured("/csi.v1.Identity/Probe", answer).await {
                     Ok(true) => return Ok(()),
                     Ok(false) => return Err("driver responded but is not ready".to_owned()),
                     Err(error) if error.is_unreachable() => {
@@ -98,10 +104,12 @@ impl Probe {
     }
 
     /// The driver's name, which is waited for without an end.
-    async fn learn_name(&self) -> Result<String, identity::Error> {
+    async fn learn_name(&self) -> Result<String, Stop> {
+        let unable = |error| Stop::Unable { reason: format!("cannot ask the driver for its name: {error}") };
+        let channel = self.connect()?;
         let mut retry = FIRST_RETRY;
         loop {
-            let asked = identity::plugin_name(&self.channel, Deadline(PATIENCE));
+            let asked = identity::plugin_name(&channel, Deadline(PATIENCE));
             match self.measured("/csi.v1.Identity/GetPluginInfo", asked).await {
                 Err(error) if error.is_unreachable() || error.code() == Some(Code::DeadlineExceeded) => {
                     // Said once, so that nobody wonders what is waited for.
@@ -111,7 +119,7 @@ impl Probe {
                     tokio::time::sleep(retry).await;
                     retry = (retry * 2).min(MAX_RETRY);
                 }
-                ended => return ended,
+                ended => return ended.map_err(unable),
             }
         }
     }
@@ -144,8 +152,7 @@ pub fn run(probe: Probe) -> BoxFuture<'static, Result<(), Stop>> {
             biased;
             () = probe.process.shutdown.requested() => return Ok(()),
             name = probe.learn_name() => {
-                let unable = |error| Stop::Unable { reason: format!("cannot ask the driver for its name: {error}") };
-                let name = name.map_err(unable)?;
+                let name = name?;
                 tracing::info!(driver = name, "found the driver");
                 *probe.driver.lock().expect("no code panics while holding the name") = name;
             }

@@ -307,7 +307,7 @@ async fn delete(
     let lock = |snapshot| snapshots::lock_to_remove(shared, snapshot);
     let _guards = snapshots.iter().map(lock).collect::<Result<Vec<_>, _>>()?;
     for snapshot in snapshots {
-        snapshots::remove(shared, shared.pool_of(&snapshot)?, &snapshot).await?;
+        shared.pool_of(&snapshot)?.forget_snapshot(&snapshot).await?;
     }
     home.forget_group(&id).await?;
     tracing::info!(group = %id, "removed");

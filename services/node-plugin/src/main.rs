@@ -7,15 +7,20 @@ use node_plugin::args::{Alive, Args};
 /// A thread that ever ran costs memory for as long as it is kept.
 const KEEP_THREADS: Duration = Duration::from_secs(1);
 
+/// A call to a disk or a server that does not answer cannot be ended from here; who stops us is not to wait for it.
+const LAST_CALLS: Duration = Duration::from_secs(5);
+
 fn main() -> anyhow::Result<()> {
     let mut builder = tokio::runtime::Builder::new_multi_thread();
     builder.worker_threads(2).max_blocking_threads(MOST_CALLS).thread_keep_alive(KEEP_THREADS);
     let runtime = builder.enable_all().build()?;
     let mut words = std::env::args_os();
-    match words.nth(1) {
+    let ended = match words.nth(1) {
         Some(word) if word == Alive::WORD => {
             runtime.block_on(Alive::parse_from(std::iter::once(word).chain(words)).run())
         }
         _ => runtime.block_on(stowage_process::flags::parse::<Args>().run()),
-    }
+    };
+    runtime.shutdown_timeout(LAST_CALLS);
+    ended
 }

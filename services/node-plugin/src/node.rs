@@ -3,6 +3,7 @@
 mod device;
 mod error;
 mod expand;
+mod growth;
 mod inline;
 mod options;
 mod paths;

@@ -98,7 +98,7 @@ const LEAST_BYTES: u64 = 64 << 10;
 /// `volumes/KEY.json` the record, `volumes/KEY.img` or `volumes/KEY.dir` the data, `volumes/KEY.fresh` while a copy has
 /// the identity of its source, `volumes/KEY.attached.NODE.json` while a node may use it, `volumes/KEY.frozen.NODE` while a node's file system stands still,
 /// `snapshots/KEY.json` and `snapshots/KEY.img`, `groups/KEY.json`.
-/// Written by a node: `volumes/KEY.formatting` while mkfs runs, `volumes/KEY.staged.NODE.json`, `volumes/KEY.alone.NODE` while
+/// Written by a node: `volumes/KEY.formatting` while mkfs runs, `volumes/KEY.growing` while a file system grows unmounted, `volumes/KEY.staged.NODE.json`, `volumes/KEY.alone.NODE` while
 /// one pod has it alone, `nodes/NODE.json`.
 pub struct Pool {
     name: String,
@@ -124,8 +124,8 @@ pub struct Pool {
     clones: OnceCell<bool>,
     /// Sizes of volumes and snapshots that are being made, by key.
     promises: Mutex<BTreeMap<String, u64>>,
-    /// The families of images, which never change, by file.
-    families: Mutex<BTreeMap<FileId, String>>,
+    /// The families of images, which never change as long as the file is the same one.
+    families: Mutex<BTreeMap<PathBuf, (FileId, String)>>,
 }
 
 impl Pool {
@@ -186,7 +186,12 @@ impl Pool {
         self.file(id.key(), "formatting")
     }
 
-    /// Exists while the file system of a copy still has the identity of its source.
+    /// The plan of a growth, while that is carried out: what the image holds then is of two sizes.
+    pub fn growing(&self, id: &VolumeId) -> PathBuf {
+        self.file(id.key(), "growing")
+    }
+
+    /// Exists while the file system of a copy still has the identity, or only the size, of its source.
     pub fn fresh(&self, id: &VolumeId) -> PathBuf {
         self.file(id.key(), "fresh")
     }

@@ -12,18 +12,19 @@ use stowage_model::finalizers::PROVISIONER;
 use stowage_model::names::VolumeHandle;
 use stowage_model::object::{Key as ObjectKey, ObjectRef, Projection};
 use stowage_model::phase::{ReclaimPolicy, VolumePhase};
+use stowage_model::topology;
 use stowage_model::volume::Volume;
 use stowage_runtime::api::{self, Api, Deletion, Part, Patch, Target};
 use stowage_runtime::backoff::Backoff;
 use stowage_runtime::engine::Error;
-use stowage_runtime::events::Note;
+use stowage_runtime::events::{Note, Severity};
 use stowage_runtime::operation::Ended;
 
 use crate::controller::{Controller, Key};
 use crate::decide::{Action, DeletionSecret, has_handle, is_wanted};
 use crate::intent::{Intent, Location, Made, SecretRef, SourceKind};
-use crate::library::DeleteOptions;
-use crate::{migrated, ownership, secrets, volume};
+use crate::library::{DeleteOptions, IGNORED};
+use crate::{holders, migrated, ownership, secrets, volume};
 
 impl Controller {
     pub async fn carry_out(&self, key: Key, action: Action) -> Result<(), Error> {
@@ -73,16 +74,31 @@ impl Controller {
         &self.context().api
     }
 
+    /// A failure that people are told of counts as one: the original counts each time it tries in vain.
     fn tell(&self, key: Key, note: Note) -> Result<(), Error> {
+        let (metrics, is_failure) = (&self.calls.metrics, note.severity == Severity::Warning);
         let about: Option<ObjectRef> = match &key {
-            Key::Claim(uid) => self.caches.claims.by_index("uid", uid).first().map(|claim| claim.reference()),
-            Key::Volume(name) => self.caches.volumes.get(&ObjectKey::cluster(name)).map(|volume| volume.reference()),
+            Key::Claim(uid) => self.caches.claims.by_index("uid", uid).first().map(|claim| {
+                if is_failure {
+                    metrics.refused_to_make(claim);
+                }
+                claim.reference()
+            }),
+            Key::Volume(name) => self.caches.volumes.get(&ObjectKey::cluster(name)).map(|volume| {
+                if is_failure {
+                    metrics.refused_to_delete(volume.class_name());
+                }
+                volume.reference()
+            }),
             Key::Source(origin) => match origin.kind {
                 SourceKind::Claim => self.caches.claims.get(&origin.key).map(|claim| claim.reference()),
                 SourceKind::Snapshot => self.caches.snapshots.get(&origin.key).map(|snapshot| snapshot.reference()),
             },
         };
-        let taken = about.is_some_and(|about| self.calls.recorder.record(&about, note.clone()));
+        // All others are of the library in the original, and this one of the provisioner around it.
+        let is_of_populator = note.severity == Severity::Normal;
+        let recorder = if is_of_populator { &self.populator_recorder } else { &self.calls.recorder };
+        let taken = about.is_some_and(|about| recorder.record(&about, note.clone()));
         self.told.note(key, (), note, taken, self.context().clock.now());
         Ok(())
     }
@@ -95,12 +111,15 @@ impl Controller {
             self.calls.recorder.record(&intent.claim.reference(), note);
             return Err(error.into());
         }
-        if before.is_some_and(|before| before.intent != intent) {
+        let is_known = before.as_ref().is_some_and(|before| before.intent == intent);
+        if before.is_some() && !is_known {
             // The backoff belongs to the request that failed.
             self.creations.forget(&uid);
         }
-        // The record has it from here on.
-        self.attributes.forget(&uid);
+        if !is_known {
+            // The record has it from here on.
+            self.attributes.forget(&uid);
+        }
         self.told.forget(&key);
         Ok(())
     }
@@ -218,7 +237,9 @@ impl Controller {
         let options = DeleteOptions {
             volume: intent.volume.clone(),
             handle: handle.clone(),
-            location: made.and_then(|record| record.done()?.location.clone()),
+            location: made.as_ref().and_then(|record| record.done()?.location.clone()),
+            places: made.and_then(|record| Some(record.done()?.topology.clone())).filter(|places| !places.is_empty()),
+            annotations: Default::default(),
             secret: intent.secrets.provisioner.clone(),
         };
         let call = self.calls.clone().delete(options, None, handle);
@@ -226,14 +247,21 @@ impl Controller {
         Ok(())
     }
 
-    /// Whether any PersistentVolume has the handle, by a fresh list: objects made by hand have any name.
+    /// Whether any PersistentVolume has the handle, by a fresh look: objects made by hand have any name.
     async fn has_owner(&self, handle: &VolumeHandle) -> Result<bool, Error> {
-        let volumes = self.api().list::<Volume>("", "").await.map_err(Error::read("the volumes"))?;
-        let owner = volumes.into_iter().find(|volume| has_handle(volume, handle, &self.facts.driver));
-        Ok(owner.is_some_and(|owner| {
-            self.caches.volumes.observe(owner);
-            true
-        }))
+        let owner = self.holders.find(self.api(), &self.facts.driver, handle).await;
+        let owner = owner.map_err(|source| Error::Read { what: "the volumes", source })?;
+        let Some(owner) = owner else { return Ok(false) };
+        match Volume::read(owner.to_string().as_bytes()) {
+            Ok(owner) => {
+                self.caches.volumes.observe(owner);
+                Ok(true)
+            }
+            Err(source) => {
+                let name = owner["metadata"]["name"].as_str().unwrap_or_default().to_owned();
+                Err(Error::other(holders::Unreadable { name, handle: handle.clone(), source }))
+            }
+        }
     }
 
     async fn let_go(&self, volume: &Volume) -> Result<(), Error> {
@@ -267,14 +295,25 @@ impl Controller {
             DeletionSecret::FromClass => self.secret_of_class(volume),
         };
         let location = self.location(volume).await?;
-        let options = DeleteOptions { volume: volume.meta.name.clone(), handle, location, secret };
+        let required = volume.spec.node_affinity.as_ref().and_then(|affinity| affinity.required.as_ref());
+        let options = DeleteOptions {
+            volume: volume.meta.name.clone(),
+            handle,
+            location,
+            places: required.map(topology::from_node_selector),
+            annotations: volume.meta.annotations.iter().map(|(key, value)| (key.into(), value.into())).collect(),
+            secret,
+        };
         let call = self.calls.clone().delete(options, Some(volume.reference()), volume.meta.uid.clone());
         let (calls, volume, clock) = (self.calls.clone(), volume.clone(), Arc::clone(&self.context().clock));
         self.deletions.start(volume.meta.name.clone(), async move {
             let begin = clock.boottime();
             let ended = call.await;
             let is_deleted = matches!(ended, Ended::Done(_));
-            calls.metrics.tried_to_delete(volume.class_name(), is_deleted, clock.boottime().saturating_sub(begin));
+            let is_ignored = matches!(&ended, Ended::Uncertain(failure) if failure.code == IGNORED);
+            if !is_ignored {
+                calls.metrics.tried_to_delete(volume.class_name(), is_deleted, clock.boottime().saturating_sub(begin));
+            }
             if is_deleted {
                 calls.signals.deleted(&volume);
             }

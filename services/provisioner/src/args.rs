@@ -11,7 +11,7 @@ use stowage_runtime::args::{ClientArgs, RELEASE_ON_EXIT, SidecarArgs, unknown_ga
 use stowage_runtime::duration::GoDuration;
 
 use crate::controller::run_limited;
-use crate::options::{Capacity, NodeDeployment, Options, OwnerLevel};
+use crate::options::{AttributesClasses, Capacity, NodeDeployment, Options, OwnerLevel};
 
 /// Gates that mean something here.
 const TOPOLOGY: &str = "Topology";
@@ -161,7 +161,9 @@ impl CapacityArgs {
     /// Those that are set although nothing is published.
     fn ignored(&self) -> Vec<String> {
         if self.enable_capacity {
-            return Vec::new();
+            let burst = (self.is_burst_set() && !self.is_limited()).then_some(self.kube_api_capacity_burst);
+            let why = "has no effect without --kube-api-capacity-qps: there is no limit unless that is set";
+            return burst.map(|burst| format!("--kube-api-capacity-burst={burst} {why}")).into_iter().collect();
         }
         let set = [
             (self.capacity_for_immediate_binding, "--capacity-for-immediate-binding"),
@@ -169,16 +171,23 @@ impl CapacityArgs {
             (self.capacity_ownerref_level != 1, "--capacity-ownerref-level"),
             (self.capacity_threads != 1, "--capacity-threads"),
             (self.kube_api_capacity_qps.is_some(), "--kube-api-capacity-qps"),
-            (self.kube_api_capacity_burst != 5, "--kube-api-capacity-burst"),
+            (self.is_burst_set(), "--kube-api-capacity-burst"),
         ];
         let set = set.into_iter().filter(|(is_set, _)| *is_set);
         set.map(|(_, flag)| format!("{flag} has no effect without --enable-capacity")).collect()
     }
 
+    fn is_burst_set(&self) -> bool {
+        self.kube_api_capacity_burst != 5
+    }
+
+    fn is_limited(&self) -> bool {
+        self.kube_api_capacity_qps.is_some_and(|qps| qps > 0.0)
+    }
+
     /// A connection of its own for what is published, if the user limits it.
     async fn api(&self, client: &ClientArgs) -> anyhow::Result<Option<Api>> {
-        let is_limited = self.enable_capacity && self.kube_api_capacity_qps.is_some_and(|qps| qps > 0.0);
-        if !is_limited {
+        if !(self.enable_capacity && self.is_limited()) {
             return Ok(None);
         }
         let (kube_api_qps, kube_api_burst) = (self.kube_api_capacity_qps, Some(self.kube_api_capacity_burst));
@@ -225,7 +234,42 @@ impl Args {
         let profiles = "--enable-pprof has no effect: there are no Go profiles here";
         let own = [(swept, why), (self.enable_pprof, profiles)].into_iter().filter(|(is_set, _)| *is_set);
         let own = own.map(|(_, sentence)| sentence.to_owned());
-        self.ignored.sentences().into_iter().chain(own).chain(self.capacity.ignored()).chain(gates).collect()
+        let of_nodes = self.ignored_of_nodes();
+        self.ignored
+            .sentences()
+            .into_iter()
+            .chain(own)
+            .chain(of_nodes)
+            .chain(self.capacity.ignored())
+            .chain(gates)
+            .collect()
+    }
+
+    /// Those about node deployment that are set although there is none.
+    fn ignored_of_nodes(&self) -> Vec<String> {
+        if self.node_deployment {
+            return Vec::new();
+        }
+        let default = NodeDeployment::default();
+        let (base, max) = (&self.node_deployment_base_delay, &self.node_deployment_max_delay);
+        let set = [
+            (!self.node_deployment_immediate_binding, "immediate-binding", "false".to_owned()),
+            (base.0 != default.base_delay, "base-delay", base.to_string()),
+            (max.0 != default.max_delay, "max-delay", max.to_string()),
+        ];
+        let set = set.into_iter().filter(|(is_set, ..)| *is_set);
+        set.map(|(_, flag, value)| format!("--node-deployment-{flag}={value} has no effect without --node-deployment"))
+            .collect()
+    }
+
+    /// As in the original, the server is asked only where the gate is not named.
+    fn attributes_class(&self) -> AttributesClasses {
+        let features = &self.sidecar.features;
+        match features.enabled(ATTRIBUTES_CLASS, true) {
+            false => AttributesClasses::Off,
+            true if features.gates().any(|(gate, _)| gate == ATTRIBUTES_CLASS) => AttributesClasses::On,
+            true => AttributesClasses::WhereServed,
+        }
     }
 
     /// What the flags say, for [`crate::run`].
@@ -256,7 +300,7 @@ impl Args {
             strict_topology: self.strict_topology,
             immediate_topology: self.immediate_topology,
             topology: self.sidecar.features.enabled(TOPOLOGY, true),
-            attributes_class: self.sidecar.features.enabled(ATTRIBUTES_CLASS, true),
+            attributes_class: self.attributes_class(),
             prevent_volume_mode_conversion: self.prevent_volume_mode_conversion,
             cross_namespace: self.sidecar.features.alpha_enabled(CROSS_NAMESPACE, false),
             sweep_snapshots: self.snapshot_orphan_sweep_interval.0 > Duration::ZERO,
@@ -384,10 +428,31 @@ mod tests {
     }
 
     #[test]
+    fn a_flag_that_needs_another_is_named_with_its_value_and_the_other() {
+        let ignored = |words: &[&str]| {
+            let words = std::iter::once("provisioner").chain(words.iter().copied());
+            try_parse_from::<Args>(words.map(Into::into)).unwrap().ignored()
+        };
+        let of_nodes = ["--node-deployment-immediate-binding=false", "--node-deployment-base-delay=5s"];
+        let said = of_nodes.map(|flag| format!("{flag} has no effect without --node-deployment"));
+        assert_eq!(ignored(&of_nodes), said);
+        let max = ignored(&["--node-deployment-max-delay=2m"]);
+        assert!(max.len() == 1 && max[0].starts_with("--node-deployment-max-delay="), "{max:?}");
+        assert!(ignored(&[of_nodes[0], of_nodes[1], "--node-deployment", "--node-name=n"]).is_empty());
+        let burst = ignored(&["--enable-capacity", "--kube-api-capacity-burst=9"]);
+        assert!(burst[0].starts_with("--kube-api-capacity-burst=9 has no effect without --kube-api-capacity-qps"));
+        let limited = ["--enable-capacity", "--kube-api-capacity-burst=9", "--kube-api-capacity-qps=3"];
+        assert!(ignored(&limited).is_empty());
+    }
+
+    #[test]
     fn the_gates_of_the_original_are_obeyed() {
         let gates = "--feature-gates=Topology=false,VolumeAttributesClass=false,CrossNamespaceVolumeDataSource=true";
         let options = parsed(&[gates]).unwrap();
-        assert_eq!((options.topology, options.attributes_class, options.cross_namespace), (false, false, true));
+        assert_eq!((options.topology, options.cross_namespace), (false, true));
+        assert_eq!(options.attributes_class, AttributesClasses::Off);
+        let named = parsed(&["--feature-gates=VolumeAttributesClass=true"]).unwrap();
+        assert_eq!(named.attributes_class, AttributesClasses::On);
     }
 
     #[test]

@@ -19,7 +19,7 @@ use crate::capacity::Signals;
 use crate::facts::Facts;
 use crate::intent::{Intent, Made};
 use crate::journal::Journal;
-use crate::library::{DeleteOptions, ProvisionOptions, Provisioned, Provisioner};
+use crate::library::{DeleteOptions, IGNORED, ProvisionOptions, Provisioned, Provisioner};
 use crate::metrics::Metrics;
 
 /// A call that ends so soon is told by its end alone: the claim has its volume, or the reason why not.
@@ -115,7 +115,11 @@ impl Calls {
             return Ended::Failed(failure);
         }
         let uid = &intent.claim.uid;
-        let may_exist = self.journal.call_sent(uid);
+        // At the end of a run records that wait are taken off their pages.
+        let Some(may_exist) = self.journal.call_sent(uid) else {
+            let message = "its record is not stored any more, and without it no call is made".to_owned();
+            return Ended::Failed(Failure { code: STOPPING.into(), message });
+        };
         let provisioned = self.provision(ProvisionOptions::new(Arc::clone(intent), may_exist)).await;
         match provisioned {
             Provisioned::Finished(Ok(made)) => Ended::Done(made),
@@ -196,6 +200,10 @@ impl Calls {
             unsent => unsent,
         };
         let Err(failure) = deleted else { return Ended::Done(done) };
+        if failure.code == IGNORED {
+            tracing::info!(%handle, reason = failure.message, "deleting the volume is left to another instance");
+            return Ended::Uncertain(failure);
+        }
         tracing::warn!(%handle, code = failure.code, message = failure.message, "DeleteVolume");
         if let Some(about) = about {
             let Failure { code, message } = &failure;

@@ -9,33 +9,42 @@ use jiff::Timestamp;
 use serde_json::{Value, json};
 use tokio::sync::Semaphore;
 
+use stowage_model::claim::Claim;
 use stowage_model::names::VolumeHandle;
 use stowage_model::object::{Key as ObjectKey, ObjectId, kinds};
 use stowage_runtime::api::Api;
 use stowage_runtime::driver::Driver;
 use stowage_runtime::engine::{self, Error, Reserved, Setup, Watches};
-use stowage_runtime::operation::Operations;
+use stowage_runtime::events::Recorder;
+use stowage_runtime::operation::{Operations, Running};
 use stowage_runtime::queue::Queue;
 use stowage_runtime::told::Told;
 use stowage_runtime::{Context, Stop};
 
+use crate::atlas::Atlas;
 use crate::calls::Calls;
 use crate::capacity::{self, Signals};
 use crate::csi::Csi;
 use crate::decide::{self, Action, Decision, Why};
 use crate::facts::Facts;
+use crate::holders::Holders;
 use crate::intent::Made;
 use crate::journal::{self, Change, Journal, Storage};
 use crate::library::Provisioner;
 use crate::metrics::Metrics;
 use crate::options::Options;
 use crate::ownership::Bids;
+use crate::requirement::Cluster;
 use crate::snapshot::{self, LookedUp, Snapshot};
 use crate::source::{Look, Needs, Origin};
 use crate::watches::{self, Caches, VolumeNames};
 
 /// Who stops us does not wait for long, and the lease is still to be given back.
 const FLUSH: Duration = Duration::from_secs(5);
+
+/// So long the record of a call that certainly made nothing stays on its page: a claim that fails again and again is mostly taken up
+/// from there without a write. Shorter than the longest wait between its tries, so that a crash finds few.
+const REST: Duration = Duration::from_secs(60);
 
 /// Claims and volumes worked on at the same time: most of them wait for the journal, which writes them together.
 const ROUNDS: usize = 256;
@@ -59,6 +68,7 @@ pub struct Controller {
     pub facts: Arc<Facts>,
     pub caches: Caches,
     pub names: VolumeNames,
+    atlas: Atlas,
     pub calls: Calls,
     /// CreateVolume, by claim uid.
     pub creations: Operations<String, Made>,
@@ -72,12 +82,19 @@ pub struct Controller {
     pub looks: Operations<ObjectKey, Look>,
     /// Live looks at VolumeAttributesClasses, by claim uid.
     pub attributes: Operations<String, LookedUp>,
+    pub holders: Holders,
+    /// Whether the server was found not to serve the kind; as the original, a run finds that once.
+    pub attributes_unserved: Arc<AtomicBool>,
     pub told: Told<Key>,
     pub bids: Bids,
     pub needs: Needs,
     pub turns: Semaphore,
     /// For the last step of a claim.
     pub last_turns: Semaphore,
+    /// Tells of volumes that somebody else fills, under the name that the original has for that.
+    pub populator_recorder: Recorder,
+    /// The calls under way.
+    running: Running,
     /// Whether the role does not let snapshots be held.
     protecting_forbidden: AtomicBool,
 }
@@ -166,6 +183,7 @@ impl Controller {
             open_journal(setup, &facts, &needs).await.map_err(|error| Stop::Unable { reason: error.to_string() })?;
         journal_ready.ready();
         setup.spawner.spawn(clean_when_quiet(journal.clone(), setup.queue.clone()));
+        setup.spawner.spawn(clean_of_failures(journal.clone()));
         let component = format!("{}_{}_{}", facts.driver, context.identity, context.random.uuid());
         let recorder = setup.recorder(component);
         let metrics = context.metrics.own(Metrics::register);
@@ -173,6 +191,7 @@ impl Controller {
         let of_claim = |uid: &String| [Key::Claim(uid.clone())];
         let claims = caches.claims.clone();
         Ok(Self {
+            atlas: Atlas::new(&facts.driver, &caches.nodes, &caches.csi_nodes),
             looks: setup.operations(retry, move |key: &ObjectKey| watches::looked(&claims, key)),
             caches,
             names: VolumeNames::default(),
@@ -181,11 +200,15 @@ impl Controller {
             cleanups: setup.operations(retry, of_claim),
             deletions: setup.operations(retry, |name: &String| [Key::Volume(name.clone())]),
             attributes: setup.operations(retry, of_claim),
+            holders: Holders::default(),
+            attributes_unserved: Arc::default(),
             told: Told::default(),
             bids: Bids::default(),
             needs,
             turns: Semaphore::new(TURNS),
             last_turns: Semaphore::new(TURNS),
+            populator_recorder: setup.recorder("external-provisioner"),
+            running: setup.running.clone(),
             protecting_forbidden: AtomicBool::new(false),
             calls,
             facts,
@@ -209,6 +232,11 @@ impl Controller {
         self.protecting_forbidden.swap(true, Ordering::Relaxed)
     }
 
+    /// What a request for the claim has to know of the nodes; nothing where its volume's place does not depend on them.
+    pub fn cluster(&self, claim: &Claim) -> Cluster {
+        if self.facts.topology && self.facts.node.is_none() { self.atlas.around(claim) } else { Cluster::default() }
+    }
+
     fn drop_bid(&self, uid: &String) {
         self.bids.drop(uid);
         self.rooms.forget(uid);
@@ -223,6 +251,18 @@ async fn clean_when_quiet(journal: Journal, queue: Queue<Key>) {
         queue.quiet().await;
         if let Err(error) = journal.flush().await {
             tracing::debug!(%error, "finished intents stay in the journal until its next write");
+        }
+    }
+}
+
+/// Whoever comes after a crash asks the driver for what a record says, as it says it, whatever the claim and its class say by
+/// then: so one whose call made nothing does not stay for long.
+async fn clean_of_failures(journal: Journal) {
+    loop {
+        journal.rested().await;
+        tokio::time::sleep(REST).await;
+        if let Err(error) = journal.flush().await {
+            tracing::debug!(%error, "intents of calls that failed stay in the journal until its next write");
         }
     }
 }
@@ -343,8 +383,21 @@ impl engine::Controller for Controller {
         watches::keys(self)
     }
 
-    /// Removals ride on the next write, and there will be none.
+    /// Removals ride on the next write, and there will be none. What certainly was not made is not left for the next run, which
+    /// would ask for it as it was.
     async fn end(&self) {
+        self.journal().forget_unmade();
+        self.flush().await;
+        // Those that end yet may end so, too.
+        if tokio::time::timeout(FLUSH, self.running.none()).await.is_ok() {
+            self.journal().forget_unmade();
+            self.flush().await;
+        }
+    }
+}
+
+impl Controller {
+    async fn flush(&self) {
         let left = match tokio::time::timeout(FLUSH, self.journal().flush()).await {
             Ok(Ok(())) => return,
             Ok(Err(error)) => error.to_string(),

@@ -23,7 +23,7 @@ use crate::request::Problem;
 use crate::snapshot::Snapshot;
 use crate::source::Origin;
 
-pub use claim::{is_ours, is_wanted};
+pub use claim::{asked, is_ours, is_wanted};
 pub use source::finalizer;
 pub use volume::is_ours as is_our_volume;
 
@@ -142,6 +142,8 @@ pub enum Why {
     UnknownVolume,
     InUse,
     Attached,
+    /// Deleting it is left to another instance.
+    Ignored,
     Released,
     Deleted,
     FinalizerMissing,

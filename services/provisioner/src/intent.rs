@@ -4,6 +4,7 @@
 //! values are read live for each call and never stored.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -17,10 +18,14 @@ use stowage_model::names::VolumeHandle;
 use stowage_model::object::{Key, ObjectRef, kinds};
 use stowage_model::topology::Segments;
 
+use crate::places::{self, Part, Places};
+
+pub use crate::places::Requirement;
+
 /// Raised whenever a field is added that changes the request: an older binary must then leave the record alone.
 /// 1: no place is asked for. 2: the request names places. 3: the request names a source. 4: the request names
-/// attributes, or the volume is to be an in-tree plugin's.
-const VERSION: u32 = 4;
+/// attributes, or the volume is to be an in-tree plugin's. 5: the places stand apart.
+const VERSION: u32 = 5;
 
 /// The intent to make one volume for one claim.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -57,8 +62,8 @@ pub struct Request {
     pub mount: Option<Mount>,
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub parameters: BTreeMap<String, String>,
-    /// Where the volume may be made; `None` leaves it to the driver.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    /// Where the volume may be made; `None` leaves it to the driver. Read apart, for a long list stands elsewhere.
+    #[serde(default, skip_deserializing, skip_serializing_if = "Option::is_none")]
     pub places: Option<Requirement>,
     /// The node that was chosen; only provisioners that are no CSI driver are told it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -99,15 +104,6 @@ pub struct Source {
 pub enum SourceKind {
     Snapshot,
     Claim,
-}
-
-/// The places a volume may be reachable from.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Requirement {
-    /// One of these.
-    pub requisite: Vec<Segments>,
-    /// The same, best first.
-    pub preferred: Vec<Segments>,
 }
 
 /// How the volume will be mounted.
@@ -167,6 +163,8 @@ pub enum Error {
     Read { source: serde_json::Error },
     #[error("the record has version {found}, this provisioner knows {VERSION}; run the newer one to settle it")]
     KnowVersion { found: u32 },
+    #[error("the places of the record: {source}")]
+    ReadPlaces { source: places::Error },
 }
 
 impl Intent {
@@ -195,17 +193,35 @@ impl Intent {
         serde_json::to_string(self).expect("strings, numbers and maps with text keys always serialise")
     }
 
-    /// Reads a stored record.
-    pub fn decode(text: &str) -> Result<Self, Error> {
+    /// Reads a stored record; `joined` finds the list of places that is stored in these parts.
+    pub fn decode(text: &str, joined: impl FnOnce(&[String]) -> Option<Places>) -> Result<Self, Error> {
         #[derive(Deserialize)]
         struct Versioned {
             v: u32,
         }
-        let versioned: Versioned = serde_json::from_str(text).map_err(|source| Error::Read { source })?;
+        #[derive(Deserialize)]
+        struct Placed {
+            request: Asked,
+        }
+        #[derive(Deserialize)]
+        struct Asked {
+            places: Option<places::Stored>,
+        }
+        let read = |source| Error::Read { source };
+        let versioned: Versioned = serde_json::from_str(text).map_err(read)?;
         if !(1..=VERSION).contains(&versioned.v) {
             return Err(Error::KnowVersion { found: versioned.v });
         }
-        serde_json::from_str(text).map_err(|source| Error::Read { source })
+        let mut intent: Self = serde_json::from_str(text).map_err(read)?;
+        let placed: Placed = serde_json::from_str(text).map_err(read)?;
+        let stored = placed.request.places.map(|stored| stored.read(joined));
+        intent.request.places = stored.transpose().map_err(|source| Error::ReadPlaces { source })?;
+        Ok(intent)
+    }
+
+    /// The parts of its list of places that are stored apart from it.
+    pub fn parts(&self) -> &[Arc<Part>] {
+        self.request.places.as_ref().map_or(&[], |places| places.requisite.parts())
     }
 
     /// The call to make, with the values its secret holds now.
@@ -230,8 +246,8 @@ impl Intent {
             secrets,
             volume_content_source: self.request.source.as_ref().map(content_source),
             accessibility_requirements: self.request.places.as_ref().map(|places| TopologyRequirement {
-                requisite: topologies(&places.requisite),
-                preferred: topologies(&places.preferred),
+                requisite: topologies(places.requisite.all().iter()),
+                preferred: topologies(places.preferred()),
             }),
             mutable_parameters: self.request.attributes.as_ref().map(|of| of.parameters.clone()).unwrap_or_default(),
         }
@@ -241,8 +257,9 @@ impl Intent {
 /// The first version that knows all fields that are set: an older binary goes on settling what it understands.
 fn version(request: &Request, class: &ClassPart) -> u32 {
     match request {
-        _ if class.plugin.is_some() => VERSION,
-        Request { attributes: Some(_), .. } => VERSION,
+        Request { places: Some(places), .. } if !places.requisite.parts().is_empty() => VERSION,
+        _ if class.plugin.is_some() => 4,
+        Request { attributes: Some(_), .. } => 4,
         Request { source: Some(_), .. } => 3,
         Request { places: Some(_), .. } => 2,
         _ => 1,
@@ -258,8 +275,8 @@ fn content_source(source: &Source) -> VolumeContentSource {
     VolumeContentSource { r#type: Some(r#type) }
 }
 
-fn topologies(places: &[Segments]) -> Vec<Topology> {
-    places.iter().map(|segments| Topology { segments: segments.clone() }).collect()
+fn topologies<'a>(places: impl Iterator<Item = &'a Segments>) -> Vec<Topology> {
+    places.map(|segments| Topology { segments: segments.clone() }).collect()
 }
 
 impl ClaimId {

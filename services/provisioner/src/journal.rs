@@ -25,7 +25,7 @@ use crate::intent::Intent;
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum Error {
     #[error("cannot record the intent: {source}")]
-    Enter { source: book::TooLarge },
+    Enter { source: book::Refused },
     #[error("cannot write the intent journal {lease}: {reason}")]
     Write { lease: String, reason: String },
     #[error("cannot read the intent journal in namespace {namespace:?}: {reason}")]
@@ -53,7 +53,7 @@ impl From<Error> for engine::Error {
 #[derive(Debug, Clone, PartialEq)]
 pub struct Recorded {
     pub intent: Arc<Intent>,
-    /// Whether the record is certainly stored.
+    /// Whether the record is certainly stored, and stays so.
     pub durable: bool,
     /// Whether the driver may have made the volume.
     pub maybe_made: bool,
@@ -90,6 +90,8 @@ struct Shared {
     work: Notify,
     /// A record has left since it was last asked.
     left: Notify,
+    /// A record rests since it was last asked.
+    rested: Notify,
     on_change: OnChange,
 }
 
@@ -114,6 +116,7 @@ impl Journal {
     ) -> Result<Self, Error> {
         let journal = Self::new(run, true, on_change);
         writer::take_over(&journal, &pages).await?;
+        journal.settle();
         spawner.spawn(writer::run(journal.clone(), pages));
         Ok(journal)
     }
@@ -129,6 +132,7 @@ impl Journal {
             state: Mutex::new(state),
             work: Notify::new(),
             left: Notify::new(),
+            rested: Notify::new(),
             on_change: Box::new(on_change),
         }))
     }
@@ -141,6 +145,9 @@ impl Journal {
             state.book.enter(intent).map_err(|source| Error::Enter { source })?;
             if !state.stored {
                 state.book.give_up_storing();
+            }
+            // Nobody writes what is stored still.
+            if state.book.get(&uid).is_some_and(|entry| entry.stage == Stage::Stored) {
                 return Ok(());
             }
             let (sender, written) = oneshot::channel();
@@ -171,6 +178,21 @@ impl Journal {
     /// Resolves when a record has left and its removal waits for a write.
     pub async fn left(&self) {
         self.0.left.notified().await;
+    }
+
+    /// Resolves when a record rests, and stays on its page until a write.
+    pub async fn rested(&self) {
+        self.0.rested.notified().await;
+    }
+
+    /// Nobody will try again: what certainly was not made is not to be found by whoever comes next, nor are its places.
+    pub fn forget_unmade(&self) {
+        let mut state = self.lock();
+        if state.stored {
+            for uid in state.book.unmade() {
+                state.book.leave(&uid);
+            }
+        }
     }
 
     /// Writes the removals that have nothing to ride on.
@@ -204,7 +226,7 @@ impl Journal {
         let state = self.lock();
         let traces = state.book.about(volume).map(|entry| match entry.stage {
             Stage::Leaving => Trace::Leaving,
-            Stage::Wanted | Stage::Stored => Trace::Live,
+            Stage::Wanted | Stage::Stored | Stage::Resting | Stage::Fading | Stage::Kept => Trace::Live,
         });
         traces.max().unwrap_or(Trace::None)
     }
@@ -222,19 +244,33 @@ impl Journal {
         self.lock().book.all().any(|entry| entry.intent.request.source.as_ref().is_some_and(|used| used.uid == source))
     }
 
-    /// A call is about to be sent: from now on the volume may exist. Returns whether it might have before.
-    pub fn call_sent(&self, uid: &str) -> bool {
-        self.lock().book.set_maybe_made(uid, true)
+    /// A call is about to be sent: from now on the volume may exist. Returns whether it might have before; `None` where the
+    /// record is not certainly stored, so that no call may be sent.
+    pub fn call_sent(&self, uid: &str) -> Option<bool> {
+        let book = &mut self.lock().book;
+        let is_stored = book.get(uid).is_some_and(|entry| entry.stage == Stage::Stored);
+        is_stored.then(|| book.set_maybe_made(uid, true))
     }
 
     /// Nobody was there to take the call: as much is known as before it.
     pub fn call_not_taken(&self, uid: &str, maybe_made_before: bool) {
-        self.lock().book.set_maybe_made(uid, maybe_made_before);
+        if maybe_made_before {
+            self.lock().book.set_maybe_made(uid, true);
+        } else {
+            self.certainly_not_made(uid);
+        }
     }
 
-    /// The driver gave its final word that there is no volume.
+    /// It is certain that there is no volume: whoever finds the record after a restart need not ask for it.
     pub fn certainly_not_made(&self, uid: &str) {
-        self.lock().book.set_maybe_made(uid, false);
+        let rests = {
+            let mut state = self.lock();
+            state.book.set_maybe_made(uid, false);
+            state.stored && state.book.rest(uid)
+        };
+        if rests {
+            self.0.rested.notify_one();
+        }
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {

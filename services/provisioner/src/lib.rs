@@ -11,6 +11,7 @@
 
 mod apply;
 mod args;
+mod atlas;
 mod calls;
 mod capacity;
 mod controller;
@@ -19,6 +20,7 @@ mod decide;
 mod facts;
 #[cfg(test)]
 mod fixture;
+mod holders;
 mod intent;
 mod journal;
 pub mod library;
@@ -26,6 +28,7 @@ mod metrics;
 mod migrated;
 mod options;
 mod ownership;
+mod places;
 mod request;
 mod requirement;
 mod secrets;
@@ -39,7 +42,7 @@ use futures::future::BoxFuture;
 use stowage_runtime::{Context, Stop};
 
 pub use self::args::Args;
-pub use self::options::{Capacity, NodeDeployment, Options, OwnerLevel};
+pub use self::options::{AttributesClasses, Capacity, NodeDeployment, Options, OwnerLevel};
 
 /// Provisions until asked to stop.
 ///

@@ -38,7 +38,8 @@ pub trait Provisioner: Send + Sync + 'static {
     /// Makes a volume, and says where it is or what came of it.
     async fn provision(&self, options: ProvisionOptions) -> Provisioned;
 
-    /// Deletes a volume; one that is gone already is success. A failure is tried again until it works.
+    /// Deletes a volume; one that is gone already is success. A failure is tried again until it works, and [`ignored`] is no
+    /// failure.
     async fn delete(&self, options: DeleteOptions) -> Result<(), Failure>;
 
     /// Whether volumes can be used in this mode. A claim that asks for another is told so.
@@ -142,7 +143,23 @@ pub struct DeleteOptions {
     pub handle: VolumeHandle,
     /// Where its object says that it is, if it is not a CSI volume.
     pub location: Option<Location>,
+    /// Where it can be reached from, as its object's node affinity says it by `In`; `None` is everywhere.
+    pub places: Option<Vec<Segments>>,
+    /// The annotations of its object; none of a volume that never had one.
+    pub annotations: BTreeMap<String, String>,
     pub(crate) secret: Option<SecretRef>,
+}
+
+impl DeleteOptions {
+    /// Leaves the volume to another instance unless nodes with this label reach it: on any other node its data look as if they
+    /// were gone.
+    pub fn must_be_reached_from(&self, label: &str, value: &str) -> Result<(), Failure> {
+        let is_there = |place: &Segments| place.get(label).is_some_and(|found| found == value);
+        match self.places.as_ref().is_none_or(|places| places.iter().any(is_there)) {
+            true => Ok(()),
+            false => Err(ignored(format!("it is not reached from nodes with {label}={value}"))),
+        }
+    }
 }
 
 /// What came of a try to make a volume.
@@ -161,6 +178,9 @@ pub enum Provisioned {
 
 /// Code of a failure that has no better one.
 const FAILED: &str = "Failed";
+
+/// Code of a deletion that is left to another instance.
+pub(crate) const IGNORED: &str = "Ignored";
 
 fn failure(message: impl ToString) -> Failure {
     Failure { code: FAILED.to_owned(), message: message.to_string() }
@@ -191,6 +211,12 @@ impl Provisioned {
 /// Why a volume could not be deleted.
 pub fn not_deleted(why: impl ToString) -> Failure {
     failure(why)
+}
+
+/// The volume is not this instance's to delete: its object stays for the one whose it is, and nobody is told of a failure. This
+/// one is asked again rarely.
+pub fn ignored(why: impl ToString) -> Failure {
+    Failure { code: IGNORED.to_owned(), message: why.to_string() }
 }
 
 /// Provisions for the claims whose class names this provisioner, until asked to stop. `options.driver.timeout` is the time

@@ -8,6 +8,8 @@ use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::histogram::Histogram;
 use prometheus_client::registry::Registry;
 
+use stowage_model::claim::Claim;
+
 use crate::intent::{Intent, SourceKind};
 
 /// Seconds; the usual ones of Prometheus.
@@ -82,6 +84,18 @@ impl Metrics {
         };
         let labels = ClaimLabels { class: intent.class.name.clone(), source: source.into() };
         count(&labels, is_made.then_some(took), &self.provisioned, &self.provision_failed, &self.provision_duration);
+    }
+
+    /// A claim was refused before anybody was asked to make its volume: no such class, for example, or no such source.
+    pub fn refused_to_make(&self, claim: &Claim) {
+        let source = claim.spec.data_source.as_ref().map(|source| source.kind.clone()).unwrap_or_default();
+        let labels = ClaimLabels { class: claim.class_name().to_owned(), source };
+        self.provision_failed.get_or_create(&labels).inc();
+    }
+
+    /// A released volume of the class cannot be deleted as things stand, and nobody was asked to.
+    pub fn refused_to_delete(&self, class: &str) {
+        self.delete_failed.get_or_create(&VolumeLabels { class: class.into() }).inc();
     }
 
     /// A try to delete a released volume of the class has ended.

@@ -28,7 +28,7 @@ pub struct Options {
     /// Whether volumes have places at all, as far as the driver says so.
     pub topology: bool,
     /// Whether claims may name a VolumeAttributesClass; if not, what they name is left alone.
-    pub attributes_class: bool,
+    pub attributes_class: AttributesClasses,
     /// Whether a snapshot keeps its volume mode unless its content allows another.
     pub prevent_volume_mode_conversion: bool,
     /// Whether sources in other namespaces may be used, where a ReferenceGrant permits it.
@@ -41,6 +41,17 @@ pub struct Options {
     pub capacity: Option<Capacity>,
     /// Whether intents are made durable before CreateVolume; without it a crash can leak a volume.
     pub journal: bool,
+}
+
+/// Whether what claims name as their VolumeAttributesClass matters.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum AttributesClasses {
+    /// It does not.
+    Off,
+    /// It does where the server serves the kind.
+    WhereServed,
+    /// It does, and where the kind is not served the claim waits.
+    On,
 }
 
 /// How one of many provisioners, each for its own node, becomes the owner of claims.
@@ -107,7 +118,7 @@ impl Default for Options {
             strict_topology: false,
             immediate_topology: true,
             topology: true,
-            attributes_class: true,
+            attributes_class: AttributesClasses::WhereServed,
             prevent_volume_mode_conversion: true,
             cross_namespace: false,
             sweep_snapshots: true,

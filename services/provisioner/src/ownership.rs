@@ -42,7 +42,7 @@ pub enum Ownership {
 
 pub fn of(claim: &Claim, class: &StorageClass, facts: &Facts) -> Ownership {
     let Some(node) = &facts.node else { return Ownership::Ours };
-    match claim.selected_node() {
+    match claim.node_of_volume() {
         Some(selected) if selected == node.name => Ownership::Ours,
         Some(_) => Ownership::Others,
         None if may_take(class, facts, node) => Ownership::Open,
@@ -53,7 +53,7 @@ pub fn of(claim: &Claim, class: &StorageClass, facts: &Facts) -> Ownership {
 /// Whether a volume that is made for the claim is made here. In node deployment a claim that was taken back, or given to
 /// another node, gets its volume there: what was made for it here is nobody's.
 pub fn is_claimed(claim: &Claim, facts: &Facts) -> bool {
-    facts.node.as_ref().is_none_or(|node| claim.selected_node() == Some(&node.name))
+    facts.node.as_ref().is_none_or(|node| claim.node_of_volume() == Some(&node.name))
 }
 
 /// The mode must be said: a class without one may be older than the distinction.

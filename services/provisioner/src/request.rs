@@ -72,6 +72,11 @@ pub enum Problem {
     #[error("VolumeAttributesClass {name:?} does not exist; create it, or claim without it")]
     FindAttributesClass { name: String },
     #[error(
+        "cannot read VolumeAttributesClass {name:?} now: {reason}; it is tried again, check the API server and that it \
+         serves the kind in storage.k8s.io/v1"
+    )]
+    ReachAttributesClass { name: String, reason: String },
+    #[error(
         "may not read VolumeAttributesClass {name:?}: {reason}; grant the provisioner get of volumeattributesclasses, \
          or claim without it"
     )]
@@ -151,7 +156,7 @@ pub fn build(claim: &Claim, class: &StorageClass, facts: &Facts, cluster: &Clust
         mount,
         parameters: parameters(claim, class, facts, &volume)?,
         places: requirement::of(claim, class, facts, cluster)?,
-        node: claim.selected_node().filter(|_| facts.library).map(str::to_owned),
+        node: claim.node_of_volume().filter(|_| facts.library).map(str::to_owned),
         // Only whoever decides knows what may be used: see `Intent::filled_from`, and `Intent::with`.
         source: None,
         attributes: None,

@@ -8,40 +8,20 @@ use stowage_model::csi_node::CsiNode;
 use stowage_model::node::Node;
 use stowage_model::topology::{self, Segments};
 
+use crate::atlas::keys_on;
 use crate::facts::Facts;
 use crate::intent::Requirement;
+use crate::places::Places;
 use crate::request::Problem;
 
-/// The nodes as far as a driver's topology is concerned.
+/// What a request has to know of the nodes.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Cluster {
-    pub nodes: Vec<Arc<Node>>,
-    pub drivers: Vec<Arc<CsiNode>>,
-}
-
-impl Cluster {
-    /// The keys the driver reported on a node; none while it is not registered there.
-    fn keys<'a>(&'a self, node: &str, driver: &str) -> Result<&'a [String], Problem> {
-        let found = self.drivers.iter().find(|found| found.meta.name == node);
-        let found = found.ok_or_else(|| Problem::FindNode { node: node.into() })?;
-        let keys = found.driver(driver).map(|driver| driver.topology_keys.as_slice()).filter(|keys| !keys.is_empty());
-        keys.ok_or_else(|| Problem::FindDriver { node: node.into(), driver: driver.into() })
-    }
-
-    /// The first node's keys, by name; all nodes of one driver are expected to have the same.
-    fn some_keys<'a>(&'a self, driver: &str) -> Option<&'a [String]> {
-        let keys = |node: &'a Arc<CsiNode>| Some((&node.meta.name, node.driver(driver)?.topology_keys.as_slice()));
-        let found = self.drivers.iter().filter_map(keys).filter(|(_, keys)| !keys.is_empty());
-        found.min_by_key(|(name, _)| *name).map(|(_, keys)| keys)
-    }
-
-    /// The places of all nodes that have all the keys, sorted, each once.
-    fn places(&self, keys: &[String]) -> Vec<Segments> {
-        let mut places: Vec<_> = self.nodes.iter().filter_map(|node| topology::of_node(node, keys).ok()).collect();
-        places.sort();
-        places.dedup();
-        places
-    }
+    /// The node that was chosen, and the drivers there.
+    pub node: Option<Arc<Node>>,
+    pub csi_node: Option<Arc<CsiNode>>,
+    /// The places of all nodes, as the driver names them on the chosen one, or without that on the first.
+    pub places: Places,
 }
 
 /// The places to ask for, best first; `None` leaves the choice to the driver.
@@ -55,21 +35,24 @@ pub fn of(
         return Ok(None);
     }
     if let Some(node) = &facts.node {
+        if !topology::allows(&class.allowed_topologies, &node.segments) {
+            return Err(Problem::AllowNode { node: node.name.clone(), class: class.meta.name.clone() });
+        }
         return Ok(Some(exactly(node.segments.clone())));
     }
     let allowed = topology::flatten(&class.allowed_topologies);
-    let Some(name) = claim.selected_node() else {
+    let Some(name) = claim.node_of_volume() else {
         let requisite = match allowed.is_empty() {
-            false => allowed,
+            false => Places::of(allowed),
             true if !facts.options.immediate_topology => return Ok(None),
-            true => cluster.some_keys(&facts.driver).map(|keys| cluster.places(keys)).unwrap_or_default(),
+            true => cluster.places.clone(),
         };
-        if requisite.is_empty() {
+        if requisite.all().is_empty() {
             // A volume made now could be where no node reaches it.
             return Err(Problem::FindPlace { driver: facts.driver.clone() });
         }
-        let first = spread(&claim.meta.name, requisite.len());
-        return Ok(Some(rotated(requisite, first)));
+        let first = spread(&claim.meta.name, requisite.all().len());
+        return Ok(Some(Requirement { requisite, first }));
     };
     let selected = place_of(name, facts, cluster)?;
     if facts.options.strict_topology {
@@ -78,31 +61,30 @@ pub fn of(
             false => Err(Problem::AllowNode { node: name.into(), class: class.meta.name.clone() }),
         };
     }
-    let requisite = match allowed.is_empty() {
-        false => allowed,
-        true => cluster.places(&selected.keys().cloned().collect::<Vec<_>>()),
+    let (requisite, first) = match allowed.is_empty() {
+        false => {
+            let first = allowed.iter().position(|place| topology::is_within(place, &selected));
+            (Places::of(allowed), first)
+        }
+        // Sorted, and by the same keys: it is among them, or the node has gone.
+        true => (cluster.places.clone(), cluster.places.all().binary_search(&selected).ok()),
     };
-    match requisite.iter().position(|place| topology::is_within(place, &selected)) {
-        Some(first) => Ok(Some(rotated(requisite, first))),
+    match first {
+        Some(first) => Ok(Some(Requirement { requisite, first })),
         None => Err(Problem::AllowNode { node: name.into(), class: class.meta.name.clone() }),
     }
 }
 
 fn place_of(name: &str, facts: &Facts, cluster: &Cluster) -> Result<Segments, Problem> {
-    let keys = cluster.keys(name, &facts.driver)?;
-    let node = cluster.nodes.iter().find(|node| node.meta.name == name);
-    let node = node.ok_or_else(|| Problem::FindNode { node: name.into() })?;
+    let csi_node = cluster.csi_node.as_ref().ok_or_else(|| Problem::FindNode { node: name.into() })?;
+    let keys = keys_on(csi_node, &facts.driver);
+    let keys = keys.ok_or_else(|| Problem::FindDriver { node: name.into(), driver: facts.driver.clone() })?;
+    let node = cluster.node.as_ref().ok_or_else(|| Problem::FindNode { node: name.into() })?;
     topology::of_node(node, keys).map_err(|source| Problem::PlaceNode { source })
 }
 
 fn exactly(place: Segments) -> Requirement {
-    Requirement { requisite: vec![place.clone()], preferred: vec![place] }
-}
-
-fn rotated(requisite: Vec<Segments>, first: usize) -> Requirement {
-    let mut preferred = requisite.clone();
-    preferred.rotate_left(first);
-    Requirement { requisite, preferred }
+    Requirement { requisite: Places::of(vec![place]), first: 0 }
 }
 
 /// Where to begin among `count` places, so that the claims of one StatefulSet land in different ones: its name is

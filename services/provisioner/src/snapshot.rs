@@ -3,6 +3,7 @@
 mod source;
 
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 use stowage_model::attributes_class::AttributesClass;
 use stowage_model::claim::Claim;
@@ -58,6 +59,8 @@ pub struct ClaimSnapshot {
     pub is_protecting_forbidden: bool,
     /// The VolumeAttributesClass that the claim names, as it was found.
     pub attributes: Option<Record<LookedUp>>,
+    /// Whether the server is known not to serve VolumeAttributesClasses.
+    pub are_attributes_unserved: bool,
     /// Our attempt to become the owner of the claim, in node deployment.
     pub bid: Option<Bid>,
     /// GetCapacity for that attempt: whether the volume has room here.
@@ -138,14 +141,11 @@ fn gather_claim(controller: &Controller, uid: &String, told: Known) -> ClaimSnap
     let Controller { facts, caches, .. } = controller;
     let claim = caches.claims.by_index("uid", uid).into_iter().next();
     let recorded = controller.journal().get(uid);
-    // A request that may have been sent keeps its places.
-    let has_places = claim.is_none() || recorded.as_ref().is_some_and(|recorded| recorded.maybe_made);
-    let cluster = match has_places {
-        true => Cluster::default(),
-        false => Cluster { nodes: caches.nodes.list(), drivers: caches.csi_nodes.list() },
-    };
-    let is_filled = claim.as_ref().filter(|claim| !has_places && is_wanted(claim));
-    let source = is_filled.and_then(|claim| source::find(controller, claim));
+    // What has its volume needs no place, and a request that may have been sent keeps its own.
+    let has_places = recorded.as_ref().is_some_and(|recorded| recorded.maybe_made);
+    let is_placed = claim.as_ref().filter(|claim| !has_places && is_wanted(claim));
+    let cluster = is_placed.map(|claim| controller.cluster(claim)).unwrap_or_default();
+    let source = is_placed.and_then(|claim| source::find(controller, claim));
     let is_unprotected = recorded.as_ref().is_some_and(|recorded| source::is_unprotected(controller, &recorded.intent));
     let is_source_gone = recorded.as_ref().is_some_and(|recorded| source::is_gone(controller, &recorded.intent));
     let class_name = claim.as_ref().map(|claim| claim.class_name().to_owned()).unwrap_or_default();
@@ -170,6 +170,7 @@ fn gather_claim(controller: &Controller, uid: &String, told: Known) -> ClaimSnap
         is_source_gone,
         is_protecting_forbidden: controller.is_protecting_forbidden(),
         attributes: controller.attributes.record(uid),
+        are_attributes_unserved: controller.attributes_unserved.load(Ordering::Relaxed),
         bid: controller.bids.get(uid),
         room: controller.rooms.record(uid),
         told,

@@ -107,8 +107,6 @@ pub enum Object {
     },
     Snapshot {
         snapshot: View<Restorable>,
-        /// Whether absence means anything yet: the kind may not be served, or its list be under way.
-        is_listed: bool,
         look: Option<Record<Look>>,
     },
 }
@@ -130,11 +128,14 @@ impl Object {
     }
 }
 
-/// What a live look at a VolumeSnapshot and its content found. The original's role does not let contents be watched.
+/// What a live look at a VolumeSnapshot and its content found. The original's role does not let contents be watched, and until
+/// its 6.1 not snapshots either.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Look {
     /// The content that the snapshot was bound to; `None` if there was no such snapshot, or it was not bound.
     pub bound_to: Option<String>,
+    /// Whether the snapshot was ready then; before, its content does not say all.
+    pub is_ready: bool,
     pub content: Option<Arc<VolumeSnapshotContent>>,
 }
 
@@ -180,7 +181,7 @@ pub fn find(
     let asked = Asked { claim, facts, origin, begun, now };
     match object {
         Object::Claim { claim, volume } => clone::check(&asked, claim, volume),
-        Object::Snapshot { snapshot, is_listed, look } => restore::check(&asked, snapshot, *is_listed, look.as_ref()),
+        Object::Snapshot { snapshot, look } => restore::check(&asked, snapshot, look.as_ref()),
     }
     .map(Some)
 }

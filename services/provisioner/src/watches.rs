@@ -19,8 +19,9 @@ use stowage_runtime::cache::{Cache, Change};
 use stowage_runtime::engine::Watches;
 use stowage_runtime::watch::Scope;
 
+use crate::atlas::{is_moved, is_registered_anew};
 use crate::controller::{Controller, Key};
-use crate::decide::{is_our_volume, is_ours, is_wanted};
+use crate::decide::{asked, is_our_volume, is_ours, is_wanted};
 use crate::facts::Facts;
 use crate::source::{Origin, Restorable};
 
@@ -51,6 +52,10 @@ impl Caches {
                     true => vec![claim.class_name().to_owned()],
                     false => Vec::new(),
                 }),
+                ("waiting", |claim| match is_wanted(claim) {
+                    true => asked(claim).into_iter().flatten().map(str::to_owned).collect(),
+                    false => Vec::new(),
+                }),
                 ("source", |claim| Origin::of(claim).iter().map(Origin::to_string).collect()),
             ])
             .trimmed(trim::claim),
@@ -67,7 +72,7 @@ impl Caches {
             attachments: Cache::indexed(&[("volume", |attachment| {
                 attachment.spec.source.persistent_volume_name.iter().cloned().collect()
             })]),
-            nodes: Cache::new(),
+            nodes: Cache::new().trimmed(trim::node),
             csi_nodes: Cache::new(),
             snapshots: Cache::new(),
             grants: Cache::new(),
@@ -129,16 +134,15 @@ pub fn declare(controller: &Controller, watches: &mut Watches<'_, Controller>) {
     // In node deployment the only place is our own node's, which the driver told.
     let needs_places = facts.topology || facts.options.capacity.is_some();
     if needs_places && facts.node.is_none() {
-        watches.cache(&caches.nodes, Scope::all(), |controller, change| {
-            // Heartbeats change everything but the labels.
-            let labels = |node: Option<&Arc<Node>>| node.map(|node| node.meta.labels.clone());
-            match labels(change.before) == labels(change.after) {
-                true => Vec::new(),
-                false => keys_of_waiting(controller, controller.caches.claims.list()),
-            }
+        watches.cache(&caches.nodes, Scope::all(), |controller, change| match is_moved(change) {
+            true => keys_of_all_waiting(controller),
+            false => Vec::new(),
         });
-        watches.cache(&caches.csi_nodes, Scope::all(), |controller, _| {
-            keys_of_waiting(controller, controller.caches.claims.list())
+        watches.cache(&caches.csi_nodes, Scope::all(), |controller, change| {
+            match is_registered_anew(change, &controller.facts.driver) {
+                true => keys_of_all_waiting(controller),
+                false => Vec::new(),
+            }
         });
     }
     if facts.snapshots {
@@ -243,8 +247,46 @@ fn volume_changed(controller: &Controller, change: &Change<'_, Volume>) -> Vec<K
     keys
 }
 
-/// A class or a node that came or changed may be what claims wait for.
+/// A node that came or changed may be what they wait for.
+fn keys_of_all_waiting(controller: &Controller) -> Vec<Key> {
+    keys_of_waiting(controller, controller.caches.claims.by_index("waiting", &controller.facts.driver))
+}
+
+/// A class that came or changed may be what claims wait for.
 fn keys_of_waiting(controller: &Controller, claims: Vec<Arc<Claim>>) -> Vec<Key> {
     let waiting = claims.into_iter().filter(|claim| is_ours(claim, &controller.facts.driver) && is_wanted(claim));
     waiting.map(|claim| Key::Claim(claim.meta.uid.clone())).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::fixture::{DRIVER, claim_with};
+
+    /// Each change of a CSINode went through all claims.
+    #[test]
+    fn who_waits_for_nodes_is_found_among_many_who_do_not() {
+        let claims = Caches::new().claims;
+        let add = |name: &str, provisioner: &str, volume: &str, migrated_to: Option<&str>| {
+            claims.observe(claim_with(|claim| {
+                claim["metadata"]["name"] = name.into();
+                claim["metadata"]["uid"] = name.into();
+                claim["spec"]["volumeName"] = volume.into();
+                let annotations = &mut claim["metadata"]["annotations"];
+                annotations["volume.kubernetes.io/storage-provisioner"] = provisioner.into();
+                if let Some(driver) = migrated_to {
+                    annotations["pv.kubernetes.io/migrated-to"] = driver.into();
+                }
+            }));
+        };
+        for number in 0..50 {
+            add(&format!("bound-{number}"), DRIVER, "pvc-1", None);
+            add(&format!("other-{number}"), "other.example", "", None);
+        }
+        add("waits", DRIVER, "", Some(DRIVER));
+        add("was-in-tree", "kubernetes.io/aws-ebs", "", Some(DRIVER));
+        let waiting = claims.by_index("waiting", DRIVER);
+        let names: Vec<&str> = waiting.iter().map(|claim| claim.meta.name.as_str()).collect();
+        assert_eq!(names, ["waits", "was-in-tree"]);
+    }
 }

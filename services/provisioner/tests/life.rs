@@ -7,6 +7,8 @@ mod capacity;
 mod codes;
 #[path = "life/driver.rs"]
 mod driver;
+#[path = "life/large_clusters.rs"]
+mod large_clusters;
 #[path = "life/library.rs"]
 mod library;
 #[path = "life/on_several_nodes.rs"]
@@ -15,6 +17,8 @@ mod on_several_nodes;
 mod recovery;
 #[path = "life/sources.rs"]
 mod sources;
+#[path = "life/wire.rs"]
+mod wire;
 #[path = "life/world.rs"]
 mod world;
 
@@ -257,6 +261,45 @@ async fn a_volume_attributes_class_is_told_to_the_driver_and_kept_in_the_volume(
     assert_eq!(driver.requests()[0].parameters, [("pool".to_owned(), "a".to_owned())].into());
     assert_eq!(world.volume(&name).await["spec"]["volumeAttributesClassName"], "gold");
     assert_eq!(running.context.metrics.missed_wakeups("provisioner").get(), 0);
+    running.drain().await.unwrap();
+}
+
+/// The answer to a kind that is not served is a text, and no word of the server that there is no such object: the claim waited
+/// without an event.
+#[tokio::test(start_paused = true)]
+async fn where_attributes_classes_are_not_served_the_volume_is_made_without_as_by_the_original() {
+    for asked_for in [false, true] {
+        let world = plain_world().await;
+        world.take_away("volumeattributesclasses", "/apis/storage.k8s.io/v1");
+        let mut options = Options::default();
+        if asked_for {
+            options.attributes_class = provisioner::AttributesClasses::On;
+        }
+        let driver = if asked_for { world.driver.clone().modifying() } else { world.driver.clone() };
+        let running = world.start(options);
+        let name =
+            world.make_claim_with("db", |claim| claim["spec"]["volumeAttributesClassName"] = "gold".into()).await;
+        if asked_for {
+            world.until("the word", async || !world.events("ProvisioningFailed").await.is_empty()).await;
+            let said = world.events("ProvisioningFailed").await.remove(0);
+            assert!(said.contains("cannot read VolumeAttributesClass \"gold\" now") && said.contains("404"), "{said}");
+        } else {
+            world.until("the volume", async || world.volume(&name).await.is_object()).await;
+            assert!(driver.requests()[0].mutable_parameters.is_empty());
+        }
+        running.drain().await.unwrap();
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn of_a_populator_people_are_told_under_the_name_that_the_original_has_for_it() {
+    let world = plain_world().await;
+    let running = world.start(Options::default());
+    let source = json!({ "apiGroup": "hello.example", "kind": "Hello", "name": "a" });
+    world.make_claim_with("db", |claim| claim["spec"]["dataSourceRef"] = source).await;
+    world.until("the event", async || !world.events("Provisioning").await.is_empty()).await;
+    let events = world.get("/api/v1/namespaces/default/events").await;
+    assert_eq!(events["items"][0]["source"]["component"], "external-provisioner", "{events}");
     running.drain().await.unwrap();
 }
 

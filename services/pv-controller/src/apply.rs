@@ -53,7 +53,7 @@ impl Controller {
         let claim = self.caches.claims.get(key).ok_or(Error::Stale("the claim"))?;
         if let ClaimAction::Tell(source, note) = &action {
             if note.reason == "ProvisioningFailed" {
-                self.metrics.fail(&key.to_string());
+                self.begun.fail(&key.to_string());
             }
             if note.reason == "FailedBinding" && self.lacks_its_volume(&claim) {
                 self.look_for_volume(&claim, 0).await?;
@@ -155,7 +155,7 @@ impl Controller {
         let work = Work::of(volume);
         let plugin = migration::plugin_of_source(volume).unwrap_or("N/A");
         let deletes = work.policy == ReclaimPolicy::Delete;
-        let (clock, metrics) = (self.context.clock.clone(), self.metrics.clone());
+        let (clock, metrics, begun) = (self.context.clock.clone(), self.metrics.clone(), self.begun.clone());
         let turns = self.reclaimer.turns.of(volume, self.reclaimer.recycling.eraser);
         let (reclaimer, context, subject) = (self.reclaimer.clone(), self.context.clone(), work.clone());
         // A recycler pod may take hours, and goes on without us: a stop does not wait for it.
@@ -176,7 +176,7 @@ impl Controller {
             if deletes && !matches!(ended, Ended::Uncertain(_)) {
                 metrics.called(plugin, "volume_delete", ok, clock.now().duration_since(begin).as_secs_f64());
                 if !ok {
-                    metrics.fail(&work.volume.name);
+                    begun.fail(&work.volume.name);
                 }
             }
             ended

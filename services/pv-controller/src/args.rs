@@ -150,9 +150,8 @@ impl Args {
             self.flex_volume_plugin_dir.as_ref().map(|_| ("--flex-volume-plugin-dir", "there are no FlexVolumes here"));
         let resync = self.min_resync_period.as_ref().map(|_| ("--min-resync-period", "caches need no resync"));
         let flags = flex.into_iter().chain(resync).map(|(flag, why)| (flag.to_owned(), why));
-        let gates = self.features.feature_gates.iter().map(|(gate, _)| gate);
-        let unknown =
-            gates.filter(|gate| !["AllAlpha", "AllBeta", UNUSED_SINCE, RELEASE_ON_EXIT].contains(&gate.as_str()));
+        let gates = self.features.gates().map(|(gate, _)| gate);
+        let unknown = gates.filter(|gate| !["AllAlpha", "AllBeta", UNUSED_SINCE, RELEASE_ON_EXIT].contains(gate));
         flags.chain(unknown.map(|gate| (format!("--feature-gates {gate}"), "no such gate here"))).collect()
     }
 

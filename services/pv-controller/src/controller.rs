@@ -15,6 +15,7 @@ use stowage_runtime::operation::Operations;
 use stowage_runtime::queue::Queue;
 use stowage_runtime::{Context, Stop};
 
+use crate::begun::Begun;
 use crate::decide::{self, Action, ClaimAction, Decision, PodAction, Source, Why};
 use crate::fresh::MissingClasses;
 use crate::metrics::Metrics;
@@ -58,6 +59,7 @@ pub struct Controller {
     pub(crate) told: Told,
     pub(crate) recorders: Recorders,
     pub(crate) metrics: Arc<Metrics>,
+    pub(crate) begun: Arc<Begun>,
     pub(crate) operations: Operations<Work, ()>,
     pub(crate) reclaimer: Reclaimer,
     /// Moves whenever a recycler pod does.
@@ -90,8 +92,10 @@ impl Controller {
             let queue = queue.clone();
             move |claim| queue.add(Key::Claim(claim))
         };
+        let metrics = Metrics::of(&context.metrics, options.controllers.binder.then_some(&caches));
         Self {
-            metrics: Metrics::of(&context.metrics, options.controllers.binder.then_some(&caches)),
+            begun: Arc::new(Begun::new(&metrics)),
+            metrics,
             operations: setup.operations(RECLAIM, |work: &Work| [Key::Volume(work.volume.clone())]),
             pod_lookups: PodLookups::new(context.api.clone(), caches.pods.clone(), setup.spawner.clone(), wake),
             missing_classes: MissingClasses::default(),
@@ -173,7 +177,7 @@ impl engine::Controller for Controller {
         let (caches, told, rules) = (&self.caches, &self.told, self.rules);
         let record = &|work: &Work| self.operations.record(work);
         let is_pod_lookup_pending = &|claim: &object::Key| self.pod_lookups.is_pending(claim);
-        let asked_since = &|claim: &object::Key| self.metrics.since(&claim.to_string());
+        let asked_since = &|claim: &object::Key| self.begun.since(&claim.to_string());
         Sources { caches, rules, told, reserved, record, is_pod_lookup_pending, asked_since }.gather(key)
     }
 

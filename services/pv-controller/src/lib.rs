@@ -8,6 +8,7 @@
 
 pub mod apply;
 pub mod args;
+mod begun;
 pub mod controller;
 pub mod controllers;
 pub mod decide;

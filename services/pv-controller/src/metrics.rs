@@ -3,7 +3,6 @@
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
 
-use jiff::Timestamp;
 use prometheus_client::collector::Collector;
 use prometheus_client::encoding::{DescriptorEncoder, EncodeLabelSet, EncodeMetric};
 use prometheus_client::metrics::counter::Counter;
@@ -45,8 +44,6 @@ pub struct Metrics {
     pub retroactive_class_errors: Counter,
     pub ephemeral_created: Counter,
     pub ephemeral_failures: Counter,
-    /// When the first attempt at an operation was made: claims by namespace and name, volumes by name.
-    started: Mutex<BTreeMap<String, (Operation, Timestamp)>>,
     /// What is counted when somebody asks; a service that is started again has new ones.
     counted: Arc<Mutex<Option<Caches>>>,
 }
@@ -66,7 +63,6 @@ impl Default for Metrics {
             retroactive_class_errors: Counter::default(),
             ephemeral_created: Counter::default(),
             ephemeral_failures: Counter::default(),
-            started: Mutex::default(),
             counted: Arc::default(),
         }
     }
@@ -112,46 +108,15 @@ impl Metrics {
         registry.register_collector(Box::new(Counts(Arc::clone(&self.counted))));
     }
 
-    fn started(&self) -> std::sync::MutexGuard<'_, BTreeMap<String, (Operation, Timestamp)>> {
-        self.started.lock().expect("no code panics while holding the times")
+    /// An operation came to its end.
+    pub fn succeeded(&self, operation: &Operation, seconds: f64) {
+        self.durations.get_or_create(operation).observe(seconds);
     }
 
-    /// Notes the first attempt; later ones do not count.
-    pub fn start(&self, key: String, plugin: &str, operation_name: &'static str, now: Timestamp) {
-        let plugin_name = if plugin.is_empty() { "N/A".to_owned() } else { plugin.to_owned() };
-        self.started().entry(key).or_insert((Operation { plugin_name, operation_name }, now));
-    }
-
-    /// When an operation that goes on was begun.
-    pub fn since(&self, key: &str) -> Option<Timestamp> {
-        self.started().get(key).map(|(_, since)| *since)
-    }
-
-    /// Notes the end of an operation that was begun.
-    pub fn succeed(&self, key: &str, now: Timestamp) {
-        if let Some((operation, since)) = self.started().remove(key) {
-            let took = now.duration_since(since).as_secs_f64();
-            self.durations.get_or_create(&operation).observe(took);
-        }
-    }
-
-    /// Counts a failure of an operation that was begun and goes on.
-    pub fn fail(&self, key: &str) {
-        let started = self.started();
-        if let Some((operation, _)) = started.get(key) {
-            self.errors.get_or_create(operation).inc();
-            self.old_errors.get_or_create(operation).inc();
-        }
-    }
-
-    /// Forgets an operation whose object is gone.
-    pub fn forget(&self, key: &str) {
-        self.started().remove(key);
-    }
-
-    /// Whether an operation was begun under this key.
-    pub fn is_started(&self, key: &str) -> bool {
-        self.started().contains_key(key)
+    /// An attempt at an operation failed.
+    pub fn failed(&self, operation: &Operation) {
+        self.errors.get_or_create(operation).inc();
+        self.old_errors.get_or_create(operation).inc();
     }
 
     /// Notes a call of an in-tree plugin.
@@ -241,9 +206,11 @@ impl Collector for Counts {
 
 #[cfg(test)]
 mod tests {
+    use jiff::Timestamp;
     use serde_json::json;
 
     use super::*;
+    use crate::begun::Begun;
 
     #[test]
     fn only_volumes_of_plugins_that_upstream_still_has_are_counted_under_a_name() {
@@ -284,11 +251,12 @@ mod tests {
         Metrics::of(&all, Some(&Caches::default()));
         let metrics = Metrics::of(&all, Some(&caches));
         let at = |second| Timestamp::from_second(second).unwrap();
-        metrics.start("n/c".into(), "d", "provision", at(0));
-        metrics.start("n/c".into(), "d", "provision", at(5));
-        metrics.fail("n/c");
-        metrics.succeed("n/c", at(2));
-        metrics.succeed("n/c", at(3));
+        let begun = Begun::new(&metrics);
+        begun.start("n/c".into(), "d", "provision", at(0));
+        begun.start("n/c".into(), "d", "provision", at(5));
+        begun.fail("n/c");
+        begun.succeed("n/c", at(2));
+        begun.succeed("n/c", at(3));
         metrics.retroactive_classes.inc();
         metrics.called("kubernetes.io/host-path", "volume_delete", true, 0.01);
         let text = all.encode();

@@ -84,7 +84,7 @@ impl Controller {
         // Where there is a plugin that only cannot make this volume, it was begun.
         let is_begun = plugin == migration::HOST_PATH && self.rules.host_path_provisioner;
         if *why != Why::Waiting(Waiting::Class) || is_begun {
-            self.metrics.start(s.claim.meta.key().to_string(), &plugin, "provision", now);
+            self.begun.start(s.claim.meta.key().to_string(), &plugin, "provision", now);
         }
     }
 
@@ -97,7 +97,7 @@ impl Controller {
                 Some(plugin) if plugin == migration::HOST_PATH => plugin.to_owned(),
                 _ => self.plugin_of_class(volume.class_name()),
             };
-            self.metrics.start(volume.meta.name.clone(), &plugin, "delete", now);
+            self.begun.start(volume.meta.name.clone(), &plugin, "delete", now);
         }
     }
 

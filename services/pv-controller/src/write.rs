@@ -4,7 +4,7 @@ use serde_json::{Value, json};
 
 use stowage_model::object::{Kind, Meta, ObjectId, Projection, kinds};
 use stowage_model::phase::VolumePhase;
-use stowage_model::{AttributesClass, Claim, Volume, annotations, finalizers};
+use stowage_model::{AttributesClass, Claim, Text, Volume, annotations, finalizers};
 use stowage_runtime::api::{Part, Patch, Target};
 
 use crate::decide::binder::bind::Bind;
@@ -81,12 +81,12 @@ pub fn of_attributes_class(action: AttributesClassAction, class: &AttributesClas
 
 /// The version is part of every guard, so replacing the whole list loses nobody's finalizer.
 fn with_finalizer(meta: &Meta, name: &str) -> Value {
-    let list: Vec<&str> = meta.finalizers.iter().map(String::as_str).chain([name]).collect();
+    let list: Vec<&str> = meta.finalizers.iter().map(Text::as_str).chain([name]).collect();
     json!({ "metadata": { "finalizers": list } })
 }
 
 fn without_finalizer(meta: &Meta, name: &str) -> Value {
-    let list: Vec<&str> = meta.finalizers.iter().map(String::as_str).filter(|present| *present != name).collect();
+    let list: Vec<&str> = meta.finalizers.iter().map(Text::as_str).filter(|present| *present != name).collect();
     json!({ "metadata": { "finalizers": list } })
 }
 

@@ -7,15 +7,39 @@ use stowage_model::object::{Key, Meta, Projection as _};
 use stowage_runtime::Context;
 use stowage_runtime::api::{Part, Patch, Target};
 use stowage_runtime::engine::Error;
+use stowage_runtime::events::Note;
 
 use crate::calls::{Kind, Operation, Planned};
 use crate::change::Change;
 use crate::controller::Controller;
 use crate::decide::{Action, VolumeChange};
 use crate::projections::Claim;
+use crate::snapshot::Topic;
 
 impl Controller {
     pub async fn carry_out(&self, key: Key, action: Action) -> Result<(), Error> {
+        let written_for = action.written_for();
+        let done = self.act(key.clone(), action).await;
+        if let (Some(kind), Err(error)) = (written_for, &done)
+            && error.must_be_told()
+        {
+            self.tell_unwritten(key, kind, error);
+        }
+        done
+    }
+
+    /// The event about a write that the server refuses: without it the claim would hang without a word.
+    fn tell_unwritten(&self, key: Key, kind: Kind, error: &Error) {
+        let Some(claim) = self.caches.claims.get(&key) else { return };
+        let (topic, note) = (Topic::Failed(kind), Note::warning(kind.failed(), error.to_string()));
+        let now = self.context().clock.now();
+        if self.told.known(&key).until(&topic, &note, now).is_none() {
+            let taken = self.recorder.record(&claim.reference(), note.clone());
+            self.told.note(key, topic, note, taken, now);
+        }
+    }
+
+    async fn act(&self, key: Key, action: Action) -> Result<(), Error> {
         match action {
             Action::Save { claim, change } => self.save(&claim, &change).await,
             Action::Finish { claim, change, kind, note } => {
@@ -90,17 +114,34 @@ impl Controller {
             return Err(Error::Deposed);
         }
         let operation = Operation::new(&claim.meta, planned.kind());
+        let recovers = self.facts.options.gates.recover_volume_expansion_failure;
+        let is_same = match &planned {
+            Planned::Expand { target, .. } => !recovers || claim.allocated() == Some(*target),
+            Planned::Modify { class, .. } => claim.modifying().is_some_and(|state| state.target == *class),
+        };
         // What was tried before has its own backoff.
-        if let Planned::Expand { target, .. } = &planned
-            && claim.allocated() != Some(*target)
-        {
+        if !is_same {
             self.operations.forget(&operation);
         }
         tracing::debug!(claim = %operation.claim, kind = ?operation.kind, "calling the driver");
         let volume = self.caches.volumes.get(&Key::cluster(claim.spec.volume_name.as_str()));
         let is_migrated = volume.is_some_and(|volume| volume.spec.in_tree.is_some());
-        self.operations.start(operation, self.calls.for_migrated(is_migrated).run(planned, in_doubt));
+        let is_wanted = self.is_wanted(claim, operation.kind);
+        self.operations.start(operation, self.calls.for_migrated(is_migrated).run(planned, in_doubt, is_wanted));
         Ok(())
+    }
+
+    /// Whether the claim still asks for what it asked for when it was decided on.
+    fn is_wanted(&self, claim: &Claim, kind: Kind) -> impl Fn() -> bool + Send + 'static {
+        let (claims, key, uid) = (self.caches.claims.clone(), claim.key(), claim.meta.uid.clone());
+        let (size, class) = (claim.requested(), claim.wanted_class().to_owned());
+        move || {
+            let claim = claims.get(&key).filter(|claim| claim.meta.uid == uid);
+            claim.is_some_and(|claim| match kind {
+                Kind::Expand => claim.requested() == size,
+                Kind::Modify => claim.wanted_class() == class,
+            })
+        }
     }
 
     /// What was kept for a claim goes with it.

@@ -36,14 +36,9 @@ pub struct Args {
     /// Name of this node, for --node-deployment
     #[arg(long, value_name = "NAME", env = "NODE_NAME", default_value = "", hide = true)]
     node_name: String,
-    #[command(flatten)]
-    ignored: Ignored,
-}
-
-stowage_runtime::ignored_flags! {
-    struct Ignored {
-        resync_period: GoDuration = "10m", "the net for missed events has a fixed period";
-    }
+    /// How often to look at every claim again, in case an event was missed; 0 for never
+    #[arg(long, value_name = "DURATION", default_value = "10m")]
+    resync_period: GoDuration,
 }
 
 impl Args {
@@ -55,8 +50,7 @@ impl Args {
     }
 
     fn ignored(&self) -> Vec<String> {
-        let gates = unknown_gates(&self.sidecar.features, &[RELEASE_ON_EXIT, ANNOTATE, RECOVER, ATTRIBUTES]);
-        self.ignored.sentences().into_iter().chain(gates).collect()
+        unknown_gates(&self.sidecar.features, &[RELEASE_ON_EXIT, ANNOTATE, RECOVER, ATTRIBUTES])
     }
 
     fn options(&self) -> anyhow::Result<Options> {
@@ -74,6 +68,7 @@ impl Args {
             extra_modify_metadata: self.extra_modify_metadata,
             handle_volume_in_use: self.handle_volume_inuse_error,
             node: self.node_deployment.then(|| self.node_name.clone()),
+            resync: self.resync_period.into(),
             gates: Gates {
                 annotate_fs_resize: features.beta_enabled(ANNOTATE, true),
                 recover_volume_expansion_failure: features.enabled(RECOVER, true),
@@ -154,16 +149,19 @@ mod tests {
     }
 
     #[test]
-    fn a_flag_that_means_nothing_here_is_named_when_it_is_set() {
-        assert!(args(&["--resync-period=10m", "--feature-gates=AnnotateFsResize=true"]).unwrap().ignored().is_empty());
-        let ignored = args(&["--resync-period=1h", "--feature-gates=Unheard=true"]).unwrap().ignored();
-        assert_eq!(
-            ignored,
-            [
-                "--resync-period has no effect: the net for missed events has a fixed period",
-                "--feature-gates Unheard has no effect: there is no such gate here"
-            ]
-        );
+    fn a_gate_that_nobody_knows_is_named() {
+        assert!(args(&["--feature-gates=AnnotateFsResize=true"]).unwrap().ignored().is_empty());
+        let ignored = args(&["--feature-gates=Unheard=true"]).unwrap().ignored();
+        assert_eq!(ignored, ["--feature-gates Unheard has no effect: there is no such gate here"]);
+    }
+
+    #[test]
+    fn the_period_of_the_resync_is_obeyed_and_zero_is_never() {
+        for (given, expected) in
+            [("1h", Duration::from_secs(3600)), ("0", Duration::ZERO), ("10m", Duration::from_secs(600))]
+        {
+            assert_eq!(options(&[&format!("--resync-period={given}")]).unwrap().resync, expected);
+        }
     }
 
     #[test]

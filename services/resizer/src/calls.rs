@@ -1,8 +1,5 @@
 //! Driver calls as operations: who they are for, how they are made, what their end means.
 
-use std::sync::Arc;
-
-use tokio::sync::Semaphore;
 use tonic::Code;
 
 use stowage_csi::code::{self, Family, Outcome};
@@ -11,10 +8,11 @@ use stowage_csi::v1::{ControllerExpandVolumeRequest, ControllerModifyVolumeReque
 use stowage_model::object::{Key, Meta};
 use stowage_model::quantity::Quantity;
 use stowage_model::volume::SecretRef;
-use stowage_runtime::caller::{Caller, NO_SECRET, Refused, Rpc};
+use stowage_runtime::caller::{Caller, NO_LEASE, NO_SECRET, Refused, Rpc, STOPPING};
 use stowage_runtime::operation::{self, Ended, Failure};
 
 use crate::request::{EXPAND_SECRET, NamedSecret};
+use crate::turns::Turns;
 
 const EXPAND: Rpc = Rpc { path: "/csi.v1.Controller/ControllerExpandVolume", family: Family::ControllerExpand };
 const MODIFY: Rpc = Rpc { path: "/csi.v1.Controller/ControllerModifyVolume", family: Family::ControllerModify };
@@ -22,12 +20,28 @@ const MODIFY: Rpc = Rpc { path: "/csi.v1.Controller/ControllerModifyVolume", fam
 /// Code of an answer that says the volume grew, but not to what was asked for.
 pub const TOO_SMALL: &str = "CapacityTooSmall";
 
+/// Code of a call that was never sent because its claim asks for something else since it was planned.
+const REVOKED: &str = "Revoked";
+
+/// Codes of calls that were never sent.
+const UNSENT: [&str; 3] = [NO_SECRET, NO_LEASE, STOPPING];
+
 pub type Operations = operation::Operations<Operation, Answer>;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Kind {
     Expand,
     Modify,
+}
+
+impl Kind {
+    /// The event that tells that it did not go well.
+    pub fn failed(self) -> &'static str {
+        match self {
+            Self::Expand => "VolumeResizeFailed",
+            Self::Modify => "VolumeModifyFailed",
+        }
+    }
 }
 
 /// What a call is about. That only one per claim runs is decided.
@@ -92,6 +106,11 @@ impl Planned {
     }
 }
 
+/// Whether the code is an answer of the driver, and not the reason why it was not asked.
+pub fn is_answer(code: &str) -> bool {
+    code::from_name(code).is_some() || code == TOO_SMALL
+}
+
 /// What the driver said, if it was the driver who spoke.
 pub fn outcome(kind: Kind, failure: &Failure) -> Option<Outcome> {
     let family = match kind {
@@ -119,15 +138,15 @@ pub fn is_in_use(failure: &Failure) -> bool {
 #[derive(Clone)]
 pub struct Calls {
     pub caller: Caller,
-    /// Turns, as many as there are workers.
-    expanding: Arc<Semaphore>,
-    modifying: Arc<Semaphore>,
+    pub expanding: Turns,
+    pub modifying: Turns,
 }
 
 impl Calls {
     pub fn new(caller: Caller, workers: usize) -> Self {
-        let turns = || Arc::new(Semaphore::new(workers));
-        Self { caller, expanding: turns(), modifying: turns() }
+        let turns = || Turns::new(workers, caller.context().clock.clone());
+        let (expanding, modifying) = (turns(), turns());
+        Self { caller, expanding, modifying }
     }
 
     /// The same, for a volume that is an in-tree plugin's or not.
@@ -135,8 +154,18 @@ impl Calls {
         Self { caller: self.caller.for_migrated(is_migrated), ..self.clone() }
     }
 
-    /// `in_doubt` says whether an earlier call of the sort may still be under way: what is not even sent does not end it.
-    pub async fn run(self, planned: Planned, in_doubt: bool) -> Ended<Answer> {
+    /// `in_doubt` says whether an earlier call of the sort may still be under way: what is not even sent does not end it,
+    /// and it is followed up to its end. Any other is asked for once more when its turn comes: who waits may be long in line.
+    pub async fn run(self, planned: Planned, in_doubt: bool, is_wanted: impl Fn() -> bool + Send) -> Ended<Answer> {
+        let _turn = match &planned {
+            Planned::Expand { request: None, .. } => None,
+            Planned::Expand { .. } => self.expanding.take().await,
+            Planned::Modify { .. } => self.modifying.take().await,
+        };
+        if !in_doubt && !is_wanted() {
+            let message = "the claim asks for something else now; the driver was not called".to_owned();
+            return Ended::Failed(Failure { code: REVOKED.into(), message });
+        }
         let ended = match planned {
             Planned::Expand { target, request: None, .. } => {
                 Ended::Done(Answer::Expanded(Expanded { target, size: target, for_node: true }))
@@ -145,7 +174,7 @@ impl Calls {
             Planned::Modify { class, request, secret } => self.modify(class, *request, secret).await,
         };
         match ended {
-            Ended::Failed(failure) if in_doubt && code::from_name(&failure.code).is_none() => Ended::Uncertain(failure),
+            Ended::Failed(failure) if in_doubt && UNSENT.contains(&failure.code.as_str()) => Ended::Uncertain(failure),
             ended => ended,
         }
     }
@@ -156,7 +185,6 @@ impl Calls {
         request: ControllerExpandVolumeRequest,
         secret: Option<SecretRef>,
     ) -> Ended<Answer> {
-        let _turn = self.expanding.acquire().await;
         let secrets = match self.caller.secrets_of(EXPAND_SECRET, secret.as_ref()).await {
             Ok(secrets) => secrets,
             Err(failure) => return Ended::Failed(failure),
@@ -190,7 +218,6 @@ impl Calls {
         request: ControllerModifyVolumeRequest,
         secret: Option<NamedSecret>,
     ) -> Ended<Answer> {
-        let _turn = self.modifying.acquire().await;
         let (field, secret) = secret.map_or((EXPAND_SECRET, None), |(field, secret)| (field, Some(secret)));
         let secrets = match self.caller.secrets_of(field, secret.as_ref()).await {
             Ok(secrets) => secrets,

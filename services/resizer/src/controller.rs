@@ -1,6 +1,7 @@
 //! The resizer as a controller: its state, its life, and one line per room.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use futures::future::BoxFuture;
 use jiff::Timestamp;
@@ -21,6 +22,7 @@ use stowage_runtime::{Context, Stop};
 
 use crate::calls::{Calls, Kind, Operation, Operations};
 use crate::decide::{Action, Decision, Reason, Why, decide};
+use crate::metrics::Metrics;
 use crate::options::Options;
 use crate::snapshot::{Expansion, Facts, Snapshot, Topic};
 use crate::users::Watching;
@@ -47,7 +49,8 @@ pub async fn run(context: Context, options: Options) -> Result<(), Stop> {
 pub fn run_with(context: Context, driver: Driver, options: Options) -> BoxFuture<'static, Result<(), Stop>> {
     // Driver calls have turns of their own; what is written beside them need not wait for those.
     let parallel = options.driver.workers.saturating_mul(4);
-    Box::pin(engine::serve(context, parallel, async move |setup| {
+    let retry = options.driver.retry;
+    Box::pin(engine::serve_with(context, parallel, retry, async move |setup| {
         let expansion = expansion(&driver, &options).await?;
         let place = match &options.node {
             Some(node) => Some(place(&driver, node, &options).await?),
@@ -118,9 +121,14 @@ impl Controller {
             return Err(Stop::Unable { reason });
         }
         let caller = driver.caller(setup.context.clone(), options.driver.timeout);
+        let calls = Calls::new(caller, options.driver.workers);
+        let metrics = setup.context.metrics.own(Metrics::register);
+        for (call, turns) in [("expand", &calls.expanding), ("modify", &calls.modifying)] {
+            setup.context.metrics.before_encoding(metrics.watch(call, turns));
+        }
         Ok(Self {
             caches: Caches::new(driver.name.clone(), place),
-            calls: Calls::new(caller, options.driver.workers),
+            calls,
             operations: setup.operations(options.driver.retry, |operation: &Operation| [operation.claim.clone()]),
             recorder: setup.recorder(format!("external-resizer {}", driver.name)),
             told: Told::default(),
@@ -190,5 +198,9 @@ impl engine::Controller for Controller {
 
     fn keys(&self) -> Vec<Key> {
         self.caches.keys()
+    }
+
+    fn resync(&self) -> Duration {
+        self.facts.options.resync
     }
 }

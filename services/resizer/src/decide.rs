@@ -64,6 +64,19 @@ pub enum Action {
     RefreshVolume(String),
 }
 
+impl Action {
+    /// What a write of an object is part of.
+    pub fn written_for(&self) -> Option<Kind> {
+        match self {
+            Self::Save { change, .. } if change.modifying.is_some() => Some(Kind::Modify),
+            Self::SaveVolume { change, .. } if change.class.is_some() => Some(Kind::Modify),
+            Self::Save { .. } | Self::SaveVolume { .. } => Some(Kind::Expand),
+            Self::Finish { kind, .. } => Some(*kind),
+            Self::Call { .. } | Self::Tell { .. } | Self::Watch | Self::RefreshClaim | Self::RefreshVolume(_) => None,
+        }
+    }
+}
+
 /// Members that are `None` stay as they are.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct VolumeChange {
@@ -180,25 +193,17 @@ impl Case {
 
     /// The word about a failure, unless people know it or need not.
     fn tell_failure(&self, kind: Kind, failed: Failed<'_>, now: Timestamp) -> Option<Action> {
-        let reason = match kind {
-            Kind::Expand => "VolumeResizeFailed",
-            Kind::Modify => "VolumeModifyFailed",
-        };
         let message = match failed.is_final {
             true => failed.failure.message.clone(),
             false => format!("{}; it may still be under way, and is followed up", failed.failure.message),
         };
-        let note = Note::warning(reason, message);
+        let note = Note::warning(kind.failed(), message);
         must_be_told(kind, failed.failure).then(|| self.tell(Topic::Failed(kind), note, now).ok()).flatten()
     }
 
     /// What stands in the way is in an object that can change, and its change wakes us.
     fn blocked(&self, kind: Kind, problem: Problem, now: Timestamp) -> Part {
-        let reason = match kind {
-            Kind::Expand => "VolumeResizeFailed",
-            Kind::Modify => "VolumeModifyFailed",
-        };
-        let note = Note::warning(reason, problem.to_string());
+        let note = Note::warning(kind.failed(), problem.to_string());
         match self.tell(Topic::Failed(kind), note, now) {
             Ok(tell) => Part::act([tell], Reason::Blocked(problem)),
             Err(until) => Part { wake_at: Some(until), ..Part::rest(Reason::Blocked(problem)) },

@@ -13,11 +13,13 @@ mod calls;
 mod change;
 mod controller;
 mod decide;
+mod metrics;
 mod options;
 mod projections;
 mod request;
 mod snapshot;
 mod target;
+mod turns;
 mod users;
 mod watches;
 

@@ -1,5 +1,7 @@
 //! What a user can set, with the original's defaults.
 
+use std::time::Duration;
+
 use stowage_runtime::driver;
 
 /// How the resizer runs.
@@ -13,6 +15,8 @@ pub struct Options {
     pub handle_volume_in_use: bool,
     /// Name of this node, if every node runs a resizer for the volumes that are there.
     pub node: Option<String>,
+    /// How often every decision is taken again, as a net under missed events; zero for never.
+    pub resync: Duration,
     /// What is switched on.
     pub gates: Gates,
 }
@@ -41,6 +45,7 @@ impl Default for Options {
             extra_modify_metadata: false,
             handle_volume_in_use: true,
             node: None,
+            resync: Duration::from_secs(600),
             gates: Gates::default(),
         }
     }

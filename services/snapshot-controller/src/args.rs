@@ -78,8 +78,8 @@ impl Args {
         if self.resync_period != GoDuration(Duration::from_secs(15 * 60)) {
             ignored.push("--resync-period has no effect: the net for missed events has a fixed period".to_owned());
         }
-        let gates = self.features.feature_gates.iter().map(|(gate, _)| gate);
-        let unknown = gates.filter(|gate| ![RELEASE_ON_EXIT, GROUPS].contains(&gate.as_str()));
+        let gates = self.features.gates().map(|(gate, _)| gate);
+        let unknown = gates.filter(|gate| ![RELEASE_ON_EXIT, GROUPS].contains(gate));
         ignored
             .extend(unknown.map(|gate| {
                 format!("--feature-gates {gate} has no effect: this snapshot-controller has no such gate")

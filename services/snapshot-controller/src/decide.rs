@@ -22,7 +22,7 @@ use jiff::Timestamp;
 use serde_json::{Value, json};
 
 use stowage_model::object::{self, ObjectId, ObjectRef, kinds};
-use stowage_model::{VolumeSnapshotContent, annotations};
+use stowage_model::{Text, VolumeSnapshotContent, annotations};
 use stowage_runtime::api::Target;
 use stowage_runtime::engine;
 use stowage_runtime::events::Note;
@@ -278,7 +278,7 @@ fn add_finalizers(meta: &object::Meta, wanted: &[&str]) -> Vec<Value> {
 fn drop_finalizers(meta: &object::Meta, dropped: &[&str]) -> Vec<Value> {
     let places = meta.finalizers.iter().enumerate().rev();
     let found = places.filter(|(_, finalizer)| dropped.contains(&finalizer.as_str()));
-    let remove = |(place, finalizer): (usize, &String)| {
+    let remove = |(place, finalizer): (usize, &Text)| {
         let path = format!("/metadata/finalizers/{place}");
         [json!({ "op": "test", "path": path, "value": finalizer }), json!({ "op": "remove", "path": path })]
     };

@@ -115,7 +115,7 @@ async fn stopped_at_any_write_or_call_it_finds_its_way_and_leaks_nothing() {
             }
         }
     }
-    println!("{swept} points swept");
+    stowage_testing::tell(&format!("{swept} points swept"));
     assert!(swept > 100, "{swept}");
 }
 

@@ -9,7 +9,7 @@ use stowage_csi::Endpoint;
 use stowage_runtime::args::{ClientArgs, LogArgs};
 use stowage_runtime::duration::GoDuration;
 
-use crate::{certificates, check, clean, demo, drain, run, setup, up};
+use crate::{certificates, check, clean, demo, drain, explain, run, setup, up};
 
 /// The Kubernetes storage control plane on one machine
 #[derive(Debug, Parser)]
@@ -34,6 +34,9 @@ enum Command {
     /// The second half of `run`, in namespaces of its own
     #[command(hide = true)]
     Enter(Enter),
+    /// Say why a claim, pod, volume or snapshot is stuck, who must act next, and the way out
+    #[command(after_help = explain::HELP)]
+    Explain(Explain),
     /// Delete the pods of nodes and wait until nothing is mounted there
     Drain(Drain),
     /// Wait for an API server, create a driver's objects and hand out the kubeconfig
@@ -57,8 +60,8 @@ pub struct Up {
     /// How many nodes to run
     #[arg(long, value_name = "COUNT", default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..=64))]
     pub nodes: u16,
-    /// Socket of another CSI driver to run in the pipeline instead of ours
-    #[arg(long, value_name = "unix:///PATH")]
+    /// Endpoint of another CSI driver to run in the pipeline instead of ours: unix:///PATH or tcp://HOST:PORT
+    #[arg(long, value_name = "ENDPOINT")]
     pub csi_endpoint: Option<Endpoint>,
     #[command(flatten)]
     pub log: LogArgs,
@@ -136,6 +139,31 @@ pub struct Enter {
     pub command: Vec<std::ffi::OsString>,
 }
 
+/// Options of `stowage explain`.
+#[derive(Debug, clap::Args)]
+pub struct Explain {
+    /// What to explain: pvc, pod, pv or volumesnapshot; without it, everything that is not where it should be
+    #[arg(value_name = "KIND", requires = "name")]
+    pub kind: Option<explain::Subject>,
+    /// Its name
+    #[arg(value_name = "NAME")]
+    pub name: Option<String>,
+    /// Its namespace [default: that of the kubeconfig's context]; without a name, all of them
+    #[arg(long, short = 'n', value_name = "NAME")]
+    pub namespace: Option<String>,
+    /// What to print
+    #[arg(long, short = 'o', value_name = "FORMAT", default_value = "text")]
+    pub output: explain::Output,
+    /// Kubeconfig file [default: $KUBECONFIG, else that of `stowage up` on --root, else ~/.kube/config]
+    #[arg(long, value_name = "FILE")]
+    pub kubeconfig: Option<String>,
+    /// The root directory of a running `stowage up`
+    #[arg(long, value_name = "DIR", default_value = "/var/lib/stowage")]
+    pub root: PathBuf,
+    #[command(flatten)]
+    pub log: LogArgs,
+}
+
 /// Options of `stowage drain`.
 #[derive(Debug, clap::Args)]
 pub struct Drain {
@@ -209,6 +237,7 @@ impl Args {
             Command::Clean(options) => clean::run(&options.root).await.map(|()| ExitCode::SUCCESS),
             Command::Run(options) => run::run(options).await,
             Command::Enter(options) => run::enter(options).await,
+            Command::Explain(options) => explain::run(options).await,
             Command::Drain(options) => drain::run(options).await.map(|()| ExitCode::SUCCESS),
             Command::Certificates(options) => certificates::run(&options).map(|()| ExitCode::SUCCESS),
             Command::Setup(options) => setup::run(options).await.map(|()| ExitCode::SUCCESS),

@@ -5,7 +5,7 @@ use std::io::{ErrorKind, Write as _};
 use std::os::unix::fs::{OpenOptionsExt as _, chown};
 use std::path::Path;
 
-use anyhow::Context as _;
+use anyhow::{Context as _, ensure};
 use base64::Engine as _;
 use base64::engine::general_purpose::{STANDARD, URL_SAFE_NO_PAD};
 use rand::TryRngCore as _;
@@ -18,6 +18,8 @@ use crate::args::Certificates;
 
 /// Makes what is missing; a directory that has an authority already keeps everything.
 pub fn run(options: &Certificates) -> anyhow::Result<()> {
+    check_server(&options.server)?;
+    options.names.iter().try_for_each(|name| check_name(name))?;
     let folder = &options.directory;
     fs::create_dir_all(folder).with_context(|| format!("cannot create --directory {}", folder.display()))?;
     let authority = folder.join("ca.crt");
@@ -40,6 +42,31 @@ pub fn run(options: &Certificates) -> anyhow::Result<()> {
     let out = &options.kubeconfig_out;
     write_for(options.owner, out, &kubeconfig)
         .with_context(|| format!("cannot write --kubeconfig-out {}", out.display()))
+}
+
+/// It goes into the kubeconfig as it is.
+fn check_server(server: &str) -> anyhow::Result<()> {
+    let url: Option<http::Uri> = server.parse().ok();
+    let is_url =
+        url.is_some_and(|url| url.scheme_str() == Some("https") && url.host().is_some_and(|host| !host.is_empty()));
+    ensure!(
+        is_url,
+        "--server {server:?} is not the URL of a server; write https://HOST:PORT, for example https://127.0.0.1:6443"
+    );
+    Ok(())
+}
+
+fn check_name(name: &str) -> anyhow::Result<()> {
+    let is_address = name.parse::<std::net::IpAddr>().is_ok();
+    let label = |label: &str| {
+        !label.is_empty() && label.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"-_".contains(&byte))
+    };
+    let is_name = name.len() <= 253 && name.strip_prefix("*.").unwrap_or(name).split('.').all(label);
+    ensure!(
+        is_address || is_name,
+        "--name {name:?} is neither a DNS name nor an IP address; write for example kubernetes.example.com or 10.0.0.1"
+    );
+    Ok(())
 }
 
 fn make(folder: &Path, names: &[String]) -> anyhow::Result<()> {
@@ -127,6 +154,34 @@ mod tests {
         assert_eq!(fs::read_to_string(&options.kubeconfig_out).unwrap(), first);
         let public = fs::read_to_string(folder.path().join("pki/service-account.pub")).unwrap();
         assert!(public.starts_with("-----BEGIN PUBLIC KEY-----"), "{public}");
+    }
+
+    #[test]
+    fn a_server_or_name_that_is_none_is_refused_by_flag_and_value_before_anything_is_made() {
+        let folder = tempfile::tempdir().unwrap();
+        let refused = |server: &str, name: &str| {
+            let options = Certificates {
+                directory: folder.path().join("pki"),
+                server: server.to_owned(),
+                names: vec![name.to_owned()],
+                kubeconfig_out: folder.path().join("kubeconfig"),
+                owner: None,
+            };
+            run(&options).unwrap_err().to_string()
+        };
+        for server in ["kubernetes:6443", "http://kubernetes:6443", "", "https://a b", "https://a\ntoken: x"] {
+            let error = refused(server, "kubernetes");
+            assert!(
+                error.starts_with(&format!("--server {server:?}")) && error.contains("https://HOST:PORT"),
+                "{error}"
+            );
+        }
+        for name in ["grün", "a b", "", "a..b", "https://a"] {
+            let error = refused("https://127.0.0.1:6443", name);
+            assert!(error.starts_with(&format!("--name {name:?}")), "{error}");
+        }
+        assert!(!folder.path().join("pki").try_exists().unwrap());
+        ["kubernetes", "*.example.com", "10.0.0.1", "::1"].iter().try_for_each(|name| check_name(name)).unwrap();
     }
 
     /// A thread whose files belong to another user than root has no DAC_OVERRIDE, as the container of compose has not.

@@ -69,7 +69,7 @@ pub fn obstacles() -> Vec<String> {
 /// Looks at everything.
 pub fn findings() -> Vec<Finding> {
     let status = read("/proc/self/status");
-    let mut findings = vec![capability(&status), loop_control(), file_system("ext4", true)];
+    let mut findings = vec![capability(&status), growth(&status), loop_control(), file_system("ext4", true)];
     for program in ["mkfs.ext4", "fsck.ext4", "resize2fs"] {
         findings.push(tool(program, "e2fsprogs", program != "resize2fs"));
     }
@@ -86,16 +86,30 @@ fn read(path: &str) -> String {
     fs::read_to_string(path).unwrap_or_default()
 }
 
-/// Bit of CAP_SYS_ADMIN in the capability sets.
+/// Bits of CAP_SYS_ADMIN and CAP_SYS_RESOURCE in the capability sets.
 const SYS_ADMIN: u64 = 1 << 21;
+const SYS_RESOURCE: u64 = 1 << 24;
+
+fn effective(status: &str) -> u64 {
+    let mask = status.lines().find_map(|line| line.strip_prefix("CapEff:"));
+    mask.and_then(|hex| u64::from_str_radix(hex.trim(), 16).ok()).unwrap_or(0)
+}
+
+/// Only what is mounted: before it is mounted ext4 grows without the right.
+fn growth(status: &str) -> Finding {
+    let what = "growth of ext4 in use";
+    match effective(status) & SYS_RESOURCE != 0 {
+        true => Finding::good(what, "CAP_SYS_RESOURCE"),
+        false => Finding::weak(
+            what,
+            "CAP_SYS_RESOURCE is not in effect, so an ext4 grows when its pod is next started",
+            "add the capability (--cap-add SYS_RESOURCE), or use a class with fsType xfs or btrfs",
+        ),
+    }
+}
 
 fn capability(status: &str) -> Finding {
-    let effective = status
-        .lines()
-        .find_map(|line| line.strip_prefix("CapEff:"))
-        .and_then(|hex| u64::from_str_radix(hex.trim(), 16).ok())
-        .unwrap_or(0);
-    if effective & SYS_ADMIN != 0 {
+    if effective(status) & SYS_ADMIN != 0 {
         return Finding::good("right to mount", "CAP_SYS_ADMIN");
     }
     Finding::missing(
@@ -165,6 +179,13 @@ mod tests {
         assert_eq!(capability("CapEff:\t000001ffffffffff\n").way_out, None);
         let without = capability("CapPrm:\t000001ffffffffff\nCapEff:\t0000000000000000\n");
         assert!(is_fatal(&without) && without.way_out.unwrap().contains("sudo"));
+    }
+
+    #[test]
+    fn without_the_right_to_grow_ext4_in_use_the_rest_works() {
+        let without = growth("CapEff:\t000001fffeffffff\n");
+        assert!(!is_fatal(&without) && without.found.contains("next started"), "{}", without.found);
+        assert_eq!(growth("CapEff:\t000001ffffffffff\n").way_out, None);
     }
 
     #[test]

@@ -73,6 +73,7 @@ async fn tell(path: &Path, show: &Show) -> anyhow::Result<()> {
             nodes: NODES.map(str::to_owned).to_vec(),
             csi_endpoint: None,
             durable: false,
+            remembers_calls: true,
         },
     )
     .await?;
@@ -165,7 +166,7 @@ async fn story(stack: &Stack, observer: &Observer, show: &Show, timeline: &mut T
 /// From the claim to the first mounted volume, step by step.
 async fn first_life(stack: &Stack, observer: &Observer, show: &Show, timeline: &mut Timeline) -> anyhow::Result<()> {
     let api = &stack.api;
-    let class = objects::class(CLASS, &stack.driver, false, "WaitForFirstConsumer");
+    let class = objects::class(CLASS, &stack.driver, false, "WaitForFirstConsumer", true);
     api.create_raw(kinds::STORAGE_CLASS, class).await.context("create the class")?;
     observer.begin();
     api.create_raw(kinds::CLAIM, objects::claim(CLAIM, CLASS, "64Mi")).await.context("create the claim")?;

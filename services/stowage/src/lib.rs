@@ -1,7 +1,7 @@
 //! stowage: the command people type.
 //!
 //! `up` runs the whole stack in one process, `demo` shows the life of a claim on it, `check` says what this machine
-//! lacks, `clean` removes what a killed run left, `run` runs a command with volumes mounted, `drain` empties nodes, `setup` prepares a stack of containers. The
+//! lacks, `clean` removes what a killed run left, `run` runs a command with volumes mounted, `explain` says why a claim is stuck, `drain` empties nodes, `setup` prepares a stack of containers. The
 //! services are the same code that runs as separate binaries.
 #![forbid(unsafe_code)]
 
@@ -12,6 +12,7 @@ pub mod check;
 pub mod clean;
 pub mod demo;
 pub mod drain;
+pub mod explain;
 pub mod manifest;
 pub mod objects;
 pub mod root;

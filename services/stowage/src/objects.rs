@@ -27,8 +27,8 @@ pub fn own_csi_driver(name: &str, attach_required: bool, storage_capacity: bool)
     driver
 }
 
-/// A class of the driver.
-pub fn class(name: &str, driver: &str, default: bool, binding: &str) -> Value {
+/// A class of the driver. Claims of a class that allows growth wait for ever for a driver that cannot.
+pub fn class(name: &str, driver: &str, default: bool, binding: &str, expansion: bool) -> Value {
     json!({
         "metadata": {
             "name": name,
@@ -37,7 +37,7 @@ pub fn class(name: &str, driver: &str, default: bool, binding: &str) -> Value {
         "provisioner": driver,
         "reclaimPolicy": "Delete",
         "volumeBindingMode": binding,
-        "allowVolumeExpansion": true,
+        "allowVolumeExpansion": expansion,
     })
 }
 

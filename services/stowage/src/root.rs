@@ -50,7 +50,17 @@ impl Root {
                     holder.trim()
                 );
             }
-            Err((_, errno)) => bail!("cannot lock {}: {errno}", name.display()),
+            Err((_, errno)) => {
+                let holder = fs::read_to_string(&name).unwrap_or_default();
+                let holder = match holder.trim() {
+                    "" => "nobody has written into it".to_owned(),
+                    process => format!("process {process} held it last"),
+                };
+                bail!(
+                    "cannot lock {}: {errno} ({holder}); stop that one, or choose another --root, on a local file system",
+                    name.display()
+                );
+            }
         };
         lock.set_len(0).and_then(|()| writeln!(lock, "{}", std::process::id())).context("cannot write the lock")?;
         Ok(Self { path, _lock: lock })

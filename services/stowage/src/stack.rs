@@ -1,5 +1,6 @@
 //! The whole stack in one process: embedded API server, controllers, sidecars, driver and nodes.
 
+mod introduced;
 mod starts;
 
 use std::net::SocketAddr;
@@ -7,19 +8,19 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use anyhow::{Context as _, bail};
-use tokio::task::JoinHandle;
+use anyhow::{Context as _, anyhow, bail};
+use tokio_util::task::AbortOnDropHandle;
 
 use stowage_csi::server::SocketMode;
 use stowage_csi::v1::controller_service_capability::rpc::Type as ControllerRpc;
 use stowage_csi::v1::group_controller_service_capability::rpc::Type as GroupRpc;
 use stowage_csi::v1::node_service_capability::rpc::Type as NodeRpc;
-use stowage_csi::{Connector, Deadline, Endpoint, UnixConnector, identity};
+use stowage_csi::{Connector, Deadline, Endpoint, UnixConnector, UnloggedConnector, identity};
 use stowage_model::object::{Key, kinds};
 use stowage_model::{Node, annotations};
 use stowage_mount::LinuxMounter;
 use stowage_plugins::{Image, in_tree_with};
-use stowage_runtime::api::{self, Api, Deletion, Target};
+use stowage_runtime::api::{Api, Deletion, Target};
 use stowage_runtime::cache::Cache;
 use stowage_runtime::shutdown::Shutdown;
 use stowage_runtime::{Context, Stop};
@@ -58,13 +59,29 @@ pub struct Options {
     pub csi_endpoint: Option<Endpoint>,
     /// Whether objects outlive the stack.
     pub durable: bool,
+    /// Whether every driver call is kept in memory, for a stack that lives for minutes.
+    pub remembers_calls: bool,
+}
+
+/// Whether volumes of the driver grow, by its controller or on their nodes.
+fn expands(controller: &identity::ControllerCapabilities, node: &identity::NodeCapabilities) -> bool {
+    controller.contains(&ControllerRpc::ExpandVolume) || node.contains(&NodeRpc::ExpandVolume)
+}
+
+/// The way to the drivers. Our own one logs its calls itself.
+fn connector(is_own: bool, calls: Option<&Calls>) -> Arc<dyn Connector> {
+    let inner: Arc<dyn Connector> = if is_own { Arc::new(UnloggedConnector) } else { Arc::new(UnixConnector) };
+    match calls {
+        Some(calls) => Arc::new(Timing::new(inner, calls.clone())),
+        None => inner,
+    }
 }
 
 /// A running stack. Stop it with [`Stack::stop`]; dropping it is like killing it.
 pub struct Stack {
     /// The API, in process.
     pub api: Api,
-    /// Every driver call so far.
+    /// Every driver call so far, where they are remembered.
     pub calls: Calls,
     /// Where the API server listens.
     pub address: SocketAddr,
@@ -86,7 +103,7 @@ pub struct Stack {
     scheduler: Supervisor,
     workers: Supervisor,
     drivers: Supervisor,
-    server: JoinHandle<Result<(), apiserver::Error>>,
+    server: AbortOnDropHandle<Result<(), apiserver::Error>>,
 }
 
 impl Stack {
@@ -111,17 +128,18 @@ impl Stack {
         };
         // As in a cluster: what runs in a pod can speak to the API.
         let access = apiserver::Access { mount_tokens: true, ..Default::default() };
-        let bound = apiserver::bind_with(served, access).await?;
+        let mut bound = apiserver::bind_with(served, access).await?;
+        bound.announce()?;
         let client = kube::Client::new(bound.server.service(), "default");
         let address = bound.address;
         let serving = Shutdown::new();
-        let server = tokio::spawn({
+        let server = AbortOnDropHandle::new(tokio::spawn({
             let serving = serving.clone();
             bound.run(async move { serving.requested().await })
-        });
+        }));
 
         let calls = Calls::default();
-        let connector: Arc<dyn Connector> = Arc::new(Timing::new(Arc::new(UnixConnector), calls.clone()));
+        let connector = connector(options.csi_endpoint.is_none(), options.remembers_calls.then_some(&calls));
         let context = Context::real(client, connector, "stowage");
         let mut stack = Self {
             api: context.api.clone(),
@@ -216,13 +234,16 @@ impl Stack {
         // The provisioner publishes what room there is, and pods are placed by it.
         let capacity = capabilities.contains(&ControllerRpc::GetCapacity);
         let object = if is_own { objects::own_csi_driver } else { objects::csi_driver };
-        self.create(kinds::CSI_DRIVER, object(&self.driver, attach, capacity)).await?;
-        self.create(kinds::STORAGE_CLASS, objects::class(CLASS, &self.driver, true, "Immediate")).await?;
         self.snapshots = capabilities.contains(&ControllerRpc::CreateDeleteSnapshot);
-        let on_nodes = identity::node_capabilities(&channel, deadline).await;
-        self.changes = capabilities.contains(&ControllerRpc::ExpandVolume)
-            || capabilities.contains(&ControllerRpc::ModifyVolume)
-            || on_nodes.is_ok_and(|rpcs| rpcs.contains(&NodeRpc::ExpandVolume));
+        let on_nodes = identity::node_capabilities(&channel, deadline).await.unwrap_or_default();
+        let expands = expands(&capabilities, &on_nodes);
+        self.changes = expands || capabilities.contains(&ControllerRpc::ModifyVolume);
+        let class = objects::class(CLASS, &self.driver, true, "Immediate", expands);
+        for (kind, object) in
+            [(kinds::CSI_DRIVER, object(&self.driver, attach, capacity)), (kinds::STORAGE_CLASS, class)]
+        {
+            introduced::create(&self.api, kind, object).await?;
+        }
         let groups = identity::group_controller_capabilities(&channel, deadline).await;
         let groups = groups.is_ok_and(|groups| groups.contains(&GroupRpc::CreateDeleteGetVolumeGroupSnapshot));
         self.introduce_snapshots(groups).await
@@ -231,25 +252,17 @@ impl Stack {
     /// The kinds of snapshots, which anyone may use with another driver too, and the classes of ours.
     async fn introduce_snapshots(&self, groups: bool) -> anyhow::Result<()> {
         for definition in stowage_crds::definitions() {
-            self.create(kinds::DEFINITION, definition.object()).await?;
+            introduced::create(&self.api, kinds::DEFINITION, definition.object()).await?;
         }
         if self.snapshots {
             let class = objects::snapshot_class(CLASS, &self.driver, annotations::DEFAULT_SNAPSHOT_CLASS);
-            self.create(kinds::VOLUME_SNAPSHOT_CLASS, class).await?;
+            introduced::create(&self.api, kinds::VOLUME_SNAPSHOT_CLASS, class).await?;
         }
         if groups {
             let class = objects::snapshot_class(CLASS, &self.driver, annotations::DEFAULT_GROUP_SNAPSHOT_CLASS);
-            self.create(kinds::VOLUME_GROUP_SNAPSHOT_CLASS, class).await?;
+            introduced::create(&self.api, kinds::VOLUME_GROUP_SNAPSHOT_CLASS, class).await?;
         }
         Ok(())
-    }
-
-    async fn create(&self, kind: stowage_model::Kind, body: serde_json::Value) -> anyhow::Result<()> {
-        match self.api.create_raw(kind, body).await {
-            Ok(_) => Ok(()),
-            Err(error) if api::Error::is_already_exists(&error) => Ok(()),
-            Err(error) => Err(error.into()),
-        }
     }
 
     /// Deletes a Node that nobody runs any more, so that its pods are collected and its volumes detached.
@@ -323,6 +336,15 @@ impl Stack {
         Ok(())
     }
 
+    /// Waits for what must not happen while the stack runs: without its API server nothing goes on.
+    pub async fn failed(&mut self) -> anyhow::Error {
+        match (&mut self.server).await {
+            Ok(Ok(())) => anyhow!("the API server ended by itself"),
+            Ok(Err(error)) => anyhow::Error::new(error).context("the API server ended"),
+            Err(error) => anyhow::Error::new(error).context("the API server's task failed"),
+        }
+    }
+
     /// Drains the nodes and stops everything, the API server last.
     pub async fn stop(self) -> anyhow::Result<()> {
         // Nothing may be placed on a node that is being emptied.
@@ -350,5 +372,22 @@ impl Stack {
                 self.root.path().display()
             ),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The class said so whatever the driver could, and a claim that was to grow waited for ever.
+    #[test]
+    fn a_class_lets_claims_grow_only_where_the_driver_expands() {
+        let controller = |rpcs: &[ControllerRpc]| rpcs.iter().copied().collect();
+        let node = |rpcs: &[NodeRpc]| rpcs.iter().copied().collect();
+        let class = |controller, node| objects::class(CLASS, "d", true, "Immediate", expands(&controller, &node));
+        let modifies = [ControllerRpc::CreateDeleteVolume, ControllerRpc::ModifyVolume];
+        assert_eq!(class(controller(&modifies), node(&[]))["allowVolumeExpansion"], false);
+        assert_eq!(class(controller(&[ControllerRpc::ExpandVolume]), node(&[]))["allowVolumeExpansion"], true);
+        assert_eq!(class(controller(&[]), node(&[NodeRpc::ExpandVolume]))["allowVolumeExpansion"], true);
     }
 }

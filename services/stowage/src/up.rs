@@ -22,7 +22,7 @@ pub async fn run(options: Up) -> anyhow::Result<()> {
     let work = async {
         let root = Root::take(&options.root)?;
         let path = root.path().to_owned();
-        let stack = Stack::start(
+        let mut stack = Stack::start(
             root,
             Options {
                 listen: options.listen,
@@ -30,6 +30,7 @@ pub async fn run(options: Up) -> anyhow::Result<()> {
                 nodes: (1..=options.nodes).map(|number| format!("node-{number}")).collect(),
                 csi_endpoint: options.csi_endpoint,
                 durable: true,
+                remembers_calls: false,
             },
         )
         .await?;
@@ -37,7 +38,14 @@ pub async fn run(options: Up) -> anyhow::Result<()> {
         println!("driver:     {}", stack.driver);
         println!("try:        KUBECONFIG={} kubectl get nodes,storageclasses", stack.kubeconfig.display());
         println!("Ctrl-C drains and stops");
-        shutdown.requested().await;
+        tokio::select! {
+            biased;
+            () = shutdown.requested() => {}
+            error = stack.failed() => return Err(error.context(format!(
+                "mounts were left as they are: `stowage up` takes them over, `stowage clean --root {}` removes them",
+                path.display()
+            ))),
+        }
         println!("draining: pods are deleted and unmounted, claims and volumes are kept");
         stack.stop().await?;
         clean::nothing_left(&path).await?;

@@ -5,6 +5,8 @@
 mod every_kind;
 #[path = "volumes/examples.rs"]
 mod examples;
+#[path = "volumes/explain.rs"]
+mod explain;
 #[path = "volumes/run.rs"]
 mod run;
 #[path = "volumes/world.rs"]

@@ -26,7 +26,6 @@ use crate::controller::Controller;
 use crate::decide::volume::Attachment;
 use crate::executor::{OperationName, VolumeOperation};
 use crate::state::States;
-use crate::watches::driver_of;
 
 impl Controller {
     pub(crate) fn plugin_of(&self, spec: &VolumeSpec) -> Result<Arc<dyn VolumePlugin>, Fault> {
@@ -58,10 +57,7 @@ impl Controller {
         spec: Arc<VolumeSpec>,
         steps: Box<dyn FnOnce() -> BoxFuture<'static, Result<(), Fault>> + Send>,
     ) -> Ended<()> {
-        let _turn = match driver_of(&spec) {
-            Some(driver) => self.turns.of(driver, operation.name).await,
-            None => None,
-        };
+        let _turn = self.turns.of(&turns_of(&spec), operation.name).await;
         let begin = self.context.clock.boottime();
         let result = steps().await;
         let took = self.context.clock.boottime().saturating_sub(begin);
@@ -91,6 +87,15 @@ impl Controller {
         {
             self.recorder.record(&pv.reference(), Note::warning("FailedMountOnFilesystemMismatch", fault.to_string()));
         }
+    }
+}
+
+/// Whose turns the operations of a volume take: a server that is away keeps no volume of another one waiting.
+fn turns_of(spec: &VolumeSpec) -> String {
+    use stowage_model::volume_source::VolumeSource;
+    match &spec.source {
+        VolumeSource::Nfs(source) => format!("nfs {}", source.server),
+        _ => plugin_label(spec),
     }
 }
 

@@ -1,5 +1,6 @@
-//! How many operations call one driver at once. What is under way keeps its requests, answers and buffers in memory, about
-//! 20 KB each, so that hundreds of pods at once would cost megabytes which never come back.
+//! How many operations call one driver, or one plugin of ours, at once. What is under way keeps its requests, answers and buffers
+//! in memory, about 20 KB each, so that hundreds of pods at once would cost megabytes which never come back; and what waits
+//! for a server that is away keeps a thread.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
@@ -19,14 +20,14 @@ enum Direction {
     Away,
 }
 
-/// The turns of each driver.
+/// The turns of each driver and plugin.
 #[derive(Debug, Default)]
 pub struct Turns {
     drivers: Mutex<BTreeMap<(String, Direction), Arc<Semaphore>>>,
 }
 
 impl Turns {
-    /// Waits for the operation's turn with the driver, in the order of asking; it lasts until this is dropped.
+    /// Waits for the operation's turn with the driver or plugin, in the order of asking; it lasts until this is dropped.
     pub async fn of(&self, driver: &str, operation: OperationName) -> Option<OwnedSemaphorePermit> {
         let direction = match operation {
             OperationName::MountDevice | OperationName::SetUp | OperationName::Expand => Direction::Towards,

@@ -8,6 +8,8 @@
 mod asked;
 #[path = "life/attaches.rs"]
 mod attaches;
+#[path = "life/codes.rs"]
+mod codes;
 #[path = "life/devices.rs"]
 mod devices;
 #[path = "life/driver.rs"]

@@ -29,7 +29,7 @@ type Rank = (Quantity, Reverse<Option<Timestamp>>, Reverse<Key>);
 
 #[derive(Debug, Clone, Default)]
 struct Group {
-    selector: Option<LabelSelector>,
+    selector: Option<Box<LabelSelector>>,
     ranks: BTreeSet<Rank>,
 }
 

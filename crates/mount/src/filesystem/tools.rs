@@ -47,7 +47,7 @@ pub(crate) fn check(device: &Path, kind: FileSystem) -> Result<()> {
 /// Online, and repeatable: the kernel does the work in steps that are whole or not there.
 pub(crate) fn grow(device: &Path, kind: FileSystem, mounted: &Path) -> Result<()> {
     let grown = match kind {
-        // Never offline: killed half-way, that could cost data.
+        // Mounted only: unmounted it would do the work itself, and killed half-way that costs data (see `growth`).
         FileSystem::Ext2 | FileSystem::Ext3 | FileSystem::Ext4 => run("resize2fs", [device.as_os_str()], device, &[0]),
         FileSystem::Xfs => run("xfs_growfs", [OsStr::new("-d"), mounted.as_os_str()], device, &[0]),
         FileSystem::Btrfs => {
@@ -93,6 +93,16 @@ pub(crate) fn reserve_blocks(device: &Path, percent: u8) -> Result<()> {
 }
 
 fn run<'a>(tool: &'static str, words: impl IntoIterator<Item = &'a OsStr>, device: &Path, good: &[i32]) -> Result<()> {
+    listen(tool, words, device, good).map(drop)
+}
+
+/// Runs a program and returns its words.
+pub(super) fn listen<'a>(
+    tool: &'static str,
+    words: impl IntoIterator<Item = &'a OsStr>,
+    device: &Path,
+    good: &[i32],
+) -> Result<String> {
     let mut command = Command::new(tool);
     command.args(words).env("LC_ALL", "C");
     let parent = Pid::this();
@@ -106,11 +116,11 @@ fn run<'a>(tool: &'static str, words: impl IntoIterator<Item = &'a OsStr>, devic
         });
     }
     let output = run_program(&mut command).map_err(|source| Error::RunTool { tool, device: device.into(), source })?;
-    if output.status.code().is_some_and(|code| good.contains(&code)) {
-        return Ok(());
-    }
     let said = [output.stdout, output.stderr].concat();
     let words = String::from_utf8_lossy(&said).split_whitespace().collect::<Vec<_>>().join(" ");
+    if output.status.code().is_some_and(|code| good.contains(&code)) {
+        return Ok(words);
+    }
     let in_use = format!("{} is in use", device.display());
     if says(&words, &[&in_use, "apparently in use", "resource busy"]) {
         return Err(Error::FindInUse { tool, device: device.into() });

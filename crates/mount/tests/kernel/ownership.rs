@@ -202,3 +202,29 @@ fn row_150_a_walk_that_nobody_waits_for_ends_and_the_next_one_begins_anew() {
         HOST.unmount(&dir).await.unwrap();
     });
 }
+
+/// Sixty-four volumes of millions of files, or mounts of a server that is away, once took every thread there was.
+#[test]
+fn what_may_take_long_needs_none_of_the_threads_that_all_other_calls_share() {
+    in_own_namespace(async |dir| {
+        // On a thread of its own, as one runtime cannot be run within another; it sees the same mounts.
+        let few = std::thread::spawn(move || {
+            let mut builder = tokio::runtime::Builder::new_current_thread();
+            let runtime = builder.max_blocking_threads(1).enable_time().build().unwrap();
+            let (end, ended) = std::sync::mpsc::channel::<()>();
+            runtime.spawn_blocking(move || ended.recv());
+            let calls = async {
+                nix::mount::mount(Some("none"), &dir, Some("tmpfs"), nix::mount::MsFlags::empty(), None::<&str>)
+                    .unwrap();
+                HOST.own(&walk(&dir), &Progress::default()).await.unwrap();
+                HOST.unmount(&dir).await.unwrap();
+                HOST.mount("none", &dir, "nfs4", &MountOptions::default()).await.unwrap_err();
+            };
+            let long =
+                runtime.block_on(async { tokio::time::timeout(std::time::Duration::from_secs(60), calls).await });
+            drop(end);
+            long.expect("they wait for a thread that another call has");
+        });
+        few.join().unwrap();
+    });
+}

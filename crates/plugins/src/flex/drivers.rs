@@ -1,7 +1,7 @@
 //! The drivers there are, as they come to their directory and go.
 
 use std::collections::BTreeMap;
-use std::io;
+use std::io::{self, ErrorKind};
 use std::os::fd::{AsFd, AsRawFd, RawFd};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -37,10 +37,18 @@ impl FlexDrivers {
     }
 
     /// Registers drivers that have come, and lets go of those that went or were replaced. One that cannot say what it can
-    /// do is left out, and asked again at the next change. Says whether any has come or gone.
+    /// do is left out, and asked again at the next change. Says whether any has come or gone. Where it cannot be seen which
+    /// there are, all stay as they were.
     pub async fn sync(&mut self, plugins: &VolumePluginManager) -> bool {
         let mut changed = false;
-        let there = found(&self.dir).await;
+        let there = match found(&self.dir).await {
+            Ok(there) => there,
+            Err(error) => {
+                let directory = self.dir.display();
+                tracing::warn!(%directory, %error, "cannot look for FlexVolume drivers; those that are known stay");
+                return false;
+            }
+        };
         let gone: Vec<String> = self
             .registered
             .iter()
@@ -83,22 +91,35 @@ impl FlexDrivers {
 }
 
 /// Programs by their drivers' names. Names that begin with a dot are installers' unfinished work.
-async fn found(dir: &Path) -> BTreeMap<String, Stamp> {
+async fn found(dir: &Path) -> io::Result<BTreeMap<String, Stamp>> {
     let mut there = BTreeMap::new();
-    let Ok(mut entries) = tokio::fs::read_dir(dir).await else { return there };
-    while let Ok(Some(entry)) = entries.next_entry().await {
+    let Some(mut entries) = unless_missing(tokio::fs::read_dir(dir).await)? else { return Ok(there) };
+    while let Some(entry) = entries.next_entry().await? {
         let Ok(folder) = entry.file_name().into_string() else { continue };
         let Some((vendor, driver)) = folder.split_once('~') else { continue };
         if folder.starts_with('.') || vendor.is_empty() || driver.is_empty() || driver.contains('~') {
             continue;
         }
         let program = entry.path().join(driver);
-        let Ok(about) = tokio::fs::metadata(&program).await else { continue };
+        let Some(about) = unless_missing(tokio::fs::metadata(&program).await.map_err(unless_loop))? else { continue };
         if about.is_file() {
             there.insert(format!("{vendor}/{driver}"), (program, about.modified().ok()));
         }
     }
-    there
+    Ok(there)
+}
+
+/// A link that leads to itself leads nowhere.
+fn unless_loop(error: io::Error) -> io::Error {
+    if error.raw_os_error() == Some(Errno::ELOOP as i32) { ErrorKind::NotFound.into() } else { error }
+}
+
+/// What is in a directory may be gone before it is looked at, and the directory itself need not be there.
+fn unless_missing<T>(looked: io::Result<T>) -> io::Result<Option<T>> {
+    match looked {
+        Err(error) if matches!(error.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory) => Ok(None),
+        other => other.map(Some),
+    }
 }
 
 struct Descriptor(Inotify);

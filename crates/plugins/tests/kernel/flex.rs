@@ -66,6 +66,27 @@ fn row_146_drivers_come_and_go_with_their_programs() {
 }
 
 #[test]
+fn drivers_stay_while_their_directory_cannot_be_read() {
+    on_a_machine(async |machine| {
+        let dir = machine.dir.join("drivers");
+        let mut drivers = FlexDrivers::new(&dir, Arc::new(LocalPrograms));
+        install(&dir, "lvm");
+        std::os::unix::fs::symlink("loop", dir.join("example~lost")).unwrap();
+        std::os::unix::fs::symlink("example~lost", dir.join("loop")).unwrap();
+        drivers.sync(&machine.plugins).await;
+        assert!(machine.plugins.by_name("example/lvm").is_some());
+        let aside = machine.dir.join("aside");
+        fs::rename(&dir, &aside).unwrap();
+        std::os::unix::fs::symlink(&dir, &dir).unwrap();
+        assert!(!drivers.sync(&machine.plugins).await, "a look that failed changed something");
+        assert!(machine.plugins.by_name("example/lvm").is_some());
+        fs::remove_file(&dir).unwrap();
+        drivers.sync(&machine.plugins).await;
+        assert!(machine.plugins.by_name("example/lvm").is_none());
+    });
+}
+
+#[test]
 fn row_146_the_directory_is_watched_also_when_it_is_removed_and_made_again() {
     on_a_machine(async |machine| {
         let dir = machine.dir.join("exec/drivers");

@@ -47,6 +47,17 @@ impl Page {
     }
 }
 
+/// The objects of a kind that were wanted.
+#[derive(Debug)]
+pub struct Selected<T> {
+    /// Those that were wanted, in the server's order.
+    pub objects: Vec<T>,
+    /// How many could not be read.
+    pub unreadable: usize,
+    /// Whether every object was looked at, and not only as many as were to be kept.
+    pub is_whole: bool,
+}
+
 impl Api {
     /// A page of the objects in a namespace, or in all, that the query selects: the first, or what `next` leads to.
     pub(crate) async fn page(
@@ -85,6 +96,33 @@ impl Api {
             match page.next() {
                 Some(following) => next = Some(following.to_owned()),
                 None => return Ok((readable, others)),
+            }
+        }
+    }
+
+    /// The objects of a namespace, or of all, that are wanted: a page at a time, and no more of them kept than `most`.
+    pub async fn select<T: Projection>(
+        &self,
+        namespace: &str,
+        query: &str,
+        most: usize,
+        wanted: impl Fn(&T) -> bool + Send,
+    ) -> Result<Selected<T>, Error> {
+        let mut selected = Selected { objects: Vec::new(), unreadable: 0, is_whole: false };
+        let mut next: Option<String> = None;
+        loop {
+            let page = self.page(T::KIND, namespace, query, next.as_deref()).await?;
+            for item in page.items() {
+                match T::read(item.as_bytes()) {
+                    Ok(object) if !wanted(&object) => {}
+                    Ok(_) if selected.objects.len() == most => return Ok(selected),
+                    Ok(object) => selected.objects.push(object),
+                    Err(_) => selected.unreadable += 1,
+                }
+            }
+            match page.next() {
+                Some(following) => next = Some(following.to_owned()),
+                None => return Ok(Selected { is_whole: true, ..selected }),
             }
         }
     }

@@ -44,6 +44,14 @@ impl ClientArgs {
         Some(RateLimit::new(qps, self.kube_api_burst.unwrap_or(burst)))
     }
 
+    /// What was asked for in vain, one sentence.
+    pub fn ignored(&self) -> Option<String> {
+        let burst = self.kube_api_burst.filter(|_| self.limit(0).is_none())?;
+        Some(format!(
+            "--kube-api-burst={burst} has no effect without --kube-api-qps: there is no limit unless that is set"
+        ))
+    }
+
     /// A client that is never limited, so that work cannot starve lease renewals.
     pub async fn unlimited_client(&self) -> anyhow::Result<Client> {
         connection::client(self.config().await?, None).context("cannot make a Kubernetes client")
@@ -150,6 +158,17 @@ mod tests {
         assert_eq!(burst(&args), Some(7));
         args.kube_api_qps = None;
         assert_eq!(burst(&args), None);
+    }
+
+    #[test]
+    fn a_burst_without_a_rate_is_named_with_what_would_give_it_effect() {
+        let with =
+            |kube_api_qps| ClientArgs { kube_api_qps, kube_api_burst: Some(30), ..ClientArgs::default() }.ignored();
+        for without_limit in [with(None), with(Some(0.0))] {
+            let said = without_limit.unwrap_or_default();
+            assert!(said.starts_with("--kube-api-burst=30 has no effect without --kube-api-qps"), "{said}");
+        }
+        assert_eq!((with(Some(5.0)), ClientArgs::default().ignored()), (None, None));
     }
 
     #[tokio::test]

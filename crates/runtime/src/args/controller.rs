@@ -45,7 +45,7 @@ impl ControllerArgs {
         let election = self.election.options(lease)?;
         let context = launch.context().await?;
         // Before that nothing is logged.
-        ignored.iter().for_each(|sentence| tracing::warn!("{sentence}"));
+        ignored.iter().chain(&self.client.ignored()).for_each(|sentence| tracing::warn!("{sentence}"));
         launch.run(context, election, service).await
     }
 }

@@ -50,7 +50,7 @@ macro_rules! ignored_flags {
 /// The feature gates that are set and known to nobody here, one sentence each.
 pub fn unknown_gates(features: &FeatureArgs, known: &[&str]) -> Vec<String> {
     let is_known = |gate: &&str| known.contains(gate) || [ALL_ALPHA, ALL_BETA].contains(gate);
-    let gates = features.feature_gates.iter().map(|(gate, _)| gate.as_str()).filter(|gate| !is_known(gate));
+    let gates = features.gates().map(|(gate, _)| gate).filter(|gate| !is_known(gate));
     gates.map(|gate| format!("--feature-gates {gate} has no effect: there is no such gate here")).collect()
 }
 
@@ -60,8 +60,7 @@ mod tests {
 
     #[test]
     fn only_gates_that_nobody_knows_are_named() {
-        let gates = ["AllBeta", "AllAlpha", "Known", "Other"].map(|gate| (gate.to_owned(), true));
-        let features = FeatureArgs { feature_gates: gates.into(), ..FeatureArgs::default() };
+        let features = FeatureArgs::of(&["AllBeta", "AllAlpha", "Known", "Other"].map(|gate| (gate, true)));
         let said = ["--feature-gates Other has no effect: there is no such gate here"];
         assert_eq!(unknown_gates(&features, &["Known"]), said);
     }

@@ -65,7 +65,8 @@ impl SidecarArgs {
         let launch = Launch { client: &self.client, burst, log: &self.log, admin: Some(&self.admin) };
         let context = launch.context().await?;
         // Before that nothing is logged.
-        let ignored = ignored.iter().map(String::as_str).chain(self.features.ignored());
+        let of_client = self.client.ignored();
+        let ignored = ignored.iter().chain(&of_client).map(String::as_str).chain(self.features.ignored());
         ignored.for_each(|sentence| tracing::warn!("{sentence}"));
         let election = |driver: &str| self.election.options(&lease.replace("{driver}", driver), &self.features);
         let driver = (self.csi.csi_address.as_str(), self.csi.timeout_or(timeout));

@@ -281,3 +281,26 @@ fn an_object_that_could_never_be_read_is_told_of_when_it_goes() {
     cache.relist(vec![], 8);
     assert_eq!(gone.load(Ordering::Relaxed), 2);
 }
+
+#[test]
+fn a_first_list_is_told_object_by_object_and_found_by_index() {
+    for known_before in [false, true] {
+        let cache = Cache::<Thing>::indexed(&[("color", |thing| vec![thing.color.clone()])]);
+        let told: Arc<Mutex<Vec<String>>> = Arc::default();
+        cache.on_change({
+            let told = Arc::clone(&told);
+            move |change| told.lock().unwrap().extend(change.both().map(|thing| thing.meta.name.clone()))
+        });
+        if known_before {
+            cache.observe(thing("b", "2", 9, "blue"));
+            told.lock().unwrap().clear();
+        }
+        cache.relist(vec![thing("b", "2", 4, "red"), thing("a", "1", 5, "red")], 5);
+        // An answer that is newer than the list stays.
+        let (heard, red) = if known_before { (vec!["a"], vec!["a"]) } else { (vec!["a", "b"], vec!["a", "b"]) };
+        assert_eq!(*told.lock().unwrap(), heard);
+        let found = cache.by_index("color", "red");
+        assert_eq!(found.iter().map(|thing| thing.meta.name.as_str()).collect::<Vec<_>>(), red);
+        assert_eq!(cache.len(), 2);
+    }
+}

@@ -467,3 +467,50 @@ async fn the_first_list_of_an_optional_kind_wakes_every_key_though_nothing_is_in
     assert!(tokio::time::timeout(pass, tasks.supervise()).await.is_err());
     assert_eq!(setup.queue.len(), 2);
 }
+
+/// Counts how often all its keys are looked at again, every so often.
+struct Looking {
+    period: Duration,
+    looks: Mutex<usize>,
+}
+
+impl Controller for Looking {
+    type Key = &'static str;
+    type Snapshot = ();
+    type Action = ();
+    type Why = ();
+
+    const NAME: &'static str = "looking";
+
+    fn watches(&self, _watches: &mut Watches<'_, Self>) {}
+
+    fn gather(&self, _key: &&'static str, _reserved: &Reserved, _now: Timestamp) {}
+
+    fn decide((): &(), _now: Timestamp) -> Decision<(), ()> {
+        Decision::rest(())
+    }
+
+    async fn apply(self: Arc<Self>, _key: &'static str, (): ()) -> Result<(), Error> {
+        Ok(())
+    }
+
+    fn keys(&self) -> Vec<&'static str> {
+        *self.looks.lock().unwrap() += 1;
+        Vec::new()
+    }
+
+    fn resync(&self) -> Duration {
+        self.period
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_resync_of_no_period_never_comes() {
+    for (period, is_looked) in [(Duration::from_secs(600), true), (Duration::ZERO, false)] {
+        let looking = Arc::new(Looking { period, looks: Mutex::default() });
+        let (context, queue) = (Context::deaf(), Queue::new(Backoff::QUEUE));
+        let day = Duration::from_secs(86_400);
+        assert!(tokio::time::timeout(day, run(&context, Arc::clone(&looking), queue, 8)).await.is_err());
+        assert_eq!(*looking.looks.lock().unwrap() > 0, is_looked, "{period:?}");
+    }
+}

@@ -11,6 +11,7 @@ use tokio::time::Instant;
 
 use stowage_model::object::{Key, ObjectId, ObjectRef, kinds};
 
+use super::body::{self, event_name, number};
 use super::{Entry, Note, seconds};
 use crate::api::{self, Api};
 use crate::backoff::Backoff;
@@ -194,8 +195,7 @@ impl Writer {
 
     async fn create(&mut self, telling: &mut Telling, series: Series) -> Result<(), api::Error> {
         let Telling { entry: Entry { about, note, at: now }, first, times, name: tried, .. } = telling;
-        // Events of cluster-scoped objects live in `default`.
-        let namespace = if about.key.namespace.is_empty() { "default" } else { &about.key.namespace };
+        let namespace = body::namespace(about);
         let is_tried = tried.is_some();
         let name = match tried {
             Some(name) => name.clone(),
@@ -204,25 +204,7 @@ impl Writer {
                 tried.insert(event_name(&about.key.name, self.last)).clone()
             }
         };
-        let mut involved = json!({
-            "apiVersion": about.kind.api_version(), "kind": about.kind.kind, "name": about.key.name, "uid": about.uid,
-        });
-        if !about.key.namespace.is_empty() {
-            involved["namespace"] = about.key.namespace.as_str().into();
-        }
-        let body = json!({
-            "metadata": { "name": name, "namespace": namespace },
-            "involvedObject": involved,
-            "reason": note.reason,
-            "message": note.message,
-            "type": note.severity.as_str(),
-            "source": self.source,
-            "reportingComponent": self.source["component"],
-            "reportingInstance": "",
-            "firstTimestamp": seconds(*first),
-            "lastTimestamp": seconds(*now),
-            "count": *times,
-        });
+        let body = body::body(about, note, &self.source, &name, (*first, *now), *times);
         let id = ObjectId { kind: kinds::EVENT, key: Key::namespaced(namespace, name) };
         match self.api.create_raw(kinds::EVENT, body).await {
             // The answer that was lost: it may have been told again since.
@@ -273,40 +255,4 @@ fn counted(gathered: impl Iterator<Item = Entry>) -> Vec<Telling> {
         }
     }
     counted
-}
-
-/// The nanoseconds of its moment, and more than the last one: who lists events sees those of one second in their order.
-fn number(at: Timestamp, last: u64) -> u64 {
-    u64::try_from(at.as_nanosecond()).unwrap_or_default().max(last + 1)
-}
-
-/// A name like `claim.17f2a`, cut to what a name may have.
-fn event_name(about: &str, number: u64) -> String {
-    const LONGEST: usize = 253 - ".0123456789abcdef".len();
-    // Names of objects are ASCII; of anything else nothing is kept rather than half a character.
-    let start = about.get(..about.len().min(LONGEST)).unwrap_or_default();
-    format!("{}.{number:016x}", start.trim_end_matches(['.', '-']))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn events_of_one_instant_are_named_in_their_order() {
-        let at = Timestamp::from_nanosecond(0x18d3_0000_0000_0000).unwrap();
-        let first = number(at, 0);
-        let second = number(at, first);
-        let back = number(at - jiff::SignedDuration::from_secs(5), second);
-        assert_eq!(event_name("c", first), "c.18d3000000000000");
-        assert!(first < second && second < back, "also when the clock was set back");
-    }
-
-    #[test]
-    fn a_name_that_is_as_long_as_names_may_be_is_cut() {
-        assert_eq!(event_name("claim", 0x17), "claim.0000000000000017");
-        let long = format!("{}-{}", "a".repeat(235), "b".repeat(17));
-        assert_eq!(event_name(&long, 0), format!("{}.0000000000000000", "a".repeat(235)));
-        assert_eq!(event_name(&"a".repeat(253), 0).len(), 253);
-    }
 }

@@ -31,6 +31,10 @@ impl Record {
         self.spec()["leaseDurationSeconds"].as_u64().filter(|seconds| *seconds > 0).map(Duration::from_secs)
     }
 
+    pub(super) fn uid(&self) -> &str {
+        self.0["metadata"]["uid"].as_str().unwrap_or_default()
+    }
+
     pub(super) fn resource_version(&self) -> &str {
         self.0["metadata"]["resourceVersion"].as_str().unwrap_or_default()
     }

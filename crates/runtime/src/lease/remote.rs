@@ -103,7 +103,10 @@ impl Shared {
         self.client.request_events(request).await.map_err(|error| self.failed("watch", error))
     }
 
-    async fn ask(&self, request: http::Result<Request<Vec<u8>>>) -> Result<Result<Value, kube::Error>, Error> {
+    pub(super) async fn ask(
+        &self,
+        request: http::Result<Request<Vec<u8>>>,
+    ) -> Result<Result<Value, kube::Error>, Error> {
         let request = self.built(request)?.map(Body::from);
         Ok(match self.client.send(request).await {
             Ok(response) => read(response).await,

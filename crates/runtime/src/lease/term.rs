@@ -67,6 +67,8 @@ pub struct Leadership(Arc<Held>);
 struct Held {
     term: Arc<Term>,
     shared: Arc<Shared>,
+    /// Of the Lease, for events about it.
+    uid: String,
     renewal: Mutex<Option<AbortOnDropHandle<()>>>,
 }
 
@@ -78,9 +80,9 @@ impl Drop for Held {
 }
 
 impl Leadership {
-    pub(super) fn new(term: Arc<Term>, shared: Arc<Shared>, renewal: AbortOnDropHandle<()>) -> Self {
+    pub(super) fn new(term: Arc<Term>, shared: Arc<Shared>, uid: String, renewal: AbortOnDropHandle<()>) -> Self {
         shared.leading(true);
-        Self(Arc::new(Held { term, shared, renewal: Mutex::new(Some(renewal)) }))
+        Self(Arc::new(Held { term, shared, uid, renewal: Mutex::new(Some(renewal)) }))
     }
 
     /// Whether we still lead, by a clock that counts suspended time: check it before every driver call.
@@ -111,16 +113,23 @@ impl Leadership {
     /// Call it after the last driver call has ended.
     pub async fn end(self) -> Result<(), Error> {
         if self.0.shared.options.release_on_exit {
-            return self.release().await;
+            self.release().await?;
+        } else {
+            self.stop().await;
         }
-        self.stop().await;
+        // Where the lease could not be given back nobody would hear this either.
+        self.0.shared.tell_end(&self.0.uid).await;
         Ok(())
     }
 
+    /// Ends the term of a service that failed or may still be at it, or that has lost the lease: it runs out by itself.
+    pub async fn abandon(self) {
+        self.stop().await;
+        self.0.shared.tell_end(&self.0.uid).await;
+    }
+
     /// Gives the lease back so that another candidate takes over at once.
-    ///
-    /// Call it after the last driver call has ended.
-    pub async fn release(self) -> Result<(), Error> {
+    async fn release(&self) -> Result<(), Error> {
         // Nobody may act on the lease from here on, whether or not the release arrives.
         if !self.stop().await {
             return Ok(());

@@ -347,6 +347,56 @@ async fn the_master_status_follows_the_term() {
     assert_eq!(status(), 0);
 }
 
+/// client-go's words, source and reason, which tools and people look for.
+#[tokio::test(start_paused = true)]
+async fn who_begins_to_lead_and_who_ends_is_told_in_events_of_the_lease() {
+    let world = World::new();
+    let leadership = world.candidate_with("a", true, Metrics::default()).acquire().await;
+    settle().await;
+    leadership.end().await.unwrap();
+    let events = world.events();
+    let involved = json!({ "apiVersion": "coordination.k8s.io/v1", "kind": "Lease", "namespace": "ns", "name": "lock",
+                           "uid": "uid-of-lock" });
+    for (event, message) in events.iter().zip(["a became leader", "a stopped leading"]) {
+        assert_eq!(event["message"], message);
+        assert_eq!((&event["reason"], &event["type"]), (&json!("LeaderElection"), &json!("Normal")));
+        assert_eq!((&event["involvedObject"], &event["source"]), (&involved, &json!({ "component": "lock/a" })));
+        assert_eq!((&event["metadata"]["namespace"], &event["count"]), (&json!("ns"), &json!(1)));
+    }
+    assert_eq!(events.len(), 2, "{events:?}");
+    assert_ne!(events[0]["metadata"]["name"], events[1]["metadata"]["name"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn who_lost_the_lease_tells_it_if_there_is_still_somebody_to_tell() {
+    let world = World::new();
+    let leadership = world.candidate("a").acquire().await;
+    settle().await;
+    world.edit(|lease| lease["spec"]["holderIdentity"] = "b".into());
+    end_of(&leadership).await;
+    leadership.abandon().await;
+    let told: Vec<_> = world.events().iter().map(|event| event["message"].clone()).collect();
+    assert_eq!(told, ["a became leader", "a stopped leading"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn nobody_waits_for_what_is_told_of_an_election() {
+    let world = World::new();
+    let leadership = world.candidate("a").acquire().await;
+    world.link("a", Link::DeafToWrites);
+    // The telling hangs, and renewals arrive all the same until the server is deaf for too long.
+    sleep(seconds(4)).await;
+    assert!(leadership.valid());
+    world.link("a", Link::NoEvents);
+    let renewed = world.requests().len();
+    sleep(MINUTE).await;
+    assert!(leadership.valid() && world.requests().len() > renewed + 10);
+    world.link("a", Link::Cut);
+    let start = Instant::now();
+    leadership.abandon().await;
+    assert_eq!(start.elapsed(), seconds(1), "who stops us does not wait for long");
+}
+
 /// Links of three candidates fail at random for minutes, the machine sleeps now and then; at no moment do two lead.
 #[tokio::test(start_paused = true)]
 async fn two_candidates_are_never_both_valid() {

@@ -88,6 +88,45 @@ async fn a_watch_that_brings_nothing_but_errors_is_given_up_for_a_list() {
     assert!(asked.len() < 25, "{} requests in half a minute", asked.len());
 }
 
+/// The first list made the cache synced, and the watch was refused from then on: nothing that came later was ever seen.
+#[tokio::test(start_paused = true)]
+async fn a_kind_that_may_be_listed_and_not_watched_is_listed_again_and_again() {
+    for code in [403, 404, 405] {
+        let asked: Arc<std::sync::Mutex<Vec<bool>>> = Arc::default();
+        let service = tower::service_fn({
+            let asked = Arc::clone(&asked);
+            move |request: Request<kube::client::Body>| {
+                let is_watch = request.uri().query().is_some_and(|query| query.contains("watch=true"));
+                asked.lock().unwrap().push(is_watch);
+                let lists = asked.lock().unwrap().iter().filter(|is_watch| !**is_watch).count();
+                let (status, body) = match is_watch {
+                    true => (code, "no watch for you".to_owned()),
+                    // One object more with each list.
+                    false => {
+                        let item =
+                            |n| format!(r#"{{"metadata":{{"namespace":"n","name":"c{n}","resourceVersion":"{n}"}}}}"#);
+                        let items: Vec<String> = (1..=lists).map(item).collect();
+                        (
+                            200,
+                            format!(r#"{{"metadata":{{"resourceVersion":"{lists}"}},"items":[{}]}}"#, items.join(",")),
+                        )
+                    }
+                };
+                let response = http::Response::builder().status(status);
+                let body = kube::client::Body::from(body.into_bytes());
+                async move { Ok::<_, std::io::Error>(response.body(body).unwrap()) }
+            }
+        });
+        let (api, cache) = (Api::new(kube::Client::new(service, "default")), Cache::<Claim>::new());
+        let fed = feed(api, cache.clone(), Scope::all(), Random::seeded(1));
+        let _ = timeout(Duration::from_secs(120), fed).await;
+        let asked = asked.lock().unwrap();
+        assert_eq!(asked[..6], [false, true, true, true, false, true], "{code}");
+        assert!(cache.len() >= 4, "{code}: {} objects were seen", cache.len());
+        assert!(asked.len() < 30, "{code}: {} requests in two minutes", asked.len());
+    }
+}
+
 #[test]
 fn selectors_are_escaped() {
     let uri = request(Claim::KIND, &Scope::fields("spec.nodeName=a,b"), vec![]).uri().to_string();

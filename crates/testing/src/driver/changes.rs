@@ -26,6 +26,7 @@ pub struct Growth {
 pub(super) fn expand(
     state: &mut State,
     request: &ControllerExpandVolumeRequest,
+    node: &str,
 ) -> Result<ControllerExpandVolumeResponse, Status> {
     if !state.abilities.expansion {
         return Err(Status::unimplemented("volumes do not grow here"));
@@ -33,7 +34,8 @@ pub(super) fn expand(
     let (id, growth) = (&request.volume_id, state.growth);
     let required = request.capacity_range.as_ref().map_or(0, |range| range.required_bytes);
     let is_attached = state.attached.contains_key(id);
-    let Some(made) = state.volumes.get_mut(id) else {
+    let is_known = state.is_known(id, node);
+    let Some(made) = state.volumes.get_mut(id).filter(|_| is_known) else {
         return Err(Status::not_found(format!("volume {id} does not exist")));
     };
     if required > LARGEST {
@@ -45,6 +47,9 @@ pub(super) fn expand(
         return Err(Status::failed_precondition(format!("volume {id} is published to a node; unpublish it first")));
     }
     made.bytes = made.bytes.max(required);
+    if let Some(has) = state.file_systems.get_mut(id).filter(|_| !growth.for_node) {
+        *has = made.bytes;
+    }
     let capacity_bytes = growth.lies.unwrap_or(made.bytes);
     Ok(ControllerExpandVolumeResponse { capacity_bytes, node_expansion_required: growth.for_node })
 }

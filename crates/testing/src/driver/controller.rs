@@ -14,13 +14,16 @@ use stowage_csi::v1::{
     ControllerUnpublishVolumeRequest, ControllerUnpublishVolumeResponse, CreateSnapshotRequest, CreateSnapshotResponse,
     CreateVolumeRequest, CreateVolumeResponse, DeleteSnapshotRequest, DeleteSnapshotResponse, DeleteVolumeRequest,
     DeleteVolumeResponse, GetCapacityRequest, GetCapacityResponse, ListSnapshotsRequest, ListSnapshotsResponse,
-    ListVolumesRequest, ListVolumesResponse, Volume, VolumeCapability,
+    ListVolumesRequest, ListVolumesResponse, Topology, Volume, VolumeCapability,
 };
 
 use super::{LARGEST, Made, Service, State, changes, figures, snapshots};
 
 /// What a volume has that is made without a wish for a size.
 const DEFAULT_BYTES: i64 = 1 << 20;
+
+/// What tells nodes apart where volumes are local.
+pub const TOPOLOGY: &str = "topology.driver.test/node";
 
 /// The only parameter of a class this driver knows.
 const PARAMETER: &str = "pool";
@@ -33,7 +36,7 @@ impl Controller for Service {
     ) -> Result<Response<CreateVolumeResponse>, Status> {
         let request = request.into_inner();
         let about = request.name.clone();
-        self.driver.answer("CreateVolume", &about, |state| create(state, request)).await
+        self.driver.answer("CreateVolume", &about, |state| create(state, request, &self.node_id)).await
     }
 
     async fn delete_volume(
@@ -41,7 +44,7 @@ impl Controller for Service {
         request: Request<DeleteVolumeRequest>,
     ) -> Result<Response<DeleteVolumeResponse>, Status> {
         let id = request.into_inner().volume_id;
-        self.driver.answer("DeleteVolume", &id, |state| delete(state, &id)).await
+        self.driver.answer("DeleteVolume", &id, |state| delete(state, &id, &self.node_id)).await
     }
 
     async fn controller_publish_volume(
@@ -84,7 +87,9 @@ impl Controller for Service {
         let request = request.into_inner();
         let about = request.volume_id.clone();
         self.driver.lock().state.expansions.push(request.clone());
-        self.driver.answer("ControllerExpandVolume", &about, |state| changes::expand(state, &request)).await
+        self.driver
+            .answer("ControllerExpandVolume", &about, |state| changes::expand(state, &request, &self.node_id))
+            .await
     }
 
     async fn controller_modify_volume(
@@ -137,7 +142,7 @@ impl Controller for Service {
     }
 }
 
-fn create(state: &mut State, request: CreateVolumeRequest) -> Result<CreateVolumeResponse, Status> {
+fn create(state: &mut State, request: CreateVolumeRequest, node: &str) -> Result<CreateVolumeResponse, Status> {
     if request.name.is_empty() {
         return Err(Status::invalid_argument("name is empty"));
     }
@@ -150,7 +155,9 @@ fn create(state: &mut State, request: CreateVolumeRequest) -> Result<CreateVolum
         )));
     }
     let source = snapshots::source(state, request.volume_content_source)?;
-    let known = state.by_name(&request.name).map(|(id, made)| (id.clone(), made.clone()));
+    let place = state.place(node);
+    let known = state.volumes.iter().find(|(_, made)| made.name == request.name && made.node == place);
+    let known = known.map(|(id, made)| (id.clone(), made.clone()));
     // What was made already needs its source no more.
     let (least, content) = match (&known, &source) {
         (Some((_, made)), _) => (made.bytes, 0),
@@ -170,7 +177,15 @@ fn create(state: &mut State, request: CreateVolumeRequest) -> Result<CreateVolum
         )));
     }
     let single_node = !request.volume_capabilities.iter().any(many_nodes);
-    let wish = Made { name: request.name.clone(), bytes, single_node, content: 0, source: source.clone() };
+    let wish = Made {
+        name: request.name.clone(),
+        bytes,
+        single_node,
+        content: 0,
+        source: source.clone(),
+        by_hand: false,
+        node: place.clone(),
+    };
     let id = match known {
         Some((_, made)) if wish != (Made { content: 0, ..made.clone() }) => {
             return Err(Status::already_exists(format!("volume {} exists and is different", request.name)));
@@ -189,9 +204,19 @@ fn create(state: &mut State, request: CreateVolumeRequest) -> Result<CreateVolum
             id
         }
     };
-    let volume =
-        Volume { capacity_bytes: bytes, volume_id: id, content_source: source.map(Into::into), ..Volume::default() };
+    let volume = Volume {
+        capacity_bytes: bytes,
+        volume_id: id,
+        content_source: source.map(Into::into),
+        accessible_topology: place.map(topology).into_iter().collect(),
+        ..Volume::default()
+    };
     Ok(CreateVolumeResponse { volume: Some(volume) })
+}
+
+/// The place of a node, as the driver names it.
+pub(super) fn topology(node: String) -> Topology {
+    Topology { segments: BTreeMap::from([(TOPOLOGY.to_owned(), node)]) }
 }
 
 fn many_nodes(capability: &VolumeCapability) -> bool {
@@ -199,13 +224,20 @@ fn many_nodes(capability: &VolumeCapability) -> bool {
     matches!(mode, Some(Mode::MultiNodeReaderOnly | Mode::MultiNodeSingleWriter | Mode::MultiNodeMultiWriter))
 }
 
-fn delete(state: &mut State, id: &str) -> Result<DeleteVolumeResponse, Status> {
+fn delete(state: &mut State, id: &str, node: &str) -> Result<DeleteVolumeResponse, Status> {
+    if !state.is_known(id, node) {
+        return Ok(DeleteVolumeResponse {});
+    }
     let staged = state.staged.keys().any(|(_, volume)| volume == id);
     if staged || state.attached.contains_key(id) {
         state.violation(format!("A2: asked to delete volume {id}, which a node still has"));
         return Err(Status::failed_precondition(format!("volume {id} is in use")));
     }
+    if state.volumes.get(id).is_some_and(|made| made.by_hand) {
+        state.violation(format!("P3: asked to delete volume {id}, which is to be kept"));
+    }
     state.volumes.remove(id);
+    state.file_systems.remove(id);
     Ok(DeleteVolumeResponse {})
 }
 

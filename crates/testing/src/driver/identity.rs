@@ -36,7 +36,8 @@ impl Identity for Service {
         self.driver
             .answer("GetPluginCapabilities", "", |state| {
                 let group = state.abilities.group_snapshots.then_some(service::Type::GroupControllerService);
-                let kinds = [service::Type::ControllerService].into_iter().chain(group);
+                let places = state.is_local.then_some(service::Type::VolumeAccessibilityConstraints);
+                let kinds = [service::Type::ControllerService].into_iter().chain(group).chain(places);
                 Ok(GetPluginCapabilitiesResponse { capabilities: kinds.map(capability).collect() })
             })
             .await

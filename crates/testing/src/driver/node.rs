@@ -8,10 +8,10 @@ use tonic::{Request, Response, Status, async_trait};
 use stowage_csi::v1::node_server::Node;
 use stowage_csi::v1::node_service_capability::{self as capability, rpc};
 use stowage_csi::v1::{
-    NodeGetCapabilitiesRequest, NodeGetCapabilitiesResponse, NodeGetInfoRequest, NodeGetInfoResponse,
-    NodePublishVolumeRequest, NodePublishVolumeResponse, NodeServiceCapability, NodeStageVolumeRequest,
-    NodeStageVolumeResponse, NodeUnpublishVolumeRequest, NodeUnpublishVolumeResponse, NodeUnstageVolumeRequest,
-    NodeUnstageVolumeResponse,
+    NodeExpandVolumeRequest, NodeExpandVolumeResponse, NodeGetCapabilitiesRequest, NodeGetCapabilitiesResponse,
+    NodeGetInfoRequest, NodeGetInfoResponse, NodePublishVolumeRequest, NodePublishVolumeResponse,
+    NodeServiceCapability, NodeStageVolumeRequest, NodeStageVolumeResponse, NodeUnpublishVolumeRequest,
+    NodeUnpublishVolumeResponse, NodeUnstageVolumeRequest, NodeUnstageVolumeResponse,
 };
 use stowage_mount::{Access, MountOptions};
 
@@ -22,7 +22,10 @@ impl Node for Service {
     async fn node_get_info(&self, _: Request<NodeGetInfoRequest>) -> Result<Response<NodeGetInfoResponse>, Status> {
         let node_id = self.node_id.clone();
         self.driver
-            .answer("NodeGetInfo", &self.node_id, |_| Ok(NodeGetInfoResponse { node_id, ..Default::default() }))
+            .answer("NodeGetInfo", &self.node_id, |state| {
+                let accessible_topology = state.place(&node_id).map(controller::topology);
+                Ok(NodeGetInfoResponse { node_id, accessible_topology, ..Default::default() })
+            })
             .await
     }
 
@@ -30,11 +33,14 @@ impl Node for Service {
         &self,
         _: Request<NodeGetCapabilitiesRequest>,
     ) -> Result<Response<NodeGetCapabilitiesResponse>, Status> {
-        let kind = rpc::Type::StageUnstageVolume.into();
-        let stages = NodeServiceCapability { r#type: Some(capability::Type::Rpc(capability::Rpc { r#type: kind })) };
+        let capability = |kind: rpc::Type| NodeServiceCapability {
+            r#type: Some(capability::Type::Rpc(capability::Rpc { r#type: kind.into() })),
+        };
         self.driver
-            .answer("NodeGetCapabilities", &self.node_id, |_| {
-                Ok(NodeGetCapabilitiesResponse { capabilities: vec![stages] })
+            .answer("NodeGetCapabilities", &self.node_id, |state| {
+                let grows = state.growth.for_node.then_some(rpc::Type::ExpandVolume);
+                let kinds = [rpc::Type::StageUnstageVolume].into_iter().chain(grows);
+                Ok(NodeGetCapabilitiesResponse { capabilities: kinds.map(capability).collect() })
             })
             .await
     }
@@ -64,6 +70,15 @@ impl Node for Service {
         let request = request.into_inner();
         let about = format!("{} {}", request.volume_id, self.node_id);
         self.driver.answer("NodePublishVolume", &about, |state| self.publish(state, &request)).await
+    }
+
+    async fn node_expand_volume(
+        &self,
+        request: Request<NodeExpandVolumeRequest>,
+    ) -> Result<Response<NodeExpandVolumeResponse>, Status> {
+        let request = request.into_inner();
+        let about = format!("{} {}", request.volume_id, self.node_id);
+        self.driver.answer("NodeExpandVolume", &about, |state| self.expand(state, &request)).await
     }
 
     async fn node_unpublish_volume(
@@ -100,6 +115,9 @@ impl Service {
             .with(|tree| tree.mount(id, Path::new(path), "test", &MountOptions::default()))
             .map_err(|error| Status::failed_precondition(error.to_string()))?;
         state.staged.insert(self.key(id), path.clone());
+        // Made once; what is in the volume already keeps its size.
+        let bytes = state.volumes.get(id).map_or(0, |made| made.bytes);
+        state.file_systems.entry(id.clone()).or_insert(bytes);
         Ok(NodeStageVolumeResponse {})
     }
 
@@ -148,6 +166,23 @@ impl Service {
             .map_err(Status::failed_precondition)?;
         state.published.entry(self.key(id)).or_default().insert(target.clone());
         Ok(NodePublishVolumeResponse {})
+    }
+
+    /// The file system takes all of its device.
+    fn expand(&self, state: &mut State, request: &NodeExpandVolumeRequest) -> Result<NodeExpandVolumeResponse, Status> {
+        let (id, node) = (&request.volume_id, &self.node_id);
+        if !state.published.get(&self.key(id)).is_some_and(|targets| targets.contains(&request.volume_path)) {
+            return Err(Status::not_found(format!("volume {id} is not at {} of {node}", request.volume_path)));
+        }
+        let (Some(made), Some(has)) = (state.volumes.get(id), state.file_systems.get_mut(id)) else {
+            return Err(Status::not_found(format!("volume {id} does not exist")));
+        };
+        let required = request.capacity_range.as_ref().map_or(0, |range| range.required_bytes);
+        if required > made.bytes {
+            return Err(Status::out_of_range(format!("volume {id} has {} bytes, not {required}", made.bytes)));
+        }
+        *has = made.bytes;
+        Ok(NodeExpandVolumeResponse { capacity_bytes: made.bytes })
     }
 
     fn unpublish(

@@ -22,6 +22,10 @@ pub struct Made {
     pub content: u64,
     /// What it was made from.
     pub source: Option<Source>,
+    /// Whether the test itself took it over, so that no object need own it and nobody may delete it.
+    pub by_hand: bool,
+    /// The only node that has it, of a driver whose volumes are local.
+    pub node: Option<String>,
 }
 
 /// What a volume was made from, by id.
@@ -93,6 +97,8 @@ pub struct State {
     pub attached: BTreeMap<String, BTreeSet<String>>,
     /// Staging path by node and volume.
     pub staged: BTreeMap<(String, String), String>,
+    /// Size of the file system in each volume that was ever staged: what pods have, whatever the device has.
+    pub file_systems: BTreeMap<String, i64>,
     /// Target paths by node and volume.
     pub published: BTreeMap<(String, String), BTreeSet<String>>,
     /// Calls that reached the driver: RPC, what about, and the code.
@@ -107,6 +113,8 @@ pub struct State {
     pub(super) now: Timestamp,
     /// What it can do.
     pub abilities: Abilities,
+    /// Whether each node has volumes of its own, of which the driver on another node knows nothing.
+    pub(super) is_local: bool,
     /// How many answers say of a new snapshot that it is not ready.
     pub(super) ready_after: u32,
     /// How volumes grow.
@@ -146,8 +154,14 @@ impl State {
         written.map_or(0, |(_, content)| *content)
     }
 
-    pub(super) fn by_name(&self, name: &str) -> Option<(&String, &Made)> {
-        self.volumes.iter().find(|(_, volume)| volume.name == name)
+    /// Where the driver's process on a node makes volumes: nowhere in particular, or there.
+    pub(super) fn place(&self, node: &str) -> Option<String> {
+        self.is_local.then(|| node.to_owned())
+    }
+
+    /// Whether the driver's process on a node knows the volume.
+    pub(super) fn is_known(&self, id: &str, node: &str) -> bool {
+        self.volumes.get(id).is_some_and(|made| made.node == self.place(node))
     }
 
     pub(super) fn violation(&mut self, text: String) {

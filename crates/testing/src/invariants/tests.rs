@@ -105,6 +105,9 @@ fn p1_finds_a_volume_nobody_owns_unless_it_is_intended() {
     orphan(&mut observed);
     observed.intents.push("{\"volume\":\"pvc-2\"}".into());
     assert_eq!(observed.violations(), [], "an intent owns it for a while");
+    let mut kept = observed.clone();
+    kept.driver.volumes.get_mut("vol-2").unwrap().by_hand = true;
+    assert_eq!(kept.violations_at_rest(), [], "an administrator owns it for ever");
     assert_eq!(observed.violations_at_rest().len(), 1, "but not for ever");
 }
 
@@ -131,6 +134,9 @@ fn p3_finds_deleted_data_of_a_volume_that_is_retained_or_in_use() {
     finds(&text("Delete", "Bound"), deleted("Delete", "Bound"));
     finds(&text("Retain", "Released"), deleted("Retain", "Released"));
     assert_eq!(spoiled(deleted("Delete", "Released")), [""; 0], "that is how a volume is deleted");
+    finds("P3: the driver was asked to delete volume vol-1, which is to be kept", |o| {
+        o.driver.violations.push("P3: asked to delete volume vol-1, which is to be kept".into());
+    });
 }
 
 #[test]
@@ -183,4 +189,8 @@ fn r1_a_claim_that_says_it_has_more_than_its_device_is_found() {
         observed.claims[0].status.capacity.storage = Some("2".parse().unwrap());
     });
     assert_eq!(spoiled(|observed| observed.claims[0].status.capacity.storage = Some("1".parse().unwrap())), [""; 0]);
+    finds("R1: claim default/a says that it has 1, but its file system has 0 bytes", |observed| {
+        observed.claims[0].status.capacity.storage = Some("1".parse().unwrap());
+        observed.driver.file_systems.insert("vol-1".into(), 0);
+    });
 }

@@ -68,8 +68,12 @@ fn case(spoil: impl FnOnce(&mut Value)) -> Case {
         doubted: false,
         source: Source::Volume(volume(|_| {})),
         node_id: Some("node-id".into()),
+        calling: false,
+        called: None,
+        refused: None,
         publish: None,
         unpublish: None,
+        unpublish_by_new: None,
     }
 }
 
@@ -85,8 +89,12 @@ fn failure(code: &str) -> Failure {
     Failure { code: code.into(), message: format!("broken ({code})") }
 }
 
-fn snapshot(attachments: Vec<Case>) -> Snapshot {
-    let calling = attachments.iter().any(Case::is_calling);
+fn snapshot(mut attachments: Vec<Case>) -> Snapshot {
+    let mut calling = BTreeSet::new();
+    for case in &mut attachments {
+        case.calling = [&case.publish, &case.unpublish].into_iter().flatten().any(Record::is_running);
+        calling.extend(case.attachment.node_id().filter(|_| case.calling).map(str::to_owned));
+    }
     Snapshot { facts: Arc::new(facts()), attachments, calling, ..Snapshot::default() }
 }
 
@@ -101,7 +109,7 @@ fn words(actions: &[Action]) -> Vec<String> {
             Kind::Publish => format!("publish {}", request.node_id()),
             Kind::Unpublish => format!("unpublish {}", request.node_id()),
         },
-        Action::ProtectVolume(meta) => format!("protect {}", meta.name),
+        Action::ProtectVolume { volume, .. } => format!("protect {}", volume.name),
         Action::ReleaseVolume(meta) => format!("release {}", meta.name),
         Action::MarkAttachment { node_id, .. } => format!("mark {node_id}"),
         Action::ReleaseAttachment(meta) => format!("release {}", meta.name),
@@ -120,7 +128,7 @@ fn words(actions: &[Action]) -> Vec<String> {
 fn nothing_is_called_while_a_call_for_an_attachment_that_is_gone_is_under_way() {
     let mut waiting = snapshot(vec![case(|_| {})]);
     assert_eq!(words(&decide(&waiting, at(0)).actions), ["publish node-id"]);
-    waiting.calling = true;
+    waiting.calling = ["other-id".to_owned()].into();
     assert!(decide(&waiting, at(0)).actions.is_empty());
 }
 
@@ -297,6 +305,70 @@ fn a_node_with_a_new_id_is_unpublished_under_the_old_one_first() {
     assert_eq!(act(freed), ["mark new-id"]);
 }
 
+/// A driver that forgot the old id used to keep the attachment waiting for ever.
+#[test]
+fn a_node_whose_old_id_the_driver_does_not_know_any_more_is_published_by_the_new_one() {
+    let answered = |state| {
+        let moved = Case { node_id: Some("new-id".into()), unpublish: record(state, 9), ..case(|_| {}) };
+        act(moved)
+    };
+    for code in ["NotFound", "InvalidArgument"] {
+        assert_eq!(answered(State::Failed(failure(code))), ["mark new-id"], "{code}");
+    }
+    assert!(answered(State::Failed(failure("Internal")))[0].starts_with("attach error"));
+    assert!(answered(State::Uncertain(failure("Unavailable")))[0].starts_with("attach error"));
+}
+
+#[test]
+fn a_detach_that_the_driver_refuses_by_the_old_id_is_tried_by_the_new_one() {
+    let by_old = |code| Case {
+        node_id: Some("new-id".into()),
+        unpublish: record(State::Failed(failure(code)), 9),
+        ..case(deleting)
+    };
+    assert_eq!(act(by_old("NotFound")), ["unpublish new-id"]);
+    assert_eq!(act(by_old("Internal")), ["detach error broken (Internal)"]);
+    let not_moved = Case { node_id: Some("node-id".into()), ..by_old("NotFound") };
+    assert_eq!(act(not_moved), ["detach error broken (NotFound)"]);
+    let unregistered = Case { node_id: None, ..by_old("NotFound") };
+    assert_eq!(act(unregistered), ["detach error broken (NotFound)"]);
+    let refused = Case { unpublish_by_new: record(State::Failed(failure("Internal")), 9), ..by_old("NotFound") };
+    assert_eq!(act(refused), ["detach error broken (Internal)"]);
+    let done = Case { unpublish_by_new: record(State::Done(PublishContext::new()), 0), ..by_old("NotFound") };
+    assert_eq!(act(done), ["release csi-1"]);
+}
+
+/// The fresh read before the unpublish of the old id used to refuse it, for ever.
+#[test]
+fn what_is_doubted_on_a_node_with_a_new_id_is_unpublished_and_published_again() {
+    let attached = case(|object| object["status"] = json!({ "attached": true }));
+    let mut moved = Case { doubted: true, node_id: Some("new-id".into()), ..attached };
+    let mut done = Vec::new();
+    while let [action] = &decide_one(moved.clone(), &facts(), 0).actions[..] {
+        done.extend(words(std::slice::from_ref(action)));
+        take(&mut moved, action.clone());
+        assert!(done.len() < 9, "{done:?}");
+    }
+    assert_eq!(done, ["unpublish node-id", "mark new-id", "publish new-id", "attached {}"]);
+}
+
+#[test]
+fn a_write_that_the_server_refuses_is_told_once_beside_the_next_try() {
+    let bare = |object: &mut Value| object["metadata"]["finalizers"] = json!(null);
+    let refused = |case: Case| Case { refused: Some("could not save VolumeAttachment: no".into()), ..case };
+    let told = "attach error None could not save VolumeAttachment: no";
+    assert_eq!(act(refused(case(bare))), ["mark node-id", told]);
+    let known = case(|object| {
+        bare(object);
+        object["status"] =
+            json!({ "attachError": { "message": "could not save VolumeAttachment: no", "time": at(0).to_string() } });
+    });
+    assert_eq!(act(refused(known)), ["mark node-id"]);
+    let going = Case { unpublish: record(State::Done(PublishContext::new()), 0), ..case(deleting) };
+    assert_eq!(act(refused(going)), ["release csi-1", "detach error could not save VolumeAttachment: no"]);
+    assert_eq!(act(refused(case(|_| {}))), ["publish node-id"], "it is not that write any more");
+}
+
 #[test]
 fn one_call_at_a_time_per_handle_and_the_longest_waiting_goes_first() {
     let named = |name: &'static str, publish| {
@@ -370,26 +442,40 @@ fn take(case: &mut Case, action: Action) {
         })
     };
     match action {
-        Action::Call { request, .. } => {
+        Action::Call { request, attachment: decided, .. } => {
+            let is_right = is_right(&request, &decided, attachment, case.doubted, &facts().finalizer);
+            assert!(is_right, "{request:?} is refused after its fresh read, for ever");
             let done =
                 Some(Record { state: State::Done(PublishContext::new()), since: at(0), failures: 0, retry_at: at(0) });
-            (case.publish, case.unpublish) = match request.kind() {
-                Kind::Publish => (done, None),
-                Kind::Unpublish => (None, done),
+            let is_recorded = attachment.node_id().is_none_or(|recorded| recorded == request.node_id());
+            (case.publish, case.unpublish, case.unpublish_by_new) = match request.kind() {
+                Kind::Publish => (done, None, None),
+                Kind::Unpublish if is_recorded => (None, done, case.unpublish_by_new.take()),
+                Kind::Unpublish => (None, case.unpublish.take(), done),
             };
         }
-        Action::ProtectVolume(_) => case.source = Source::Volume(volume(|_| {})),
+        Action::ProtectVolume { .. } => {
+            case.source = Source::Volume(volume(|_| {}));
+            case.refused = None;
+        }
         Action::MarkAttachment { node_id, .. } => {
-            attachment.meta.finalizers.push(facts().finalizer);
+            attachment.meta.finalizers.push(facts().finalizer.into());
+            if attachment.node_id() != Some(node_id.as_str()) {
+                // Each id has records of its own.
+                (case.publish, case.unpublish, case.unpublish_by_new) = (None, case.unpublish_by_new.take(), None);
+            }
             attachment.meta.annotations.insert(annotations::ATTACHMENT_NODE_ID.into(), node_id);
+            case.refused = None;
         }
         Action::ReleaseAttachment(_) => {
-            attachment.meta.finalizers.retain(|finalizer| *finalizer != facts().finalizer);
-            case.unpublish = None;
+            attachment.meta.finalizers.retain(|finalizer| finalizer.as_str() != facts().finalizer);
+            (case.publish, case.unpublish, case.unpublish_by_new) = (None, None, None);
+            (case.doubted, case.refused) = (false, None);
         }
         Action::SaveAttached { .. } => {
             attachment.status.attached = true;
-            (case.publish, case.doubted) = (None, false);
+            (case.publish, case.unpublish, case.unpublish_by_new) = (None, None, None);
+            (case.doubted, case.refused) = (false, None);
         }
         Action::SaveDetached(_) => attachment.status.attached = false,
         Action::SaveTrouble { attachment: meta, trouble, .. } if meta.is_deleting() => {
@@ -415,7 +501,8 @@ prop_compose! {
 
 prop_compose! {
     fn any_case()(going: bool, marked: bool, other: bool, recorded in 0..3, attached: bool, unknown: bool, doubted: bool,
-                  source in 0..5, node in 0..3, publish in any_record(), unpublish in any_record()) -> Case {
+                  source in 0..5, node in 0..3, publish in any_record(), unpublish in any_record(),
+                  unpublish_by_new in any_record(), refused: bool) -> Case {
         let mut finalizers = Vec::new();
         finalizers.extend(marked.then(|| facts().finalizer));
         finalizers.extend(other.then(|| "somebody/else".to_owned()));
@@ -439,8 +526,10 @@ prop_compose! {
                 2 => Source::Volume(volume(|volume| volume["metadata"]["finalizers"] = json!([]))),
                 _ => Source::Volume(volume(|_| {})),
             },
+            refused: refused.then(|| "could not save it".to_owned()),
             publish,
             unpublish,
+            unpublish_by_new: unpublish_by_new.filter(|_| recorded != node),
             ..spoiled
         }
     }
@@ -456,7 +545,9 @@ proptest! {
             }
             for action in actions {
                 if matches!(action, Action::ReleaseAttachment(_)) {
-                    let unpublished = matches!(&case.unpublish, Some(Record { state: State::Done(_), .. }));
+                    let unpublished = [&case.unpublish, &case.unpublish_by_new]
+                        .into_iter()
+                        .any(|record| matches!(record, Some(Record { state: State::Done(_), .. })));
                     prop_assert!(unpublished, "released without unpublish");
                 }
                 take(&mut case, action);
@@ -468,35 +559,76 @@ proptest! {
 
 #[test]
 fn a_call_without_room_in_its_lane_waits_for_its_turn_and_one_of_the_other_lane_goes() {
-    let full = Room { publish: true, unpublish: false };
-    let mut waiting = snapshot(vec![case(deleting)]);
+    let full = Room { publish: 1, unpublish: 0 };
+    let going = Case { source: Source::Volume(of_mode("ReadWriteMany")), ..case(deleting) };
+    let mut waiting = snapshot(vec![going]);
     waiting.room = full;
     let decision = decide(&waiting, at(0));
-    assert_eq!((words(&decision.actions).len(), decision.why.turns), (0, vec![Kind::Unpublish]));
+    let in_line = vec![(Kind::Unpublish, "va-uid".to_owned())];
+    assert_eq!((words(&decision.actions).len(), decision.why.turns), (0, in_line.clone()));
     assert_eq!(decision.wake_at, None, "its turn wakes it");
     waiting.attachments.push(elsewhere("ReadWriteMany"));
     let decision = decide(&waiting, at(0));
-    assert_eq!((words(&decision.actions), decision.why.turns), (vec!["publish other-id".to_owned()], vec![]));
+    let goes = vec!["publish other-id".to_owned()];
+    assert_eq!((words(&decision.actions), decision.why.turns), (goes, in_line), "it keeps its place meanwhile");
+}
+
+/// An attach to a node used to wait for the calls for all other nodes.
+#[test]
+fn a_volume_for_many_nodes_is_called_for_once_per_node_at_a_time() {
+    let on = |node: &str, spoil: fn(&mut Value)| {
+        let on = case(|object| {
+            object["metadata"]["name"] = json!(node);
+            object["metadata"]["uid"] = json!(node);
+            object["metadata"]["annotations"][annotations::ATTACHMENT_NODE_ID] = json!(node);
+            spoil(object);
+        });
+        Case { node_id: Some(node.into()), source: Source::Volume(of_mode("ReadWriteMany")), ..on }
+    };
+    let failed = Case { publish: record(State::Failed(failure("Internal")), 9), ..on("d", |_| {}) };
+    let mut many = snapshot(vec![on("a", |_| {}), on("b", deleting), on("c", |_| {}), failed]);
+    let decision = decide(&many, at(0));
+    let calls = |decision: &Decision| {
+        let calls: Vec<Action> = decision.actions.iter().filter(|action| action.calls().is_some()).cloned().collect();
+        words(&calls)
+    };
+    assert_eq!(calls(&decision), ["publish a", "unpublish b", "publish c"]);
+    assert_eq!(decision.wake_at, Some(at(9)));
+    many.calling = ["a".to_owned()].into();
+    assert_eq!(calls(&decide(&many, at(0))), ["unpublish b", "publish c"]);
+    many.room = Room { publish: 1, unpublish: 1 };
+    many.calling.clear();
+    let decision = decide(&many, at(0));
+    assert_eq!(calls(&decision), ["publish a", "unpublish b"]);
+    assert_eq!(decision.why.turns, [(Kind::Publish, "c".to_owned())]);
+    many.attachments[2].called = Some(Kind::Publish);
+    many.room.publish = 0;
+    assert_eq!(calls(&decide(&many, at(0))), ["unpublish b", "publish c"], "whose turn it is");
+}
+
+fn of_mode(mode: &str) -> Arc<Volume> {
+    volume(|object| object["spec"]["accessModes"] = json!([mode]))
 }
 
 /// A second attachment of the volume, to another node.
 fn elsewhere(mode: &str) -> Case {
     let other = case(|object| {
         object["metadata"]["name"] = json!("other");
+        object["metadata"]["uid"] = json!("other-uid");
         object["metadata"]["annotations"][annotations::ATTACHMENT_NODE_ID] = json!("other-id");
     });
-    let volume = volume(|object| object["spec"]["accessModes"] = json!([mode]));
-    Case { node_id: Some("other-id".into()), source: Source::Volume(volume), ..other }
+    Case { node_id: Some("other-id".into()), source: Source::Volume(of_mode(mode)), ..other }
 }
 
 #[test]
 fn an_attach_does_not_overtake_the_detach_that_has_to_go_first() {
     let here_again = || case(|object| object["metadata"]["name"] = json!("again"));
-    let full = Room { publish: true, unpublish: false };
+    let full = Room { publish: 1, unpublish: 0 };
     for after in [here_again(), elsewhere("ReadWriteOnce")] {
         let waiting = Snapshot { room: full, ..snapshot(vec![case(deleting), after]) };
         let decision = decide(&waiting, at(0));
-        assert_eq!((words(&decision.actions).len(), decision.why.turns), (0, vec![Kind::Unpublish]));
+        let in_line = vec![(Kind::Unpublish, "va-uid".to_owned())];
+        assert_eq!((words(&decision.actions).len(), decision.why.turns), (0, in_line));
     }
     // One that fails is not waited for, except where it would undo the attach.
     let failing = || Case { unpublish: record(State::Failed(failure("Internal")), 9), ..case(deleting) };

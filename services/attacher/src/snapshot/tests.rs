@@ -43,7 +43,7 @@ fn attachment(name: &str, volume: &str, spoil: impl FnOnce(&mut Value)) -> Volum
 }
 
 fn operation(uid: &str, kind: Kind) -> Operation {
-    Operation { handle: "h".into(), attachment_uid: uid.into(), kind }
+    Operation { handle: "h".into(), attachment_uid: uid.into(), kind, node_id: "id-1".into() }
 }
 
 /// A publish for the second attachment used to start beside the unpublish of the first, whose object was removed by hand.
@@ -58,7 +58,7 @@ async fn a_call_for_an_attachment_that_is_gone_still_holds_its_handle_and_is_for
     let key = Key::Handle("h".into());
     let now = jiff::Timestamp::UNIX_EPOCH;
 
-    assert!(controller.gather(&key).calling);
+    assert_eq!(controller.gather(&key).calling, ["id-1".to_owned()].into());
     answer.send(Ended::Done(PublishContext::new())).unwrap();
     tokio::select! {
         biased;
@@ -66,7 +66,7 @@ async fn a_call_for_an_attachment_that_is_gone_still_holds_its_handle_and_is_for
         panicked = tasks.supervise() => panic!("{panicked:?}"),
     }
     let snapshot = controller.gather(&key);
-    assert!(!snapshot.calling);
+    assert!(snapshot.calling.is_empty());
     engine::Controller::note(&controller, &key, &snapshot, &crate::decide::decide(&snapshot, now), now);
     assert!(controller.operations.keys().is_empty());
 }

@@ -1,6 +1,7 @@
-//! A driver that attaches and detaches as slowly as a test wants, and lists what is published page by page.
+//! A driver that attaches and detaches as slowly as a test wants or refuses to, writes down what it was asked, and lists
+//! what is published page by page.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
@@ -9,7 +10,8 @@ use tonic::service::Routes;
 use tonic::{Request, Response, Status};
 
 use stowage_csi::v1::controller_server::{Controller, ControllerServer};
-use stowage_csi::v1::controller_service_capability::{self, Rpc, rpc};
+pub use stowage_csi::v1::controller_service_capability::rpc;
+use stowage_csi::v1::controller_service_capability::{self, Rpc};
 use stowage_csi::v1::identity_server::{Identity, IdentityServer};
 use stowage_csi::v1::list_volumes_response::{Entry, VolumeStatus};
 use stowage_csi::v1::plugin_capability::{self, Service, service};
@@ -29,19 +31,34 @@ pub struct State {
     /// When each publish was answered.
     pub attached_at: Vec<Instant>,
     pub publishes: BTreeMap<String, usize>,
+    /// Volume and node of each unpublish, also of those that were refused.
+    pub unpublishes: Vec<(String, String)>,
+    /// Ids of nodes that are gone.
+    pub unknown: BTreeSet<String>,
     pub detaching: usize,
     /// The most detaches that were under way at once.
     pub most_detaching: usize,
     pub pages: Vec<(i32, String)>,
+    /// What the next calls that attach or detach are refused with; nothing is done then.
+    pub refusals: VecDeque<Status>,
+    /// Every request, whatever came of it.
+    pub publish_requests: Vec<ControllerPublishVolumeRequest>,
+    pub unpublish_requests: Vec<ControllerUnpublishVolumeRequest>,
 }
 
 #[derive(Clone, Default)]
 pub struct Backend {
     /// If it is another than usual.
     pub name: Option<&'static str>,
+    /// What it can do, if that is not all.
+    pub calls: Option<&'static [rpc::Type]>,
     pub state: Arc<Mutex<State>>,
     pub publish_takes: Duration,
     pub unpublish_takes: Duration,
+    /// What it can do besides.
+    pub can: Vec<rpc::Type>,
+    /// What each publish gives to the node.
+    pub publish_context: BTreeMap<String, String>,
 }
 
 impl Backend {
@@ -88,11 +105,12 @@ impl Controller for Backend {
         _: Request<ControllerGetCapabilitiesRequest>,
     ) -> Result<Response<ControllerGetCapabilitiesResponse>, Status> {
         use rpc::Type;
-        let kinds = [Type::PublishUnpublishVolume, Type::ListVolumes, Type::ListVolumesPublishedNodes];
+        let all = [Type::PublishUnpublishVolume, Type::ListVolumes, Type::ListVolumesPublishedNodes];
+        let kinds = self.calls.unwrap_or(&all).iter().chain(&self.can).copied();
         let capability = |kind: Type| ControllerServiceCapability {
             r#type: Some(controller_service_capability::Type::Rpc(Rpc { r#type: kind.into() })),
         };
-        Ok(Response::new(ControllerGetCapabilitiesResponse { capabilities: kinds.map(capability).into() }))
+        Ok(Response::new(ControllerGetCapabilitiesResponse { capabilities: kinds.map(capability).collect() }))
     }
 
     async fn controller_publish_volume(
@@ -102,10 +120,17 @@ impl Controller for Backend {
         tokio::time::sleep(self.publish_takes).await;
         let request = request.into_inner();
         let mut state = self.lock();
+        state.publish_requests.push(request.clone());
+        if let Some(refusal) = state.refusals.pop_front() {
+            return Err(refusal);
+        }
+        if state.unknown.contains(&request.node_id) {
+            return Err(Status::not_found("there is no such node"));
+        }
         *state.publishes.entry(request.volume_id.clone()).or_default() += 1;
         state.published.entry(request.volume_id).or_default().insert(request.node_id);
         state.attached_at.push(Instant::now());
-        Ok(Response::new(ControllerPublishVolumeResponse::default()))
+        Ok(Response::new(ControllerPublishVolumeResponse { publish_context: self.publish_context.clone() }))
     }
 
     async fn controller_unpublish_volume(
@@ -120,7 +145,20 @@ impl Controller for Backend {
         tokio::time::sleep(self.unpublish_takes).await;
         let mut state = self.lock();
         state.detaching -= 1;
-        state.published.remove(&request.into_inner().volume_id);
+        let request = request.into_inner();
+        state.unpublish_requests.push(request.clone());
+        if let Some(refusal) = state.refusals.pop_front() {
+            return Err(refusal);
+        }
+        let ControllerUnpublishVolumeRequest { volume_id, node_id, .. } = request;
+        state.unpublishes.push((volume_id.clone(), node_id.clone()));
+        if state.unknown.contains(&node_id) {
+            return Err(Status::not_found("there is no such node"));
+        }
+        if let Some(nodes) = state.published.get_mut(&volume_id) {
+            nodes.remove(&node_id);
+        }
+        state.published.retain(|_, nodes| !nodes.is_empty());
         Ok(Response::new(ControllerUnpublishVolumeResponse::default()))
     }
 

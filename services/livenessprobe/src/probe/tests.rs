@@ -66,7 +66,7 @@ async fn healthz_says_what_the_driver_says_and_the_metrics_count_it() {
     let driver = Driver::new(Ok(None));
     let socket = Socket::bind(&path, SocketMode::default()).unwrap();
     let process = Process::real("test");
-    let probe = Probe::new(process.clone(), &UnixConnector, &options(&path)).unwrap();
+    let probe = Probe::new(process.clone(), Arc::new(UnixConnector), &options(&path)).unwrap();
     let bound = process.admin().check(probe.check()).bind("127.0.0.1:0").await.unwrap();
     let address = bound.local_addr().unwrap();
     let story = async {
@@ -102,7 +102,7 @@ async fn healthz_says_what_the_driver_says_and_the_metrics_count_it() {
 async fn a_driver_that_is_not_there_has_the_whole_time_to_come_and_no_more() {
     let directory = tempfile::tempdir().unwrap();
     let options = Options { probe_timeout: Duration::from_secs(3), ..options(&directory.path().join("nobody.sock")) };
-    let probe = Probe::new(Process::real("test"), &UnixConnector, &options).unwrap();
+    let probe = Probe::new(Process::real("test"), Arc::new(UnixConnector), &options).unwrap();
     let begin = tokio::time::Instant::now();
     let (status, reason) = (probe.check())().await.unwrap_err();
     assert_eq!(begin.elapsed(), Duration::from_secs(3));
@@ -118,7 +118,7 @@ async fn a_driver_on_a_port_is_asked_there() {
     let driver = Driver::new(Ok(Some(true)));
     let port = Port::bind("127.0.0.1:0").await.unwrap();
     let options = Options { csi_address: format!("tcp://{}", port.address()), ..options(Path::new("")) };
-    let probe = Probe::new(Process::real("test"), &UnixConnector, &options).unwrap();
+    let probe = Probe::new(Process::real("test"), Arc::new(UnixConnector), &options).unwrap();
     tokio::select! {
         biased;
         ended = port.serve(driver.routes(), std::future::pending()) => panic!("{ended:?}"),
@@ -129,8 +129,50 @@ async fn a_driver_on_a_port_is_asked_there() {
 #[tokio::test]
 async fn an_address_that_is_none_is_refused_with_the_way_out() {
     let options = Options { csi_address: "csi.sock".into(), ..Options::default() };
-    let refused = Probe::new(Process::real("test"), &UnixConnector, &options).err().unwrap().to_string();
+    let refused = Probe::new(Process::real("test"), Arc::new(UnixConnector), &options).err().unwrap().to_string();
     assert!(refused.contains("--csi-address \"csi.sock\"") && refused.contains("unix:///PATH"), "{refused}");
+}
+
+/// livenessprobe asked over one connection that it kept: a driver went on answering there when its socket was gone.
+#[tokio::test]
+async fn only_who_can_be_reached_by_the_socket_now_is_well() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("csi.sock");
+    let first = Driver::new(Ok(Some(true)));
+    let socket = Socket::bind(&path, SocketMode::default()).unwrap();
+    let process = Process::real("test");
+    let probe = Probe::new(process.clone(), Arc::new(UnixConnector), &options(&path)).unwrap();
+    let impatient = Options { probe_timeout: Duration::from_millis(50), ..options(&path) };
+    let hasty = Probe::new(process.clone(), Arc::new(UnixConnector), &impatient).unwrap();
+    let check = probe.check();
+    let story = async {
+        process.readiness.wait().await;
+        assert_eq!(check().await, Ok(()));
+        // It runs and answers whoever has a connection, and nobody else can make one.
+        std::fs::remove_file(&path).unwrap();
+        let (status, reason) = (hasty.check())().await.unwrap_err();
+        assert!(status == StatusCode::INTERNAL_SERVER_ERROR && reason.contains("did not answer"), "{reason}");
+        // Another driver in its place is the one that is asked.
+        let second = Driver::new(Ok(Some(false)));
+        let replaced = Socket::bind(&path, SocketMode::default()).unwrap();
+        let asked = async {
+            let (_, reason) = check().await.unwrap_err();
+            assert_eq!(reason, "driver responded but is not ready");
+            second.becomes(Ok(Some(true)));
+            assert_eq!(check().await, Ok(()));
+        };
+        tokio::select! {
+            biased;
+            ended = replaced.serve(second.routes(), std::future::pending()) => panic!("{ended:?}"),
+            () = asked => {}
+        }
+    };
+    tokio::select! {
+        biased;
+        ended = run(probe.clone()) => panic!("{ended:?}"),
+        ended = socket.serve(first.routes(), std::future::pending()) => panic!("{ended:?}"),
+        () = story => {}
+    }
 }
 
 /// A driver without a name is no driver.
@@ -139,7 +181,7 @@ async fn a_driver_that_refuses_to_say_its_name_ends_it() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("csi.sock");
     let socket = Socket::bind(&path, SocketMode::default()).unwrap();
-    let probe = Probe::new(Process::real("test"), &UnixConnector, &options(&path)).unwrap();
+    let probe = Probe::new(Process::real("test"), Arc::new(UnixConnector), &options(&path)).unwrap();
     tokio::select! {
         biased;
         ended = run(probe) => {

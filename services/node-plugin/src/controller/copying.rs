@@ -48,6 +48,9 @@ pub async fn plan(
     if pool.exists(&pool.formatting(id)).await? {
         return Err(Error::CopyUnfinished { volume: id.to_string() });
     }
+    if pool.exists(&pool.growing(id)).await? {
+        return Err(Error::CopyGrowing { volume: id.to_string() });
+    }
     let (way, volume) = (if shares { Way::Share } else { Way::Copy }, id.to_string());
     let plan = |freeze, flush| Ok(Plan { way, freeze, flush });
     match (way, Use::find(shared, pool, id, record).await?) {

@@ -68,6 +68,8 @@ pub enum Error {
     CopyMounted { volume: String, pool: String },
     #[error("the file system of volume {volume} is still being made; stage it until that succeeds, then copy it")]
     CopyUnfinished { volume: String },
+    #[error("the growth of volume {volume} was cut short; stage it until that succeeds, then copy it")]
+    CopyGrowing { volume: String },
     #[error(
         "block volume {volume} is in use, and pool {pool:?} cannot share blocks (reflink): stop its pods, or move it to a pool on xfs or btrfs"
     )]
@@ -163,6 +165,7 @@ impl Error {
             | Error::ReadSnapshot { .. }
             | Error::CopyMounted { .. }
             | Error::CopyUnfinished { .. }
+            | Error::CopyGrowing { .. }
             | Error::CopyDevice { .. }
             | Error::CopyElsewhere { .. }
             | Error::CopyThick { .. }

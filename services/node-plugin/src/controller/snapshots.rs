@@ -164,7 +164,7 @@ pub async fn delete(shared: &Shared, request: &DeleteSnapshotRequest) -> Result<
     if let Some(group) = snapshot.group {
         return Err(Error::Belong { snapshot: id.to_string(), group });
     }
-    remove(shared, pool, &id).await?;
+    pool.forget_snapshot(&id).await?;
     tracing::info!(snapshot = %id, "removed");
     Ok(DeleteSnapshotResponse {})
 }
@@ -177,12 +177,6 @@ pub fn lock_to_remove(shared: &Shared, id: &Handle) -> Result<Guard, Error> {
         false => Error::Lock { volume: name.clone() },
     };
     shared.locks.try_lock(&name).ok_or_else(refuse)
-}
-
-pub async fn remove(shared: &Shared, pool: &Pool, id: &Handle) -> Result<(), Error> {
-    let image = shared.host.stat(&pool.snapshot_image(id)).await.map_err(|source| pool.failed(source))?;
-    image.iter().for_each(|image| pool.forget_family(image));
-    Ok(pool.forget_snapshot(id).await?)
 }
 
 /// Also one that is not cut yet: CSI wants it shown as not ready.

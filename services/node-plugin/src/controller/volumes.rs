@@ -310,7 +310,6 @@ async fn delete_image(shared: &Shared, pool: &Pool, id: &VolumeId) -> Result<(),
         if let Some(device) = loops.iter().find(|device| device.image == info.id) {
             return Err(Error::InUse { volume: id.to_string(), device: device.path.display().to_string() });
         }
-        pool.forget_family(&info);
     }
     Ok(pool.remove(&image).await?)
 }

@@ -24,7 +24,7 @@ pub struct Volume<'a> {
 }
 
 impl Volume<'_> {
-    fn name(&self) -> String {
+    pub(super) fn name(&self) -> String {
         self.id.to_string()
     }
 
@@ -184,7 +184,7 @@ impl Volume<'_> {
 
     /// A node that stood still for a while may have lost the volume since the call began: it is asked once more before
     /// anything on the image changes. What is left is the moment between this and the change.
-    async fn check_again(&self, wanted: &Staging, record: &Record) -> Result<(), Error> {
+    pub(super) async fn check_again(&self, wanted: &Staging, record: &Record) -> Result<(), Error> {
         let holds = |record: &Record| record.attachments.iter().any(|attachment| attachment.token == wanted.token);
         if !holds(record) || self.pool.load(self.id).await?.as_ref().is_some_and(holds) {
             return Ok(());
@@ -223,17 +223,6 @@ impl Volume<'_> {
         }
     }
 
-    /// A volume that is smaller than it could be is better than none.
-    pub async fn grow_if_allowed(&self, device: &LoopDevice, kind: FileSystem, mounted: &Target) -> Result<(), Error> {
-        match self.grow(device, kind, mounted).await {
-            Err(Error::ChangeHost(error @ stowage_mount::Error::GrowWithoutRight { .. })) => {
-                tracing::warn!(volume = %self.id, %error, "the file system keeps its size");
-                Ok(())
-            }
-            other => other,
-        }
-    }
-
     /// The device with this tag, which is made if it is not there and grows with its image.
     pub async fn attach(&self, view: &View, tag: &str, read_only: bool, record: &Record) -> Result<LoopDevice, Error> {
         let host = &self.shared.host;
@@ -258,7 +247,6 @@ impl Volume<'_> {
             return Ok(None);
         }
         self.detach(view.ours.iter()).await?;
-        view.image.iter().for_each(|image| self.pool.forget_family(image));
         let bytes = view.image.map_or(0, |image| image.size).max(record.capacity_bytes);
         let space = if record.thin { Space::Sparse } else { Space::Allocated };
         host.make_image(&self.pool.image(self.id), bytes, space).await?;
@@ -278,8 +266,14 @@ impl Volume<'_> {
         let marker = self.pool.formatting(self.id);
         match host.probe(&device.path).await? {
             Content::FileSystem(found) if found == kind => {
+                self.finish_growth(device).await?;
                 host.check_filesystem(&device.path, kind).await?;
-                return self.renew_id(device, kind, target).await;
+                if !self.pool.exists(&self.pool.fresh(self.id)).await? {
+                    return self.grow_unmounted(device, kind, record, wanted).await;
+                }
+                self.renew_id(device, kind, target).await?;
+                self.grow_copy(device, kind, record, wanted).await?;
+                return Ok(host.remove_file(&self.pool.fresh(self.id)).await?);
             }
             // Not only where signatures are: whoever has lost the head of his data still has the rest.
             Content::Blank if host.is_zero(&self.pool.image(self.id)).await? => {}
@@ -314,32 +308,16 @@ impl Volume<'_> {
     }
 
     /// A copy still has its original's identity, with which the two could not be mounted on one node. The controller
-    /// leaves a marker on copies; it goes when this is done, and doing it twice does no harm.
+    /// leaves a marker on copies; it goes after this, and doing it twice does no harm.
     async fn renew_id(&self, device: &LoopDevice, kind: FileSystem, free: &Target) -> Result<(), Error> {
         let host = &self.shared.host;
-        let marker = self.pool.fresh(self.id);
-        if !self.pool.exists(&marker).await? {
-            return Ok(());
-        }
         if kind == FileSystem::Xfs {
             // The copy of a file system in use has a log to replay, which only mounting does.
             let source = device.path.to_string_lossy();
             host.mount_at(&source, free, kind.name(), &careful(&["nouuid".to_owned()])).await?;
             host.unmount_at(free).await?;
         }
-        host.renew_filesystem_id(&device.path, kind).await?;
-        Ok(host.remove_file(&marker).await?)
-    }
-
-    /// Grows a file system that is smaller than its device: it was copied from a smaller volume, or the volume grew
-    /// while it was not mounted.
-    pub async fn grow(&self, device: &LoopDevice, kind: FileSystem, mounted: &Target) -> Result<(), Error> {
-        let host = &self.shared.host;
-        let size = host.filesystem_size(&device.path).await?;
-        if size.is_none_or(|size| size >= device.size) || host.usage_at(mounted).await?.read_only {
-            return Ok(());
-        }
-        Ok(host.grow_filesystem(&device.path, kind, mounted.path()).await?)
+        Ok(host.renew_filesystem_id(&device.path, kind).await?)
     }
 
     /// Undoes bringing up from whatever point it had reached; never while pods still see the volume.

@@ -69,6 +69,13 @@ pub enum Error {
     ExpandFirst { volume: String, has: u64, wanted: String },
     #[error("volume {volume} is mounted read-only, so its file system cannot grow; mount it writable")]
     GrowReadOnly { volume: String },
+    #[error(
+        "growing the mounted file system of volume {volume} needs the capability SYS_RESOURCE: start its pod again, and it grows before it is mounted, or give the driver the capability"
+    )]
+    GrowMounted { volume: String },
+    /// Whoever asked for the copy was told that it is as large as its device.
+    #[error("volume {volume} was made from a smaller one, and its file system cannot grow to its size: {source}")]
+    GrowCopy { volume: String, source: stowage_mount::Error },
     #[error("inline volume {volume}: {source}")]
     KeepInline { volume: String, source: Box<controller::Error> },
     #[error(transparent)]
@@ -105,16 +112,22 @@ impl Error {
             | Error::ShareWriter { .. }
             | Error::StillPublished { .. }
             | Error::GrowReadOnly { .. }
+            | Error::GrowMounted { .. }
+            | Error::GrowCopy { source: stowage_mount::Error::GrowUnmounted { .. }, .. }
             | Error::TrustContent { .. } => Code::FailedPrecondition,
             Error::KeepInline { source, .. } => source.code(),
             Error::UsePool(error) => error.code(),
             Error::ChangeHost(stowage_mount::Error::GrowWithoutRight { .. }) => Code::FailedPrecondition,
-            Error::ChangeHost(error) if error.is_out_of_space() => Code::ResourceExhausted,
+            Error::ChangeHost(error) | Error::GrowCopy { source: error, .. } if error.is_out_of_space() => {
+                Code::ResourceExhausted
+            }
             // None is a final answer: what is in use or on the move now may be free or in place at the next call.
-            Error::ChangeHost(error) if error.is_busy() || error.is_uncertain() || error.is_moved() => {
+            Error::ChangeHost(error) | Error::GrowCopy { source: error, .. }
+                if error.is_busy() || error.is_uncertain() || error.is_moved() =>
+            {
                 Code::Unavailable
             }
-            Error::ChangeHost(_) => Code::Internal,
+            Error::ChangeHost(_) | Error::GrowCopy { .. } => Code::Internal,
             Error::StillOpen { .. } | Error::Undo { .. } => Code::Unavailable,
         }
     }

@@ -136,7 +136,7 @@ impl Pool {
     /// What may lie beside the data and the record of a volume. By the nodes that have ever been here and not by a look
     /// at all files, of which there are many more.
     pub async fn marks_of(&self, id: &VolumeId, node: &str) -> Result<Vec<PathBuf>, Error> {
-        let mut marks = vec![self.fresh(id), self.formatting(id)];
+        let mut marks = vec![self.fresh(id), self.formatting(id), self.growing(id)];
         marks.extend(self.marks_on(id, node));
         for name in self.names(&self.root.join("nodes")).await? {
             let Some(other) = name.strip_suffix(".json") else { continue };

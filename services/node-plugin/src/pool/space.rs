@@ -4,11 +4,11 @@
 //! stands the space that is free and the space they have already. Copies share blocks where the pool can, and the
 //! kernel counts a shared block once per file: so of each family only the largest member is taken to be there.
 
-use std::collections::BTreeMap;
-use std::path::Path;
-use std::sync::PoisonError;
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::{Path, PathBuf};
+use std::sync::{MutexGuard, PoisonError};
 
-use stowage_mount::FileInfo;
+use stowage_mount::{FileId, FileInfo};
 
 use super::{Error, Pool};
 use crate::driver::Shared;
@@ -122,17 +122,22 @@ impl Pool {
             let sum = occupied.entry(family).or_default();
             *sum = if shares { allocated.max(*sum) } else { allocated.saturating_add(*sum) };
         };
+        let mut seen = BTreeSet::new();
         for (folder, of_snapshots) in [(self.volumes(), false), (self.snapshots(), true)] {
             for name in self.names(&folder).await?.iter().filter(|name| name.ends_with(".img")) {
-                let Some(image) = self.stat(&folder.join(name)).await? else { continue };
+                let path = folder.join(name);
+                let Some(image) = self.stat(&path).await? else { continue };
                 // An image is as long as its volume was promised to be.
                 promised = promised.saturating_add(if of_snapshots { image.allocated } else { image.size });
                 let key = name.trim_end_matches(".img");
-                let family = if shares { self.family(key, &image, of_snapshots).await } else { String::new() };
+                let family = if shares { self.family(key, &path, &image, of_snapshots).await } else { String::new() };
                 // What a growth that was cut short has set aside beyond its end is not the volume's yet.
                 count(family, image.allocated.min(image.size));
+                seen.insert(path);
             }
         }
+        // The number of an image that is gone comes back with another one, and so may its name.
+        self.known_families().retain(|path, _| seen.contains(path));
         let occupied = occupied.values().fold(0u64, |sum, bytes| sum.saturating_add(*bytes));
         Ok(Counted { promised, occupied })
     }
@@ -154,9 +159,9 @@ impl Pool {
         self.host.stat(path).await.map_err(|source| self.failed(source))
     }
 
-    /// Read from the record once per image; an image whose record cannot be read is a family of its own.
-    async fn family(&self, key: &str, image: &FileInfo, of_snapshot: bool) -> String {
-        let known = self.families.lock().unwrap_or_else(PoisonError::into_inner).get(&image.id).cloned();
+    /// Read from the record once per image; an image whose record cannot be read is a family of its own until it can.
+    async fn family(&self, key: &str, path: &Path, image: &FileInfo, of_snapshot: bool) -> String {
+        let known = self.known_families().get(path).filter(|(of, _)| *of == image.id).map(|(_, family)| family.clone());
         if let Some(family) = known {
             return family;
         }
@@ -165,14 +170,13 @@ impl Pool {
             true => self.load_snapshot(&handle).await.ok().flatten().map(|snapshot| snapshot.family),
             false => self.load(&handle).await.ok().flatten().map(|record| record.family),
         };
-        let family = family.unwrap_or_else(|| key.to_owned());
-        self.families.lock().unwrap_or_else(PoisonError::into_inner).insert(image.id, family.clone());
+        let Some(family) = family else { return key.to_owned() };
+        self.known_families().insert(path.to_owned(), (image.id, family.clone()));
         family
     }
 
-    /// An image is gone; its number may come back with another one.
-    pub fn forget_family(&self, image: &FileInfo) {
-        self.families.lock().unwrap_or_else(PoisonError::into_inner).remove(&image.id);
+    fn known_families(&self) -> MutexGuard<'_, BTreeMap<PathBuf, (FileId, String)>> {
+        self.families.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn promise(&self, key: &str, bytes: u64) -> Promise<'_> {

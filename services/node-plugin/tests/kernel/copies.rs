@@ -139,23 +139,25 @@ fn without_reflink_a_volume_in_use_is_refused_with_the_way_out_and_an_idle_one_i
 fn the_file_system_of_a_copy_grows_with_a_larger_volume() {
     test(async |world| {
         let client = world.node("a").await;
-        let source = volume(&client, "source", "xfs").await;
-        let path = client.stage_beside(&source, "a").await;
-        fs::write(path.join("file"), "data").unwrap();
-        client.unstage_beside(&source).await;
-        let larger = CreateVolumeRequest {
-            capacity_range: Some(CapacityRange { required_bytes: 500 * MIB, limit_bytes: 0 }),
-            parameters: request_with("", &on("xfs").1).parameters,
-            ..request_from("larger", of_volume(&source))
-        };
-        let larger = client.create(larger).await.unwrap();
-        assert_eq!(larger.capacity_bytes, 500 * MIB);
-        let path = client.stage_beside(&larger.volume_id, "a").await;
-        assert_eq!(fs::read_to_string(path.join("file")).unwrap(), "data");
-        let usage = nix::sys::statvfs::statvfs(&path).unwrap();
-        let bytes = (usage.blocks() * usage.fragment_size()) as i64;
-        assert!(bytes > 300 * MIB, "the file system has {bytes} bytes: it did not grow with its volume");
-        client.unstage_beside(&larger.volume_id).await;
+        for kind in ["xfs", "ext4"] {
+            let source = volume(&client, &format!("source-{kind}"), kind).await;
+            let path = client.stage_beside(&source, "a").await;
+            fs::write(path.join("file"), "data").unwrap();
+            client.unstage_beside(&source).await;
+            let larger = CreateVolumeRequest {
+                capacity_range: Some(CapacityRange { required_bytes: 500 * MIB, limit_bytes: 0 }),
+                parameters: request_with("", &on(kind).1).parameters,
+                ..request_from(&format!("larger-{kind}"), of_volume(&source))
+            };
+            let larger = client.create(larger).await.unwrap();
+            assert_eq!(larger.capacity_bytes, 500 * MIB);
+            let path = client.stage_beside(&larger.volume_id, "a").await;
+            assert_eq!(fs::read_to_string(path.join("file")).unwrap(), "data");
+            let usage = nix::sys::statvfs::statvfs(&path).unwrap();
+            let bytes = (usage.blocks() * usage.fragment_size()) as i64;
+            assert!(bytes > 300 * MIB, "the {kind} file system has {bytes} bytes: it did not grow with its volume");
+            client.unstage_beside(&larger.volume_id).await;
+        }
     });
 }
 

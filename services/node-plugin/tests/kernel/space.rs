@@ -346,3 +346,29 @@ fn a_volume_that_was_promised_all_there_is_takes_every_block_however_they_are_sc
         });
     }
 }
+
+/// What could not be told once is not held to be so for ever, which would promise space that is not there.
+#[test]
+fn an_image_whose_record_could_not_be_read_is_counted_with_its_family_again_when_it_can() {
+    test_on("xfs", 400 * MIB, async |world| {
+        let client = world.node("a").await;
+        let source = client.create(request("source")).await.unwrap().volume_id;
+        let staged = client.stage_beside(&source, "a").await;
+        fs::write(staged.join("data"), vec![7; 4 * MIB as usize]).unwrap();
+        client.unstage_beside(&source).await;
+        let clone = client.create(request_from("clone", of_volume(&source))).await.unwrap().volume_id;
+        let key = clone.split('.').nth(1).unwrap();
+        let record = world.pool().join(format!("volumes/{key}.json"));
+        let aside = world.pool().join("aside");
+
+        let other = world.node("b").await;
+        fs::rename(&record, &aside).unwrap();
+        let unread = other.capacity(&[]).await;
+        fs::rename(&aside, &record).unwrap();
+        let read = other.capacity(&[]).await;
+        assert!(unread >= read + 4 * MIB, "blocks that are shared count twice while nobody knows it: {unread} {read}");
+        for volume in [&clone, &source] {
+            client.delete(volume).await.unwrap();
+        }
+    });
+}

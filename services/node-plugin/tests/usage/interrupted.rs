@@ -39,12 +39,19 @@ impl Life {
                 1 | 8 => made.stage(client, &self.volume).await?,
                 2 | 9 => made.publish(client, &self.volume, "pod", false).await?,
                 3 => self.write(client),
-                4 | 5 if !self.grows() => {}
+                4 if made == Made::Directory => {}
+                5 if !self.grows() => {}
                 4 => drop(expand_controller(client, &self.volume, GROWN).await?),
                 5 => drop(expand_node(client, &self.volume, &client.target("pod"), GROWN).await?),
                 6 | 13 => client.unpublish(&self.volume, "pod").await?,
                 7 => client.unstage(&self.volume).await?,
-                10 => self.read(client),
+                10 => {
+                    self.read(client);
+                    if let Made::Of(kind) = made {
+                        let total = client.stats_of(&self.volume, &client.target("pod")).await?.usage[0].total;
+                        assert!(total > ROOM, "{kind} has {total} bytes of {GROWN}");
+                    }
+                }
                 // A reader of a block volume has a device of its own.
                 11 => made.publish(client, &self.volume, "reader", true).await?,
                 12 => client.unpublish(&self.volume, "reader").await?,
@@ -58,6 +65,7 @@ impl Life {
         Ok(())
     }
 
+    /// While it is mounted; it does when it is mounted again.
     fn grows(&self) -> bool {
         match self.made {
             Made::Of(kind) => may_grow(kind),

@@ -1,5 +1,6 @@
 //! A driver process killed with SIGKILL in the middle of what takes long, and started again.
 
+use std::cell::Cell;
 use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -271,5 +272,50 @@ fn volumes_that_live_at_the_same_time_all_get_through_a_driver_that_is_killed_ag
         assert!(kills > 3, "they got through too easily");
         assert_eq!(world.files(), Vec::<String>::new());
         assert_eq!(world.loops(), Vec::<PathBuf>::new());
+    });
+}
+
+#[test]
+fn a_driver_killed_in_the_middle_of_a_growth_before_the_mount_goes_on_with_it_and_no_data_is_lost() {
+    test(async |world| {
+        if may_grow("ext4") {
+            eprintln!("skipped: with CAP_SYS_RESOURCE ext4 grows when it is mounted");
+            return;
+        }
+        let made = Made::Of("ext4");
+        let (mut process, mut client) = Process::start(&world).await;
+        let volume = made.used(&client, "ext4").await;
+        let data = vec![0x5A; 8 << 20];
+        fs::write(client.target("pod").join("data"), &data).unwrap();
+        client.unpublish(&volume, "pod").await.unwrap();
+        client.unstage(&volume).await.unwrap();
+        let mut killed = 0;
+        for step in 1..=8 {
+            let bytes = ROOM + step * 64 * MIB;
+            expand_controller(&client, &volume, bytes).await.unwrap();
+            let driver = process.0.id();
+            // Each time a little later: the check, the copy, resize2fs, the writing of the plan.
+            let looks = Cell::new(0);
+            let caught = || {
+                looks.set(looks.get() + i64::from(has_child(driver)));
+                looks.get() > 3 * (step - 1)
+            };
+            killed += u32::from(kill_when(caught, process, made.stage(&client, &volume)).await);
+            (process, client) = Process::start(&world).await;
+            loop {
+                match made.stage(&client, &volume).await {
+                    Err(status) if status.code() == Code::Unavailable => tokio::task::yield_now().await,
+                    answer => break answer.unwrap(),
+                }
+            }
+            let total = client.stats_of(&volume, &client.staging()).await.unwrap().usage[0].total;
+            assert!(total > bytes - 96 * MIB, "{total} of {bytes}");
+            assert!(fs::read(client.staging().join("data")).unwrap() == data, "the data differ");
+            client.unstage(&volume).await.unwrap();
+        }
+        assert!(killed > 0, "the growth was never caught");
+        client.delete(&volume).await.unwrap();
+        drop(process);
+        assert_eq!(world.files(), Vec::<String>::new());
     });
 }

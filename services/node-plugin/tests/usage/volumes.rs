@@ -41,7 +41,7 @@ pub fn may_grow(kind: &str) -> bool {
     let allowed = u64::from_str_radix(mask.trim(), 16).unwrap() >> SYS_RESOURCE & 1 == 1;
     if kind == "ext4" && !allowed {
         static SAID: std::sync::Once = std::sync::Once::new();
-        SAID.call_once(|| eprintln!("skipped: growing a mounted ext4 needs CAP_SYS_RESOURCE"));
+        SAID.call_once(|| eprintln!("skipped: growing a mounted ext4 needs CAP_SYS_RESOURCE; it grows unmounted"));
     }
     kind != "ext4" || allowed
 }

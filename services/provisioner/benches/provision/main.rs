@@ -1,12 +1,13 @@
 //! How fast claims get their volumes, beside how fast the server writes, and beside the original.
 //!
 //! `cargo bench -p provisioner --bench provision -- [--sizes 200,5000] [--rounds 3] [--takes MILLISECONDS]
-//! [--processes] [--ours FILE] [--original FILE [--binder FILE]] [--server KUBECONFIG] [--memory 10000]`
+//! [--processes] [--ours FILE] [--our-binder FILE] [--original FILE [--binder FILE]] [--server KUBECONFIG] [--memory 10000]`
 //!
 //! Server, binder and a driver behind a real socket are in this process. The provisioner is too, where it reaches the
 //! server without a connection; with `--processes` it is a process of its own, over HTTPS, and with `--original` the
 //! csi-provisioner in that file takes turns with ours, without its client limits; with `--binder` it has the binder of that
-//! kube-controller-manager beside it, also without limits, instead of ours. The server's own rate is that of the
+//! kube-controller-manager beside it, also without limits, instead of ours; with `--our-binder` our provisioner has the
+//! pv-controller in that file beside it, a process too, as is fair where both originals are. The server's own rate is that of the
 //! five writes each claim needs, with the same watches open, 64 in flight. With `--server` another server is used than the
 //! embedded one, such as a kube-apiserver, and after each round the claims of the bench are deleted there. With `--memory`, what our binary
 //! takes; `--ours` names another build of it.
@@ -43,7 +44,7 @@ pub const IN_FLIGHT: usize = 64;
 #[derive(Debug, Clone)]
 enum Who {
     Here,
-    Process(PathBuf),
+    Process { provisioner: PathBuf, binder: Option<PathBuf> },
     Original { provisioner: PathBuf, binder: Option<PathBuf> },
 }
 
@@ -54,7 +55,8 @@ impl Who {
     fn name(&self) -> &'static str {
         match self {
             Self::Here => "in process",
-            Self::Process(_) => "process",
+            Self::Process { binder: None, .. } => "process",
+            Self::Process { binder: Some(_), .. } => "both ours",
             Self::Original { binder: None, .. } => "original",
             Self::Original { binder: Some(_), .. } => "both originals",
         }
@@ -79,11 +81,14 @@ async fn measure(who: &Who, count: usize, takes: Duration, server: Option<&Path>
         Who::Original { binder: Some(file), .. } => {
             (Some(Process::original_binder(&mut world, file, &UNLIMITED).await), Arc::default())
         }
+        Who::Process { binder: Some(file), .. } => (Some(Process::binder(&mut world, file).await), Arc::default()),
         _ => (None, world.start_binder()),
     };
     let (process, provisioner) = match who {
         Who::Here => (None, world.start_provisioner()),
-        Who::Process(file) => (Some(Process::provisioner(&mut world, file, &[]).await), Arc::default()),
+        Who::Process { provisioner, .. } => {
+            (Some(Process::provisioner(&mut world, provisioner, &[]).await), Arc::default())
+        }
         Who::Original { provisioner, .. } => {
             (Some(Process::provisioner(&mut world, provisioner, &UNLIMITED).await), Arc::default())
         }
@@ -166,7 +171,11 @@ async fn main() {
     let original = value(&words, "--original")
         .map(|file| Who::Original { provisioner: file.into(), binder: value(&words, "--binder").map(Into::into) });
     let as_process = original.is_some() || words.iter().any(|word| word == "--processes");
-    let ours = if as_process { Who::Process(process::ours(&words)) } else { Who::Here };
+    let binder = value(&words, "--our-binder").map(Into::into);
+    let ours = match as_process || binder.is_some() {
+        true => Who::Process { provisioner: process::ours(&words), binder },
+        false => Who::Here,
+    };
     for count in sizes {
         let mut rates = Vec::new();
         let mut all: Vec<(Who, Vec<Round>)> =

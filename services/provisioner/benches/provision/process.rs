@@ -37,6 +37,14 @@ impl Process {
         Self::start(command, file)
     }
 
+    /// Our binder.
+    pub async fn binder(world: &mut World, file: &Path) -> Self {
+        let kubeconfig = world.kubeconfig().await;
+        let mut command = Command::new(file);
+        command.arg(format!("--kubeconfig={}", kubeconfig.display())).arg("--leader-elect=false");
+        Self::start(command, file)
+    }
+
     /// The binder and the protection of claims and volumes, of a kube-controller-manager.
     pub async fn original_binder(world: &mut World, file: &Path, words: &[&str]) -> Self {
         let kubeconfig = world.kubeconfig().await;

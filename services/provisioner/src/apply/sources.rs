@@ -1,9 +1,12 @@
 //! Holding sources, letting them go, and looking at them.
 
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
 use serde_json::{Value, json};
 
 use stowage_model::attributes_class::AttributesClass;
-use stowage_model::object::{Key, Projection};
+use stowage_model::object::{Key, Projection, kinds};
 use stowage_model::volume_snapshot::VolumeSnapshotContent;
 use stowage_runtime::api::{self, Api, Part, Target};
 use stowage_runtime::cache::Cache;
@@ -69,11 +72,18 @@ impl Controller {
     /// As the original: the class is read for the claim, and not watched, which the shipped role does not allow.
     pub fn look_up(&self, key: &Controlled, name: String) -> Result<(), Error> {
         let Controlled::Claim(uid) = key else { return Ok(()) };
-        let api = self.api().clone();
+        let (api, unserved) = (self.api().clone(), Arc::clone(&self.attributes_unserved));
         self.attributes.start(uid.clone(), async move {
             match api.get::<AttributesClass>(&Key::cluster(&name)).await {
                 Ok(class) => Ended::Done(LookedUp { name, class }),
                 Err(error) => {
+                    let is_unserved = async || api.serves(kinds::ATTRIBUTES_CLASS).await.is_ok_and(|serves| !serves);
+                    if error.is_not_found() && is_unserved().await && !unserved.swap(true, Ordering::Relaxed) {
+                        tracing::warn!(
+                            "the server does not serve VolumeAttributesClasses: claims get volumes without them until \
+                             this process ends; with --feature-gates=VolumeAttributesClass=true they wait for them"
+                        );
+                    }
                     tracing::warn!(class = name, %error, "cannot read the VolumeAttributesClass");
                     let code = if error.is_forbidden() { FORBIDDEN } else { "ApiUnavailable" };
                     Ended::Failed(Failure { code: code.into(), message: error.to_string() })
@@ -121,10 +131,11 @@ async fn look(api: &Api, snapshots: &Cache<Restorable>, key: &Key) -> Result<Loo
         Err(error) if error.is_not_found() => None,
         read => read?,
     };
+    let is_ready = snapshot.as_ref().is_some_and(|snapshot| snapshot.is_ready);
     let bound_to = snapshot.and_then(|snapshot| snapshot.bound_to.as_deref().map(str::to_owned));
     let content = match &bound_to {
         Some(name) => api.get::<VolumeSnapshotContent>(&Key::cluster(name)).await?,
         None => None,
     };
-    Ok(Look { bound_to, content: content.map(Into::into) })
+    Ok(Look { bound_to, is_ready, content: content.map(Into::into) })
 }

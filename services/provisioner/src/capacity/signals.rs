@@ -26,7 +26,7 @@ impl Signals {
 
     /// No volume was made: the first place it was asked for is where less is left than was thought.
     pub fn failed(&self, intent: &Intent) {
-        let place = intent.request.places.as_ref().and_then(|places| places.preferred.first());
+        let place = intent.request.places.as_ref().and_then(|places| places.preferred().next());
         self.happened(place.map_or(&[], std::slice::from_ref), Some(&intent.class.name));
     }
 

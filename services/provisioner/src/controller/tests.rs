@@ -3,6 +3,7 @@ use tonic::service::Routes;
 
 use stowage_csi::Channel;
 use stowage_csi::v1::controller_service_capability::rpc::Type as ControllerCapability;
+use stowage_csi::v1::plugin_capability::service::Type as PluginCapability;
 use stowage_model::finalizers::{CLONING_PROTECTION, SNAPSHOT_SOURCE_OF_PROVISIONER};
 use stowage_runtime::backoff::Backoff;
 use stowage_runtime::engine::Controller as _;
@@ -13,7 +14,6 @@ use stowage_runtime::tasks::Tasks;
 use super::*;
 use crate::fixture::{DRIVER, claim_with, class_with, volume_with};
 use crate::request::{self, Problem};
-use crate::requirement::Cluster;
 use crate::source::tests::{content_with, restoring, snapshot_with};
 
 /// A controller that nobody runs: its caches are filled by hand.
@@ -25,6 +25,10 @@ struct Still {
 
 impl Still {
     async fn new() -> Self {
+        Self::of(&[]).await
+    }
+
+    async fn of(plugin: &[PluginCapability]) -> Self {
         // No request is ever sent.
         let service = tower::service_fn(async |_: http::Request<kube::client::Body>| {
             Err::<http::Response<kube::client::Body>, _>(std::io::Error::other("unused"))
@@ -36,7 +40,7 @@ impl Still {
         let driver = Driver {
             channel: Channel::in_process(Routes::default()),
             name: DRIVER.into(),
-            plugin: Default::default(),
+            plugin: plugin.iter().copied().collect(),
             controller: [
                 ControllerCapability::CreateDeleteVolume,
                 ControllerCapability::PublishUnpublishVolume,
@@ -55,6 +59,13 @@ impl Still {
 
     fn add_claim(&self, uid: &str, spoil: impl FnOnce(&mut Value)) {
         self.controller.caches.claims.observe(claim(uid, spoil));
+    }
+
+    fn set_class(&self, spoil: impl FnOnce(&mut Value)) {
+        self.controller.caches.classes.observe(class_with(|class| {
+            class["metadata"]["resourceVersion"] = "4".into();
+            spoil(class);
+        }));
     }
 
     fn add_volume(&self, name: &str, phase: &str, spoil: impl FnOnce(&mut Value)) {
@@ -287,5 +298,130 @@ async fn a_bid_is_dropped_when_the_claim_has_a_node_or_needs_none_and_kept_while
         still.bid(uid);
         still.think(&Key::Claim(uid.into()));
         assert_eq!(still.controller.bids.get(uid).is_some(), is_kept, "{uid}");
+    }
+}
+
+/// Nodes were copied for each claim that was looked at, also for those that have their volume.
+#[tokio::test(start_paused = true)]
+async fn only_claims_that_wait_look_at_nodes_and_share_what_the_first_of_them_saw() {
+    const NODES: usize = 300;
+    let still = Still::of(&[PluginCapability::VolumeAccessibilityConstraints]).await;
+    let Caches { nodes, csi_nodes, .. } = &still.controller.caches;
+    let labelled = |number: usize, place: &str, revision: usize| {
+        let name = format!("n{number:03}");
+        let meta = json!({
+            "name": name, "uid": name, "resourceVersion": revision.to_string(), "labels": { "node": place },
+        });
+        nodes.observe(serde_json::from_value(json!({ "metadata": meta })).unwrap());
+        let driver = json!({ "name": DRIVER, "nodeID": name, "topologyKeys": ["node"] });
+        let body = json!({ "metadata": meta, "spec": { "drivers": [driver] } });
+        csi_nodes.observe(serde_json::from_value(body).unwrap());
+    };
+    (0..NODES).for_each(|number| labelled(number, &number.to_string(), 1));
+    let requested = |uid: &str| match still.look(&Key::Claim(uid.into())).1.actions.as_slice() {
+        [Action::Record(intent)] => intent.request.places.clone().unwrap().requisite,
+        other => panic!("{other:?}"),
+    };
+    for number in 0..50 {
+        still.add_claim(&format!("bound-{number}"), |claim| claim["spec"]["volumeName"] = "pvc-1".into());
+        still.add_claim(&format!("waits-{number}"), |_| {});
+        still.look(&Key::Claim(format!("bound-{number}")));
+    }
+    assert_eq!(still.controller.atlas.looks(), 0);
+    let first = requested("waits-0");
+    assert_eq!(first.all().len(), NODES);
+    for number in 0..50 {
+        labelled(number, &number.to_string(), 2);
+        let places = requested(&format!("waits-{number}"));
+        assert!(std::ptr::eq(places.all(), first.all()) && std::ptr::eq(places.parts(), first.parts()));
+    }
+    assert_eq!(still.controller.atlas.looks(), 1);
+    labelled(7, "elsewhere", 3);
+    assert!(requested("waits-0").all().iter().any(|place| place["node"] == "elsewhere"));
+    assert_eq!(still.controller.atlas.looks(), 2);
+}
+
+/// The original counts each try that fails before the driver is asked; ours counted only what the driver refused.
+#[tokio::test(start_paused = true)]
+async fn every_kind_of_failure_before_the_call_is_counted() {
+    type Row = (&'static str, fn(&mut Value), fn(&mut Still));
+    let rows: [Row; 6] = [
+        ("a class that does not exist", |claim| claim["spec"]["storageClassName"] = "none".into(), |_| {}),
+        (
+            "a reserved parameter",
+            |_| {},
+            |still| still.set_class(|class| class["parameters"] = json!({ "csi.storage.k8s.io/unheard": "x" })),
+        ),
+        (
+            "a secret's template",
+            |_| {},
+            |still| {
+                still.set_class(|class| {
+                    class["parameters"] = json!({
+                        "csi.storage.k8s.io/provisioner-secret-name": "${unheard}",
+                        "csi.storage.k8s.io/provisioner-secret-namespace": "default",
+                    });
+                });
+            },
+        ),
+        (
+            "a source that is not ready",
+            |claim| claim["spec"]["dataSource"] = json!({ "kind": "PersistentVolumeClaim", "name": "old" }),
+            |_| {},
+        ),
+        ("no place", |_| {}, |still| Arc::make_mut(&mut still.controller.facts).topology = true),
+        (
+            "an attributes class that the driver cannot have",
+            |claim| claim["spec"]["volumeAttributesClassName"] = "gold".into(),
+            |still| {
+                let looked_up = LookedUp { name: "gold".into(), class: None };
+                still.controller.attributes.start("waits".into(), async { Ended::Done(looked_up) });
+            },
+        ),
+    ];
+    for (what, spoil, prepare) in rows {
+        let mut still = Still::new().await;
+        still.add_claim("waits", spoil);
+        prepare(&mut still);
+        still.settle().await;
+        let key = Key::Claim("waits".into());
+        let (_, decision) = still.look(&key);
+        assert!(matches!(decision.actions.as_slice(), [Action::Tell(_)]), "{what}: {decision:?}");
+        for action in decision.actions {
+            still.controller.carry_out(key.clone(), action).await.unwrap();
+        }
+        let metrics = still.controller.context().metrics.encode();
+        let counted = metrics.lines().any(|line| {
+            line.starts_with("controller_persistentvolumeclaim_provision_failed_total{") && line.ends_with(" 1")
+        });
+        assert!(counted, "{what}: {metrics}");
+        assert!(still.look(&key).1.actions.is_empty(), "{what}: told and counted once");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_volume_that_cannot_be_deleted_yet_is_counted() {
+    for (what, is_attached) in [("still attached", true), ("no capability", false)] {
+        let mut still = Still::new().await;
+        still.add_volume("old", "Released", |_| {});
+        match is_attached {
+            true => {
+                let attachment = json!({
+                    "metadata": { "name": "csi-1", "uid": "attachment-1", "resourceVersion": "5" },
+                    "spec": { "attacher": DRIVER, "nodeName": "n1", "source": { "persistentVolumeName": "old" } },
+                });
+                still.controller.caches.attachments.observe(serde_json::from_value(attachment).unwrap());
+            }
+            false => Arc::make_mut(&mut still.controller.facts).creates = false,
+        }
+        let key = Key::Volume("old".into());
+        for action in still.look(&key).1.actions {
+            still.controller.carry_out(key.clone(), action).await.unwrap();
+        }
+        let metrics = still.controller.context().metrics.encode();
+        assert!(
+            metrics.contains("controller_persistentvolume_delete_failed_total{class=\"fast\"} 1"),
+            "{what}: {metrics}"
+        );
     }
 }

@@ -57,7 +57,13 @@ pub fn is_wanted(claim: &Claim) -> bool {
 
 /// Whether the claim asks this driver for its volume.
 pub fn is_ours(claim: &Claim, driver: &str) -> bool {
-    claim.storage_provisioner() == Some(driver) || claim.meta.annotation(MIGRATED_TO) == Some(driver)
+    asked(claim).contains(&Some(driver))
+}
+
+/// The drivers that the claim asks for its volume: that of its class, and the one that took over from it.
+pub fn asked(claim: &Claim) -> [Option<&str>; 2] {
+    let provisioner = claim.storage_provisioner();
+    [provisioner, claim.meta.annotation(MIGRATED_TO).filter(|driver| provisioner != Some(*driver))]
 }
 
 /// Nothing is recorded: does the claim need a volume?
@@ -232,16 +238,21 @@ fn create(s: &ClaimSnapshot, recorded: &Recorded, claim: &Arc<Claim>, now: Times
             return Decision::act([Action::Record(intent)], Why::RequestChanged);
         }
     }
-    if !recorded.durable {
-        return Decision::act([Action::Record(intent)], Why::Unrecorded);
-    }
-    if let Some(decision) = source::protect(s, &intent) {
-        return decision;
-    }
     let delay = match s.creation.as_ref().and_then(outcome_of) {
         Some(Outcome::Infeasible) => INFEASIBLE_DELAY,
         _ => Duration::ZERO,
     };
+    if !recorded.durable {
+        // Not before its call is due: until then nothing can have been made that a record would have to tell of.
+        let mut decision = call(s.creation.as_ref(), now, delay, || Action::Record(intent));
+        if !decision.actions.is_empty() {
+            decision.why = Why::Unrecorded;
+        }
+        return decision;
+    }
+    if let Some(decision) = source::protect(s, &intent) {
+        return decision;
+    }
     call(s.creation.as_ref(), now, delay, || Action::Create { intent, wanted: true })
 }
 

@@ -58,6 +58,7 @@ fn fresh(facts: &Facts) -> ClaimSnapshot {
         is_source_gone: false,
         is_protecting_forbidden: false,
         attributes: None,
+        are_attributes_unserved: false,
         bid: None,
         room: None,
         told: Known::default(),

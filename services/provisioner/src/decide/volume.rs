@@ -16,6 +16,7 @@ use stowage_runtime::operation::State;
 use super::{Action, Decision, DeletionSecret, Why, call, is_running, tell};
 use crate::intent::SecretRef;
 use crate::journal::Trace;
+use crate::library::IGNORED;
 use crate::migrated;
 use crate::ownership;
 use crate::snapshot::VolumeSnapshot;
@@ -106,13 +107,19 @@ fn delete(s: &VolumeSnapshot, volume: &Arc<Volume>, held: bool, now: Timestamp) 
             return tell(&s.told, Note::warning("VolumeFailedDelete", message), now, Why::Released);
         }
     };
-    let mut decision = call(s.deletion.as_ref(), now, Duration::ZERO, || Action::Delete {
+    // Nobody tells when another instance's volume becomes ours.
+    let is_ignored =
+        s.deletion.as_ref().is_some_and(|record| matches!(&record.state, State::Uncertain(f) if f.code == IGNORED));
+    let delay = if is_ignored { s.facts.options.driver.retry.max } else { Duration::ZERO };
+    let mut decision = call(s.deletion.as_ref(), now, delay, || Action::Delete {
         volume: Arc::clone(volume),
         handle,
         secret: secret(volume),
     });
     if !decision.actions.is_empty() {
         decision.why = Why::Released;
+    } else if is_ignored {
+        decision.why = Why::Ignored;
     }
     decision
 }

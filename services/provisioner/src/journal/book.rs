@@ -2,12 +2,18 @@
 //!
 //! A page is one Lease object; each record is one of its annotations. Nothing here waits or writes.
 
+mod shelf;
+
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use serde_json::{Value, json};
 
-use crate::intent::Intent;
+use self::shelf::Shelf;
+use crate::intent::{self, Intent};
+use crate::places::{self, Places};
+
+pub use self::shelf::PLACES;
 
 /// Annotations that start so are records; the claim's uid follows.
 pub const RECORD: &str = "intent.provisioner.stowage.dev/";
@@ -29,6 +35,13 @@ pub enum Stage {
     Wanted,
     /// Certainly stored.
     Stored,
+    /// Still stored, and certainly nothing was made: the next write of its page takes it off, and until then it can be taken up
+    /// again without one.
+    Resting,
+    /// The same, and a write that takes it off may have been done.
+    Fading,
+    /// Certainly not stored, and kept here for who tries again; its places stay where they are.
+    Kept,
     /// No longer needed; goes with the next write of its page.
     Leaving,
 }
@@ -43,6 +56,8 @@ pub struct Entry {
     pub stage: Stage,
     /// Whether the driver may have made the volume: a call was sent and no final failure was answered since.
     pub maybe_made: bool,
+    /// The lists of places that the record named before, and names where it is stored until it is written anew.
+    held: Vec<Places>,
     /// Distinguishes a record from its successor for the same claim.
     generation: u64,
 }
@@ -61,6 +76,9 @@ pub struct Book {
     /// Records that outgrew their page, with the page that still has what they said before.
     moved: BTreeMap<String, usize>,
     unreadable: BTreeSet<String>,
+    shelf: Shelf,
+    /// Records found before their lists of places, with the page and the text; none once all pages were read.
+    waiting: Option<BTreeMap<String, (usize, String)>>,
     generation: u64,
 }
 
@@ -70,14 +88,47 @@ struct Fill {
     records: usize,
     /// Those that are yet to be written.
     wanted: usize,
-    /// Bytes of the records that stay, and of those that are to go.
+    /// Bytes of the records that stay, and of those that are to go from the page.
     live: usize,
     leaving: usize,
+    /// Parts of lists of places; they stand apart from records.
+    parts: usize,
+}
+
+impl Stage {
+    /// Whether it counts among what stays on its page.
+    fn is_live(self) -> bool {
+        matches!(self, Self::Wanted | Self::Stored)
+    }
 }
 
 impl Fill {
-    fn of(&mut self, stage: Stage) -> &mut usize {
-        if stage == Stage::Leaving { &mut self.leaving } else { &mut self.live }
+    fn add(&mut self, stage: Stage, bytes: usize) {
+        self.records += usize::from(stage != Stage::Kept);
+        self.wanted += usize::from(stage == Stage::Wanted);
+        if let Some(sum) = self.of(stage) {
+            *sum += bytes;
+        }
+    }
+
+    fn take(&mut self, stage: Stage, bytes: usize) {
+        self.records -= usize::from(stage != Stage::Kept);
+        self.wanted -= usize::from(stage == Stage::Wanted);
+        if let Some(sum) = self.of(stage) {
+            *sum -= bytes;
+        }
+    }
+
+    fn of(&mut self, stage: Stage) -> Option<&mut usize> {
+        match stage {
+            Stage::Wanted | Stage::Stored => Some(&mut self.live),
+            Stage::Resting | Stage::Fading | Stage::Leaving => Some(&mut self.leaving),
+            Stage::Kept => None,
+        }
+    }
+
+    fn is_empty(&self) -> bool {
+        self.records == 0 && self.parts == 0
     }
 }
 
@@ -88,17 +139,27 @@ pub struct Edit {
     pub deposed_by: Option<String>,
     put: Vec<(String, u64)>,
     dropped: Vec<(String, u64)>,
+    /// Records that rest and are not on the page any more.
+    rested: Vec<(String, u64)>,
     /// Records that went to another page, and the page they left.
     moved: Vec<(String, usize)>,
     /// Claims whose records were found on the page and not known before.
     pub adopted: Vec<String>,
+    parts_put: Vec<(String, u64)>,
+    parts_dropped: Vec<(String, u64)>,
 }
 
 /// Why a record cannot be written at all.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("the record has {bytes} bytes, a Lease holds {RECORD_BYTES}; shorten the parameters of the StorageClass")]
-pub struct TooLarge {
-    bytes: usize,
+pub enum Refused {
+    #[error("the record has {bytes} bytes, a Lease holds {RECORD_BYTES}; shorten the parameters of the StorageClass")]
+    TooLarge { bytes: usize },
+    #[error("one place has {bytes} bytes, a Lease holds {RECORD_BYTES}; let the driver name places by fewer keys")]
+    LongPlaces { bytes: usize },
+    #[error(
+        "two lists of places have the hash {name}; it is tried again, and works when no volume needs the other one"
+    )]
+    SameHash { name: String },
 }
 
 impl Book {
@@ -112,6 +173,8 @@ impl Book {
             foreign: BTreeMap::new(),
             moved: BTreeMap::new(),
             unreadable: BTreeSet::new(),
+            shelf: Shelf::default(),
+            waiting: Some(BTreeMap::new()),
             generation: 0,
         }
     }
@@ -134,17 +197,32 @@ impl Book {
         self.entries.keys().cloned().collect()
     }
 
-    /// Enters or replaces a record; it is durable only once a write of its page is confirmed.
-    pub fn enter(&mut self, intent: Arc<Intent>) -> Result<(), TooLarge> {
+    /// Records of which certainly nothing was made, wherever they stand.
+    pub fn unmade(&self) -> Vec<String> {
+        self.entries.iter().filter(|(_, entry)| !entry.maybe_made).map(|(uid, _)| uid.clone()).collect()
+    }
+
+    /// Enters or replaces a record; it is durable only once a write of its page is confirmed, unless the very same is stored
+    /// still.
+    pub fn enter(&mut self, intent: Arc<Intent>) -> Result<(), Refused> {
         let uid = intent.claim.uid.clone();
         let text = intent.encode();
         let bytes = bytes_of(&uid, &text);
         if bytes > RECORD_BYTES {
-            return Err(TooLarge { bytes });
+            return Err(Refused::TooLarge { bytes });
         }
+        self.check_parts(intent.parts())?;
         let known = self.entries.get(&uid);
+        let rests = known.filter(|entry| entry.stage == Stage::Resting && entry.intent == intent);
+        // Others may have been promised its room since.
+        if rests.is_some_and(|entry| self.fits(entry.page, &uid, bytes_of(&uid, &entry.text))) {
+            self.restage(&uid, Stage::Stored);
+            return Ok(());
+        }
         let maybe_made = known.is_some_and(|entry| entry.maybe_made);
-        let page = match known.map(|entry| entry.page) {
+        let on_page = known.filter(|entry| entry.stage != Stage::Kept);
+        let held = on_page.map(|entry| entry.lists_besides(&intent)).unwrap_or_default();
+        let page = match on_page.map(|entry| entry.page) {
             Some(page) if self.fits(page, &uid, bytes) => page,
             Some(page) => {
                 self.moved.entry(uid.clone()).or_insert(page);
@@ -154,16 +232,17 @@ impl Book {
         };
         self.generation += 1;
         let generation = self.generation;
-        self.insert(uid, Entry { intent, text, page, stage: Stage::Wanted, maybe_made, generation });
+        self.insert(uid, Entry { intent, text, page, stage: Stage::Wanted, maybe_made, held, generation });
         Ok(())
     }
 
     fn insert(&mut self, uid: String, entry: Entry) {
+        // Before its parts look for a page: they stand on none that has a record.
+        self.pages.entry(entry.page).or_default().add(entry.stage, bytes_of(&uid, &entry.text));
+        // Before the former goes: what both name stays as it is.
+        self.hold(entry.intent.parts());
+        entry.held.iter().for_each(|places| self.hold(places.parts()));
         self.remove(&uid);
-        let fill = self.pages.entry(entry.page).or_default();
-        fill.records += 1;
-        fill.wanted += usize::from(entry.stage == Stage::Wanted);
-        *fill.of(entry.stage) += bytes_of(&uid, &entry.text);
         self.by_volume.entry(entry.intent.volume.clone()).or_default().insert(uid.clone());
         self.entries.insert(uid, entry);
     }
@@ -171,7 +250,7 @@ impl Book {
     /// Whether the page can hold a record of this claim that has so many bytes.
     fn fits(&self, page: usize, uid: &str, bytes: usize) -> bool {
         let live = self.pages.get(&page).map_or(0, |fill| fill.live);
-        let own = self.entries.get(uid).filter(|entry| entry.stage != Stage::Leaving);
+        let own = self.entries.get(uid).filter(|entry| entry.page == page && entry.stage.is_live());
         let own = own.map_or(0, |entry| bytes_of(uid, &entry.text));
         live - own + self.foreign_on(page) + bytes <= RECORD_BYTES
     }
@@ -185,7 +264,8 @@ impl Book {
     fn page_with_room(&self, bytes: usize) -> usize {
         let is_free = |page: &usize| !self.pages.contains_key(page) && self.foreign_on(*page) + bytes <= RECORD_BYTES;
         let free = (0..).find(is_free).unwrap_or_default();
-        let has_room = |page: usize, fill: &Fill| fill.live + self.foreign_on(page) + bytes <= PAGE_BYTES;
+        let has_room =
+            |page: usize, fill: &Fill| fill.parts == 0 && fill.live + self.foreign_on(page) + bytes <= PAGE_BYTES;
         let fitting = self.pages.iter().filter(|(page, fill)| has_room(**page, fill));
         let best = fitting.max_by_key(|(page, fill)| (fill.wanted > 0, fill.leaving, std::cmp::Reverse(**page)));
         best.map_or(free, |(page, _)| *page)
@@ -193,25 +273,46 @@ impl Book {
 
     /// The record is no longer needed.
     pub fn leave(&mut self, uid: &str) {
+        match self.entries.get(uid).map(|entry| entry.stage) {
+            Some(Stage::Kept) => drop(self.remove(uid)),
+            _ => self.restage(uid, Stage::Leaving),
+        }
+    }
+
+    /// Nothing was made, and nothing is under way: whoever finds the record after a crash need not ask the driver. Says
+    /// whether a write is to take it off its page.
+    pub fn rest(&mut self, uid: &str) -> bool {
+        // One that moves from page to page is left alone.
+        let may_rest = self.entries.get(uid).is_some_and(|entry| entry.stage == Stage::Stored && !entry.maybe_made);
+        let may_rest = may_rest && !self.moved.contains_key(uid);
+        if may_rest {
+            self.restage(uid, Stage::Resting);
+        }
+        may_rest
+    }
+
+    fn restage(&mut self, uid: &str, stage: Stage) {
         let Some(entry) = self.entries.get_mut(uid) else { return };
         let (fill, bytes) = (self.pages.entry(entry.page).or_default(), bytes_of(uid, &entry.text));
-        fill.wanted -= usize::from(entry.stage == Stage::Wanted);
-        *fill.of(entry.stage) -= bytes;
-        entry.stage = Stage::Leaving;
-        *fill.of(entry.stage) += bytes;
+        fill.take(entry.stage, bytes);
+        fill.add(stage, bytes);
+        entry.stage = stage;
+        if fill.is_empty() {
+            self.pages.remove(&entry.page);
+        }
     }
 
     /// The record is gone for good.
     pub fn remove(&mut self, uid: &str) -> Option<Arc<Intent>> {
-        let Entry { intent, text, page, stage, .. } = self.entries.remove(uid)?;
+        let Entry { intent, text, page, stage, held, .. } = self.entries.remove(uid)?;
         if let Some(fill) = self.pages.get_mut(&page) {
-            fill.records -= 1;
-            fill.wanted -= usize::from(stage == Stage::Wanted);
-            *fill.of(stage) -= bytes_of(uid, &text);
-            if fill.records == 0 {
+            fill.take(stage, bytes_of(uid, &text));
+            if fill.is_empty() {
                 self.pages.remove(&page);
             }
         }
+        self.release(intent.parts());
+        held.iter().for_each(|places| self.release(places.parts()));
         if let Some(uids) = self.by_volume.get_mut(&intent.volume) {
             uids.remove(uid);
             if uids.is_empty() {
@@ -226,10 +327,13 @@ impl Book {
         self.entries.get_mut(uid).is_some_and(|entry| std::mem::replace(&mut entry.maybe_made, maybe_made))
     }
 
-    /// The page to be written next for a record: one that it has to leave comes before the one where it is to stand, so
-    /// that never two records speak for one claim.
+    /// The page to be written next for a record: those of its places come first, and one that it has to leave comes before
+    /// the one where it is to stand, so that never two records speak for one claim.
     pub fn page_of(&self, uid: &str) -> Option<usize> {
-        self.moved.get(uid).copied().or_else(|| self.entries.get(uid).map(|entry| entry.page))
+        let entry = self.entries.get(uid);
+        let wanted = entry.filter(|entry| entry.stage == Stage::Wanted);
+        let missing = wanted.and_then(|entry| self.shelf.page_of_missing(entry.intent.parts()));
+        missing.or_else(|| self.moved.get(uid).copied()).or_else(|| entry.map(|entry| entry.page))
     }
 
     /// Pages from which records are to go.
@@ -263,6 +367,7 @@ impl Book {
             return edit;
         }
         annotations.insert(WRITER.into(), self.writer.as_str().into());
+        self.adopt_parts(page, annotations);
         for (key, value) in annotations.iter() {
             if let Some(uid) = key.strip_prefix(RECORD) {
                 self.adopt(uid, value.as_str().unwrap_or_default(), page, &mut edit);
@@ -271,23 +376,37 @@ impl Book {
         let is_moved = |key: &str| key.strip_prefix(RECORD).is_some_and(|uid| self.moved.get(uid) == Some(&page));
         annotations.retain(|key, _| !is_moved(key));
         edit.moved.extend(self.moved.iter().filter(|(_, from)| **from == page).map(|(uid, _)| (uid.clone(), page)));
-        let is_ours = |key: &str| key.strip_prefix(RECORD).is_some_and(|uid| self.entries.contains_key(uid));
+        let is_record = |key: &str| key.strip_prefix(RECORD).is_some_and(|uid| self.entries.contains_key(uid));
+        let is_ours = |key: &str| is_record(key) || self.shelf.has(key);
         let foreign = annotations.iter().filter(|(key, _)| !is_ours(key));
         let foreign: usize = foreign.map(|(key, value)| key.len() + value.as_str().map_or(0, str::len)).sum();
         self.foreign.insert(page, foreign);
-        let stands = |uid: &str, entry: &Entry| entry.page == page && !self.moved.contains_key(uid);
+        self.edit_parts(page, annotations, &mut edit);
+        let is_ready = |entry: &Entry| entry.stage != Stage::Wanted || self.shelf.has_stored(entry.intent.parts());
+        let stands = |uid: &str, entry: &Entry| entry.page == page && !self.moved.contains_key(uid) && is_ready(entry);
         for (uid, entry) in self.entries.iter().filter(|(uid, entry)| stands(uid, entry)) {
-            let key = format!("{RECORD}{uid}");
-            if entry.stage == Stage::Leaving {
-                annotations.remove(&key);
-                edit.dropped.push((uid.clone(), entry.generation));
-            } else {
-                if entry.stage == Stage::Wanted || !annotations.contains_key(&key) {
-                    annotations.insert(key, entry.text.as_str().into());
+            let (key, version) = (format!("{RECORD}{uid}"), (uid.clone(), entry.generation));
+            match entry.stage {
+                Stage::Leaving => {
+                    annotations.remove(&key);
+                    edit.dropped.push(version);
                 }
-                edit.put.push((uid.clone(), entry.generation));
+                Stage::Resting | Stage::Fading => {
+                    annotations.remove(&key);
+                    edit.rested.push(version);
+                }
+                // Somebody put it back.
+                Stage::Kept => drop(annotations.remove(&key)),
+                Stage::Wanted | Stage::Stored => {
+                    if entry.stage == Stage::Wanted || !annotations.contains_key(&key) {
+                        annotations.insert(key, entry.text.as_str().into());
+                    }
+                    edit.put.push(version);
+                }
             }
         }
+        // From here on it is not known to be stored, whatever comes of the write.
+        edit.rested.iter().for_each(|(uid, _)| self.restage(uid, Stage::Fading));
         edit
     }
 
@@ -295,18 +414,22 @@ impl Book {
         if self.entries.contains_key(uid) || self.unreadable.contains(uid) {
             return;
         }
-        match Intent::decode(text) {
+        match Intent::decode(text, |parts| self.shelf.join(parts)) {
             Ok(intent) if intent.claim.uid == uid => {
                 let intent = Arc::new(intent);
                 let stage = Stage::Stored;
                 // Who wrote it may have called the driver before it died.
-                let entry = Entry { intent, text: text.into(), page, stage, maybe_made: true, generation: 0 };
+                let entry =
+                    Entry { intent, text: text.into(), page, stage, maybe_made: true, held: Vec::new(), generation: 0 };
                 self.insert(uid.into(), entry);
                 edit.adopted.push(uid.into());
             }
             Ok(intent) => {
                 tracing::error!(uid, other = intent.claim.uid, "an intent record is filed under another claim's uid");
                 self.unreadable.insert(uid.into());
+            }
+            Err(intent::Error::ReadPlaces { source: places::Error::Find { .. } }) if self.waiting.is_some() => {
+                self.waiting.get_or_insert_default().insert(uid.into(), (page, text.into()));
             }
             Err(error) => {
                 tracing::error!(uid, %error, "an intent record cannot be read and is left alone");
@@ -315,17 +438,39 @@ impl Book {
         }
     }
 
+    /// Every page was read: records whose places were found after them are taken in now. Returns their claims, and whether
+    /// there are parts of lists that nobody names.
+    pub fn settle(&mut self) -> (Vec<String>, bool) {
+        let mut edit = Edit::default();
+        for (uid, (page, text)) in self.waiting.take().into_iter().flatten() {
+            self.adopt(&uid, &text, page, &mut edit);
+            if let Some(foreign) = self.foreign.get_mut(&page).filter(|_| self.entries.contains_key(&uid)) {
+                *foreign = foreign.saturating_sub(bytes_of(&uid, &text));
+            }
+        }
+        self.shelf.forget_joined();
+        (edit.adopted, self.clear_left_parts())
+    }
+
     /// The edit is stored. Returns the claims whose records are durable now, and the intents whose records are gone.
     pub fn confirm(&mut self, edit: &Edit) -> (Vec<String>, Vec<Arc<Intent>>) {
-        let mut durable = Vec::new();
+        self.confirm_parts(edit);
+        let (mut durable, mut outdated) = (Vec::new(), Vec::new());
         for (uid, generation) in &edit.put {
             if let Some(entry) = self.entries.get_mut(uid).filter(|entry| entry.generation == *generation) {
+                outdated.append(&mut entry.held);
                 // Left meanwhile: stored, and to be removed by a later write.
                 if entry.stage == Stage::Wanted {
-                    entry.stage = Stage::Stored;
-                    self.pages.entry(entry.page).or_default().wanted -= 1;
+                    self.restage(uid, Stage::Stored);
                 }
                 durable.push(uid.clone());
+            }
+        }
+        outdated.iter().for_each(|places| self.release(places.parts()));
+        for (uid, generation) in &edit.rested {
+            let fades = |entry: &Entry| entry.generation == *generation && entry.stage == Stage::Fading;
+            if self.entries.get(uid).is_some_and(fades) {
+                self.restage(uid, Stage::Kept);
             }
         }
         for (uid, from) in &edit.moved {
@@ -351,9 +496,27 @@ impl Book {
             .map(|(uid, _)| uid.clone())
             .collect();
         let gone = leaving.iter().filter_map(|uid| self.remove(uid)).collect();
-        self.entries.values_mut().for_each(|entry| entry.stage = Stage::Stored);
-        self.pages.values_mut().for_each(|fill| fill.wanted = 0);
+        let others = self.entries.iter().filter(|(_, entry)| entry.stage != Stage::Stored);
+        let others: Vec<String> = others.map(|(uid, _)| uid.clone()).collect();
+        others.iter().for_each(|uid| self.restage(uid, Stage::Stored));
+        self.shelf.clear();
+        self.pages.retain(|_, fill| fill.records > 0);
+        self.pages.values_mut().for_each(|fill| fill.parts = 0);
         gone
+    }
+}
+
+impl Entry {
+    /// The lists of places that are named where the record is stored, besides that of its successor.
+    fn lists_besides(&self, successor: &Intent) -> Vec<Places> {
+        let own = self.intent.request.places.iter().map(|places| &places.requisite);
+        let mut lists: Vec<Places> = Vec::new();
+        for list in self.held.iter().chain(own).filter(|list| list.parts() != successor.parts()) {
+            if !lists.iter().any(|known| known.parts() == list.parts()) {
+                lists.push(list.clone());
+            }
+        }
+        lists
     }
 }
 

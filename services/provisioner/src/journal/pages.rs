@@ -56,7 +56,8 @@ impl Pages {
     fn own(&self, page: &mut Value) {
         let Some(owner) = &self.owner else { return };
         let annotations = page["metadata"]["annotations"].as_object();
-        let has_record = annotations.is_some_and(|all| all.keys().any(|key| key.starts_with(book::RECORD)));
+        let is_record = |key: &String| key.starts_with(book::RECORD) || key.starts_with(book::PLACES);
+        let has_record = annotations.is_some_and(|all| all.keys().any(is_record));
         page["metadata"]["ownerReferences"] = if has_record { json!([]) } else { json!([owner]) };
     }
 

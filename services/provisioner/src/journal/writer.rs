@@ -89,20 +89,30 @@ pub async fn run(journal: Journal, pages: Pages) {
         loop {
             // What gathers while these are written is the next batch; no timer holds anybody up.
             let Some(Batch { pages: batch, flushing }) = journal.lock().batch() else { break };
-            let mut flushed = Ok(());
-            for page in batch {
-                match write(&journal, &pages, page).await {
-                    Ok(edit) => journal.confirm(&edit),
-                    Err(Failure::Forbidden(error)) => journal.stay_in_memory(&error.to_string()),
-                    Err(Failure::Lost(error)) => {
-                        journal.lock().fail(page, &error);
-                        flushed = Err(error);
-                    }
-                }
+            let mut flushed = write_all(&journal, &pages, batch).await;
+            if !flushing.is_empty() && flushed.is_ok() {
+                // Only now that the records are gone.
+                let places = journal.lock().book.pages_of_leaving_parts();
+                flushed = write_all(&journal, &pages, places).await;
             }
             answer(flushing, &flushed);
         }
     }
+}
+
+async fn write_all(journal: &Journal, pages: &Pages, batch: BTreeSet<usize>) -> Result<(), Error> {
+    let mut written = Ok(());
+    for page in batch {
+        match write(journal, pages, page).await {
+            Ok(edit) => journal.confirm(&edit),
+            Err(Failure::Forbidden(error)) => journal.stay_in_memory(&error.to_string()),
+            Err(Failure::Lost(error)) => {
+                journal.lock().fail(page, &error);
+                written = Err(error);
+            }
+        }
+    }
+    written
 }
 
 struct Batch {
@@ -151,6 +161,17 @@ impl Journal {
         }
         for uid in &edit.adopted {
             (self.0.on_change)(Change::Adopted { uid });
+        }
+    }
+
+    /// Every page was read.
+    pub(super) fn settle(&self) {
+        let (adopted, has_leftovers) = self.lock().book.settle();
+        for uid in &adopted {
+            (self.0.on_change)(Change::Adopted { uid });
+        }
+        if has_leftovers {
+            self.0.left.notify_one();
         }
     }
 

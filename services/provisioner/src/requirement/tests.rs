@@ -1,24 +1,39 @@
 use proptest::prelude::*;
-use serde_json::json;
+use serde_json::{Value, json};
+use stowage_runtime::cache::Cache;
 
 use super::*;
+use crate::atlas::Atlas;
 use crate::facts::NodeFacts;
 use crate::fixture::{DRIVER, claim_with, class_with, facts};
 
 const KEY: &str = "topology.stowage.dev/node";
 
-fn cluster(names: &[&str]) -> Cluster {
-    let node = |name: &&str| {
-        let labels = json!({ KEY: name, "other": "x" });
-        Arc::new(serde_json::from_value(json!({ "metadata": { "name": name, "labels": labels } })).unwrap())
-    };
+/// Nodes and what drivers reported there.
+#[derive(Default)]
+struct Nodes {
+    nodes: Vec<Value>,
+    drivers: Vec<Value>,
+}
+
+impl Nodes {
+    /// What a request for the claim sees of them.
+    fn around(&self, claim: &Claim) -> Cluster {
+        let (nodes, csi_nodes) = (Cache::new(), Cache::new());
+        let atlas = Atlas::new(DRIVER, &nodes, &csi_nodes);
+        nodes.relist(self.nodes.iter().map(|node| serde_json::from_value(node.clone()).unwrap()).collect(), 1);
+        csi_nodes.relist(self.drivers.iter().map(|node| serde_json::from_value(node.clone()).unwrap()).collect(), 1);
+        atlas.around(claim)
+    }
+}
+
+fn cluster(names: &[&str]) -> Nodes {
+    let node = |name: &&str| json!({ "metadata": { "name": name, "labels": { KEY: name, "other": "x" } } });
     let driver = |name: &&str| {
         let drivers = json!([{ "name": DRIVER, "nodeID": name, "topologyKeys": [KEY] }]);
-        Arc::new(
-            serde_json::from_value(json!({ "metadata": { "name": name }, "spec": { "drivers": drivers } })).unwrap(),
-        )
+        json!({ "metadata": { "name": name }, "spec": { "drivers": drivers } })
     };
-    Cluster { nodes: names.iter().map(node).collect(), drivers: names.iter().map(driver).collect() }
+    Nodes { nodes: names.iter().map(node).collect(), drivers: names.iter().map(driver).collect() }
 }
 
 fn place(name: &str) -> Segments {
@@ -36,7 +51,7 @@ struct Case {
     allowed: &'static [&'static str],
 }
 
-fn ask(case: &Case, cluster: &Cluster) -> Result<Option<Requirement>, Problem> {
+fn ask(case: &Case, cluster: &Nodes) -> Result<Option<Requirement>, Problem> {
     let mut facts = facts();
     facts.topology = true;
     facts.options.strict_topology = case.strict;
@@ -53,7 +68,7 @@ fn ask(case: &Case, cluster: &Cluster) -> Result<Option<Requirement>, Problem> {
             class["allowedTopologies"] = json!([{ "matchLabelExpressions": [expression] }]);
         }
     });
-    of(&claim, &class, &facts, cluster)
+    of(&claim, &class, &facts, &cluster.around(&claim))
 }
 
 /// The table of reference section 2.9, one row each.
@@ -87,8 +102,8 @@ fn the_places_asked_for_follow_binding_mode_strictness_and_allowed_topologies() 
     ];
     for (index, (case, requisite, preferred)) in rows.iter().enumerate() {
         let asked = ask(case, &cluster).unwrap().unwrap();
-        assert_eq!(asked.requisite, places(requisite), "row {index}");
-        assert_eq!(asked.preferred, places(preferred), "row {index}");
+        assert_eq!(asked.requisite.all(), places(requisite), "row {index}");
+        assert_eq!(asked.preferred().cloned().collect::<Vec<_>>(), places(preferred), "row {index}");
     }
     let nothing = Case { strict: false, immediate: false, selected: None, allowed: &[] };
     assert_eq!(ask(&nothing, &cluster).unwrap(), None);
@@ -104,7 +119,7 @@ fn a_node_that_is_not_allowed_or_not_known_is_named() {
         assert!(matches!(ask(&case, &cluster), Err(Problem::FindNode { node, .. }) if node == "n9"));
     }
     let mut unlabelled = cluster;
-    unlabelled.nodes = vec![Arc::new(serde_json::from_value(json!({ "metadata": { "name": "n1" } })).unwrap())];
+    unlabelled.nodes = vec![json!({ "metadata": { "name": "n1" } })];
     let case = Case { strict: true, immediate: true, selected: Some("n1"), allowed: &[] };
     assert!(matches!(ask(&case, &unlabelled), Err(Problem::PlaceNode { .. })));
 }
@@ -115,23 +130,22 @@ fn a_claim_that_binds_at_once_waits_for_a_node_that_has_the_driver() {
     let mut unregistered = cluster(&["n1"]);
     unregistered.drivers.clear();
     let mut unlabelled = cluster(&["n1"]);
-    unlabelled.nodes = vec![Arc::new(serde_json::from_value(json!({ "metadata": { "name": "n1" } })).unwrap())];
-    for cluster in [Cluster::default(), unregistered, unlabelled] {
+    unlabelled.nodes = vec![json!({ "metadata": { "name": "n1" } })];
+    for cluster in [Nodes::default(), unregistered, unlabelled] {
         assert_eq!(ask(&case, &cluster), Err(Problem::FindPlace { driver: DRIVER.into() }));
     }
     let told = Case { allowed: &["n1"], ..case };
-    assert!(ask(&told, &Cluster::default()).unwrap().is_some(), "the class says where");
+    assert!(ask(&told, &Nodes::default()).unwrap().is_some(), "the class says where");
     let left_to_the_driver = Case { strict: false, immediate: false, selected: None, allowed: &[] };
-    assert_eq!(ask(&left_to_the_driver, &Cluster::default()), Ok(None));
+    assert_eq!(ask(&left_to_the_driver, &Nodes::default()), Ok(None));
 }
 
 #[test]
 fn a_node_that_is_gone_is_not_one_whose_driver_is_not_registered() {
     let case = Case { strict: false, immediate: true, selected: Some("n1"), allowed: &[] };
-    let spoiled = |drivers: serde_json::Value| {
+    let spoiled = |drivers: Value| {
         let mut cluster = cluster(&["n1", "n2"]);
-        let csi_node = json!({ "metadata": { "name": "n1" }, "spec": { "drivers": drivers } });
-        cluster.drivers[0] = Arc::new(serde_json::from_value(csi_node).unwrap());
+        cluster.drivers[0] = json!({ "metadata": { "name": "n1" }, "spec": { "drivers": drivers } });
         cluster
     };
     let without_keys = json!([{ "name": DRIVER, "nodeID": "n1", "topologyKeys": [] }]);
@@ -153,6 +167,33 @@ fn in_node_deployment_the_place_is_always_this_node() {
     facts.node = Some(NodeFacts { name: "n7".into(), segments: place("n7") });
     let asked = of(&claim_with(|_| {}), &class_with(|_| {}), &facts, &Cluster::default()).unwrap().unwrap();
     assert_eq!(asked, exactly(place("n7")));
+    // The scheduler may have chosen it before it knew the class.
+    let allowing = |nodes: &[&str]| {
+        class_with(|class| {
+            let expression = json!({ "key": KEY, "values": nodes });
+            class["allowedTopologies"] = json!([{ "matchLabelExpressions": [expression] }]);
+        })
+    };
+    let selected =
+        claim_with(|claim| claim["metadata"]["annotations"]["volume.kubernetes.io/selected-node"] = "n7".into());
+    assert!(of(&selected, &allowing(&["n6", "n7"]), &facts, &Cluster::default()).is_ok());
+    let refused = of(&selected, &allowing(&["n6"]), &facts, &Cluster::default());
+    assert!(matches!(refused, Err(Problem::AllowNode { node, .. }) if node == "n7"));
+}
+
+#[test]
+fn a_node_that_a_scheduler_of_old_selected_counts_unless_the_newer_annotation_is_there() {
+    let (mut facts, cluster) = (facts(), cluster(&["n1", "n2", "n3"]));
+    facts.topology = true;
+    facts.options.strict_topology = true;
+    let asked = |annotations: serde_json::Value| {
+        let claim = claim_with(|claim| claim["metadata"]["annotations"] = annotations);
+        of(&claim, &class_with(|_| {}), &facts, &cluster.around(&claim)).unwrap().unwrap().requisite.all().to_vec()
+    };
+    let (old, new) = ("volume.alpha.kubernetes.io/selected-node", "volume.kubernetes.io/selected-node");
+    assert_eq!(asked(json!({ old: "n2" })), places(&["n2"]));
+    assert_eq!(asked(json!({ old: "n2", new: "n3" })), places(&["n3"]));
+    assert_eq!(asked(json!({ old: "n2", new: "" })), places(&["n1", "n2", "n3"]));
 }
 
 #[test]
@@ -179,13 +220,13 @@ proptest! {
                 claim["metadata"]["annotations"]["volume.kubernetes.io/selected-node"] = format!("n{index}").into();
             }
         });
-        if let Ok(Some(asked)) = of(&claim, &class_with(|_| {}), &facts, &cluster) {
-            let mut preferred = asked.preferred.clone();
-            preferred.sort();
-            prop_assert_eq!(&preferred, &asked.requisite);
+        if let Ok(Some(asked)) = of(&claim, &class_with(|_| {}), &facts, &cluster.around(&claim)) {
+            let mut preferred: Vec<Segments> = asked.preferred().cloned().collect();
             if let Some(index) = selected {
-                prop_assert_eq!(&asked.preferred[0], &place(&format!("n{index}")));
+                prop_assert_eq!(&preferred[0], &place(&format!("n{index}")));
             }
+            preferred.sort();
+            prop_assert_eq!(&preferred, asked.requisite.all());
         }
     }
 }

@@ -115,7 +115,6 @@ fn object(controller: &Controller, origin: &Origin) -> Object {
         }
         SourceKind::Snapshot => Object::Snapshot {
             snapshot: caches.snapshots.view(&origin.key),
-            is_listed: caches.snapshots.is_synced(),
             look: controller.looks.record(&origin.key),
         },
     }

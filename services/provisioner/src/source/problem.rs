@@ -42,7 +42,7 @@ pub enum Problem {
          and its events say what the snapshotter waits for"
     )]
     ReadySnapshot { origin: Origin, error: Said },
-    #[error("the VolumeSnapshotContent of {origin} cannot be read: {reason}; let the provisioner get it")]
+    #[error("{origin} or its VolumeSnapshotContent cannot be read: {reason}; let the provisioner get both")]
     ReadContent { origin: Origin, reason: String },
     #[error(
         "status.boundVolumeSnapshotContentName of {origin} is {content:?}, which does not exist; \

@@ -10,53 +10,28 @@ use stowage_model::finalizers::SNAPSHOT_SOURCE_OF_PROVISIONER;
 use stowage_model::labels::SNAPSHOT_MANAGED_BY;
 use stowage_model::volume_snapshot::VolumeSnapshotContent;
 use stowage_runtime::cache::View;
-use stowage_runtime::operation::{Record, State};
+use stowage_runtime::operation::{Failure, Record, State};
 
 use super::problem::Said;
 use super::{Asked, Look, Missing, Problem, Restorable};
 use crate::intent::Source;
 
-/// A content that does not suit is read again after this: the original's role does not let contents be watched.
+/// What does not suit is looked at again after this: the original's role lets contents be read and not watched, and until
+/// its 6.1 snapshots too.
 const LOOK_AGAIN: Duration = Duration::from_secs(30);
 
-pub fn check(
-    asked: &Asked<'_>,
-    snapshot: &View<Restorable>,
-    is_listed: bool,
-    look: Option<&Record<Look>>,
-) -> Result<Source, Missing> {
+pub fn check(asked: &Asked<'_>, snapshot: &View<Restorable>, look: Option<&Record<Look>>) -> Result<Source, Missing> {
     let origin = || asked.origin();
     asked.need(asked.facts.snapshots, "CREATE_DELETE_SNAPSHOT")?;
     let snapshot = match snapshot {
         View::Known(snapshot) => snapshot,
         View::Unknown => return Err(Missing::Looking),
-        View::Absent if is_listed => return Err(Problem::FindSnapshot { origin: origin() }.into()),
-        View::Absent => {
-            done(asked, look, None)?;
-            return Err(Problem::FindSnapshot { origin: origin() }.into());
-        }
+        View::Absent => return Err(absent(asked, look)),
     };
-    asked.need_lasting(&snapshot.meta, SNAPSHOT_SOURCE_OF_PROVISIONER)?;
-    let error = || Said(snapshot.error.as_deref().map(str::to_owned));
-    let Some(bound_to) = snapshot.bound_to.as_deref() else {
-        return Err(Problem::BindSnapshot { origin: origin(), error: error() }.into());
-    };
-    if !snapshot.is_ready {
-        return Err(Problem::ReadySnapshot { origin: origin(), error: error() }.into());
-    }
-    let requested = asked.claim.requested();
-    if let Some(least) = snapshot.restore_size.filter(|least| requested < *least) {
-        let field = "status.restoreSize";
-        return Err(Problem::FitData { origin: origin(), requested, field, least }.into());
-    }
-    let (content, since) = done(asked, look, Some(bound_to))?;
-    let handle = content_handle(asked, snapshot, bound_to, content.as_deref()).map_err(|problem| {
-        let again_at = since.saturating_add(SignedDuration::try_from(LOOK_AGAIN).unwrap_or_default());
-        match again_at.unwrap_or(Timestamp::MAX) {
-            due if due <= asked.now => Missing::Look,
-            due => Missing::Until(problem, due),
-        }
-    })?;
+    let bound_to = usable(asked, snapshot).map_err(|problem| until_seen(asked, problem, look))?;
+    let (content, since) = done(asked, look, bound_to)?;
+    let handle = content_handle(asked, snapshot, bound_to, content.as_deref())
+        .map_err(|problem| again(asked, problem, after_a_look(since)))?;
     if let (Some(node), Some(content)) = (&asked.facts.node, &content)
         && let Some(manager) = content.meta.labels.get(SNAPSHOT_MANAGED_BY).filter(|manager| **manager != node.name)
     {
@@ -66,22 +41,74 @@ pub fn check(
     Ok(asked.source(&snapshot.meta.uid, &handle))
 }
 
-/// What the live look at just this binding found, and when.
+/// The content that a snapshot is bound to, if nothing that the snapshot says stands in the way.
+fn usable<'a>(asked: &Asked<'_>, snapshot: &'a Restorable) -> Result<&'a str, Problem> {
+    let origin = || asked.origin();
+    asked.need_lasting(&snapshot.meta, SNAPSHOT_SOURCE_OF_PROVISIONER)?;
+    let error = || Said(snapshot.error.as_deref().map(str::to_owned));
+    let Some(bound_to) = snapshot.bound_to.as_deref() else {
+        return Err(Problem::BindSnapshot { origin: origin(), error: error() });
+    };
+    if !snapshot.is_ready {
+        return Err(Problem::ReadySnapshot { origin: origin(), error: error() });
+    }
+    let requested = asked.claim.requested();
+    if let Some(least) = snapshot.restore_size.filter(|least| requested < *least) {
+        let field = "status.restoreSize";
+        return Err(Problem::FitData { origin: origin(), requested, field, least });
+    }
+    Ok(bound_to)
+}
+
+/// A snapshot that no list and no event has shown is looked for; so is one later that came since.
+fn absent(asked: &Asked<'_>, look: Option<&Record<Look>>) -> Missing {
+    let problem = match look.map(|record| &record.state) {
+        Some(State::Failed(failure) | State::Uncertain(failure)) => unreadable(asked, failure),
+        _ => Problem::FindSnapshot { origin: asked.origin() },
+    };
+    until_seen(asked, problem, look)
+}
+
+/// What stands in the way as far as lists and events tell. A change wakes the claim where snapshots may be watched; where
+/// they may not, only a look shows it.
+fn until_seen(asked: &Asked<'_>, problem: Problem, look: Option<&Record<Look>>) -> Missing {
+    let Some(record) = look else { return Missing::Look };
+    match &record.state {
+        State::Running => Missing::Looking,
+        State::Done(_) => again(asked, problem, after_a_look(record.since)),
+        State::Failed(_) | State::Uncertain(_) => again(asked, problem, record.retry_at),
+    }
+}
+
+fn again(asked: &Asked<'_>, problem: Problem, due: Timestamp) -> Missing {
+    if due <= asked.now { Missing::Look } else { Missing::Until(problem, due) }
+}
+
+fn after_a_look(since: Timestamp) -> Timestamp {
+    let wait = SignedDuration::try_from(LOOK_AGAIN).unwrap_or_default();
+    since.saturating_add(wait).unwrap_or(Timestamp::MAX)
+}
+
+fn unreadable(asked: &Asked<'_>, failure: &Failure) -> Problem {
+    Problem::ReadContent { origin: asked.origin(), reason: failure.message.clone() }
+}
+
+/// What the live look at just this binding of a ready snapshot found, and when.
 fn done(
     asked: &Asked<'_>,
     look: Option<&Record<Look>>,
-    bound_to: Option<&str>,
+    bound_to: &str,
 ) -> Result<(Option<Arc<VolumeSnapshotContent>>, Timestamp), Missing> {
     let Some(record) = look else { return Err(Missing::Look) };
     match &record.state {
         State::Running => Err(Missing::Looking),
-        State::Done(look) if look.bound_to.as_deref() == bound_to => Ok((look.content.clone(), record.since)),
-        State::Done(_) => Err(Missing::Look),
-        State::Failed(failure) | State::Uncertain(failure) if record.retry_at > asked.now => {
-            let reason = failure.message.clone();
-            Err(Missing::Until(Problem::ReadContent { origin: asked.origin(), reason }, record.retry_at))
+        State::Done(look) if look.is_ready && look.bound_to.as_deref() == Some(bound_to) => {
+            Ok((look.content.clone(), record.since))
         }
-        State::Failed(_) | State::Uncertain(_) => Err(Missing::Look),
+        State::Done(_) => Err(Missing::Look),
+        State::Failed(failure) | State::Uncertain(failure) => {
+            Err(again(asked, unreadable(asked, failure), record.retry_at))
+        }
     }
 }
 

@@ -44,7 +44,7 @@ pub fn content_with(spoil: impl FnOnce(&mut Value)) -> Look {
         },
         "status": { "snapshotHandle": "pool-a/s1", "readyToUse": true, "restoreSize": 1_i64 << 30 },
     });
-    Look { bound_to: Some("content".into()), content: Some(Arc::new(read(object, spoil))) }
+    Look { bound_to: Some("content".into()), is_ready: true, content: Some(Arc::new(read(object, spoil))) }
 }
 
 pub fn looked(state: State<Look>) -> Option<Record<Look>> {
@@ -55,7 +55,7 @@ pub fn looked(state: State<Look>) -> Option<Record<Look>> {
 pub fn found_snapshot(snapshot: Restorable, look: Option<Record<Look>>) -> Found {
     let origin = Origin::snapshot(&ObjectKey::namespaced("shop", "nightly"));
     let snapshot = View::Known(Arc::new(snapshot));
-    Found { origin, permitted: true, object: Object::Snapshot { snapshot, is_listed: true, look } }
+    Found { origin, permitted: true, object: Object::Snapshot { snapshot, look } }
 }
 
 pub fn source_claim_with(spoil: impl FnOnce(&mut Value)) -> Claim {
@@ -120,7 +120,7 @@ fn a_ready_snapshot_gives_its_handle_and_a_bound_claim_that_of_its_volume() {
 }
 
 #[test]
-fn each_check_of_a_snapshot_names_field_value_and_way_out_and_is_woken_by_its_change() {
+fn each_check_of_a_snapshot_names_field_value_and_way_out_and_is_made_again_on_a_fresh_read() {
     let rows: [(Spoil, &[&str]); 6] = [
         (mark_deleting, &["VolumeSnapshot shop/nightly", "metadata.deletionTimestamp", "another source"]),
         (|s| s["status"] = json!({}), &["status.boundVolumeSnapshotContentName", "goes on once"]),
@@ -140,7 +140,7 @@ fn each_check_of_a_snapshot_names_field_value_and_way_out_and_is_woken_by_its_ch
     ];
     for (spoil, parts) in rows {
         let missing = restore(spoil, content_with(|_| {}), &facts()).unwrap_err();
-        assert!(matches!(missing, Missing::Problem(_)), "{missing:?}");
+        assert!(matches!(missing, Missing::Until(_, at) if at > now()), "{missing:?}");
         let said = said(missing);
         parts.iter().for_each(|part| assert!(said.contains(part), "{said}"));
     }
@@ -195,7 +195,7 @@ fn a_content_is_looked_at_once_and_again_when_the_binding_changed_or_the_look_fa
     let at = |look, now| find(&claim, &facts(), Some(&found_snapshot(snapshot_with(|_| {}), look)), None, now);
     assert_eq!(at(None, now()), Err(Missing::Look));
     assert_eq!(at(looked(State::Running), now()), Err(Missing::Looking));
-    let other = Look { bound_to: Some("other".into()), content: None };
+    let other = Look { bound_to: Some("other".into()), is_ready: true, content: None };
     assert_eq!(at(looked(State::Done(other)), now()), Err(Missing::Look));
     let failed = || looked(State::Failed(Failure { code: "ApiUnavailable".into(), message: "forbidden".into() }));
     let Err(Missing::Until(Problem::ReadContent { reason, .. }, due)) = at(failed(), now()) else { panic!() };
@@ -207,17 +207,38 @@ fn a_content_is_looked_at_once_and_again_when_the_binding_changed_or_the_look_fa
 }
 
 #[test]
-fn an_absent_snapshot_is_believed_only_after_a_list_or_a_look() {
+fn an_absent_snapshot_is_believed_after_a_look_and_only_for_a_while() {
     let claim = claim_with(|claim| claim["spec"]["dataSource"] = restoring());
-    let absent = |is_listed, look| {
+    let absent = |look, at| {
         let mut found = found_snapshot(snapshot_with(|_| {}), None);
-        found.object = Object::Snapshot { snapshot: View::Absent, is_listed, look };
-        find(&claim, &facts(), Some(&found), None, now())
+        found.object = Object::Snapshot { snapshot: View::Absent, look };
+        find(&claim, &facts(), Some(&found), None, at)
     };
-    let missing = Missing::Problem(Problem::FindSnapshot { origin: Origin::of(&claim).unwrap() });
-    assert_eq!(absent(true, None), Err(missing.clone()));
-    assert_eq!(absent(false, None), Err(Missing::Look));
-    assert_eq!(absent(false, looked(State::Done(Look { bound_to: None, content: None }))), Err(missing));
+    let nothing = || looked(State::Done(Look { bound_to: None, is_ready: false, content: None }));
+    assert_eq!(absent(None, now()), Err(Missing::Look));
+    let Err(Missing::Until(problem, due)) = absent(nothing(), now()) else { panic!() };
+    assert_eq!(problem, Problem::FindSnapshot { origin: Origin::of(&claim).unwrap() });
+    assert_eq!(absent(nothing(), due), Err(Missing::Look), "whoever may not watch is not told that it came");
+    let failed = || looked(State::Failed(Failure { code: "ApiUnavailable".into(), message: "forbidden".into() }));
+    let Err(Missing::Until(Problem::ReadContent { reason, .. }, due)) = absent(failed(), now()) else { panic!() };
+    assert_eq!((reason.as_str(), absent(failed(), due)), ("forbidden", Err(Missing::Look)));
+}
+
+#[test]
+fn a_snapshot_that_is_not_ready_is_looked_at_again_and_its_content_once_more_when_it_is() {
+    let claim = claim_with(|claim| claim["spec"]["dataSource"] = restoring());
+    let at = |is_ready: bool, look, now| {
+        let snapshot = snapshot_with(|s| s["status"]["readyToUse"] = is_ready.into());
+        find(&claim, &facts(), Some(&found_snapshot(snapshot, look)), None, now)
+    };
+    let early = || looked(State::Done(Look { is_ready: false, ..content_with(|_| {}) }));
+    assert_eq!(at(false, None, now()), Err(Missing::Look));
+    assert_eq!(at(false, looked(State::Running), now()), Err(Missing::Looking));
+    let Err(Missing::Until(Problem::ReadySnapshot { .. }, due)) = at(false, early(), now()) else { panic!() };
+    assert_eq!(due.duration_since(now()).as_secs(), 30);
+    assert_eq!(at(false, early(), due), Err(Missing::Look));
+    assert_eq!(at(true, early(), now()), Err(Missing::Look), "what the content said before may lack the handle");
+    assert!(at(true, looked(State::Done(content_with(|_| {}))), now()).is_ok());
 }
 
 #[test]

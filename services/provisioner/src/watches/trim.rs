@@ -5,6 +5,7 @@ use stowage_model::annotations::{BETA_STORAGE_CLASS, MIGRATED_TO, SELECTED_NODE}
 use stowage_model::annotations::{BETA_STORAGE_PROVISIONER, STORAGE_PROVISIONER};
 use stowage_model::claim::Claim;
 use stowage_model::finalizers::CLONING_PROTECTION;
+use stowage_model::node::Node;
 use stowage_model::volume::Volume;
 
 /// What decisions about a claim that has its volume still look at; before, the class's templates may name any.
@@ -28,6 +29,15 @@ pub fn claim(claim: &mut Claim) {
     }
 }
 
+/// A node as it is kept: its labels.
+pub fn node(node: &mut Node) {
+    node.meta.annotations = Default::default();
+    node.meta.owner_references = Vec::new();
+    node.meta.finalizers = Vec::new();
+    node.spec = Default::default();
+    node.status = Default::default();
+}
+
 /// A volume as it is kept.
 pub fn volume(volume: &mut Volume) {
     // Of an in-tree volume they tell the place.
@@ -39,8 +49,9 @@ pub fn volume(volume: &mut Volume) {
     volume.status.message = String::new();
     volume.status.reason = String::new();
     if let Some(csi) = &mut volume.spec.csi {
-        // Given back to the driver at each use, by others.
+        // Given to the driver at each use, by others.
         csi.volume_attributes.clear();
+        csi.fs_type = String::new();
     }
 }
 
@@ -87,7 +98,7 @@ mod tests {
         let body = json!({
             "metadata": { "name": "v", "labels": { "zone": "a" }, "finalizers": ["f"], "annotations": { "k": "v" } },
             "spec": {
-                "csi": { "driver": "d", "volumeHandle": "h", "volumeAttributes": { "pool": "fast" } },
+                "csi": { "driver": "d", "volumeHandle": "h", "fsType": "ext4", "volumeAttributes": { "pool": "fast" } },
                 "claimRef": { "namespace": "n", "name": "c", "uid": "u" }, "storageClassName": "gold",
                 "nodeAffinity": { "required": { "nodeSelectorTerms": [] } }, "mountOptions": ["ro"],
             },
@@ -99,7 +110,7 @@ mod tests {
         assert!(kept.meta.labels.is_empty() && kept.status.message.is_empty());
         let csi = kept.spec.csi.as_ref().unwrap();
         assert_eq!((csi.driver.as_str(), csi.volume_handle.as_str()), ("d", "h"));
-        assert!(csi.volume_attributes.is_empty());
+        assert!(csi.volume_attributes.is_empty() && csi.fs_type.is_empty());
         assert_eq!(
             (&kept.spec.claim_ref, &kept.spec.node_affinity),
             (&whole.spec.claim_ref, &whole.spec.node_affinity)

@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 use stowage_csi::v1::{GetCapacityRequest, Topology};
 use tonic::Code;
 
-use crate::driver::{DRIVER, Driver, KEY, Next};
+use crate::driver::{CODES, DRIVER, Driver, KEY, Next};
 use crate::world::{Running, World};
 
 const GI: i64 = 1 << 30;
@@ -314,31 +314,13 @@ async fn what_another_provisioner_published_is_taken_over_and_what_is_left_over_
 
 #[tokio::test(start_paused = true)]
 async fn whatever_the_driver_answers_what_was_published_stays_and_it_is_asked_again() {
-    let codes = [
-        Code::Cancelled,
-        Code::Unknown,
-        Code::InvalidArgument,
-        Code::DeadlineExceeded,
-        Code::NotFound,
-        Code::AlreadyExists,
-        Code::PermissionDenied,
-        Code::ResourceExhausted,
-        Code::FailedPrecondition,
-        Code::Aborted,
-        Code::OutOfRange,
-        Code::Unimplemented,
-        Code::Internal,
-        Code::Unavailable,
-        Code::DataLoss,
-        Code::Unauthenticated,
-    ];
     let world = world().await;
     world.make_node("n1", "a").await;
     world.make_waiting_class("fast", json!({})).await;
     let driver = roomy(5 * GI);
     let running = world.start_beside(driver.clone(), options());
     until_published(&world, &[("a", "fast", "5Gi")]).await;
-    for (turn, code) in codes.into_iter().enumerate() {
+    for (turn, code) in CODES.into_iter().enumerate() {
         driver.take_questions();
         let room = 5 - i64::from(turn % 2 == 0);
         driver.has_room(room * GI, None);

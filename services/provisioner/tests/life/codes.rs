@@ -1,6 +1,7 @@
 //! What each code of each call leads to.
 
 use super::*;
+use crate::driver::CODES;
 
 /// The table of 1.8: for each code the state that it leads to.
 #[tokio::test(start_paused = true)]
@@ -122,25 +123,7 @@ async fn after_an_uncertain_answer_only_a_judgement_of_the_request_lets_it_chang
 
 #[tokio::test(start_paused = true)]
 async fn each_code_of_delete_volume_is_told_and_tried_again_and_the_object_stays_until_it_works() {
-    let codes = [
-        Code::Cancelled,
-        Code::Unknown,
-        Code::InvalidArgument,
-        Code::DeadlineExceeded,
-        Code::NotFound,
-        Code::AlreadyExists,
-        Code::PermissionDenied,
-        Code::ResourceExhausted,
-        Code::FailedPrecondition,
-        Code::Aborted,
-        Code::OutOfRange,
-        Code::Unimplemented,
-        Code::Internal,
-        Code::Unavailable,
-        Code::DataLoss,
-        Code::Unauthenticated,
-    ];
-    for code in codes {
+    for code in CODES {
         let world = plain_world().await;
         let running = world.start(Options::default());
         let name = world.make_claim("db", "1Gi").await;

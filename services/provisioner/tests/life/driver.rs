@@ -20,6 +20,26 @@ use tonic::{Code, Request, Response, Status};
 
 pub const DRIVER: &str = "test.csi.example";
 
+/// Every code with which a call can fail.
+pub const CODES: [Code; 16] = [
+    Code::Cancelled,
+    Code::Unknown,
+    Code::InvalidArgument,
+    Code::DeadlineExceeded,
+    Code::NotFound,
+    Code::AlreadyExists,
+    Code::PermissionDenied,
+    Code::ResourceExhausted,
+    Code::FailedPrecondition,
+    Code::Aborted,
+    Code::OutOfRange,
+    Code::Unimplemented,
+    Code::Internal,
+    Code::Unavailable,
+    Code::DataLoss,
+    Code::Unauthenticated,
+];
+
 /// How the next CreateVolume goes; without one it goes well.
 #[derive(Debug, Clone)]
 pub enum Next {
@@ -150,6 +170,11 @@ impl Driver {
 
     pub fn next(&self, next: Next) {
         self.0.lock().unwrap().next.push_back(next);
+    }
+
+    /// What was to come next does not come.
+    pub fn takes_next(&self) -> Option<Next> {
+        self.0.lock().unwrap().next.pop_front()
     }
 
     pub fn volumes(&self) -> Vec<String> {

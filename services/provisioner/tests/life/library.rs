@@ -4,6 +4,7 @@ use std::collections::{BTreeSet, VecDeque};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use http::Method;
 use serde_json::json;
 
 use provisioner::Options;
@@ -12,7 +13,9 @@ use provisioner::library::{
 };
 
 use crate::driver::DRIVER;
-use crate::world::{Running, World};
+use crate::world::{FINALIZER, Running, World};
+
+const HOSTNAME: &str = "kubernetes.io/hostname";
 
 /// How the next try goes; without one it goes well.
 enum Next {
@@ -33,6 +36,8 @@ struct State {
     asked: Vec<ProvisionOptions>,
     deleted: Vec<DeleteOptions>,
     refuses_to_delete: bool,
+    /// Where it is: what is on another node it leaves to another.
+    node: Option<&'static str>,
 }
 
 impl Shelf {
@@ -52,9 +57,13 @@ impl Shelf {
 #[async_trait]
 impl Provisioner for Shelf {
     async fn provision(&self, options: ProvisionOptions) -> Provisioned {
-        let made = Provisioned::Finished(Ok(options.made("hostPath", json!({ "path": "/shelf" }))));
+        let made = options.made("hostPath", json!({ "path": "/shelf" }));
         let (is_silent, says) = {
             let mut state = self.0.lock().unwrap();
+            let made = Provisioned::Finished(Ok(match state.node {
+                Some(node) => made.only_from(HOSTNAME, node),
+                None => made,
+            }));
             state.asked.push(options.clone());
             let (is_made, is_silent, says) = match state.next.pop_front() {
                 None => (true, false, made),
@@ -76,6 +85,9 @@ impl Provisioner for Shelf {
     async fn delete(&self, options: DeleteOptions) -> Result<(), Failure> {
         let mut state = self.0.lock().unwrap();
         state.deleted.push(options.clone());
+        if let Some(node) = state.node {
+            options.must_be_reached_from(HOSTNAME, node)?;
+        }
         if std::mem::take(&mut state.refuses_to_delete) {
             return Err(not_deleted("the shelf is stuck"));
         }
@@ -129,6 +141,39 @@ async fn finished_is_a_volume_that_is_bound_by_its_object_and_deleted_with_it() 
     assert_eq!(deleted[0].location.as_ref().unwrap().value["path"], "/shelf");
     running.drain().await.unwrap();
     assert!(world.journal().await.is_empty());
+}
+
+/// On another node the data look as if they were gone; the volume went as deleted, and they stayed.
+#[tokio::test(start_paused = true)]
+async fn a_volume_of_another_node_is_left_to_its_instance_without_a_word() {
+    let (world, shelf) = world_and_shelf().await;
+    shelf.0.lock().unwrap().node = Some("n1");
+    let running = start(&world, &shelf);
+    let name = world.make_claim("db", "1Gi").await;
+    world.until("the volume", async || world.volume(&name).await.is_object()).await;
+    let path = format!("/api/v1/persistentvolumes/{name}");
+    world.send(Method::PATCH, &path, json!({ "metadata": { "annotations": { "shelf": "upper" } } })).await;
+    shelf.0.lock().unwrap().node = Some("n2");
+    world.delete_claim("db").await;
+    world.release(&name).await;
+    world.until("the try", async || shelf.0.lock().unwrap().deleted.len() == 1).await;
+    tokio::time::sleep(Duration::from_secs(240)).await;
+    world.settle().await;
+    let asked = shelf.0.lock().unwrap().deleted.clone();
+    assert_eq!(asked.len(), 1, "it is asked again rarely");
+    assert_eq!(asked[0].places.as_deref(), Some([[(HOSTNAME.to_owned(), "n1".to_owned())].into()].as_slice()));
+    assert_eq!(asked[0].annotations["shelf"], "upper");
+    let volume = world.volume(&name).await;
+    assert_eq!(volume["metadata"]["finalizers"], json!([FINALIZER]));
+    assert!(volume["metadata"]["deletionTimestamp"].is_null());
+    assert!(world.events_everywhere("VolumeFailedDelete").await.is_empty());
+    assert!(!running.context.metrics.encode().contains("delete_failed_total{"), "it is no failure");
+    // It comes back to where the volume is.
+    shelf.0.lock().unwrap().node = Some("n1");
+    tokio::time::sleep(Duration::from_secs(300)).await;
+    world.until("the end", async || world.volume(&name).await.is_null()).await;
+    assert_eq!(shelf.volumes(), 0);
+    running.drain().await.unwrap();
 }
 
 #[tokio::test(start_paused = true)]
@@ -238,6 +283,8 @@ async fn a_volume_made_before_a_crash_whose_claim_is_gone_is_found_and_deleted()
     let running = start(&world, &shelf);
     world.ready(&running).await;
     world.until("the cleanup", async || shelf.volumes() == 0).await;
+    // Its end is decided on, too.
+    world.settle().await;
     running.drain().await.unwrap();
     assert!(world.journal().await.is_empty());
 }

@@ -225,3 +225,83 @@ async fn a_refusal_after_an_unanswered_call_does_not_end_the_search_for_the_volu
     running.drain().await.unwrap();
     assert!(world.journal().await.is_empty());
 }
+
+/// A restart found the record of a call that had failed for good, and asked for the same again for ever: correcting the class
+/// had no effect any more, and who deleted the claim left the driver being called.
+#[tokio::test(start_paused = true)]
+async fn a_class_that_is_corrected_around_a_restart_is_used_after_it() {
+    for ends_by_itself in [true, false] {
+        let world = plain_world().await;
+        for _ in 0..12 {
+            world.driver.next(Next::Fails(Code::FailedPrecondition, "there is no pool a"));
+        }
+        let running = world.start(Options::default());
+        let name = world.make_claim("db", "1Gi").await;
+        world.until("the word", async || !world.events("ProvisioningFailed").await.is_empty()).await;
+        match ends_by_itself {
+            true => running.drain().await.unwrap(),
+            false => {
+                // The eighth try was at 127 s, the next is at 255 s: meanwhile the record is off its page.
+                tokio::time::sleep(std::time::Duration::from_secs(200)).await;
+                world.settle().await;
+                running.crash();
+            }
+        }
+        assert!(world.journal().await.is_empty(), "{ends_by_itself}");
+        world.send(Method::DELETE, "/apis/storage.k8s.io/v1/storageclasses/fast", Value::Null).await;
+        world.make_class(json!({ "pool": "b" }), "Delete").await;
+        while world.driver.takes_next().is_some() {}
+        let running = world.start(Options::default());
+        world.until("the volume", async || world.volume(&name).await.is_object()).await;
+        assert_eq!(world.driver.requests().last().unwrap().parameters["pool"], "b");
+        running.drain().await.unwrap();
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_secret_that_is_missing_keeps_no_record_over_a_restart() {
+    let world = World::new();
+    let secret = |name: &str| {
+        json!({
+            "csi.storage.k8s.io/provisioner-secret-name": name,
+            "csi.storage.k8s.io/provisioner-secret-namespace": "gone",
+        })
+    };
+    world.make_class(secret("wrong"), "Delete").await;
+    let running = world.start(Options::default());
+    let name = world.make_claim("db", "1Gi").await;
+    world.make_claim("web", "1Gi").await;
+    world.until("the words", async || world.events("ProvisioningFailed").await.len() == 2).await;
+    running.drain().await.unwrap();
+    assert!(world.journal().await.is_empty());
+    world.delete_claim("web").await;
+    world.send(Method::DELETE, "/apis/storage.k8s.io/v1/storageclasses/fast", Value::Null).await;
+    world.make_class(json!({}), "Delete").await;
+    let running = world.start(Options::default());
+    world.until("the volume", async || world.volume(&name).await.is_object()).await;
+    assert_eq!(world.driver.calls(), ["CreateVolume"], "nothing is called for the claim that is gone");
+    running.drain().await.unwrap();
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_claim_that_fails_again_and_again_costs_few_writes_of_the_journal() {
+    let world = plain_world().await;
+    for _ in 0..64 {
+        world.driver.next(Next::Fails(Code::Internal, "not today"));
+    }
+    let running = world.start(Options::default());
+    world.ready(&running).await;
+    world.take_writes();
+    world.make_claim("db", "1Gi").await;
+    // Six tries come soon after each other, and have one record.
+    tokio::time::sleep(std::time::Duration::from_secs(50)).await;
+    let (early, writes) = (world.driver.calls().len(), world.take_writes());
+    assert_eq!((early, writes["PUT leases"]), (6, 1), "{writes:?}");
+    // From then on they are rare, and none leaves a record for whoever comes after a crash.
+    tokio::time::sleep(std::time::Duration::from_secs(3550)).await;
+    let (late, writes) = (world.driver.calls().len() - early, world.take_writes());
+    println!("writes for {late} calls in an hour: {writes:?}");
+    assert!(late >= 10 && writes["PUT leases"] <= 2 * late + 1, "{late} {writes:?}");
+    running.drain().await.unwrap();
+    assert!(world.journal().await.is_empty());
+}

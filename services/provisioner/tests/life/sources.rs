@@ -152,6 +152,31 @@ async fn a_claim_waits_for_its_snapshot_and_goes_on_when_it_is_ready_without_tim
     running.drain().await.unwrap();
 }
 
+/// With the roles of the original before 6.1, which let snapshots be read, or read and listed, what came after the start was
+/// never seen.
+#[tokio::test(start_paused = true)]
+async fn a_snapshot_that_comes_later_is_restored_where_snapshots_may_not_be_watched() {
+    for (forbidden, role) in [("/volumesnapshots?watch", "get and list"), ("/volumesnapshots?", "get")] {
+        let world = world().await;
+        install(&world).await;
+        world.forbid(Some(Method::GET), forbidden);
+        let running = world.start(Options::default());
+        world.ready(&running).await;
+        let name = fill(&world, "db", "1Gi", from_snapshot()).await;
+        world
+            .until("the word", async || said(&world, "VolumeSnapshot default/nightly, which does not exist").await)
+            .await;
+        make_snapshot(&world, false, &[], json!({})).await;
+        tokio::time::sleep(std::time::Duration::from_secs(31)).await;
+        world.until("a second word", async || said(&world, "status.readyToUse of VolumeSnapshot").await).await;
+        set_ready(&world, true).await;
+        tokio::time::sleep(std::time::Duration::from_secs(31)).await;
+        world.until(role, async || world.volume(&name).await.is_object()).await;
+        assert_eq!(asked_for(&world.driver), [snapshot_source()], "{role}");
+        running.drain().await.unwrap();
+    }
+}
+
 #[tokio::test(start_paused = true)]
 async fn the_definitions_of_snapshots_may_come_after_the_claim() {
     let world = world().await;

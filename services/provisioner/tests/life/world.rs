@@ -28,11 +28,13 @@ pub struct World {
     writes: Arc<Mutex<BTreeMap<String, usize>>>,
     /// Parts of paths that only administrators may write to, or read.
     forbidden: Arc<Mutex<Vec<Forbidden>>>,
+    /// The plural of a kind that provisioners are not served, and its group and version.
+    unserved: Arc<Mutex<Option<(&'static str, &'static str)>>>,
     race: Arc<watch::Sender<Race>>,
     clock: VirtualClock,
 }
 
-/// A method, or all, and a part of a path.
+/// A method, or all, and a part of a path and its query.
 type Forbidden = (Option<Method>, &'static str);
 
 /// Reads and updates of claims while two provisioners race for one.
@@ -74,6 +76,7 @@ impl World {
             driver: Driver::default(),
             writes: Arc::default(),
             forbidden: Arc::default(),
+            unserved: Arc::default(),
             race: Arc::new(watch::Sender::new(Race::default())),
             clock: VirtualClock::start(),
         }
@@ -86,6 +89,11 @@ impl World {
     /// From now on provisioners may not do this, or anything at all, with such objects.
     pub fn forbid(&self, method: Option<Method>, part: &'static str) {
         self.forbidden.lock().unwrap().push((method, part));
+    }
+
+    /// From now on provisioners find no such kind, as on an older server.
+    pub fn take_away(&self, plural: &'static str, group: &'static str) {
+        *self.unserved.lock().unwrap() = Some((plural, group));
     }
 
     pub fn permit_all(&self) {
@@ -106,13 +114,15 @@ impl World {
     /// A client whose writes are counted by verb and kind.
     fn counted(&self) -> kube::Client {
         let (inner, writes, forbid) = (self.client.clone(), Arc::clone(&self.writes), Arc::clone(&self.forbidden));
-        let race = Arc::clone(&self.race);
+        let (race, unserved) = (Arc::clone(&self.race), Arc::clone(&self.unserved));
         let service = tower::service_fn(move |request: Request<kube::client::Body>| {
             let race = Arc::clone(&race);
             let (inner, path) = (inner.clone(), request.uri().path().to_owned());
+            let address = request.uri().to_string();
             let is_meant = |(method, part): &Forbidden| {
-                path.contains(part) && method.as_ref().is_none_or(|method| method == request.method())
+                address.contains(part) && method.as_ref().is_none_or(|method| method == request.method())
             };
+            let hidden = unserved.lock().unwrap().filter(|(_, group)| path.starts_with(group));
             let forbidden = forbid.lock().unwrap().iter().any(is_meant);
             if request.method() != Method::GET {
                 let kinds = [
@@ -135,6 +145,15 @@ impl World {
                     let response = http::Response::builder().status(403);
                     let body = kube::client::Body::from(status.to_string().into_bytes());
                     return Ok::<_, BoxError>(response.body(body).unwrap());
+                }
+                if let Some((plural, group)) = hidden.filter(|(plural, group)| path == *group || path.contains(plural))
+                {
+                    let (code, text) = match path == group {
+                        true => (200, json!({ "resources": [{ "name": "storageclasses" }] }).to_string()),
+                        false => (404, format!("404 page not found: {plural}")),
+                    };
+                    let body = kube::client::Body::from(text.into_bytes());
+                    return Ok(http::Response::builder().status(code).body(body).unwrap());
                 }
                 let claim = path.contains("/persistentvolumeclaims/") && race.borrow().is_on;
                 let method = request.method().clone();

@@ -56,7 +56,7 @@ impl Controller {
             (ClaimAction::Make { .. } | ClaimAction::AskProvisioner { .. }, Some(Error::Write { source, .. }))
                 if source.must_be_told() =>
             {
-                self.metrics.fail(&key());
+                self.begun.fail(&key());
                 let what =
                     if matches!(action, ClaimAction::Make { .. }) { "save the volume" } else { "ask the provisioner" };
                 let note = Note::warning("ProvisioningFailed", format!("cannot {what}: {source}"));
@@ -80,7 +80,7 @@ impl Controller {
     }
 
     pub(super) fn cannot_bind(&self, claim: &Claim, volume: &str, error: &api::Error) {
-        self.metrics.fail(&claim.key().to_string());
+        self.begun.fail(&claim.key().to_string());
         // What is refused to a claim that has its volume concerns its status alone.
         if claim.status.phase == ClaimPhase::Bound {
             return;

@@ -61,7 +61,7 @@ impl Controller {
             Ok(()) => {}
         }
         if is_last {
-            self.metrics.succeed(&s.claim.key().to_string(), self.context.clock.now());
+            self.begun.succeed(&s.claim.key().to_string(), self.context.clock.now());
         }
         Ok(())
     }

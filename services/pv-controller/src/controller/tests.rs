@@ -414,9 +414,9 @@ async fn s5_06_deleting_is_timed_from_the_moment_the_claim_is_gone() {
     released["status"] = json!({ "phase": "Released" });
     controller.caches.volumes.watched(volume(released));
     decide(&controller, &Key::Volume(object::Key::cluster("v")));
-    assert!(controller.metrics.is_started("v"));
+    assert!(controller.begun.since("v").is_some());
     controller.caches.volumes.observe_gone(&object::Key::cluster("v"), "v");
-    assert!(!controller.metrics.is_started("v"));
+    assert!(controller.begun.since("v").is_none());
 }
 
 /// A claim and the external volume that it has, of which deleting would be timed.
@@ -449,7 +449,7 @@ async fn s5_07_a_volume_that_goes_before_its_claim_is_not_timed() {
     assert_eq!(decide(&controller, &volume).why, Why::Gone);
     controller.caches.claims.observe_gone(&object::Key::namespaced("n", "c"), "u");
     assert_eq!((decide(&controller, &claim).why, decide(&controller, &volume).why), (Why::Gone, Why::Gone));
-    assert!(!controller.metrics.is_started("v") && !controller.metrics.is_started("n/c"));
+    assert!(controller.begun.since("v").is_none() && controller.begun.since("n/c").is_none());
 }
 
 #[tokio::test]
@@ -458,14 +458,14 @@ async fn a_volume_that_its_claim_leaves_is_timed_once_it_is_released() {
     let (_, key) = bound_pair(&controller);
     controller.caches.claims.observe_gone(&object::Key::namespaced("n", "c"), "u");
     assert_eq!(decide(&controller, &key).why, Why::ClaimGone);
-    assert!(!controller.metrics.is_started("v"), "another writer may find the claim after all");
+    assert!(controller.begun.since("v").is_none(), "another writer may find the claim after all");
     let bound = controller.caches.volumes.get(&object::Key::cluster("v")).unwrap();
     let mut released = Volume::clone(&bound);
     released.meta.revision += 1;
     released.status.phase = stowage_model::phase::VolumePhase::Released;
     controller.caches.volumes.observe(released);
     assert_eq!(decide(&controller, &key).why, Why::ClaimGone);
-    assert!(controller.metrics.is_started("v"));
+    assert!(controller.begun.since("v").is_some());
 }
 
 #[tokio::test]
@@ -479,9 +479,9 @@ async fn s5_08_a_pending_claim_that_goes_is_not_timed_any_more() {
     });
     controller.caches.claims.watched(claim(pending));
     assert_eq!(decide(&controller, &Key::Claim(object::Key::namespaced("n", "c"))).why, Why::Provision);
-    assert!(controller.metrics.is_started("n/c"));
+    assert!(controller.begun.since("n/c").is_some());
     controller.caches.claims.observe_gone(&object::Key::namespaced("n", "c"), "u");
-    assert!(!controller.metrics.is_started("n/c"));
+    assert!(controller.begun.since("n/c").is_none());
 }
 
 #[tokio::test]
@@ -568,7 +568,7 @@ async fn looking_changes_nothing() {
     };
     assert_eq!(controller.keys().len(), 15);
     is_quiet();
-    assert!(!controller.metrics.is_started("n/asks"), "only what is carried out is timed");
+    assert!(controller.begun.since("n/asks").is_none(), "only what is carried out is timed");
     // The same once all was decided on, something told, and a look at the pods asked for.
     for key in controller.keys() {
         for action in decide(&controller, &key).actions.into_iter().filter(Action::is_told) {
@@ -581,5 +581,5 @@ async fn looking_changes_nothing() {
     is_quiet();
     let decision = decide(&controller, &Key::Claim(going));
     assert!(decision.is_half_way && decision.actions.is_empty(), "{decision:?}");
-    assert!(controller.metrics.is_started("n/asks"));
+    assert!(controller.begun.since("n/asks").is_some());
 }

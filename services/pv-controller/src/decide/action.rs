@@ -4,6 +4,7 @@ use serde_json::Value;
 
 use stowage_model::object::Key;
 use stowage_model::phase::VolumePhase;
+use stowage_model::text::Text;
 use stowage_runtime::events::Note;
 
 use super::binder::bind::Bind;
@@ -127,7 +128,7 @@ pub struct VolumeTidy {
     /// The annotation's new value, or that it goes.
     pub migrated_to: Option<Option<&'static str>>,
     /// The new list of finalizers.
-    pub finalizers: Option<Vec<String>>,
+    pub finalizers: Option<Vec<Text>>,
 }
 
 /// What a pod's decision asks for.

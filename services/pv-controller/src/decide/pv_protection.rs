@@ -1,7 +1,7 @@
 //! pv-protection: a volume stays while a claim has it. The binder's own finalizer and annotation ride on the same write.
 
 use stowage_model::phase::{ReclaimPolicy, VolumePhase};
-use stowage_model::{finalizers, migration};
+use stowage_model::{Text, finalizers, migration};
 use stowage_runtime::cache::View;
 
 use crate::snapshot::VolumeSnapshot;
@@ -23,7 +23,7 @@ pub fn decide(s: &VolumeSnapshot) -> Option<Decision<VolumeAction>> {
         deletion_finalizers(s, provisioner, &mut wanted);
     }
     if rules.volume_protection && !meta.is_deleting() && !meta.has_finalizer(finalizers::VOLUME_PROTECTION) {
-        wanted.push(finalizers::VOLUME_PROTECTION.to_owned());
+        wanted.push(finalizers::VOLUME_PROTECTION.into());
     }
     tidy.finalizers = (wanted != meta.finalizers).then_some(wanted);
     let why = if tidy.migrated_to.is_some() { Why::Migration } else { Why::Protection };
@@ -45,7 +45,7 @@ fn may_go(s: &VolumeSnapshot) -> bool {
 }
 
 /// Which finalizers guard the deletion of a provisioned volume's data.
-fn deletion_finalizers(s: &VolumeSnapshot, provisioner: &str, list: &mut Vec<String>) {
+fn deletion_finalizers(s: &VolumeSnapshot, provisioner: &str, list: &mut Vec<Text>) {
     let volume = &*s.volume;
     if migration::driver_of(provisioner).is_some() {
         return list.retain(|name| name != finalizers::IN_TREE_DELETER);
@@ -61,7 +61,7 @@ fn deletion_finalizers(s: &VolumeSnapshot, provisioner: &str, list: &mut Vec<Str
                 && !s.is_data_deleted()
                 && !volume.meta.has_finalizer(finalizers::IN_TREE_DELETER) =>
         {
-            list.push(finalizers::IN_TREE_DELETER.to_owned());
+            list.push(finalizers::IN_TREE_DELETER.into());
         }
         ReclaimPolicy::Retain | ReclaimPolicy::Recycle => list.retain(|name| name != finalizers::IN_TREE_DELETER),
         _ => {}

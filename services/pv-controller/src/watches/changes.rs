@@ -67,7 +67,7 @@ impl Controller {
     pub(super) fn claim_changed(&self, change: &Change<'_, Claim>) -> Vec<Key> {
         let key = Key::Claim(change.key.clone());
         if is_ended(change) {
-            self.metrics.forget(&change.key.to_string());
+            self.begun.forget(&change.key.to_string());
             self.told.forget(&key);
         }
         let mut woken = Vec::new();
@@ -108,7 +108,7 @@ impl Controller {
     pub(super) fn volume_changed(&self, change: &Change<'_, Volume>) -> Vec<Key> {
         let key = Key::Volume(change.key.clone());
         if change.after.is_none() {
-            self.metrics.succeed(&change.key.name, self.context.clock.now());
+            self.begun.succeed(&change.key.name, self.context.clock.now());
         }
         if let Some(before) = change.before
             && !change.after.is_some_and(|after| is_same_work(before, after))

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use jiff::Timestamp;
 
-use stowage_csi::{Outcome, code};
+use stowage_csi::Outcome;
 use stowage_model::Volume;
 use stowage_model::annotations::PRE_RESIZE_CAPACITY;
 use stowage_model::phase::ClaimPhase;
@@ -16,7 +16,7 @@ use stowage_runtime::events::Note;
 use stowage_runtime::trouble::Trouble;
 
 use super::{Action, Part, Reason, VolumeChange};
-use crate::calls::{Expanded, Kind, Planned, outcome};
+use crate::calls::{Expanded, Kind, Planned, is_answer, outcome};
 use crate::change::{Change, Holds};
 use crate::projections::Claim;
 use crate::request;
@@ -64,7 +64,7 @@ fn is_final(case: &Case) -> bool {
         return record.done().is_none() && case.failed(Kind::Expand).is_some_and(|failed| failed.is_final);
     }
     let error = case.claim.status.conditions.find(CONTROLLER_RESIZE_ERROR).filter(|error| error.is_true());
-    error.is_some_and(|error| code::from_name(&error.reason).is_some())
+    error.is_some_and(|error| is_answer(&error.reason))
 }
 
 /// Whether the claim says that this very expansion is under way.

@@ -115,6 +115,35 @@ impl Stage {
         self.world.admin().patch(kinds::CLAIM, &claim_key(), "", &body).await.unwrap();
     }
 
+    /// A claim of a volume of the driver that the driver does not know, bound.
+    pub async fn another_claim(&self, name: &str) {
+        let admin = self.world.admin();
+        let claim = json!({
+            "metadata": { "namespace": "shop", "name": name },
+            "spec": {
+                "accessModes": ["ReadWriteOnce"], "storageClassName": "fast", "volumeName": name,
+                "resources": { "requests": { "storage": "1Gi" } },
+            },
+        });
+        let made = admin.create(kinds::CLAIM, claim).await.unwrap();
+        let volume = json!({
+            "metadata": { "name": name },
+            "spec": {
+                "capacity": { "storage": "1Gi" }, "accessModes": ["ReadWriteOnce"], "storageClassName": "fast",
+                "claimRef": { "namespace": "shop", "name": name, "uid": made["metadata"]["uid"] },
+                "csi": { "driver": DRIVER, "volumeHandle": name },
+            },
+        });
+        admin.create(kinds::VOLUME, volume).await.unwrap();
+        let status = json!({ "status": { "phase": "Bound", "capacity": { "storage": "1Gi" } } });
+        admin.patch(kinds::CLAIM, &Key::namespaced("shop", name), "/status", &status).await.unwrap();
+    }
+
+    pub async fn ask_another_for(&self, name: &str, size: &str) {
+        let body = json!({ "spec": { "resources": { "requests": { "storage": size } } } });
+        self.world.admin().patch(kinds::CLAIM, &Key::namespaced("shop", name), "", &body).await.unwrap();
+    }
+
     pub async fn ask_for_class(&self, class: &str) {
         let body = json!({ "spec": { "volumeAttributesClassName": class } });
         self.world.admin().patch(kinds::CLAIM, &claim_key(), "", &body).await.unwrap();

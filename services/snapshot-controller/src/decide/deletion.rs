@@ -96,7 +96,7 @@ fn mark(content: &VolumeSnapshotContent) -> Action {
     let guard = finalizers::SNAPSHOT_CONTENT_BOUND;
     if !content.meta.is_deleting() && !content.meta.has_finalizer(guard) {
         let mut all = content.meta.finalizers.clone();
-        all.push(guard.to_owned());
+        all.push(guard.into());
         metadata["finalizers"] = json!(all);
     }
     Action::MarkContent { target: Target::exact(&content.meta), body: json!({ "metadata": metadata }) }

@@ -131,7 +131,7 @@ fn bind(group: &Group, content: &VolumeGroupSnapshotContent) -> Option<GroupActi
     let guard = finalizers::GROUP_SNAPSHOT_CONTENT_BOUND;
     if !content.meta.is_deleting() && !content.meta.has_finalizer(guard) {
         let mut all = content.meta.finalizers.clone();
-        all.push(guard.to_owned());
+        all.push(guard.into());
         body["metadata"] = json!({ "finalizers": all });
     }
     Some(GroupAction::Bind { target: Target::exact(&content.meta), body })

@@ -191,7 +191,7 @@ fn bind(single: &Single, content: &VolumeSnapshotContent) -> Option<Action> {
     }
     if !content.meta.is_deleting() && !content.meta.has_finalizer(finalizers::SNAPSHOT_CONTENT_BOUND) {
         let mut all = content.meta.finalizers.clone();
-        all.push(finalizers::SNAPSHOT_CONTENT_BOUND.to_owned());
+        all.push(finalizers::SNAPSHOT_CONTENT_BOUND.into());
         body["metadata"] = json!({ "finalizers": all });
     }
     Some(Action::BindContent { target: Target::exact(&content.meta), body })

@@ -44,6 +44,6 @@ async fn stopped_at_any_write_it_leaves_nothing_behind() {
             swept += usize::from(!stage.world.is_armed());
         }
     }
-    println!("{swept} of {points} points in all modes swept");
+    stowage_testing::tell(&format!("{swept} of {points} points in all modes swept"));
     assert!(swept > 60, "{swept}");
 }

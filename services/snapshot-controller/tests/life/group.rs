@@ -123,7 +123,7 @@ async fn stopped_at_any_write_a_group_is_made_and_goes_as_a_whole() {
             swept += usize::from(!stage.world.is_armed());
         }
     }
-    println!("{swept} of {points} points swept");
+    stowage_testing::tell(&format!("{swept} of {points} points swept"));
     assert!(swept > 40, "{swept}");
 }
 

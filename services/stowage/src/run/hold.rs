@@ -52,7 +52,8 @@ impl Holders {
             }
             // A stack that has just been started may have its nodes and not their volume managers yet.
             if Instant::now() > deadline || !folders.iter().any(|(_, folder)| folder.is_dir()) {
-                bail!("no volume manager answers below {}{refused}", root.display());
+                let root = root.display();
+                bail!("no volume manager answers below --root {root}{refused}; start `stowage up --root {root}` first");
             }
             sleep(LOOK).await;
         }
@@ -70,7 +71,12 @@ impl Holders {
 }
 
 fn names_in(folder: &Path) -> anyhow::Result<Vec<String>> {
-    let failed = || format!("cannot list {}", folder.display());
+    let failed = || {
+        format!(
+            "cannot list {}; is it below the --root of a running `stowage up`, and are you its user?",
+            folder.display()
+        )
+    };
     let mut names = Vec::new();
     for entry in std::fs::read_dir(folder).with_context(failed)? {
         names.extend(entry.with_context(failed)?.file_name().into_string());
@@ -101,7 +107,11 @@ impl Held {
             .body(Empty::<Bytes>::new())?;
         let response = sender.send_request(request).await.context("the volume manager gave no answer")?;
         if !response.status().is_success() {
-            bail!("the volume manager answered {}", response.status());
+            bail!(
+                "the volume manager at {} answered {}; look at the log of `stowage up`, or stop it and start it again",
+                socket.display(),
+                response.status()
+            );
         }
         Ok(Self { body: response.into_body(), text: Vec::new(), lines: VecDeque::new(), _connection: tasks })
     }
@@ -119,5 +129,21 @@ impl Held {
                 self.lines.push_back(serde_json::from_slice(&line).context("the volume manager's answer is odd")?);
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn a_root_without_a_stack_is_refused_with_the_way_out() {
+        let root = tempfile::tempdir().unwrap();
+        let pod = Key::namespaced("default", "p");
+        let none = Holders::of(root.path(), Some("node-1"), &pod).await.err().unwrap().to_string();
+        let way_out = format!("start `stowage up --root {}` first", root.path().display());
+        assert!(none.contains("no volume manager answers below --root") && none.contains(&way_out), "{none}");
+        let unlisted = Holders::of(root.path(), None, &pod).await.err().unwrap().to_string();
+        assert!(unlisted.contains("cannot list") && unlisted.contains("`stowage up`"), "{unlisted}");
     }
 }

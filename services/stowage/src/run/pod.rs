@@ -65,10 +65,16 @@ impl CommandPod {
         let metadata = match &object["metadata"] {
             Value::Object(metadata) => metadata.clone(),
             Value::Null => Map::new(),
-            _ => bail!("metadata is not a map"),
+            _ => bail!(
+                "metadata is not a map; write for example `metadata: {{name: web, namespace: default}}`, or leave it out"
+            ),
         };
         let spec = object["spec"].clone();
-        ensure!(spec.is_object(), "spec is missing, or not a map");
+        ensure!(
+            spec.is_object(),
+            "spec is missing, or not a map; write for example `spec: {{containers: [{{name: main, volumeMounts: [{{name: data, \
+             mountPath: /data}}]}}], volumes: [{{name: data, persistentVolumeClaim: {{claimName: data}}}}]}}`"
+        );
         let container = choose(&spec, container)?;
         let mut pod = Self { metadata, spec, container };
         pod.check()?;

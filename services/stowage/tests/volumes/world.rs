@@ -14,6 +14,7 @@ use serde_json::{Value, json};
 use stowage::clean;
 use stowage::root::Root;
 use stowage::stack::{Options, Stack};
+use stowage_model::event::EventType;
 use stowage_model::object::{Key, kinds};
 use stowage_model::phase::PodPhase;
 use stowage_model::{Event, Kind, Pod};
@@ -76,6 +77,7 @@ impl World {
             nodes: vec![NODE.to_owned()],
             csi_endpoint: None,
             durable: false,
+            remembers_calls: false,
         };
         let stack = Stack::start(root, options).await.unwrap();
         let world = Self { root: path, stack, pods: Cache::new(), events: Cache::new() };
@@ -143,6 +145,25 @@ impl World {
         let about = format!("{pod}.");
         let events = self.events.list();
         events.iter().filter(|event| event.meta.name.starts_with(&about)).map(|event| event.message.clone()).collect()
+    }
+
+    /// Waits for a warning about an object.
+    pub async fn is_warned(&self, name: &str) {
+        let about = format!("{name}.");
+        let told = || {
+            let events = self.events.list();
+            events.iter().any(|event| event.meta.name.starts_with(&about) && event.event_type == EventType::Warning)
+        };
+        let told = tokio::time::timeout(PATIENCE, self.until(told)).await;
+        told.unwrap_or_else(|_| panic!("{name} was not warned: {:?}", self.told_of(name)));
+    }
+
+    /// Waits for a pod to have a node.
+    pub async fn placed(&self, pod: &str) {
+        let key = Key::namespaced("default", pod);
+        let placed = self.until(|| self.pods.get(&key).is_some_and(|pod| pod.is_scheduled()));
+        let placed = tokio::time::timeout(PATIENCE, placed).await;
+        placed.unwrap_or_else(|_| panic!("pod {pod} has no node: {:?}", self.told_of(pod)));
     }
 
     /// Waits for a pod to run and returns its directory.

@@ -249,7 +249,7 @@ pub async fn grow(stage: &Stage) {
     stage.patch::<Volume>("pv", Part::Main, json!({ "spec": { "capacity": { "storage": "2Gi" } } })).await;
 }
 
-async fn claim_has_grown(stage: &Stage) {
+pub async fn claim_has_grown(stage: &Stage) {
     stage.event("claim", "FileSystemResizeSuccessful", "2Gi").await;
     let claim: Claim = stage.get("claim").await;
     assert_eq!(claim.status.capacity.storage.unwrap().bytes(), 2 << 30);

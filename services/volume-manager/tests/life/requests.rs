@@ -20,7 +20,7 @@ use stowage_runtime::api::Part;
 use crate::driver::{NAME, Publishes};
 use crate::stage::{Cluster, HANDLE, POD, Stage, unattached, within};
 
-const DATA: &str = "vol_data.json";
+pub const DATA: &str = "vol_data.json";
 const TOKENS: &str = "csi.storage.k8s.io/serviceAccount.tokens";
 
 fn mount_of(capability: Option<VolumeCapability>) -> volume_capability::MountVolume {

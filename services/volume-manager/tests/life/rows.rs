@@ -19,7 +19,7 @@ use crate::driver::NAME;
 use crate::stage::{Cluster, POD, Stage, UNIQUE, unattached, within};
 
 /// Certainly and possibly mounted volumes of the pod.
-async fn known(stage: &Stage, pod: &str) -> (usize, usize) {
+pub async fn known(stage: &Stage, pod: &str) -> (usize, usize) {
     let (manager, uid) = (stage.manager().await, stage.uid(pod));
     (manager.mounted_volumes(&uid).len(), manager.possibly_mounted_volumes(&uid).len())
 }

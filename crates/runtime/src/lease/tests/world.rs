@@ -36,6 +36,8 @@ pub enum Link {
     DeafToWrites,
     /// The role lacks `watch`.
     NoWatch,
+    /// The role lacks events.
+    NoEvents,
     /// The server has no time.
     Throttled,
 }
@@ -52,6 +54,8 @@ struct State {
     links: BTreeMap<String, Link>,
     watchers: Vec<mpsc::UnboundedSender<String>>,
     requests: Vec<String>,
+    /// What was told.
+    events: Vec<Value>,
     suspended: Duration,
 }
 
@@ -113,6 +117,11 @@ impl World {
         self.state().requests.clone()
     }
 
+    /// The events that arrived, as they were sent.
+    pub fn events(&self) -> Vec<Value> {
+        self.state().events.clone()
+    }
+
     /// The machine sleeps: boot time goes on, timers stand still.
     pub fn suspend(&self, time: Duration) {
         self.state().suspended += time;
@@ -139,6 +148,8 @@ impl World {
         let body = body.collect().await.unwrap().to_bytes();
         let response = if parts.uri.query().is_some_and(|query| query.contains("watch=true")) {
             self.watch(identity, link)
+        } else if parts.uri.path() == "/api/v1/namespaces/ns/events" {
+            self.told(link, &body)
         } else {
             self.state().answer(identity, &parts.method, &body)
         };
@@ -147,6 +158,15 @@ impl World {
             std::future::pending::<()>().await;
         }
         response
+    }
+
+    fn told(&self, link: Link, event: &[u8]) -> Answer {
+        if link == Link::NoEvents {
+            return failure(403);
+        }
+        let event = serde_json::from_slice::<Value>(event).unwrap();
+        self.state().events.push(event.clone());
+        success(&event)
     }
 
     fn watch(&self, identity: &str, link: Link) -> Answer {
@@ -192,6 +212,7 @@ impl State {
     fn store(&mut self, mut lease: Value, kind: &str) -> Value {
         self.revision += 1;
         lease["metadata"]["resourceVersion"] = self.revision.to_string().into();
+        lease["metadata"]["uid"] = "uid-of-lock".into();
         self.lease = Some(lease.clone());
         self.tell(kind, &lease);
         lease

@@ -11,6 +11,7 @@ use stowage_runtime::operation::{Record, State};
 use super::refuse;
 use crate::decide::{Action, Decision, Why};
 use crate::intent::{Attributes, Intent};
+use crate::options::AttributesClasses;
 use crate::request::Problem;
 use crate::snapshot::{ClaimSnapshot, FORBIDDEN, LookedUp};
 
@@ -20,14 +21,17 @@ pub const AGAIN: SignedDuration = SignedDuration::from_secs(30);
 /// The intent with what the claim's VolumeAttributesClass says, or what to do instead.
 pub fn add(s: &ClaimSnapshot, claim: &Arc<Claim>, intent: Intent, now: Timestamp) -> Result<Intent, Box<Decision>> {
     let name = claim.attributes_class();
-    if name.is_empty() || !s.facts.options.attributes_class {
+    let is_on = match s.facts.options.attributes_class {
+        AttributesClasses::Off => false,
+        AttributesClasses::WhereServed => !s.are_attributes_unserved,
+        AttributesClasses::On => true,
+    };
+    if name.is_empty() || !is_on {
         return Ok(intent);
     }
     let refuse = |problem| Box::new(refuse(s, claim, problem, now));
-    if !s.facts.modifies {
-        let (name, driver) = (name.to_owned(), s.facts.driver.clone());
-        return Err(refuse(Problem::ModifyVolume { name, driver }));
-    }
+    // Not before it is known that the kind is served: where it is not, no driver need know it.
+    let unable = || refuse(Problem::ModifyVolume { name: name.to_owned(), driver: s.facts.driver.clone() });
     let recorded = s.recorded.as_ref().and_then(|recorded| recorded.intent.request.attributes.as_ref());
     let look = || Box::new(Decision::act([Action::LookUp(name.to_owned())], Why::Looking));
     let looked_up = match &s.attributes {
@@ -40,6 +44,7 @@ pub fn add(s: &ClaimSnapshot, claim: &Arc<Claim>, intent: Intent, now: Timestamp
     };
     match &looked_up.state {
         State::Running => Err(Box::new(Decision::rest(Why::Looking))),
+        State::Done(_) if !s.facts.modifies => Err(unable()),
         State::Done(LookedUp { class: Some(class), .. }) => match driver_is(class, &s.facts.driver) {
             true => Ok(intent.with(Attributes { class: name.to_owned(), parameters: class.parameters.clone() })),
             false => {
@@ -55,12 +60,16 @@ pub fn add(s: &ClaimSnapshot, claim: &Arc<Claim>, intent: Intent, now: Timestamp
             Err(wake_by(at, refuse(Problem::FindAttributesClass { name: name.to_owned() })))
         }
         State::Failed(_) | State::Uncertain(_) if looked_up.retry_at <= now => Err(look()),
+        State::Failed(failure) if failure.code == FORBIDDEN && !s.facts.modifies => {
+            Err(wake_by(looked_up.retry_at, unable()))
+        }
         State::Failed(failure) if failure.code == FORBIDDEN => {
             let problem = Problem::ReadAttributesClass { name: name.to_owned(), reason: failure.message.clone() };
             Err(wake_by(looked_up.retry_at, refuse(problem)))
         }
-        State::Failed(_) | State::Uncertain(_) => {
-            Err(Box::new(Decision::wait_until(looked_up.retry_at, Why::BacksOff)))
+        State::Failed(failure) | State::Uncertain(failure) => {
+            let problem = Problem::ReachAttributesClass { name: name.to_owned(), reason: failure.message.clone() };
+            Err(wake_by(looked_up.retry_at, refuse(problem)))
         }
     }
 }

@@ -4,6 +4,7 @@ use serde_json::json;
 
 use super::*;
 use crate::fixture::{DRIVER, facts, read};
+use crate::options::AttributesClasses;
 use crate::snapshot::LookedUp;
 
 /// A claim with the class "gold", of which nothing is known yet.
@@ -55,7 +56,7 @@ fn the_class_is_read_first_and_its_parameters_are_the_mutable_ones_of_the_call()
     // All else is as without it.
     let plain = super::intent().create_volume(Default::default());
     assert_eq!(stowage_csi::v1::CreateVolumeRequest { mutable_parameters: Default::default(), ..call }, plain);
-    assert_eq!(Intent::decode(&intent.encode()).unwrap(), *intent);
+    assert_eq!(Intent::decode(&intent.encode(), |_| None).unwrap(), *intent);
     assert!(intent.encode().starts_with("{\"v\":4,"), "{}", intent.encode());
 }
 
@@ -84,7 +85,8 @@ fn a_class_that_is_missing_is_told_and_looked_for_again() {
     assert!(told(&s, now()).contains("VolumeAttributesClass \"gold\" does not exist"));
     assert_eq!(decide(&s, later(30)).actions, look_up());
     s.attributes = ended(State::Failed(failure("ApiUnavailable")), 5);
-    assert_eq!(decide(&s, now()), Decision::wait_until(later(5), Why::BacksOff));
+    assert!(told(&s, now()).contains("cannot read VolumeAttributesClass \"gold\" now: no; it is tried again"));
+    assert_eq!(decide(&s, now()).wake_at, Some(later(5)));
     assert_eq!(decide(&s, later(5)).actions, look_up());
 }
 
@@ -119,10 +121,22 @@ fn a_class_of_another_driver_and_a_driver_that_changes_nothing_are_told() {
     assert!(told(&s, now()).contains("MODIFY_VOLUME"));
 }
 
+/// The original switches its gate off where discovery does not show the kind, unless the gate is named.
+#[test]
+fn where_the_kind_is_not_served_the_name_is_left_alone_unless_the_gate_was_asked_for() {
+    let mut s = ClaimSnapshot { are_attributes_unserved: true, ..naming_gold() };
+    s.attributes = ended(State::Failed(failure("ApiUnavailable")), 5);
+    assert_eq!(decide(&s, now()).actions, [Action::Record(intent())]);
+    let mut facts = facts();
+    facts.options.attributes_class = AttributesClasses::On;
+    s.facts = Arc::new(facts);
+    assert!(told(&s, now()).contains("serves the kind in storage.k8s.io/v1"));
+}
+
 #[test]
 fn with_the_gate_off_the_name_is_left_alone() {
     let mut facts = facts();
-    (facts.modifies, facts.options.attributes_class) = (false, false);
+    (facts.modifies, facts.options.attributes_class) = (false, AttributesClasses::Off);
     let s = ClaimSnapshot { facts: Arc::new(facts), ..naming_gold() };
     assert_eq!(decide(&s, now()).actions, [Action::Record(intent())]);
 }

@@ -100,7 +100,7 @@ fn a_selected_node_whose_driver_registers_again_is_kept_and_the_claim_waits() {
         claim["metadata"]["annotations"]["volume.kubernetes.io/selected-node"] = "n1".into();
     });
     let csi_node = json!({ "metadata": { "name": "n1" }, "spec": { "drivers": [] } });
-    s.cluster.drivers = vec![Arc::new(serde_json::from_value(csi_node).unwrap())];
+    s.cluster.csi_node = Some(Arc::new(serde_json::from_value(csi_node).unwrap()));
     let decision = decide(&s, now());
     let [Action::Tell(note)] = decision.actions.as_slice() else { panic!("{decision:?}") };
     assert!(note.message.contains("not registered on the selected node \"n1\""), "{}", note.message);
@@ -278,6 +278,20 @@ fn failures_back_off_and_what_the_driver_calls_invalid_waits_five_minutes() {
     s.recorded = recorded(true);
     s.creation = ended(State::Uncertain(failure("Unavailable")), 2);
     assert_eq!(decide(&s, now()), Decision::wait_until(later(2), Why::BacksOff));
+}
+
+#[test]
+fn a_record_that_rests_is_taken_up_when_its_call_is_due_and_not_before() {
+    let facts = facts();
+    let mut s = fresh(&facts);
+    s.recorded = Some(Recorded { intent: intent(), durable: false, maybe_made: false });
+    s.creation = ended(State::Failed(failure("Internal")), 2);
+    assert_eq!(decide(&s, now()), Decision::wait_until(later(2), Why::BacksOff));
+    assert_eq!(decide(&s, later(2)), Decision::act([Action::Record(intent())], Why::Unrecorded));
+    s.class = Some(Arc::new(class_with(|class| class["parameters"]["pool"] = "b".into())));
+    assert_eq!(decide(&s, now()).why, Why::RequestChanged, "a corrected class is used at once");
+    s.claim = None;
+    assert_eq!(decide(&s, now()), Decision::act([Action::Forget], Why::NothingMade));
 }
 
 #[test]

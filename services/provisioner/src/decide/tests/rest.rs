@@ -87,6 +87,7 @@ impl World {
             is_unprotected: !self.held && self.uses_source(),
             is_source_gone: false,
             is_protecting_forbidden: false,
+            are_attributes_unserved: false,
             attributes: self.attributes.clone(),
             bid: None,
             room: None,
@@ -99,8 +100,10 @@ impl World {
         let record = |state| Some(Record { state, since: at, failures: 1, retry_at: at });
         match action {
             Action::Record(intent) => {
+                if self.recorded.as_ref().is_none_or(|recorded| recorded.intent != intent) {
+                    self.attributes = None;
+                }
                 self.recorded = Some(Recorded { intent, durable: true, maybe_made: false });
-                self.attributes = None;
             }
             Action::LookUp(name) => {
                 let class = json!({ "metadata": { "name": name }, "driverName": DRIVER, "parameters": { "a": "b" } });
@@ -120,6 +123,8 @@ impl World {
                     Answer::Infeasible if self.in_driver => true,
                     Answer::Infeasible => false,
                 };
+                // It rests, and is taken off its page at some time.
+                recorded.durable = recorded.maybe_made;
                 self.in_driver |= matches!(answer, Answer::Done | Answer::Uncertain);
                 self.creation = record(match answer {
                     Answer::Done => State::Done(made()),
@@ -156,14 +161,16 @@ impl World {
         }
     }
 
-    /// The process dies: only the API's and the driver's state remain, and of a record not that nothing was made.
-    fn crash(&mut self) {
+    /// The process dies: only the API's and the driver's state remain, and of a record not that nothing was made. One that
+    /// rests may be off its page.
+    fn crash(&mut self, is_off: bool) {
+        self.recorded.take_if(|recorded| !recorded.durable && is_off);
         self.creation = None;
         self.cleanup = None;
         self.attributes = None;
         self.told = Known::default();
         if let Some(recorded) = &mut self.recorded {
-            recorded.maybe_made = true;
+            (recorded.durable, recorded.maybe_made) = (true, true);
         }
     }
 }
@@ -175,7 +182,7 @@ proptest! {
             prop_oneof![
                 Just(Answer::Done), Just(Answer::Final), Just(Answer::Infeasible), Just(Answer::Uncertain),
             ], 0..6),
-        crashes in proptest::collection::btree_set(0..16_usize, 0..4),
+        crashes in proptest::collection::btree_map(0..16_usize, any::<bool>(), 0..4),
         deleted_at in proptest::option::of(0..12_usize),
         filled in any::<bool>(),
         attributed in any::<bool>(),
@@ -196,8 +203,8 @@ proptest! {
             if deleted_at == Some(round) {
                 world.claim = None;
             }
-            if crashes.contains(&round) {
-                world.crash();
+            if let Some(is_off) = crashes.get(&round) {
+                world.crash(*is_off);
             }
             world.clock += 600;
             let decision = decide(&world.snapshot(&facts), later(world.clock));

@@ -252,7 +252,7 @@ fn a_snapshot_that_somebody_left_is_freed_by_its_own_driver_only_and_not_without
     assert_eq!(decide_source(&s), Decision::act([Action::Look(s.origin.clone())], Why::Looking));
     let foreign = held(looked(State::Done(content_with(|c| c["spec"]["driver"] = "x.example".into()))));
     assert_eq!(decide_source(&foreign), Decision::rest(Why::NotOurs));
-    let without = held(looked(State::Done(Look { bound_to: Some("content".into()), content: None })));
+    let without = held(looked(State::Done(Look { content: None, ..content_with(|_| {}) })));
     assert_eq!(decide_source(&without), unprotect(&without, SNAPSHOT_UID));
     let mut facts = facts();
     facts.options.sweep_snapshots = false;

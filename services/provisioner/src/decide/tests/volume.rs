@@ -3,6 +3,7 @@ use serde_json::json;
 use super::*;
 use crate::fixture::{facts, volume_with};
 use crate::journal::Trace;
+use crate::library::IGNORED;
 use crate::snapshot::VolumeSnapshot;
 
 fn released(facts: &Facts) -> VolumeSnapshot {
@@ -80,6 +81,18 @@ fn the_data_goes_before_the_object_and_the_object_before_its_finalizer() {
     assert!(decide_volume(&s).actions.is_empty());
     s.volume = View::Absent;
     assert_eq!(decide_volume(&s), Decision::rest(Why::Gone));
+}
+
+#[test]
+fn what_is_left_to_another_instance_is_asked_about_rarely() {
+    let facts = facts();
+    let mut s = released(&facts);
+    s.deletion = ended(State::Uncertain(failure(IGNORED)), 0);
+    let longest = SignedDuration::try_from(facts.options.driver.retry.max).unwrap();
+    let decision = decide_volume(&s);
+    assert_eq!((decision.why, decision.wake_at), (Why::Ignored, now().checked_add(longest).ok()));
+    s.deletion = ended(State::Uncertain(failure("Internal")), 0);
+    assert!(matches!(decide_volume(&s).actions.as_slice(), [Action::Delete { .. }]));
 }
 
 #[test]

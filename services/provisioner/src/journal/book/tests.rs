@@ -1,3 +1,5 @@
+mod resting;
+
 use proptest::prelude::*;
 
 use super::*;

@@ -3,7 +3,7 @@
 use jiff::Timestamp;
 
 use stowage_model::phase::{ReclaimPolicy, VolumePhase};
-use stowage_model::{Volume, finalizers, migration};
+use stowage_model::{Text, Volume, finalizers, migration};
 use stowage_runtime::events::Note;
 use stowage_runtime::operation::{Record, State};
 
@@ -76,7 +76,7 @@ fn delete(s: &VolumeSnapshot, now: Timestamp) -> Decision<VolumeAction> {
     // Where another process protects volumes, its finalizer is its own to remove.
     let protection = s.rules.controllers.volume_protection.then_some(finalizers::VOLUME_PROTECTION);
     let is_ours = |name: &str| name == finalizers::IN_TREE_DELETER || Some(name) == protection;
-    let left: Vec<String> = meta.finalizers.iter().filter(|name| !is_ours(name)).cloned().collect();
+    let left: Vec<Text> = meta.finalizers.iter().filter(|name| !is_ours(name)).cloned().collect();
     if left == meta.finalizers {
         return Decision::rest(Why::Reclaim);
     }

@@ -85,7 +85,7 @@ fn mark(content: &VolumeGroupSnapshotContent) -> GroupAction {
     let guard = finalizers::GROUP_SNAPSHOT_CONTENT_BOUND;
     if !content.meta.is_deleting() && !content.meta.has_finalizer(guard) {
         let mut all = content.meta.finalizers.clone();
-        all.push(guard.to_owned());
+        all.push(guard.into());
         metadata["finalizers"] = json!(all);
     }
     GroupAction::Mark { target: Target::exact(&content.meta), body: json!({ "metadata": metadata }) }

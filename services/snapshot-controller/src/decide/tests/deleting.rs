@@ -25,7 +25,7 @@ fn step_5_7_3_while_volumes_are_made_from_it_it_stays_and_names_their_claims() {
 fn while_a_provisioner_holds_it_it_stays_and_names_the_finalizer() {
     let held = [BOTH[0], BOTH[1], finalizers::SNAPSHOT_SOURCE_OF_PROVISIONER];
     let mut single = deleted();
-    Arc::make_mut(&mut single.snapshot).meta.finalizers = held.map(str::to_owned).to_vec();
+    Arc::make_mut(&mut single.snapshot).meta.finalizers = held.map(Text::from).to_vec();
     pending(&decided(&single), finalizers::SNAPSHOT_SOURCE_OF_PROVISIONER);
 }
 

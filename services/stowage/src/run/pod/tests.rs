@@ -85,8 +85,11 @@ fn a_file_that_is_not_one_pod_is_refused_with_what_it_has() {
 fn what_is_wrong_is_named_by_its_field() {
     type Spoil = fn(&mut Value);
     let table: [(Spoil, &str); 14] = [
-        (|file| file["spec"] = Value::Null, "spec is missing"),
-        (|file| file["metadata"] = json!("x"), "metadata is not a map"),
+        (
+            |file| file["spec"] = Value::Null,
+            "spec is missing, or not a map; write for example `spec: {containers: [{name: main",
+        ),
+        (|file| file["metadata"] = json!("x"), "metadata is not a map; write for example `metadata: {name: web"),
         (|file| file["spec"]["containers"] = Value::Null, "spec.containers is empty"),
         (|file| file["spec"]["containers"] = json!({}), "spec.containers is not a list"),
         (|file| file["spec"]["volumes"] = json!("x"), "spec.volumes is not a list"),

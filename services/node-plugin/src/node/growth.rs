@@ -1,0 +1,110 @@
+//! A file system that is smaller than its device: it was copied from a smaller volume, or the volume grew while it was
+//! not mounted, or where a mounted one may not grow.
+
+use stowage_mount::{FileSystem, LoopDevice, Target};
+
+use super::Error;
+use super::device::Volume;
+use crate::staging::Staging;
+use crate::volume::Record;
+
+impl Volume<'_> {
+    /// Grows a mounted file system.
+    pub async fn grow(&self, device: &LoopDevice, kind: FileSystem, mounted: &Target) -> Result<(), Error> {
+        let host = &self.shared.host;
+        if !self.is_behind(device).await? || host.usage_at(mounted).await?.read_only {
+            return Ok(());
+        }
+        match host.grow_filesystem(&device.path, kind, mounted.path()).await {
+            Err(stowage_mount::Error::GrowWithoutRight { .. }) => Err(Error::GrowMounted { volume: self.name() }),
+            other => Ok(other?),
+        }
+    }
+
+    /// A volume that is smaller than it could be is better than none: who asks for its growth is refused until it grew.
+    pub async fn grow_if_allowed(&self, device: &LoopDevice, kind: FileSystem, mounted: &Target) -> Result<(), Error> {
+        match self.grow(device, kind, mounted).await {
+            Err(error @ Error::GrowMounted { .. }) => {
+                tracing::warn!(volume = %self.id, %error, "the file system keeps its size");
+                Ok(())
+            }
+            other => other,
+        }
+    }
+
+    /// What a kill has left of a growth, on whichever node, before anybody else reads what is half of one size.
+    pub async fn finish_growth(&self, device: &LoopDevice) -> Result<(), Error> {
+        let (host, plan) = (&self.shared.host, self.pool.growing(self.id));
+        if !self.pool.exists(&plan).await? {
+            return Ok(());
+        }
+        if !host.carry_out_growth(&plan, &device.path).await? {
+            tracing::warn!(volume = %self.id, "a plan for a growth is older than the file system, and not carried out");
+        }
+        Ok(host.remove_file(&plan).await?)
+    }
+
+    /// Before it is mounted, where it could not grow afterwards.
+    pub async fn grow_unmounted(
+        &self,
+        device: &LoopDevice,
+        kind: FileSystem,
+        record: &Record,
+        wanted: &Staging,
+    ) -> Result<(), Error> {
+        match self.plan_growth(device, kind).await {
+            Err(error) if error.is_busy() || error.is_uncertain() || error.is_moved() => Err(error.into()),
+            // Nobody has been told the new size: the claim gets it when NodeExpandVolume succeeds.
+            Err(error) => {
+                tracing::warn!(volume = %self.id, %error, "the file system keeps its size");
+                Ok(())
+            }
+            Ok(is_planned) => self.carry_out(is_planned, device, record, wanted).await,
+        }
+    }
+
+    /// A claim for a copy has its size from the start, so the copy has it too or is not used.
+    pub async fn grow_copy(
+        &self,
+        device: &LoopDevice,
+        kind: FileSystem,
+        record: &Record,
+        wanted: &Staging,
+    ) -> Result<(), Error> {
+        let refused = |source| Error::GrowCopy { volume: self.name(), source };
+        let is_planned = self.plan_growth(device, kind).await.map_err(refused)?;
+        self.carry_out(is_planned, device, record, wanted).await
+    }
+
+    async fn plan_growth(&self, device: &LoopDevice, kind: FileSystem) -> stowage_mount::Result<bool> {
+        let (host, plan) = (&self.shared.host, self.pool.growing(self.id));
+        let size = host.filesystem_size(&device.path).await?;
+        if size.is_none_or(|size| size >= device.size) || host.may_grow_mounted(kind).await? {
+            return Ok(false);
+        }
+        host.plan_growth(&device.path, &plan).await
+    }
+
+    /// A node that stood still meanwhile may have lost the volume. What it has planned then is of no use to the next one,
+    /// which sees that, for its own mount has changed the superblock.
+    async fn carry_out(
+        &self,
+        is_planned: bool,
+        device: &LoopDevice,
+        record: &Record,
+        wanted: &Staging,
+    ) -> Result<(), Error> {
+        if !is_planned {
+            return Ok(());
+        }
+        self.check_again(wanted, record).await?;
+        self.finish_growth(device).await?;
+        tracing::info!(volume = %self.id, bytes = device.size, "the file system grew before it was mounted");
+        Ok(())
+    }
+
+    async fn is_behind(&self, device: &LoopDevice) -> Result<bool, Error> {
+        let size = self.shared.host.filesystem_size(&device.path).await?;
+        Ok(size.is_some_and(|size| size < device.size))
+    }
+}

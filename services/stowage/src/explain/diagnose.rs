@@ -1,0 +1,190 @@
+//! Why objects are not where they should be: a plain function over what was read. One file per part of a life.
+
+mod attaching;
+mod binding;
+mod claim;
+mod deleting;
+mod growing;
+mod leader;
+mod mounting;
+mod placing;
+mod pod;
+mod provisioning;
+mod snapshot;
+mod volume;
+
+use jiff::{SignedDuration, Timestamp};
+
+use stowage_model::object::{Key, Projection, kinds};
+use stowage_model::{Claim, Pod, Volume, VolumeAttachment};
+
+use super::gathered::{Gathered, Wanted};
+use super::report::{Cause, Mark, Report, State, Step, Story, Who};
+use super::told::Told;
+
+pub use leader::lease_names;
+
+/// What nobody has done by then, nobody does: longer than the retries of a loaded cluster that works.
+const PATIENCE: SignedDuration = SignedDuration::from_secs(30);
+
+/// What is to be told of everything that was asked about.
+pub fn diagnose(g: &Gathered, now: Timestamp) -> Report {
+    let view = View { g, now };
+    let one = |key: &Key| -> Option<Story> {
+        match &g.wanted {
+            Wanted::All { .. } => None,
+            Wanted::Claim(_) => g.claims.look(key).there().map(|claim| claim::story(&view, claim)),
+            Wanted::Pod(_) => g.pods.look(key).there().map(|pod| pod::story(&view, pod)),
+            Wanted::Volume(_) => g.volumes.look(key).there().map(|volume| volume::story(&view, volume)),
+            Wanted::Snapshot(_) => g.snapshots.look(key).there().map(|one| snapshot::story(&view, one)),
+        }
+    };
+    let (is_of_one, stories) = match &g.wanted {
+        Wanted::All { .. } => (false, view.all()),
+        Wanted::Claim(key) | Wanted::Pod(key) | Wanted::Volume(key) | Wanted::Snapshot(key) => {
+            (true, one(key).into_iter().collect())
+        }
+    };
+    Report { now, is_of_one, stories, unread: g.unread.clone() }
+}
+
+/// What was read, with the questions that are asked of it.
+struct View<'a> {
+    g: &'a Gathered,
+    now: Timestamp,
+}
+
+impl<'a> View<'a> {
+    /// Everything that is not where it should be, the worst first.
+    fn all(&self) -> Vec<Story> {
+        let g = self.g;
+        let claims = g.claims.objects.iter().map(|claim| claim::story(self, claim));
+        let pods = g.pods.objects.iter().map(|pod| pod::story(self, pod));
+        let snapshots = g.snapshots.objects.iter().map(|one| snapshot::story(self, one));
+        // With a namespace, volumes are there for its claims only.
+        let is_whole = g.wanted == Wanted::All { namespace: None };
+        let volumes = g.volumes.objects.iter().filter(|_| is_whole).map(|volume| volume::story(self, volume));
+        let stories = claims.chain(pods).chain(snapshots).chain(volumes);
+        let mut stories: Vec<Story> = stories.filter(|story| story.state() > State::Fine).collect();
+        stories.sort_by(|a, b| {
+            let worse = b.state().cmp(&a.state());
+            worse.then_with(|| a.kind.plural.cmp(b.kind.plural)).then_with(|| a.key.cmp(&b.key))
+        });
+        stories
+    }
+
+    /// The events of an object, the latest first.
+    fn told<T: Projection>(&self, about: &T) -> Vec<&'a Told> {
+        let meta = about.meta();
+        let key = meta.key();
+        let events = self.g.events.objects.iter();
+        let mut told: Vec<&Told> = events.filter(|told| told.is_about(T::KIND, &key, &meta.uid)).collect();
+        told.sort_by_key(|told| std::cmp::Reverse(told.last()));
+        told
+    }
+
+    /// The last warning of one of these reasons, unless one of the others was told after it.
+    fn complaint<T: Projection>(&self, about: &T, reasons: &[&str], settled_by: &[&str]) -> Option<&'a Told> {
+        let told = self.told(about);
+        let last = told.iter().find(|told| {
+            let reason = told.reason.as_str();
+            reasons.contains(&reason) || settled_by.contains(&reason)
+        })?;
+        reasons.contains(&last.reason.as_str()).then_some(*last)
+    }
+
+    fn claim_of(&self, volume: &Volume) -> Option<&'a Claim> {
+        let key = volume.spec.claim_ref.as_ref()?.key();
+        self.g.claims.look(&key).there()
+    }
+
+    /// The pods that use a claim and may still run.
+    fn users_of(&self, claim: &Key) -> Vec<&'a Pod> {
+        let uses = |pod: &&Pod| !pod.is_terminal() && pod.claims().any(|used| used == *claim);
+        self.g.pods.objects.iter().filter(uses).collect()
+    }
+
+    fn attachments_of(&self, volume: &str) -> impl Iterator<Item = &'a VolumeAttachment> {
+        let name = volume.to_owned();
+        self.g.attachments.objects.iter().filter(move |one| one.volume_name() == Some(name.as_str()))
+    }
+
+    /// Whether something has taken too long; what nobody knows the age of has not.
+    fn is_late(&self, since: Option<Timestamp>) -> bool {
+        since.is_some_and(|since| self.now.duration_since(since) > PATIENCE)
+    }
+
+    /// A cause that is one only if the time it takes is no longer that of work.
+    fn slow(
+        &self,
+        id: &'static str,
+        who: Who,
+        since: Option<Timestamp>,
+        why: impl Into<String>,
+        way_out: impl Into<String>,
+    ) -> Cause {
+        let state = if self.is_late(since) { State::Stuck } else { State::Working };
+        Cause { state, ..Cause::stuck(id, who, why, way_out) }
+    }
+}
+
+/// What an event says, with who told it and how often.
+fn quoted(told: &Told, now: Timestamp) -> String {
+    let last = told.last().map(|at| format!(", last {} ago", super::report::ago(at, now))).unwrap_or_default();
+    let often = if told.times() > 1 { format!(", {} times", told.times()) } else { String::new() };
+    let by = if told.component().is_empty() { String::new() } else { format!(" by {}", told.component()) };
+    format!("{} (event {}{by}{often}{last})", told.message.trim(), told.reason)
+}
+
+/// The steps of a life in which each needs those before it: done ones, the one where it is, and what is not yet.
+struct Steps(Vec<Step>);
+
+impl Steps {
+    fn new() -> Self {
+        Self(Vec::new())
+    }
+
+    /// Whether all so far are done.
+    fn are_done(&self) -> bool {
+        self.0.iter().all(|step| step.mark == Mark::Done)
+    }
+
+    fn add(&mut self, name: impl Into<String>, is_done: bool, since: Option<Timestamp>) {
+        let mark = match (is_done, self.are_done()) {
+            (true, _) => Mark::Done,
+            (false, true) => Mark::Here,
+            (false, false) => Mark::NotYet,
+        };
+        self.0.push(Step { name: name.into(), mark, since: since.filter(|_| mark != Mark::NotYet) });
+    }
+}
+
+/// `kubectl KIND NAME` arguments of an object.
+fn kubectl(plural: &str, key: &Key) -> String {
+    let singular = match plural {
+        "persistentvolumeclaims" => "pvc",
+        "persistentvolumes" => "pv",
+        "pods" => "pod",
+        other => other.strip_suffix('s').unwrap_or(other),
+    };
+    match key.namespace.as_str() {
+        "" => format!("{singular} {}", key.name),
+        namespace => format!("{singular} {} -n {namespace}", key.name),
+    }
+}
+
+fn kubectl_claim(claim: &Claim) -> String {
+    kubectl(kinds::CLAIM.plural, &claim.meta.key())
+}
+
+/// A few names, and how many more.
+fn some<'n>(names: impl IntoIterator<Item = &'n str>) -> String {
+    let names: Vec<&str> = names.into_iter().collect();
+    match names.len() {
+        0..=3 => names.join(", "),
+        more => format!("{} and {} more", names[..3].join(", "), more - 3),
+    }
+}
+
+#[cfg(test)]
+mod tests;

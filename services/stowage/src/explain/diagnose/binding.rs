@@ -1,0 +1,239 @@
+//! From the claim to a volume that is there already, or to the wish for a new one.
+
+use stowage_model::annotations;
+use stowage_model::class::{NO_PROVISIONER, default_class};
+use stowage_model::matching::{self, Place};
+use stowage_model::object::{Key, kinds};
+use stowage_model::phase::ClaimPhase;
+use stowage_model::{Claim, StorageClass, Volume};
+
+use super::{View, kubectl, kubectl_claim, placing, provisioning, some};
+use crate::explain::gathered::Look;
+use crate::explain::report::{Cause, Who};
+
+/// Why a claim has no volume.
+pub fn causes(view: &View<'_>, claim: &Claim) -> Vec<Cause> {
+    if claim.status.phase == ClaimPhase::Lost {
+        return vec![lost(view, claim)];
+    }
+    if claim.names_volume() {
+        return named_volume(view, claim);
+    }
+    if let Some(cause) = source(view, claim) {
+        return vec![cause];
+    }
+    let class = claim.class_name();
+    if !claim.has_class() {
+        return no_class(view, claim);
+    }
+    match view.g.classes.named(class) {
+        Look::There(class) if class.provisions() => of_class(view, claim, class),
+        Look::There(class) => by_hand(view, claim, Some(class)),
+        Look::Absent if !class.is_empty() => class_missing(view, claim),
+        Look::Absent => by_hand(view, claim, None),
+        Look::Unread => provisioning::causes(view, claim, None),
+    }
+}
+
+fn lost(view: &View<'_>, claim: &Claim) -> Cause {
+    let name = &claim.spec.volume_name;
+    let why = match view.g.volumes.named(name) {
+        Look::Absent => format!("PersistentVolume {name:?}, to which it was bound, is gone"),
+        Look::There(volume) if !volume.is_bound_to(claim) => {
+            format!("spec.claimRef of PersistentVolume {name:?}, to which it was bound, names {}", owner(volume))
+        }
+        _ => format!("it has lost PersistentVolume {name:?}"),
+    };
+    let delete = format!("kubectl delete {}", kubectl_claim(claim));
+    Cause::stuck(
+        "claim-lost",
+        Who::user(),
+        why,
+        format!("create the volume again with this claim in its spec.claimRef, or give the claim up: `{delete}`"),
+    )
+}
+
+fn owner(volume: &Volume) -> String {
+    match &volume.spec.claim_ref {
+        Some(reference) => format!("claim {}", reference.key()),
+        None => "no claim".to_owned(),
+    }
+}
+
+fn named_volume(view: &View<'_>, claim: &Claim) -> Vec<Cause> {
+    let name = &claim.spec.volume_name;
+    let again = "spec.volumeName cannot be changed: delete the claim and create it anew with another volume";
+    match view.g.volumes.named(name) {
+        Look::Absent => vec![Cause::stuck(
+            "volume-missing",
+            Who::user(),
+            format!("spec.volumeName is {name:?}, and there is no such PersistentVolume"),
+            format!("create it, or {again}"),
+        )],
+        Look::There(volume) if volume.spec.claim_ref.is_some() && !volume.is_bound_to(claim) => {
+            let reference = volume.spec.claim_ref.as_ref().map(|reference| reference.uid.clone()).unwrap_or_default();
+            let is_same_name = volume.spec.claim_ref.as_ref().is_some_and(|one| one.key() == claim.meta.key())
+                && !reference.is_empty();
+            let why = match is_same_name {
+                true => format!(
+                    "spec.claimRef.uid of PersistentVolume {name:?} is {reference}, that of an earlier claim of this name"
+                ),
+                false => format!("spec.claimRef of PersistentVolume {name:?} names {}", owner(volume)),
+            };
+            let free =
+                format!(r#"kubectl patch pv {name} --type=json -p '[{{"op":"remove","path":"/spec/claimRef"}}]'"#);
+            let way_out = format!("if its data may be given to this claim, free it: `{free}`; otherwise {again}");
+            vec![Cause::stuck("volume-taken", Who::user(), why, way_out)]
+        }
+        Look::There(volume) => match matching::satisfies(volume, claim) {
+            Err(misfit) if !claim.is_bind_completed() => {
+                vec![Cause::stuck("volume-mismatch", Who::user(), misfit.describe(volume, claim), again)]
+            }
+            _ => vec![binder(view, claim)],
+        },
+        Look::Unread => vec![binder(view, claim)],
+    }
+}
+
+/// Everything is there that the pv-controller needs.
+fn binder(view: &View<'_>, claim: &Claim) -> Cause {
+    let who = view.who("pv-controller");
+    let (why, way_out) = view.silence(&who);
+    let since = if view.is_dead(&who) { Some(jiff::Timestamp::MIN) } else { claim.meta.creation_timestamp };
+    view.slow("binder-silent", who, since, format!("it is to be bound or provisioned for, and is not: {why}"), way_out)
+}
+
+fn no_class(view: &View<'_>, claim: &Claim) -> Vec<Cause> {
+    let classes = &view.g.classes;
+    if let Some(class) = default_class(&classes.objects) {
+        let way =
+            format!("wait a moment, or look at the log of the pv-controller ({:?} is the default)", class.meta.name);
+        let who = view.who("pv-controller");
+        let why =
+            format!("spec.storageClassName is not set, and the default class {:?} was not filled in", class.meta.name);
+        return vec![view.slow("default-class-not-filled-in", who, claim.meta.creation_timestamp, why, way)];
+    }
+    if !classes.is_known {
+        return by_hand(view, claim, None);
+    }
+    let names: Vec<&str> = classes.objects.iter().map(|class| class.meta.name.as_str()).collect();
+    let way_out = match names.first() {
+        Some(first) => format!(
+            "mark one as the default: `kubectl annotate storageclass {first} {}=true` (there are {}), or create the claim \
+             anew with spec.storageClassName",
+            annotations::DEFAULT_CLASS,
+            some(names.iter().copied())
+        ),
+        None => {
+            "install a CSI driver and create a StorageClass for it, or create a fitting PersistentVolume".to_owned()
+        }
+    };
+    let volumes = matching::explain(&view.g.volumes.objects, claim, Place::Anywhere);
+    let why = format!(
+        "spec.storageClassName is not set, no StorageClass is the default, and no volume without a class fits ({volumes})"
+    );
+    vec![Cause::stuck("no-default-class", Who::user(), why, way_out)]
+}
+
+fn class_missing(view: &View<'_>, claim: &Claim) -> Vec<Cause> {
+    let name = claim.class_name();
+    let names: Vec<&str> = view.g.classes.objects.iter().map(|class| class.meta.name.as_str()).collect();
+    let others = if names.is_empty() { "there is none".to_owned() } else { format!("there are {}", some(names)) };
+    let way_out =
+        format!("create StorageClass {name:?}, or delete the claim and create it anew with another class ({others})");
+    let why = format!("spec.storageClassName is {name:?}, and there is no such StorageClass");
+    vec![Cause::stuck("class-missing", Who::user(), why, way_out)]
+}
+
+/// Volumes of the class are made by hand, and none fits.
+fn by_hand(view: &View<'_>, claim: &Claim, class: Option<&StorageClass>) -> Vec<Cause> {
+    if let Some(class) = class.filter(|class| class.waits_for_consumer())
+        && let Some(causes) = placing::first_consumer(view, claim, class)
+    {
+        return causes;
+    }
+    let volumes = &view.g.volumes;
+    if !volumes.is_known {
+        return vec![binder(view, claim)];
+    }
+    let place = Place::Anywhere;
+    if matches!(matching::smallest_fit(&volumes.objects, claim, place), Ok(Some(_))) {
+        return vec![binder(view, claim)];
+    }
+    // The one that comes nearest: people most often mean a volume that they have made for the claim.
+    let nearest =
+        volumes.objects.iter().filter_map(|volume| Some((volume, matching::fits(volume, claim, place).err()?)));
+    let nearest = nearest.max_by_key(|(volume, misfit)| (volume.is_bound_to(claim), *misfit));
+    let detail = nearest.map(|(volume, misfit)| format!("; nearest: {}", misfit.describe(volume, claim)));
+    let summary = matching::explain(&volumes.objects, claim, place);
+    let of = match class {
+        Some(class) => {
+            format!("class {:?} has provisioner {NO_PROVISIONER:?}: nobody makes volumes of it", class.meta.name)
+        }
+        None => "spec.storageClassName is \"\": only a volume without a class will do".to_owned(),
+    };
+    let why = format!("{of}, and no PersistentVolume fits ({summary}{})", detail.unwrap_or_default());
+    let way_out = format!(
+        "create a PersistentVolume with at least {}, access modes [{}], storageClassName {:?}",
+        claim.requested(),
+        claim.spec.access_modes,
+        claim.class_name()
+    );
+    vec![Cause::stuck("no-fitting-volume", Who::user(), why, way_out)]
+}
+
+fn of_class(view: &View<'_>, claim: &Claim, class: &StorageClass) -> Vec<Cause> {
+    if class.waits_for_consumer()
+        && claim.selected_node().is_none()
+        && let Some(causes) = placing::first_consumer(view, claim, class)
+    {
+        return causes;
+    }
+    if claim.storage_provisioner().is_none() {
+        return vec![binder(view, claim)];
+    }
+    provisioning::causes(view, claim, Some(class))
+}
+
+/// What it is to be filled from is not there, or not ready.
+fn source(view: &View<'_>, claim: &Claim) -> Option<Cause> {
+    let source = claim.data_source().filter(|source| source.namespace.is_none())?;
+    let key = Key::namespaced(claim.meta.namespace.as_str(), source.name.as_str());
+    let missing = |kind: &str| {
+        let why = format!("spec.dataSource names {kind} {:?}, which is not there", source.name);
+        Cause::stuck(
+            "source-missing",
+            Who::user(),
+            why,
+            "create it, or delete the claim and create it without the source",
+        )
+    };
+    if source.kind == kinds::VOLUME_SNAPSHOT.kind {
+        let snapshots = &view.g.snapshots;
+        return match snapshots.look(&key) {
+            Look::Absent => Some(missing("VolumeSnapshot")),
+            Look::There(snapshot) if !snapshot.is_ready() => {
+                let why = format!(
+                    "spec.dataSource names VolumeSnapshot {:?}, whose status.readyToUse is not true",
+                    source.name
+                );
+                let inner = super::snapshot::causes(view, snapshot).into_iter().next();
+                let who = inner.as_ref().map_or_else(|| view.who("snapshot-controller"), |cause| cause.who.clone());
+                let because = inner.map(|cause| format!(": {}", cause.why)).unwrap_or_default();
+                let way = format!("`stowage explain {}`", kubectl(kinds::VOLUME_SNAPSHOT.plural, &key));
+                Some(view.slow("source-not-ready", who, claim.meta.creation_timestamp, format!("{why}{because}"), way))
+            }
+            _ => None,
+        };
+    }
+    let is_claim = source.kind == kinds::CLAIM.kind;
+    match view.g.claims.look(&key) {
+        Look::Absent if is_claim => Some(missing("PersistentVolumeClaim")),
+        Look::There(from) if is_claim && from.status.phase != ClaimPhase::Bound => {
+            let why = format!("spec.dataSource names claim {:?}, whose phase is {}", source.name, from.status.phase);
+            let way = format!("`stowage explain {}`", kubectl_claim(from));
+            Some(view.slow("source-not-ready", Who::user(), claim.meta.creation_timestamp, why, way))
+        }
+        _ => None,
+    }
+}

@@ -1,0 +1,116 @@
+//! The volume is to be made: by the provisioner of the class's driver.
+
+use jiff::Timestamp;
+
+use stowage_model::quantity::Quantity;
+use stowage_model::{Claim, StorageClass};
+
+use super::{View, kubectl_claim, quoted};
+use crate::explain::gathered::Look;
+use crate::explain::report::{Cause, Leader, Who};
+
+/// Why no volume was made.
+pub fn causes(view: &View<'_>, claim: &Claim, class: Option<&StorageClass>) -> Vec<Cause> {
+    let Some(driver) = claim.storage_provisioner().or_else(|| class.map(|class| class.provisioner.as_str())) else {
+        let who = view.who("pv-controller");
+        let (why, way_out) = view.silence(&who);
+        return vec![view.slow("binder-silent", who, claim.meta.creation_timestamp, why, way_out)];
+    };
+    let who = view.sidecar("provisioner", driver);
+    let mut causes = Vec::new();
+    causes.extend(refused(view, claim, &who));
+    causes.extend(selected_node(view, claim, driver));
+    causes.extend(no_room(view, claim, driver));
+    causes.extend(nobody(view, claim, driver, &who));
+    if causes.is_empty() {
+        let (silence, way_out) = view.silence(&who);
+        let since = claim.meta.creation_timestamp;
+        let id = if view.is_dead(&who) { "provisioner-dead" } else { "provisioner-silent" };
+        let since = if view.is_dead(&who) { Some(Timestamp::MIN) } else { since };
+        causes.push(view.slow(id, who, since, silence, way_out));
+    }
+    causes
+}
+
+/// The driver's own words.
+fn refused(view: &View<'_>, claim: &Claim, who: &Who) -> Option<Cause> {
+    let told = view.complaint(claim, &["ProvisioningFailed"], &["ProvisioningSucceeded"])?;
+    let text = &told.message;
+    let way_out = if text.contains("ResourceExhausted") || text.contains("OutOfRange") {
+        "make room in the driver's storage, or delete the claim and create it anew with a size that fits; it is tried \
+         again by itself"
+            .to_owned()
+    } else if text.contains("InvalidArgument") {
+        let class = claim.class_name();
+        format!(
+            "correct the parameters: `kubectl get storageclass {class} -o yaml` (a class is deleted and created anew)"
+        )
+    } else {
+        format!(
+            "remove what the driver names; it is tried again by itself (`kubectl describe {}`)",
+            kubectl_claim(claim)
+        )
+    };
+    Some(Cause::stuck("provisioning-failed", who.clone(), quoted(told, view.now), way_out))
+}
+
+fn selected_node(view: &View<'_>, claim: &Claim, driver: &str) -> Option<Cause> {
+    let node = claim.selected_node()?;
+    let is_absent = match view.g.csi_nodes.named(node) {
+        Look::There(csi_node) => csi_node.driver(driver).is_none(),
+        Look::Absent => true,
+        Look::Unread => false,
+    };
+    // One that is not of CSI has no CSINode at all.
+    let is_csi = view.g.drivers.named(driver).there().is_some();
+    if !is_absent || !is_csi {
+        return None;
+    }
+    Some(Cause::stuck(
+        "driver-not-on-node",
+        Who::named(format!("the node part of {driver} on {node}")),
+        format!("the scheduler chose node {node}, and CSINode {node} does not list driver {driver} in spec.drivers"),
+        format!(
+            "see that the driver's pod on {node} runs: `kubectl get pods -A --field-selector spec.nodeName={node}`"
+        ),
+    ))
+}
+
+/// What the driver says of its room.
+fn no_room(view: &View<'_>, claim: &Claim, driver: &str) -> Option<Cause> {
+    let tells = view.g.drivers.named(driver).there().is_some_and(|driver| driver.spec.storage_capacity);
+    if !tells || !view.g.capacities.is_known {
+        return None;
+    }
+    let of_class = view.g.capacities.objects.iter().filter(|one| one.storage_class_name == claim.class_name());
+    let largest: Option<Quantity> = of_class.filter_map(|one| one.limit()).max();
+    let largest = largest.filter(|largest| *largest < claim.requested())?;
+    Some(Cause::stuck(
+        "no-capacity",
+        Who::user(),
+        format!(
+            "the claim asks for {}, and the most that any CSIStorageCapacity of class {:?} offers is {largest}",
+            claim.requested(),
+            claim.class_name()
+        ),
+        format!("make room in the storage of {driver}, or create the claim anew with at most {largest}"),
+    ))
+}
+
+/// Nobody of that name is installed.
+fn nobody(view: &View<'_>, claim: &Claim, driver: &str, who: &Who) -> Option<Cause> {
+    let Leader::Absent { names } = &who.leader else { return None };
+    let is_registered = view.g.csi_nodes.objects.iter().any(|node| node.driver(driver).is_some());
+    let has_told = view.told(claim).iter().any(|told| told.component().contains(driver));
+    let is_known = view.g.csi_nodes.is_known && view.g.drivers.named(driver).is_absent();
+    if !is_known || is_registered || has_told {
+        return None;
+    }
+    let why = format!(
+        "provisioner {driver:?} was asked and does not seem to be installed: there is no CSIDriver of that name, no CSINode \
+         lists it, there is no Lease {}",
+        names.join(" or ")
+    );
+    let way_out = format!("install the driver {driver}, or create the claim anew with the class of another");
+    Some(view.slow("provisioner-absent", who.clone(), claim.meta.creation_timestamp, why, way_out))
+}

@@ -1,0 +1,286 @@
+use serde_json::{Value, json};
+
+use super::*;
+
+/// A volume that somebody made for the claim by hand.
+fn made_by_hand(world: &mut Value) {
+    let volume = good()["volumes"][0].clone();
+    unbound(world);
+    world["claims"][0]["metadata"]["annotations"] = json!({});
+    world["claims"][0]["spec"]["volumeName"] = "pv-1".into();
+    world["volumes"] = json!([volume]);
+    world["volumes"][0]["spec"]["claimRef"] = Value::Null;
+    world["volumes"][0]["status"]["phase"] = "Available".into();
+}
+
+#[test]
+fn a_claim_that_is_not_bound_is_told_why() {
+    let rows: [Row; 14] = [
+        (
+            "class-missing",
+            claim,
+            |w| {
+                unbound(w);
+                w["claims"][0]["spec"]["storageClassName"] = "gold".into();
+            },
+            State::Stuck,
+            &["spec.storageClassName is \"gold\"", "fast"],
+        ),
+        (
+            "no-default-class",
+            claim,
+            |w| {
+                unbound(w);
+                w["claims"][0]["spec"]["storageClassName"] = Value::Null;
+            },
+            State::Stuck,
+            &["no StorageClass is the default", "kubectl annotate storageclass fast"],
+        ),
+        (
+            "no-fitting-volume",
+            claim,
+            |w| {
+                made_by_hand(w);
+                w["claims"][0]["spec"]["volumeName"] = Value::Null;
+                w["claims"][0]["spec"]["storageClassName"] = "".into();
+                w["volumes"][0]["spec"]["capacity"]["storage"] = "1Mi".into();
+                w["volumes"][0]["spec"]["storageClassName"] = "".into();
+            },
+            State::Stuck,
+            &["1 too small", "has 1Mi, the claim asks for 1Gi"],
+        ),
+        (
+            "volume-missing",
+            claim,
+            |w| {
+                made_by_hand(w);
+                w["volumes"] = json!([]);
+            },
+            State::Stuck,
+            &["spec.volumeName is \"pv-1\""],
+        ),
+        (
+            "volume-mismatch",
+            claim,
+            |w| {
+                made_by_hand(w);
+                w["volumes"][0]["spec"]["capacity"]["storage"] = "1Mi".into();
+            },
+            State::Stuck,
+            &["has 1Mi", "asks for 1Gi"],
+        ),
+        (
+            "volume-mismatch",
+            claim,
+            |w| {
+                made_by_hand(w);
+                w["volumes"][0]["spec"]["storageClassName"] = "slow".into();
+            },
+            State::Stuck,
+            &["storageClassName", "\"slow\""],
+        ),
+        (
+            "volume-mismatch",
+            claim,
+            |w| {
+                made_by_hand(w);
+                w["volumes"][0]["spec"]["accessModes"] = json!(["ReadOnlyMany"]);
+            },
+            State::Stuck,
+            &["ReadOnlyMany", "ReadWriteOnce"],
+        ),
+        (
+            "volume-taken",
+            claim,
+            |w| {
+                made_by_hand(w);
+                w["volumes"][0]["spec"]["claimRef"] = json!({ "namespace": "shop", "name": "other", "uid": "u" });
+            },
+            State::Stuck,
+            &["names claim shop/other", "kubectl patch pv pv-1"],
+        ),
+        (
+            "volume-taken",
+            claim,
+            |w| {
+                made_by_hand(w);
+                w["volumes"][0]["spec"]["claimRef"] = json!({ "namespace": "default", "name": "data", "uid": "old" });
+            },
+            State::Stuck,
+            &["spec.claimRef.uid", "earlier claim of this name"],
+        ),
+        (
+            "claim-lost",
+            claim,
+            |w| {
+                w["claims"][0]["status"]["phase"] = "Lost".into();
+                w["volumes"] = json!([]);
+            },
+            State::Stuck,
+            &["\"pv-1\"", "is gone"],
+        ),
+        (
+            "source-missing",
+            claim,
+            |w| {
+                unbound(w);
+                w["claims"][0]["spec"]["dataSource"] = json!({ "kind": "VolumeSnapshot", "name": "nope" });
+            },
+            State::Stuck,
+            &["VolumeSnapshot \"nope\""],
+        ),
+        (
+            "binder-silent",
+            claim,
+            |w| {
+                unbound(w);
+                w["claims"][0]["metadata"]["annotations"] = json!({});
+            },
+            State::Stuck,
+            &["pv-controller", "kube-controller-manager-1"],
+        ),
+        (
+            "binder-silent",
+            claim,
+            |w| {
+                unbound(w);
+                w["claims"][0]["metadata"]["annotations"] = json!({});
+                w["claims"][0]["metadata"]["creationTimestamp"] = FRESH.into();
+            },
+            State::Working,
+            &["alive"],
+        ),
+        (
+            "waits-for-pod",
+            claim,
+            |w| {
+                unbound(w);
+                with_policy(w, "WaitForFirstConsumer");
+            },
+            State::Waiting,
+            &["WaitForFirstConsumer", "no pod uses the claim"],
+        ),
+    ];
+    check(&rows);
+}
+
+#[test]
+fn a_provisioner_is_told_from_one_that_refuses_one_that_is_dead_and_none_at_all() {
+    let rows: [Row; 8] = [
+        (
+            "provisioning-failed",
+            claim,
+            |w| {
+                unbound(w);
+                w["events"] = json!([event(
+                    "PersistentVolumeClaim",
+                    "data",
+                    "ProvisioningFailed",
+                    "rpc error: pool \"x\" is unknown"
+                )]);
+            },
+            State::Stuck,
+            &["pool \"x\" is unknown", "7 times", "provisioner of d.example.com"],
+        ),
+        // A retry of the same claim that went well settles it.
+        (
+            "provisioner-silent",
+            claim,
+            |w| {
+                unbound(w);
+                let mut later = event("PersistentVolumeClaim", "data", "ProvisioningSucceeded", "made");
+                later["lastTimestamp"] = "2026-01-01T00:09:40Z".into();
+                w["events"] = json!([event("PersistentVolumeClaim", "data", "ProvisioningFailed", "no"), later]);
+            },
+            State::Stuck,
+            &["d-example-com-1 holds Lease"],
+        ),
+        // Of an earlier claim of that name.
+        (
+            "provisioner-silent",
+            claim,
+            |w| {
+                unbound(w);
+                let mut old = event("PersistentVolumeClaim", "data", "ProvisioningFailed", "no");
+                old["involvedObject"]["uid"] = "another".into();
+                w["events"] = json!([old]);
+            },
+            State::Stuck,
+            &["alive"],
+        ),
+        (
+            "provisioner-dead",
+            claim,
+            |w| {
+                unbound(w);
+                w["claims"][0]["metadata"]["creationTimestamp"] = FRESH.into();
+                renewed(w, "d-example-com", "2026-01-01T00:05:00Z");
+            },
+            State::Stuck,
+            &["has not renewed Lease kube-system/d-example-com for 5m"],
+        ),
+        (
+            "provisioner-absent",
+            claim,
+            |w| {
+                unbound(w);
+                w["leases"] = json!([]);
+                w["drivers"] = json!([]);
+                w["csiNodes"] = json!([]);
+            },
+            State::Stuck,
+            &["no CSIDriver of that name", "no Lease d-example-com"],
+        ),
+        // Without an election there is no Lease, and the driver is registered: it may be anything.
+        (
+            "provisioner-silent",
+            claim,
+            |w| {
+                unbound(w);
+                w["leases"] = json!([]);
+            },
+            State::Stuck,
+            &["without leader election, or not at all"],
+        ),
+        (
+            "no-capacity",
+            claim,
+            |w| {
+                unbound(w);
+                w["capacities"][0]["capacity"] = "512Mi".into();
+            },
+            State::Stuck,
+            &["asks for 1Gi", "offers is 512Mi"],
+        ),
+        (
+            "driver-not-on-node",
+            claim,
+            |w| {
+                unbound(w);
+                with_policy(w, "WaitForFirstConsumer");
+                w["claims"][0]["metadata"]["annotations"]["volume.kubernetes.io/selected-node"] = "node-1".into();
+                w["csiNodes"][0]["spec"]["drivers"] = json!([]);
+            },
+            State::Stuck,
+            &["CSINode node-1 does not list driver d.example.com"],
+        ),
+    ];
+    check(&rows);
+}
+
+#[test]
+fn what_may_not_be_read_is_never_said_to_be_missing() {
+    let classes = report(claim(), |w| {
+        unbound(w);
+        w["claims"][0]["spec"]["storageClassName"] = "gold".into();
+        w["classes"] = Value::Null;
+    });
+    assert_eq!(classes.stories[0].causes[0].id, "provisioner-silent");
+    let leases = report(claim(), |w| {
+        unbound(w);
+        for kind in ["leases", "drivers", "csiNodes", "events", "capacities"] {
+            w[kind] = Value::Null;
+        }
+    });
+    assert_eq!(leases.stories[0].causes[0].id, "provisioner-silent");
+}

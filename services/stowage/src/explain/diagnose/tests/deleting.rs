@@ -1,0 +1,166 @@
+use serde_json::{Value, json};
+
+use super::*;
+
+fn deleted(object: &mut Value, finalizers: &[&str]) {
+    object["metadata"]["deletionTimestamp"] = THEN.into();
+    object["metadata"]["finalizers"] = json!(finalizers);
+}
+
+fn released(world: &mut Value) {
+    world["claims"] = json!([]);
+    world["pods"] = json!([]);
+    world["attachments"] = json!([]);
+    world["volumes"][0]["status"] = json!({ "phase": "Released", "lastPhaseTransitionTime": THEN });
+}
+
+#[test]
+fn what_was_deleted_and_is_there_is_told_by_whom_it_is_held() {
+    let rows: [Row; 16] = [
+        (
+            "used-by-pod",
+            claim,
+            |w| deleted(&mut w["claims"][0], &["kubernetes.io/pvc-protection"]),
+            State::Stuck,
+            &["kubernetes.io/pvc-protection: used by pod web", "kubectl delete pod web -n default"],
+        ),
+        (
+            "finalizer-not-released",
+            claim,
+            |w| {
+                deleted(&mut w["claims"][0], &["kubernetes.io/pvc-protection"]);
+                w["pods"] = json!([]);
+            },
+            State::Stuck,
+            &["pv-controller", "kube-controller-manager-1"],
+        ),
+        (
+            "snapshot-under-way",
+            claim,
+            |w| {
+                deleted(&mut w["claims"][0], &["snapshot.storage.kubernetes.io/pvc-as-source-protection"]);
+                w["snapshots"][0]["status"]["readyToUse"] = false.into();
+                w["contents"][0]["status"] = json!({ "error": { "message": "no room" } });
+            },
+            State::Stuck,
+            &["VolumeSnapshot snap", "no room", "kubectl delete volumesnapshot snap -n default"],
+        ),
+        (
+            "clone-under-way",
+            claim,
+            |w| {
+                deleted(&mut w["claims"][0], &["provisioner.storage.kubernetes.io/cloning-protection"]);
+                let copy = json!({ "metadata": { "namespace": "default", "name": "copy" },
+                "spec": { "dataSource": { "kind": "PersistentVolumeClaim", "name": "data" } } });
+                w["claims"].as_array_mut().unwrap().push(copy);
+            },
+            State::Stuck,
+            &["claim default/copy is being filled from it"],
+        ),
+        (
+            "foreign-finalizer",
+            claim,
+            |w| deleted(&mut w["claims"][0], &["example.com/backup"]),
+            State::Stuck,
+            &["\"example.com/backup\""],
+        ),
+        (
+            "bound-to-claim",
+            volume,
+            |w| deleted(&mut w["volumes"][0], &["kubernetes.io/pv-protection"]),
+            State::Stuck,
+            &["bound to claim default/data"],
+        ),
+        (
+            "delete-failed",
+            volume,
+            |w| {
+                released(w);
+                deleted(&mut w["volumes"][0], &["external-provisioner.volume.kubernetes.io/finalizer"]);
+                w["events"] =
+                    json!([event("PersistentVolume", "pv-1", "VolumeFailedDelete", "rpc error: disk is busy")]);
+            },
+            State::Stuck,
+            &["disk is busy", "provisioner of d.example.com"],
+        ),
+        (
+            "detach-failed",
+            volume,
+            |w| {
+                deleted(&mut w["volumes"][0], &["external-attacher/d-example-com"]);
+                deleted(&mut w["attachments"][0], &["external-attacher/d-example-com"]);
+                w["attachments"][0]["status"]["detachError"] = json!({ "message": "busy" });
+            },
+            State::Stuck,
+            &["detaching from node-1 failed: busy"],
+        ),
+        ("deleter-silent", volume, released, State::Stuck, &["its data is not deleted yet", "d-example-com-1"]),
+        (
+            "delete-failed",
+            volume,
+            |w| {
+                released(w);
+                w["volumes"][0]["status"] = json!({ "phase": "Failed", "message": "no deleter for it" });
+            },
+            State::Stuck,
+            &["no deleter for it"],
+        ),
+        (
+            "released-retain",
+            volume,
+            |w| {
+                released(w);
+                w["volumes"][0]["spec"]["persistentVolumeReclaimPolicy"] = "Retain".into();
+            },
+            State::Waiting,
+            &["its claim default/data is gone", "kubectl patch pv pv-1"],
+        ),
+        (
+            "restore-under-way",
+            snapshot,
+            |w| {
+                deleted(
+                    &mut w["snapshots"][0],
+                    &["snapshot.storage.kubernetes.io/volumesnapshot-as-source-protection"],
+                );
+                let copy = json!({ "metadata": { "namespace": "default", "name": "copy" },
+                "spec": { "dataSource": { "kind": "VolumeSnapshot", "name": "snap" } } });
+                w["claims"].as_array_mut().unwrap().push(copy);
+            },
+            State::Stuck,
+            &["claim default/copy"],
+        ),
+        (
+            "delete-failed",
+            snapshot,
+            |w| {
+                deleted(&mut w["snapshots"][0], &["snapshot.storage.kubernetes.io/volumesnapshot-bound-protection"]);
+                w["contents"][0]["status"]["error"] = json!({ "message": "rpc error: in use" });
+            },
+            State::Stuck,
+            &["in use", "snapshotter of d.example.com"],
+        ),
+        (
+            "node-not-ready",
+            pod,
+            |w| {
+                deleted(&mut w["pods"][0], &[]);
+                w["nodes"][0]["status"]["conditions"][0]["status"] = "Unknown".into();
+            },
+            State::Stuck,
+            &["kubectl taint node node-1"],
+        ),
+        ("kubelet-silent", pod, |w| deleted(&mut w["pods"][0], &[]), State::Stuck, &["kubelet of node-1"]),
+        (
+            "unmount-failed",
+            pod,
+            |w| {
+                deleted(&mut w["pods"][0], &[]);
+                w["events"] = json!([event("Pod", "web", "FailedUnMount", "target is busy")]);
+            },
+            State::Stuck,
+            &["target is busy"],
+        ),
+    ];
+    check(&rows);
+}

@@ -1,0 +1,95 @@
+//! One read of the API, and what comes of one that is refused.
+
+use anyhow::{Context as _, bail};
+
+use stowage_model::object::{Key, Kind, Projection};
+use stowage_runtime::api::{Api, Error};
+
+use crate::explain::gathered::{Seen, Unread};
+
+/// No more of a kind are kept: some hundred bytes each.
+const MOST: usize = 50_000;
+
+/// Reads, and notes what may not be read.
+pub struct Reader<'a> {
+    pub api: &'a Api,
+    pub unread: Vec<Unread>,
+}
+
+impl Reader<'_> {
+    /// The object that the whole answer is about.
+    pub async fn asked_for<T: Projection>(&self, key: &Key) -> anyhow::Result<T> {
+        let plural = T::KIND.plural;
+        match self.api.get::<T>(key).await {
+            Ok(Some(object)) => Ok(object),
+            Err(error) if error.is_not_found() && !error.is_absent() => bail!(
+                "the API server does not serve {} of {}; install their CustomResourceDefinitions",
+                plural,
+                T::KIND.api_version()
+            ),
+            Ok(None) => {
+                let all = if T::KIND.namespaced { " -A" } else { "" };
+                bail!("there is no {} {key}; `kubectl get {plural}{all}` lists them", T::KIND.kind)
+            }
+            Err(error) if error.is_forbidden() => Err(error)
+                .with_context(|| format!("{} {key} may not be read; ask for the right to get {plural}", T::KIND.kind)),
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    /// Adds an object to what was seen, unless it is there already.
+    pub async fn find<T: Projection>(&mut self, seen: &mut Seen<T>, key: &Key) -> anyhow::Result<()> {
+        if seen.look(key).there().is_some() {
+            return Ok(());
+        }
+        match self.api.get::<T>(key).await {
+            Ok(found) => seen.objects.extend(found),
+            Err(error) => {
+                seen.is_known = self.is_known_after::<T>(error, "get")?;
+            }
+        }
+        Ok(())
+    }
+
+    pub async fn list<T: Projection>(
+        &mut self,
+        namespace: &str,
+        query: &str,
+        wanted: impl Fn(&T) -> bool + Send,
+    ) -> anyhow::Result<Seen<T>> {
+        match self.api.select::<T>(namespace, query, MOST, wanted).await {
+            Ok(selected) => {
+                if selected.unreadable > 0 {
+                    self.note(T::KIND, format!("{} of them make no sense and were skipped", selected.unreadable));
+                }
+                if !selected.is_whole {
+                    self.note(T::KIND, format!("only the first {MOST} were looked at; name a namespace with -n"));
+                }
+                let is_known = selected.is_whole && selected.unreadable == 0;
+                Ok(Seen { objects: selected.objects, is_known })
+            }
+            Err(error) => Ok(Seen { objects: Vec::new(), is_known: self.is_known_after::<T>(error, "list")? }),
+        }
+    }
+
+    /// Whether a failed read tells that there is nothing. What nobody answers ends the whole.
+    fn is_known_after<T: Projection>(&mut self, error: Error, verb: &str) -> anyhow::Result<bool> {
+        if error.is_forbidden() {
+            let plural = T::KIND.plural;
+            self.note(T::KIND, format!("forbidden: {verb} {plural} is not among your rights"));
+            return Ok(false);
+        }
+        // A kind that is not served has no objects.
+        if error.is_not_found() {
+            return Ok(true);
+        }
+        Err(error).context("cannot read the cluster's state")
+    }
+
+    fn note(&mut self, kind: Kind, why: String) {
+        let unread = Unread { kind, why };
+        if !self.unread.contains(&unread) {
+            self.unread.push(unread);
+        }
+    }
+}

@@ -1,0 +1,139 @@
+//! What was read of a cluster, and what it means that something is not among it.
+
+use std::collections::BTreeSet;
+
+use stowage_model::object::{Key, Kind, Projection};
+use stowage_model::{
+    AttributesClass, Claim, CsiDriver, CsiNode, Lease, Node, Pod, StorageCapacity, StorageClass, Volume,
+    VolumeAttachment, VolumeSnapshot, VolumeSnapshotClass, VolumeSnapshotContent,
+};
+
+use super::told::Told;
+
+/// What is asked about.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Wanted {
+    /// Everything that is not where it should be, in a namespace or in all.
+    All {
+        namespace: Option<String>,
+    },
+    Claim(Key),
+    Pod(Key),
+    Volume(Key),
+    Snapshot(Key),
+}
+
+/// What was seen of a kind.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Seen<T> {
+    pub objects: Vec<T>,
+    /// Whether what is not among them is not there.
+    pub is_known: bool,
+}
+
+impl<T> Default for Seen<T> {
+    fn default() -> Self {
+        Self { objects: Vec::new(), is_known: true }
+    }
+}
+
+/// What came of looking for an object.
+#[derive(Debug)]
+pub enum Look<'a, T> {
+    There(&'a T),
+    Absent,
+    /// It may not be read.
+    Unread,
+}
+
+impl<'a, T> Look<'a, T> {
+    pub fn there(self) -> Option<&'a T> {
+        match self {
+            Self::There(object) => Some(object),
+            Self::Absent | Self::Unread => None,
+        }
+    }
+
+    pub fn is_absent(&self) -> bool {
+        matches!(self, Self::Absent)
+    }
+}
+
+impl<T: Projection> Seen<T> {
+    pub fn look(&self, key: &Key) -> Look<'_, T> {
+        match self.objects.iter().find(|object| {
+            let meta = object.meta();
+            meta.name == key.name && meta.namespace == key.namespace
+        }) {
+            Some(object) => Look::There(object),
+            None if self.is_known => Look::Absent,
+            None => Look::Unread,
+        }
+    }
+
+    pub fn named(&self, name: &str) -> Look<'_, T> {
+        self.look(&Key::cluster(name))
+    }
+}
+
+/// A kind that could not be read, or not to its end.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Unread {
+    pub kind: Kind,
+    pub why: String,
+}
+
+/// Everything that a report is made of.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Gathered {
+    pub wanted: Wanted,
+    pub claims: Seen<Claim>,
+    pub pods: Seen<Pod>,
+    pub volumes: Seen<Volume>,
+    pub classes: Seen<StorageClass>,
+    pub attachments: Seen<VolumeAttachment>,
+    pub nodes: Seen<Node>,
+    pub csi_nodes: Seen<CsiNode>,
+    pub drivers: Seen<CsiDriver>,
+    pub capacities: Seen<StorageCapacity>,
+    pub leases: Seen<Lease>,
+    pub attributes_classes: Seen<AttributesClass>,
+    pub snapshots: Seen<VolumeSnapshot>,
+    pub contents: Seen<VolumeSnapshotContent>,
+    pub snapshot_classes: Seen<VolumeSnapshotClass>,
+    pub events: Seen<Told>,
+    pub unread: Vec<Unread>,
+}
+
+impl Gathered {
+    /// Nothing yet.
+    pub fn new(wanted: Wanted) -> Self {
+        Self {
+            wanted,
+            claims: Seen::default(),
+            pods: Seen::default(),
+            volumes: Seen::default(),
+            classes: Seen::default(),
+            attachments: Seen::default(),
+            nodes: Seen::default(),
+            csi_nodes: Seen::default(),
+            drivers: Seen::default(),
+            capacities: Seen::default(),
+            leases: Seen::default(),
+            attributes_classes: Seen::default(),
+            snapshots: Seen::default(),
+            contents: Seen::default(),
+            snapshot_classes: Seen::default(),
+            events: Seen::default(),
+            unread: Vec::new(),
+        }
+    }
+
+    /// The drivers whose components may have to act.
+    pub fn drivers_in_play(&self) -> BTreeSet<String> {
+        let of_classes = self.classes.objects.iter().map(|class| &class.provisioner);
+        let of_volumes = self.volumes.objects.iter().filter_map(|volume| Some(&volume.spec.csi.as_ref()?.driver));
+        let of_contents = self.contents.objects.iter().map(|content| &content.spec.driver);
+        of_classes.chain(of_volumes).chain(of_contents).cloned().collect()
+    }
+}

@@ -1,0 +1,137 @@
+use std::path::Path;
+
+use serde_json::{Value, json};
+
+use stowage_apiserver::{Server, User};
+use stowage_model::Kind;
+use stowage_model::object::kinds;
+
+use super::*;
+
+fn server() -> (Server, Api) {
+    let server = Server::in_memory(stowage_apiserver::Options::system());
+    let api = Api::new(kube::Client::new(server.service(), "default"));
+    (server, api)
+}
+
+async fn create(api: &Api, kind: Kind, body: Value) {
+    api.create_raw(kind, body).await.unwrap();
+}
+
+/// A claim of a class that is not there, and a pod that was put on a node whose driver never came.
+async fn situations(api: &Api) {
+    let claim = |name: &str, class: &str| {
+        json!({
+            "metadata": { "namespace": "default", "name": name },
+            "spec": { "accessModes": ["ReadWriteOnce"], "storageClassName": class,
+                      "resources": { "requests": { "storage": "1Gi" } } },
+        })
+    };
+    create(api, kinds::CLAIM, claim("lost", "gold")).await;
+    let mut bound = claim("data", "");
+    bound["metadata"]["annotations"] = json!({ "pv.kubernetes.io/bind-completed": "yes" });
+    bound["spec"]["volumeName"] = "pv-1".into();
+    let made = api.create_raw(kinds::CLAIM, bound).await.unwrap();
+    create(
+        api,
+        kinds::VOLUME,
+        json!({
+            "metadata": { "name": "pv-1" },
+            "spec": { "capacity": { "storage": "1Gi" }, "accessModes": ["ReadWriteOnce"],
+                      "csi": { "driver": "d.example.com", "volumeHandle": "v" },
+                      "claimRef": { "namespace": "default", "name": "data", "uid": made["metadata"]["uid"] } },
+        }),
+    )
+    .await;
+    create(
+        api,
+        kinds::CSI_DRIVER,
+        json!({ "metadata": { "name": "d.example.com" }, "spec": { "attachRequired": false } }),
+    )
+    .await;
+    create(api, kinds::NODE, json!({ "metadata": { "name": "node-1" } })).await;
+    create(
+        api,
+        kinds::POD,
+        json!({
+            "metadata": { "namespace": "default", "name": "web" },
+            "spec": { "nodeName": "node-1", "containers": [{ "name": "c", "image": "i" }],
+                      "volumes": [{ "name": "data", "persistentVolumeClaim": { "claimName": "data" } }] },
+        }),
+    )
+    .await;
+}
+
+async fn ids(api: &Api, wanted: Wanted) -> Vec<&'static str> {
+    let gathered = gather(api, wanted).await.unwrap();
+    let report = diagnose(&gathered, Timestamp::now());
+    report.stories.iter().flat_map(|story| &story.causes).map(|cause| cause.id).collect()
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_a_server_holds_is_read_and_explained() {
+    let (_server, api) = server();
+    situations(&api).await;
+    assert_eq!(ids(&api, Wanted::Claim(Key::namespaced("default", "lost"))).await, ["class-missing"]);
+    let of_pod = ids(&api, Wanted::Pod(Key::namespaced("default", "web"))).await;
+    assert!(of_pod.contains(&"driver-not-on-node"), "{of_pod:?}");
+    assert!(ids(&api, Wanted::Volume(Key::cluster("pv-1"))).await.iter().all(|id| *id != "volume-missing"));
+    let all = ids(&api, Wanted::All { namespace: None }).await;
+    assert!(all.contains(&"class-missing") && all.contains(&"driver-not-on-node"), "{all:?}");
+    let elsewhere = ids(&api, Wanted::All { namespace: Some("shop".to_owned()) }).await;
+    assert_eq!(elsewhere, Vec::<&str>::new());
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_is_not_there_is_refused_by_name() {
+    let (_server, api) = server();
+    let error = gather(&api, Wanted::Claim(Key::namespaced("default", "nope"))).await.unwrap_err().to_string();
+    assert_eq!(
+        error,
+        "there is no PersistentVolumeClaim default/nope; `kubectl get persistentvolumeclaims -A` lists them"
+    );
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_user_of_a_namespace_hears_of_the_claim_and_what_may_not_be_read() {
+    let (server, api) = server();
+    situations(&api).await;
+    server.enable_rbac().await.unwrap();
+    let role = json!({
+        "apiVersion": "rbac.authorization.k8s.io/v1", "kind": "Role",
+        "metadata": { "namespace": "default", "name": "reader" },
+        "rules": [{ "apiGroups": [""], "resources": ["persistentvolumeclaims", "pods", "events"], "verbs": ["get", "list"] }],
+    });
+    let binding = json!({
+        "apiVersion": "rbac.authorization.k8s.io/v1", "kind": "RoleBinding",
+        "metadata": { "namespace": "default", "name": "reader" },
+        "roleRef": { "apiGroup": "rbac.authorization.k8s.io", "kind": "Role", "name": "reader" },
+        "subjects": [{ "kind": "User", "apiGroup": "rbac.authorization.k8s.io", "name": "jo" }],
+    });
+    for (plural, body) in [("roles", role), ("rolebindings", binding)] {
+        let path = format!("/apis/rbac.authorization.k8s.io/v1/namespaces/default/{plural}");
+        let request = http::Request::post(path).header("content-type", "application/json");
+        let _: Value = api.client().request(request.body(body.to_string().into_bytes()).unwrap()).await.unwrap();
+    }
+    let user = User::new("jo", ["system:authenticated"]);
+    let own = Api::new(kube::Client::new(server.service_as(user), "default"));
+    let key = Key::namespaced("default", "lost");
+    let report = diagnose(&gather(&own, Wanted::Claim(key)).await.unwrap(), Timestamp::now());
+    // Whether the class is there is not known: so nobody says that it is missing.
+    assert!(report.stories[0].causes.iter().all(|cause| cause.id != "class-missing"), "{report:#?}");
+    let unread: Vec<&str> = report.unread.iter().map(|unread| unread.kind.plural).collect();
+    assert!(unread.contains(&"storageclasses") && unread.contains(&"leases"), "{unread:?}");
+    let refused = gather(&own, Wanted::Volume(Key::cluster("pv-1"))).await.unwrap_err().to_string();
+    assert!(refused.contains("ask for the right to get persistentvolumes"), "{refused}");
+}
+
+#[test]
+fn the_stack_of_this_machine_is_meant_unless_another_cluster_is_named() {
+    let root = tempfile::tempdir().unwrap();
+    let own = root.path().join("kubeconfig");
+    assert_eq!(kubeconfig(None, false, root.path()), None, "there is no stack");
+    std::fs::write(&own, "").unwrap();
+    assert_eq!(kubeconfig(None, false, root.path()).as_deref(), own.to_str());
+    assert_eq!(kubeconfig(None, true, root.path()), None);
+    assert_eq!(kubeconfig(Some("mine"), true, Path::new("/")).as_deref(), Some("mine"));
+}
