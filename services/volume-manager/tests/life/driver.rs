@@ -8,6 +8,7 @@ use std::process::Command;
 use std::sync::{Arc, Mutex};
 
 use tokio::sync::watch;
+use tokio::time::Instant;
 use tonic::service::Routes;
 use tonic::{Request, Response, Status};
 
@@ -77,6 +78,8 @@ impl Default for Manner {
 pub struct Asked {
     pub stage: Vec<NodeStageVolumeRequest>,
     pub publish: Vec<NodePublishVolumeRequest>,
+    /// When each of those came.
+    pub published_at: Vec<Instant>,
     pub expand: Vec<NodeExpandVolumeRequest>,
     pub unpublish: Vec<NodeUnpublishVolumeRequest>,
     pub unstage: Vec<NodeUnstageVolumeRequest>,
@@ -290,7 +293,10 @@ impl Node for Driver {
     ) -> Result<Response<NodePublishVolumeResponse>, Status> {
         let request = request.into_inner();
         self.put(Path::new(&request.target_path));
-        self.note(|asked| asked.publish.push(request));
+        self.note(|asked| {
+            asked.publish.push(request);
+            asked.published_at.push(Instant::now());
+        });
         self.call("publish")?;
         Ok(Response::new(NodePublishVolumeResponse {}))
     }

@@ -400,7 +400,21 @@ async fn s109_a_driver_that_republishes_gets_new_tokens_when_four_fifths_of_thei
 
 /// Without tokens it was published again only when its CSIDriver changed, though nobody but the driver knows when to.
 #[tokio::test(start_paused = true)]
-async fn a_driver_that_republishes_is_asked_again_after_a_minute_or_a_half_more_and_new_files_are_given_to_the_group() {
+async fn a_driver_that_republishes_is_asked_again_after_a_minute_or_a_half_more() {
+    let stage = Stage::set_in(unattached(json!({ "requiresRepublish": true }))).await;
+    let _node = stage.start();
+    stage.create_pod(POD).await;
+    let asked = tokio::time::timeout(Duration::from_secs(300), stage.driver.called(1 + 4));
+    asked.await.expect("it was not published again");
+    for times in stage.driver.asked().published_at.windows(2) {
+        let passed = (times[1] - times[0]).as_secs_f64();
+        assert!((60.0..=90.0).contains(&passed), "{passed} s");
+    }
+}
+
+/// Files change hands on a thread that the runtime does not wait for, so virtual time may leap meanwhile: nothing is timed here.
+#[tokio::test(start_paused = true)]
+async fn what_is_new_when_a_driver_republishes_is_given_to_the_group() {
     let stage = Stage::set_in(unattached(json!({ "requiresRepublish": true }))).await;
     stage.driver.publishes(Publishes::Files);
     let group = a_group(&stage);
@@ -410,13 +424,10 @@ async fn a_driver_that_republishes_is_asked_again_after_a_minute_or_a_half_more_
     let new = stage.volume_dir(POD, "pv").join("mount/new");
     fs::write(&new, "data").unwrap();
     fs::set_permissions(&new, fs::Permissions::from_mode(0o600)).unwrap();
-    for round in 1..=3 {
-        let before = stage.elapsed();
-        let asked = tokio::time::timeout(Duration::from_secs(100), stage.driver.called(2 + round));
-        asked.await.expect("it was not published again");
-        let passed = (stage.elapsed() - before).as_secs_f64();
-        assert!((60.0..=90.0).contains(&passed), "{passed} s");
-    }
+    // Who asks for the third time has given everything to the group for the second.
+    let called = stage.driver.calls().len();
+    let asked = tokio::time::timeout(Duration::from_secs(300), stage.driver.called(called + 2));
+    asked.await.expect("it was not published again");
     let about = fs::metadata(&new).unwrap();
     assert_eq!((about.gid(), about.mode() & 0o7777), (group, 0o660));
 }
