@@ -8,21 +8,25 @@ use stowage_model::names::VolumeHandle;
 use stowage_model::object::{Key, Meta};
 use stowage_model::text::Text;
 use stowage_model::volume::SecretRef;
-use stowage_runtime::api::{Part, Patch, Target};
+use stowage_runtime::api::{self, Part, Patch, Target};
 use stowage_runtime::engine::Error;
 
 use crate::calls::{Kind, Operation, Request, call};
 use crate::controller::Controller;
 use crate::decide::{Action, is_left, is_right};
+use crate::refusals::Refusal;
 
 impl Controller {
     pub(crate) async fn carry_out(&self, handle: VolumeHandle, action: Action) -> Result<(), Error> {
-        let written_for = action.written_for();
+        let written_for = action.written_for().map(|(uid, what)| (uid.to_owned(), what));
         let done = self.act(handle, action).await;
         if let Some((uid, what)) = written_for {
             match &done {
                 Ok(()) => self.refusals.remove(&uid),
-                Err(error) if error.must_be_told() => self.refusals.insert(&uid, format!("{what}: {error}")),
+                Err(error) if error.must_be_told() => {
+                    let (code, text) = (error.answer().and_then(api::Error::code), format!("{what}: {error}"));
+                    self.refusals.insert(&uid, Refusal { what, code, text });
+                }
                 Err(_) => {}
             }
         }
@@ -82,7 +86,9 @@ impl Controller {
                     // The field is required, and an attachment that never got a status has none yet.
                     json!({ "attached": attached, "attachError": shown })
                 };
-                attachments.merge_status(&attachment, json!({ "status": status })).await
+                // A merge of what was true before must not undo what was saved meanwhile.
+                let patch = Patch::Merge(json!({ "status": status }));
+                attachments.patch(&Target::exact(&attachment), Part::Status, patch).await.map(drop)
             }
             Action::RefreshAttachment(name) => attachments.refresh(&Key::cluster(name)).await.map(drop),
             Action::RefreshVolume(name) => volumes.refresh(&Key::cluster(name)).await.map(drop),

@@ -14,7 +14,7 @@ use stowage_runtime::tasks::Spawner;
 use stowage_runtime::{Context, Stop};
 
 use crate::calls::{Kind, Operation, Operations};
-use crate::decide::{Action, Decision, Why, decide};
+use crate::decide::{Action, Decision, Reason, Why, decide};
 use crate::lanes::Lanes;
 use crate::metrics::Metrics;
 use crate::reconcile::{Doubts, Reconciler};
@@ -142,6 +142,12 @@ impl engine::Controller for Controller {
                 let turns = decision.why.turns.iter().filter(|(waiting, _)| *waiting == kind);
                 let waiting: Vec<&str> = turns.map(|(_, uid)| uid.as_str()).collect();
                 self.lanes.settle(kind, handle, begun, &waiting);
+            }
+        }
+        for (case, (_, reason)) in snapshot.attachments.iter().zip(&decision.why.attachments) {
+            // What was refused is not wanted any more, or was done all the same.
+            if case.refused.is_some() && !matches!(reason, Reason::Writing | Reason::Unknown) {
+                self.refusals.remove(&case.attachment.meta.uid);
             }
         }
         // Their attachments went while the calls were under way, and nobody asks for them any more.

@@ -20,6 +20,7 @@ use stowage_runtime::operation::{Record, State};
 use stowage_runtime::trouble::Trouble;
 
 use crate::calls::{Kind, Request};
+use crate::refusals::Refusal;
 use crate::request::{self, Problem};
 use crate::snapshot::{Case, Facts, PublishContext, Snapshot, Source};
 
@@ -54,7 +55,7 @@ pub enum Action {
         metadata: BTreeMap<String, Option<String>>,
     },
     SaveDetached(Meta),
-    /// Shows why it is not attached, or not detached yet where it is being deleted.
+    /// Shows why it is not attached, or not detached yet where it is being deleted, if it is still as it was decided on.
     SaveTrouble {
         attachment: Meta,
         /// As the status says: one that is doubted stays attached until it is known not to be.
@@ -69,7 +70,7 @@ pub enum Action {
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Why {
     pub attachments: Vec<(String, Reason)>,
-    /// Calls that are due and wait for their turn, by the attachment's uid, those that have waited longest first.
+    /// Calls that are due and wait for their turn, by the attachment's uid, or by none where the volume waits as one.
     pub turns: Vec<(Kind, String)>,
 }
 
@@ -100,17 +101,22 @@ impl Action {
         }
     }
 
-    /// The attachment, by its uid, that does not come further without this write, and what people call the write.
-    pub fn written_for(&self) -> Option<(String, &'static str)> {
+    /// The attachment, by its uid, that does not come further without this write, and what people call the write. Not the
+    /// status itself: whoever cannot write that cannot be told in it.
+    pub fn written_for(&self) -> Option<(&str, &'static str)> {
         match self {
             Self::ProtectVolume { attachment_uid, .. } => {
-                Some((attachment_uid.clone(), "could not add PersistentVolume finalizer"))
+                Some((attachment_uid, "could not add PersistentVolume finalizer"))
             }
-            Self::MarkAttachment { attachment, .. }
-            | Self::SaveAttached { attachment, .. }
-            | Self::ReleaseAttachment(attachment) => Some((attachment.uid.clone(), "could not save VolumeAttachment")),
+            Self::MarkAttachment { attachment, .. } => Some((&attachment.uid, "could not save VolumeAttachment")),
+            Self::ReleaseAttachment(attachment) => Some((&attachment.uid, "could not mark as detached")),
             _ => None,
         }
+    }
+
+    /// Whether it is the write that was refused.
+    fn is_of(&self, refused: &Refusal) -> bool {
+        self.written_for().is_some_and(|(_, what)| what == refused.what)
     }
 }
 
@@ -122,7 +128,7 @@ pub fn decide(snapshot: &Snapshot, now: Timestamp) -> Decision {
     for case in &snapshot.attachments {
         let part = decide_attachment(case, facts, now);
         writes.extend(part.writes);
-        wishes.extend(part.call.map(|(at, request)| Wish { case, at, request }));
+        wishes.extend(part.call.map(|Due { at, is_repeated, request }| Wish { case, at, is_repeated, request }));
         why.attachments.push((case.attachment.meta.name.clone(), part.reason));
     }
     writes.extend(snapshot.unnamed.iter().filter_map(|volume| release(volume, facts)));
@@ -135,9 +141,16 @@ pub fn decide(snapshot: &Snapshot, now: Timestamp) -> Decision {
 /// What one attachment needs.
 struct Part {
     writes: Vec<Action>,
-    /// A driver call, and when it may start.
-    call: Option<(Timestamp, Request)>,
+    call: Option<Due>,
     reason: Reason,
+}
+
+/// A driver call, and when it may start.
+struct Due {
+    at: Timestamp,
+    /// Whether it was tried before.
+    is_repeated: bool,
+    request: Request,
 }
 
 impl Part {
@@ -158,6 +171,7 @@ impl Part {
 struct Wish<'a> {
     case: &'a Case,
     at: Timestamp,
+    is_repeated: bool,
     request: Request,
 }
 
@@ -191,14 +205,20 @@ fn choose(snapshot: &Snapshot, wishes: Vec<Wish<'_>>, now: Timestamp) -> Choice 
     let may_begin =
         |wish: &Wish<'_>| !leaves.come_before(&wish.request) && !snapshot.calling.contains(wish.request.node_id());
     let (mut due, later): (Vec<_>, Vec<_>) = wishes.into_iter().filter(may_begin).partition(|wish| wish.at <= now);
-    due.sort_by_key(|wish| wish.at);
+    // Who was never tried goes before those that failed, else one that fails quickly keeps the others out for ever.
+    due.sort_by_key(|wish| (wish.is_repeated, wish.at));
     let (mut room, mut busy) = (snapshot.room, BTreeSet::new());
     for wish in due {
         let kind = wish.request.kind();
         if busy.contains(wish.request.node_id()) {
             continue;
         }
-        if wish.case.called == Some(kind) || room.take(kind) {
+        // Where one call at a time is made it is the volume that stands in line, whichever attachment it is for by then.
+        let (called, uid) = match is_shared {
+            true => (wish.case.called, wish.case.attachment.meta.uid.as_str()),
+            false => (snapshot.called, ""),
+        };
+        if called == Some(kind) || room.take(kind) {
             busy.insert(wish.request.node_id().to_owned());
             choice.calls.push(wish.action());
             if !is_shared {
@@ -206,7 +226,7 @@ fn choose(snapshot: &Snapshot, wishes: Vec<Wish<'_>>, now: Timestamp) -> Choice 
                 return choice;
             }
         } else if is_shared || choice.turns.iter().all(|(waiting, _)| *waiting != kind) {
-            choice.turns.push((kind, wish.case.attachment.meta.uid.clone()));
+            choice.turns.push((kind, uid.to_owned()));
         }
     }
     choice.wake_at = later.iter().map(|wish| wish.at).min();
@@ -249,11 +269,11 @@ pub fn is_right(
     finalizer: &str,
 ) -> bool {
     let is_kept = fresh.meta.has_finalizer(finalizer) || is_doubted && request.kind() == Kind::Unpublish;
-    // One that is doubted is published again, after it has left the node's old id where the node has another now.
-    let is_attached = fresh.status.attached && !is_doubted;
     let is_over = match request.kind() {
-        Kind::Publish => is_attached || fresh.node_id() != Some(request.node_id()),
-        Kind::Unpublish => is_attached && !fresh.meta.is_deleting(),
+        // One that is doubted is published again.
+        Kind::Publish => fresh.status.attached && !is_doubted || fresh.node_id() != Some(request.node_id()),
+        // Whatever the driver lists: what a pod may have mounted is not taken from it.
+        Kind::Unpublish => fresh.status.attached && !fresh.meta.is_deleting(),
     };
     is_kept && !is_over && fresh.meta.is_deleting() == decided.is_deleting()
 }
@@ -278,8 +298,9 @@ fn decide_attachment(case: &Case, facts: &Facts, now: Timestamp) -> Part {
     }
     let step = if attachment.meta.is_deleting() { detach(case, facts, now) } else { attach(case, facts, now) };
     let mut part = step.unwrap_or_else(|problem| blocked(case, problem, now));
-    if let Some(message) = case.refused.as_ref().filter(|_| part.reason == Reason::Writing) {
-        part.writes.extend(tell(case, message.clone(), now));
+    let is_planned = |refused: &&Refusal| part.writes.iter().any(|write| write.is_of(refused));
+    if let Some(refused) = case.refused.as_ref().filter(is_planned) {
+        part.writes.extend(tell(case, refused.text.clone(), now));
     }
     part
 }
@@ -305,8 +326,9 @@ fn attach(case: &Case, facts: &Facts, now: Timestamp) -> Result<Part, Problem> {
         Some(recorded) if marked && recorded == request.node_id => {
             Ok(wait_or_call(case, Request::Publish(request), &case.publish, now))
         }
-        // The node has a new id, and the volume may be published under the old one: that has to end first.
-        Some(_) if marked && !has_left(&case.unpublish) => unpublish(case, facts, now),
+        // The node has a new id, and the volume may be published under the old one: that has to end first. Not where it is
+        // attached and only doubted: the two ids may be one machine that has it mounted.
+        Some(_) if marked && !attachment.status.attached && !has_left(&case.unpublish) => unpublish(case, facts, now),
         _ => {
             let (attachment, node_id) = (attachment.meta.clone(), request.node_id);
             Ok(Part::write(Action::MarkAttachment { attachment, node_id }))
@@ -356,7 +378,8 @@ fn wait_or_call(case: &Case, request: Request, record: &Option<Record<PublishCon
         trouble.filter(|trouble| !shown(case).is_some_and(|shown| trouble.is_shown(&shown.message, shown.time)));
     let at = record.as_ref().map_or(now, |record| record.retry_at);
     let writes = write.map(|trouble| save(case, trouble)).into_iter().collect();
-    Part { writes, call: Some((at, request)), reason: Reason::Waiting }
+    let call = Some(Due { at, is_repeated: record.is_some(), request });
+    Part { writes, call, reason: Reason::Waiting }
 }
 
 fn blocked(case: &Case, problem: Problem, now: Timestamp) -> Part {

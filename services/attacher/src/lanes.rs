@@ -37,7 +37,7 @@ struct Lane {
     came: u64,
 }
 
-/// Who wants a call: one attachment of a volume.
+/// Who wants a call: one attachment of a volume for many nodes, or a volume for one, which waits under no attachment's name.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 struct Seat {
     handle: VolumeHandle,
@@ -159,14 +159,22 @@ impl Lane {
 
     fn call_next(&mut self) -> Vec<Seat> {
         let mut woken = Vec::new();
+        // A volume is decided on as a whole, so that more than one seat of it would only keep room that others could use.
         while self.free > self.called.len()
-            && let Some((_, seat)) = self.line.pop_first()
+            && let Some((place, _)) = self.line.iter().find(|(_, seat)| !self.is_any_called(&seat.handle))
         {
+            let place = *place;
+            let Some(seat) = self.line.remove(&place) else { break };
             self.waiting.remove(&seat);
             self.called.insert(seat.clone());
             woken.push(seat);
         }
         woken
+    }
+
+    fn is_any_called(&self, handle: &VolumeHandle) -> bool {
+        let mut seats = self.called.range(Seat::new(handle, "")..);
+        seats.next().is_some_and(|seat| seat.handle == *handle)
     }
 }
 
@@ -274,5 +282,24 @@ mod tests {
         lanes.settle(Kind::Unpublish, &shared, 1, &["last"]);
         drop(lanes.turn(Kind::Unpublish));
         assert_eq!(woken(&queue), Some(Key::Handle(handle("b"))));
+    }
+
+    /// All seats of a volume for many nodes used to be called at once, and kept their room while it wrote.
+    #[tokio::test]
+    async fn a_volume_with_many_attachments_keeps_one_room_at_a_time_from_the_others() {
+        let (lanes, queue) = lanes(2);
+        lanes.take(Kind::Publish, "a");
+        lanes.take(Kind::Publish, "b");
+        lanes.settle(Kind::Publish, &handle("shared"), 0, &["first", "second", "third"]);
+        lanes.wait(Kind::Publish, "c");
+        drop([lanes.turn(Kind::Publish), lanes.turn(Kind::Publish)]);
+        assert_eq!(
+            [woken(&queue), woken(&queue)],
+            [Some(Key::Handle(handle("shared"))), Some(Key::Handle(handle("c")))]
+        );
+        lanes.settle(Kind::Publish, &handle("shared"), 1, &["second", "third"]);
+        lanes.take(Kind::Publish, "c");
+        drop(lanes.turn(Kind::Publish));
+        assert!(lanes.is_called(Kind::Publish, &handle("shared"), "second"));
     }
 }

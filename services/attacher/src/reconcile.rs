@@ -100,15 +100,18 @@ impl Reconciler {
 
     /// None if it cannot be said: the volume or the node's id is not known.
     fn is_published(&self, attachment: &VolumeAttachment, published: &Published) -> Option<bool> {
-        // By the id it was published under: the node may have another by now.
+        // By the id that it was published under, or the one that the node has by now: a driver may know a node by both, and
+        // lists it by one.
         let recorded = attachment.node_id().map(str::to_owned);
-        let node_id = recorded.or_else(|| self.caches.node_id(&attachment.spec.node_name))?;
+        let ids: BTreeSet<String> =
+            recorded.into_iter().chain(self.caches.node_id(&attachment.spec.node_name)).collect();
+        let node_id = ids.first()?;
         let handle = match attachment.volume_name() {
             Some(name) => self.caches.csi_of(name)?.volume_handle,
             None => attachment.inline_csi()?.volume_handle.clone(),
         };
-        let handle = migration::repair_handle(&self.caches.driver, &handle, &node_id).ok()?;
-        Some(published.get(&handle).is_some_and(|nodes| nodes.contains(&node_id)))
+        let handle = migration::repair_handle(&self.caches.driver, &handle, node_id).ok()?;
+        Some(published.get(&handle).is_some_and(|nodes| !nodes.is_disjoint(&ids)))
     }
 
     async fn list(&self) -> Result<Published, Failure> {

@@ -16,6 +16,7 @@ use stowage_runtime::operation::Record;
 
 use crate::calls::{Kind, Operation};
 use crate::controller::{Controller, Options};
+use crate::refusals::Refusal;
 use crate::watches::Key;
 
 /// What a publish gives to the node; empty for an unpublish.
@@ -84,6 +85,8 @@ pub struct Snapshot {
     /// Ids of the nodes for which a call for the handle is under way, also for an attachment that is gone meanwhile.
     pub calling: BTreeSet<String>,
     pub room: Room,
+    /// The sort of call for which it is the volume's turn, where it waits as one.
+    pub called: Option<Kind>,
     /// In the order of their names.
     pub attachments: Vec<Case>,
     /// Calls that have ended for attachments that are gone.
@@ -105,8 +108,8 @@ pub struct Case {
     pub calling: bool,
     /// The sort of call for which it is its turn.
     pub called: Option<Kind>,
-    /// A write about it that the API server refuses, and why.
-    pub refused: Option<String>,
+    /// A write about it that the API server refuses.
+    pub refused: Option<Refusal>,
     pub publish: Option<Record<PublishContext>>,
     /// By the id under which it was published.
     pub unpublish: Option<Record<PublishContext>>,
@@ -147,7 +150,8 @@ impl Controller {
     fn gather_handle(&self, handle: &VolumeHandle) -> Snapshot {
         let caches = &self.caches;
         let room = Room { publish: self.lanes.room(Kind::Publish), unpublish: self.lanes.room(Kind::Unpublish) };
-        let mut snapshot = Snapshot { facts: Arc::clone(&self.facts), room, ..Snapshot::default() };
+        let called = self.called(handle, "");
+        let mut snapshot = Snapshot { facts: Arc::clone(&self.facts), room, called, ..Snapshot::default() };
         let mut attachments = BTreeMap::new();
         for volume in caches.volumes.by_index("handle", handle.as_str()) {
             if caches.key_of_volume(&volume).is_none() {
@@ -181,6 +185,10 @@ impl Controller {
         snapshot
     }
 
+    fn called(&self, handle: &VolumeHandle, attachment_uid: &str) -> Option<Kind> {
+        Kind::ALL.into_iter().find(|kind| self.lanes.is_called(*kind, handle, attachment_uid))
+    }
+
     fn case(&self, handle: &VolumeHandle, attachment: Arc<VolumeAttachment>) -> Case {
         let caches = &self.caches;
         let source = &attachment.spec.source;
@@ -203,7 +211,7 @@ impl Controller {
             doubted: self.doubts.contains(&attachment.meta.uid),
             source,
             calling: false,
-            called: Kind::ALL.into_iter().find(|kind| self.lanes.is_called(*kind, handle, &meta.uid)),
+            called: self.called(handle, &meta.uid),
             refused: self.refusals.get(&meta.uid),
             publish: record(Kind::Publish, published_by),
             unpublish: record(Kind::Unpublish, published_by),

@@ -281,10 +281,29 @@ async fn a_volume_that_was_lost_with_its_nodes_old_id_is_attached_by_the_new_one
                 stage.world.settle().await;
                 let attachment = stage.attachment("a");
                 assert!(attachment.status.attached);
-                assert_eq!((attachment.node_id(), stage.backend.lock().unpublishes.len()), (Some("id-2"), 1));
+                assert_eq!((attachment.node_id(), stage.backend.lock().unpublishes.len()), (Some("id-2"), 0));
             })
             .await;
     }
+}
+
+/// It was unpublished by the old id, under the pod that had it mounted.
+#[tokio::test(start_paused = true)]
+async fn a_volume_that_is_listed_by_its_nodes_new_id_is_left_alone() {
+    let stage = Stage::set(Backend::default()).await;
+    stage.make_volume("a").await;
+    stage
+        .play(options(), async {
+            stage.attach("a", json!({})).await;
+            stage.until("attached", || stage.attachment("a").status.attached).await;
+            stage.move_to("id-2").await;
+            stage.backend.lock().published.insert("handle-a".into(), ["id-2".to_owned()].into());
+            let pages = stage.backend.lock().pages.len();
+            stage.until("listed again and again", || stage.backend.lock().pages.len() > pages + 3).await;
+            let state = stage.backend.lock();
+            assert_eq!((state.publish_requests.len(), state.unpublish_requests.len()), (1, 0));
+        })
+        .await;
 }
 
 /// The driver knows no node of the old id, and used to be asked about it for ever.

@@ -134,6 +134,18 @@ impl Error {
         }
     }
 
+    /// What the server answered with, as HTTP has it, also where that leaves open what was done.
+    pub fn code(&self) -> Option<u16> {
+        match self {
+            Self::Refused { code, .. } => Some(*code),
+            Self::Unanswered { source, .. } => match &**source {
+                kube::Error::Api(status) => Some(status.code),
+                _ => None,
+            },
+            _ => None,
+        }
+    }
+
     /// There is no such object, or nothing at all at its path.
     pub fn is_not_found(&self) -> bool {
         matches!(self.code_and_reason(), Some((404, _)))
