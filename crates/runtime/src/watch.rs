@@ -171,14 +171,17 @@ async fn keep_true(api: &Api, cache: &dyn Fill, scope: &Scope, random: &Random) 
                         _ => tracing::debug!(kind = cache.kind().kind, ?delay, "still not served"),
                     },
                     // One line for a role without the right; what a list shows now and then is all there is to know.
-                    error if error.is_refused() => match trouble.fruitless {
-                        1 => tracing::warn!(
+                    error if error.is_refused() && !std::mem::replace(&mut trouble.is_refusal_told, true) => {
+                        tracing::warn!(
                             kind = cache.kind().kind,
                             %error,
-                            "may not be watched, and is listed again and again instead: allow the watch in our role"
-                        ),
-                        _ => tracing::debug!(kind = cache.kind().kind, %error, ?delay, "still not to be watched"),
-                    },
+                            "the server refuses the watch, so this is listed again and again instead: allow the watch in our \
+                             role, unless the kind is gone"
+                        );
+                    }
+                    error if error.is_refused() => {
+                        tracing::debug!(kind = cache.kind().kind, %error, ?delay, "still not to be watched");
+                    }
                     error => tracing::warn!(kind = cache.kind().kind, %error, ?delay, "watch interrupted, resuming"),
                 }
                 tokio::time::sleep(delay).await;
@@ -193,6 +196,8 @@ struct Trouble {
     failures: u32,
     /// Failures of the watch that are the server's answer to the revision it was asked for.
     fruitless: u32,
+    /// Whether people were told that the server does not let us watch.
+    is_refusal_told: bool,
 }
 
 struct Stopped {
