@@ -10,7 +10,7 @@ use futures::FutureExt;
 
 use stowage_testing::{Fault, Hang, Mode, Point, Violation, World};
 
-use crate::pipeline::{Options, Pipeline};
+use crate::pipeline::{End, Options, Pipeline};
 use crate::witness::Witness;
 
 /// No step of a life takes longer than this in virtual time, whatever happens; backoffs end at five minutes.
@@ -110,7 +110,7 @@ pub struct Report {
     /// How often the invariants were looked at.
     pub looks: u64,
     /// Services that gave up by themselves, and why.
-    pub ends: Vec<String>,
+    pub ends: Vec<End>,
     /// What was found wrong.
     pub wrong: Vec<String>,
 }

@@ -1,5 +1,6 @@
 //! Every service on one world, each a task of its own; one that is stopped is started again.
 
+use std::fmt;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -91,13 +92,28 @@ impl Default for Options {
     }
 }
 
+/// The end of a service that nobody stopped.
+#[derive(Debug, Clone)]
+pub struct End {
+    pub service: String,
+    /// Whether it gave up with a reason; else it ended as if it was done, or panicked.
+    pub gave_up: bool,
+    why: String,
+}
+
+impl fmt::Display for End {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}: {}", self.service, self.why)
+    }
+}
+
 type Start = Arc<dyn Fn(&Life) -> BoxFuture<'static, Result<(), Stop>> + Send + Sync>;
 
 /// The running services; dropping it kills them all.
 pub struct Pipeline {
     world: World,
     supervisors: Vec<JoinHandle<()>>,
-    ends: Arc<Mutex<Vec<String>>>,
+    ends: Arc<Mutex<Vec<End>>>,
     nodes: &'static [&'static str],
     /// The driver's own processes, one per node.
     driver: Vec<Listening>,
@@ -133,7 +149,7 @@ impl Pipeline {
     }
 
     /// Services that ended although nobody stopped them, and why.
-    pub fn ends(&self) -> Vec<String> {
+    pub fn ends(&self) -> Vec<End> {
         self.ends.lock().expect("nobody panics while holding the list").clone()
     }
 
@@ -183,7 +199,7 @@ impl Drop for Kill {
 }
 
 /// Keeps a service alive: when its gate says stop it is killed where it stands and begins a new life.
-async fn supervise(world: World, service: String, start: Start, downtime: Duration, ends: Arc<Mutex<Vec<String>>>) {
+async fn supervise(world: World, service: String, start: Start, downtime: Duration, ends: Arc<Mutex<Vec<End>>>) {
     loop {
         let life = world.life(&service);
         let mut running = tokio::spawn(start(&life));
@@ -203,12 +219,14 @@ async fn supervise(world: World, service: String, start: Start, downtime: Durati
                 }
             }
             Some(ended) => {
+                let gave_up = matches!(ended, Ok(Err(_)));
                 let why = match ended {
                     Ok(Ok(())) => "ended".to_owned(),
                     Ok(Err(stop)) => stop.to_string(),
                     Err(error) => error.to_string(),
                 };
-                ends.lock().expect("nobody panics while holding the list").push(format!("{service}: {why}"));
+                let end = End { service: service.clone(), gave_up, why };
+                ends.lock().expect("nobody panics while holding the list").push(end);
                 tokio::time::sleep(RESTART_DELAY).await;
             }
         }

@@ -122,13 +122,12 @@ impl Stage<'_> {
             self.give_back().await?;
         }
         world.until("the end of everything", LIMIT, || is_all_gone(world)).await?;
-        self.report.end(world, self.script, &pipeline).await;
         if kind == Kind::Capacity {
             world.until("the room is back", LIMIT, || rooms(world) == [POOL.to_string()]).await?;
             self.remove(kinds::STORAGE_CLASS, &Key::cluster(CLASS)).await;
             world.until("nothing published", LIMIT, || rooms(world).is_empty()).await?;
-            self.report.ends = pipeline.ends();
         }
+        self.report.end(world, self.script, &pipeline).await;
         Ok(())
     }
 

@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 
 use simulation_suite::block_on;
 use simulation_suite::manifests::{self, Binding, key};
-use simulation_suite::pipeline::{DRIVER_SOCKET, Options, Pipeline, ordinary};
+use simulation_suite::pipeline::{DRIVER_SOCKET, End, Options, Pipeline, ordinary};
 use stowage_model::object::kinds;
 use stowage_model::phase::PodPhase;
 use stowage_model::pod::Pod;
@@ -147,9 +147,9 @@ fn a_driver_socket_that_does_not_exist_is_named_and_nothing_is_lost_until_it_doe
             matches!(service.place, Place::Sidecar | Place::NodeSidecar) && ordinary().contains(&service.name)
         };
         for service in names(beside) {
+            let ends: Vec<String> = fixture.pipeline.ends().iter().map(End::to_string).collect();
             let named =
                 |end: &String| end.starts_with(service) && end.contains(DRIVER_SOCKET) && end.contains("driver");
-            let ends = fixture.pipeline.ends();
             assert!(ends.iter().any(named), "{service} did not say what is missing: {ends:#?}");
         }
         fixture.pipeline.start_driver();

@@ -30,7 +30,7 @@ fn played(seed: u64, binding: Kind) -> Played {
 fn tells(binding: Kind) {
     let Played { report, text, revision, numbers } = played(SEED, binding);
     assert!(report.wrong.is_empty(), "{}\n{text}", report.wrong.join("\n"));
-    assert_eq!(report.ends, [""; 0], "a service gave up");
+    assert!(report.ends.is_empty(), "a service gave up: {:?}", report.ends);
     println!("{binding:?} life: {} points, {revision} revisions", report.trace.len());
     for service in ordinary() {
         let count = |port| report.trace.iter().filter(|p| p.service == service && p.port == port).count();

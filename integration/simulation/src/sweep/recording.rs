@@ -8,7 +8,7 @@ use stowage_testing::{Fault, Mode, Point, Port, World};
 
 use crate::block_on;
 use crate::life::{Life, Report, Sample, Script, play};
-use crate::pipeline::Options;
+use crate::pipeline::{End, Options};
 
 use super::case::{Case, Twist};
 use super::players::play_all;
@@ -81,11 +81,19 @@ impl<L: Life> Recording<L> {
         self.looks.fetch_add(report.looks, Ordering::Relaxed);
         let mut wrong = report.wrong;
         wrong.extend(compare(&self.report.trace, &case.fault, &report.trace).err());
-        // A sidecar whose driver does not answer while it starts gives up, as the originals do, and is started again.
-        let excused = |end: &String| !case.fault.mode.stops() && end.starts_with(&case.fault.service);
-        wrong
-            .extend(report.ends.into_iter().enumerate().filter(|(n, end)| *n > 0 || !excused(end)).map(|(_, end)| end));
+        let excused = self.excuses(&case.fault);
+        let ends = report.ends.iter().enumerate().filter(|(n, end)| *n > 0 || !excused(end));
+        wrong.extend(ends.map(|(_, end)| end.to_string()));
         if wrong.is_empty() { Ok(report.took) } else { Err(wrong.join("\n")) }
+    }
+
+    /// A sidecar whose driver does not answer while it starts gives up, as the originals do, and is started again.
+    fn excuses(&self, fault: &Fault) -> impl Fn(&End) -> bool {
+        let is_call =
+            |point: &Point| point.service == fault.service && point.number == fault.number && point.port == Port::Csi;
+        let unanswered = !fault.mode.stops() && self.report.trace.iter().any(is_call);
+        let service = fault.service.clone();
+        move |end| unanswered && end.gave_up && end.service == service
     }
 
     /// Plays cases on all cores.
