@@ -187,6 +187,33 @@ fn a_record_whose_places_are_gone_is_left_alone_and_so_are_places_that_it_may_na
     assert_eq!((keys(&stored, RECORD), keys(&stored, PLACES)), (vec!["a".to_owned()], left));
 }
 
+/// It was written over by the record of its claim, which still waited: only the request that it names finds the volume.
+#[test]
+fn a_claim_whose_record_cannot_be_read_gets_no_other_one() {
+    let (mut book, mut stored, list) = (Book::new("run-1"), Stored::new(), nodes(0..600));
+    book.enter(intent("a", &list, 0)).unwrap();
+    write_all(&mut book, &mut stored, |_| {});
+    let own = book.entries["a"].page;
+    let of_parts = book.shelf.parts[&list.parts()[0].name].page;
+    stored.get_mut(&of_parts).unwrap()["metadata"]["annotations"] = json!({});
+    let (mut next, mut stored) = taken_over(&stored, false);
+    let key = format!("{RECORD}a");
+    let before = stored[&own]["metadata"]["annotations"][&key].clone();
+    let again = intent("a", &nodes(0..2), 0);
+    let refused = next.enter(Arc::clone(&again)).unwrap_err();
+    assert_eq!(refused, Refused::Unreadable { uid: "a".into(), page: own });
+    assert!(refused.to_string().contains(&key), "{refused}");
+    next.enter(intent("b", &nodes(0..2), 0)).unwrap();
+    write_all(&mut next, &mut stored, |_| {});
+    assert_eq!(stored[&own]["metadata"]["annotations"][&key], before);
+    // Whoever takes it away by hand lets the claim go on.
+    stored.get_mut(&own).unwrap()["metadata"]["annotations"].as_object_mut().unwrap().remove(&key);
+    write(&mut next, &mut stored, own);
+    next.enter(again).unwrap();
+    write_all(&mut next, &mut stored, |_| {});
+    assert_eq!(keys(&stored, RECORD), ["a", "b"]);
+}
+
 /// As written by provisioners that knew no parts.
 #[test]
 fn older_records_are_replayed_as_they_were_written_and_need_no_parts() {
