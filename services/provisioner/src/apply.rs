@@ -112,7 +112,7 @@ impl Controller {
             return Err(error.into());
         }
         let is_known = before.as_ref().is_some_and(|before| before.intent == intent);
-        if before.is_some() && !is_known {
+        if before.is_some_and(|before| !before.intent.asks_the_same_besides_places(&intent)) {
             // The backoff belongs to the request that failed.
             self.creations.forget(&uid);
         }
