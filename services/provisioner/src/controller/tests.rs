@@ -234,6 +234,22 @@ async fn what_was_seen_of_a_snapshot_is_forgotten_when_nobody_restores_it_any_mo
     assert!(still.controller.looks.record(&origin.key).is_none());
 }
 
+#[tokio::test(start_paused = true)]
+async fn a_claim_whose_snapshot_does_not_suit_waits_without_a_clock_where_the_snapshot_is_followed() {
+    let still = Still::new().await;
+    still
+        .controller
+        .caches
+        .snapshots
+        .observe(snapshot_with(|snapshot| snapshot["status"]["restoreSize"] = "2Gi".into()));
+    still.add_claim("waits", |claim| claim["spec"]["dataSource"] = restoring());
+    let key = Key::Claim("waits".into());
+    assert_eq!(still.look(&key).1.why, Why::Looking);
+    still.controller.caches.snapshots.set_followed(true);
+    let decision = still.look(&key).1;
+    assert!(matches!(decision.actions.as_slice(), [Action::Tell(_)]) && decision.wake_at.is_none(), "{decision:?}");
+}
+
 /// Sixteen of them kept everything else waiting while they looked at a hundred thousand volumes.
 #[tokio::test(start_paused = true)]
 async fn cleanups_that_wait_for_the_look_at_all_volumes_leave_others_their_turns() {
