@@ -78,6 +78,7 @@ struct State<T> {
     gone: BTreeMap<Key, String>,
     /// Revision the watch has reached; 0 before the first list. Everything of the kind up to it has been seen.
     reached: u64,
+    followed: bool,
     indexes: Vec<Index<T>>,
 }
 
@@ -98,6 +99,7 @@ impl<T: Projection> Cache<T> {
                 unreadable: BTreeSet::new(),
                 gone: BTreeMap::new(),
                 reached: 0,
+                followed: false,
                 indexes,
             }),
             subscribers: Mutex::default(),
@@ -430,6 +432,16 @@ impl<T: Projection> Cache<T> {
     /// The revision that the watch has reached: every change of the kind up to it has been seen.
     pub fn position(&self) -> u64 {
         self.lock().reached
+    }
+
+    /// Whether changes are told of by themselves: a watch was let in, and none was refused since.
+    pub fn is_followed(&self) -> bool {
+        self.lock().followed
+    }
+
+    /// The server let a watch in, or refused one.
+    pub fn set_followed(&self, followed: bool) {
+        self.lock().followed = followed;
     }
 
     /// Whether the first list has arrived.

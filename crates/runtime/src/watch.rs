@@ -158,6 +158,9 @@ async fn keep_true(api: &Api, cache: &dyn Fill, scope: &Scope, random: &Random) 
             Err(Stopped { error, reached }) => {
                 trouble.failures += 1;
                 trouble.fruitless += u32::from(error.is_fruitless());
+                if error.is_refused() {
+                    cache.set_followed(false);
+                }
                 position = match error {
                     Error::Expired(_) => None,
                     _ if trouble.fruitless >= FRUITLESS => None,
@@ -284,6 +287,7 @@ async fn follow(
         Ok(Err(error)) => return Err(Error::Watch(Box::new(error)).into()),
         Err(_) => return Err(Error::Quiet.into()),
     };
+    cache.set_followed(true);
     let mut lines = Box::pin(body.into_data_stream().map_err(std::io::Error::other).into_async_read().lines());
     loop {
         let Ok(line) = timeout(SILENCE, lines.try_next()).await else {

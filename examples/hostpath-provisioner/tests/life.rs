@@ -78,6 +78,10 @@ impl World {
     /// Stops the example and starts it again with other directories, as on this node.
     async fn restart_in(&mut self, directory: &str, node: &str) {
         self.provisioner.kill().await.unwrap();
+        self.start_in(directory, node);
+    }
+
+    fn start_in(&mut self, directory: &str, node: &str) {
         let base = self.directory.path();
         self.provisioner = provisioner(&base.join("kubeconfig"), &base.join(directory), node);
     }
@@ -109,6 +113,11 @@ impl World {
         let fed = tokio::spawn(watch::feed(self.api.clone(), events, Scope::all(), Random::from_os()));
         tokio::time::timeout(PATIENCE, seen.wait_for(|told| *told)).await.expect("somebody is told").unwrap();
         fed.abort();
+    }
+
+    /// What was told for this reason so far.
+    async fn told_because(&self, reason: &str) -> Option<Value> {
+        self.api.find_raw(kinds::EVENT, |event| event["reason"] == reason).await.unwrap()
     }
 
     /// Whether the journal has a record.
@@ -274,7 +283,11 @@ async fn a_directory_on_another_node_waits_for_the_provisioner_to_come_back() {
     let claim = world.ask().await;
     let bound = world.claim("the volume", |claim| claim.status.phase == ClaimPhase::Bound).await;
     let name = bound.spec.volume_name.clone();
-    world.restart_in("of-node-2", "node-2").await;
+    let (volumes, of_node_1) = (world.directory.path().join("volumes"), world.directory.path().join("of-node-1"));
+    // Another node has another disk under the same path.
+    world.provisioner.kill().await.unwrap();
+    std::fs::rename(&volumes, &of_node_1).unwrap();
+    world.start_in("volumes", "node-2");
     world.delete(&claim).await;
     // What it does for a later claim comes after what it does for the volume.
     world.released(&name).await;
@@ -285,10 +298,14 @@ async fn a_directory_on_another_node_waits_for_the_provisioner_to_come_back() {
     world.select(&later, "node-2").await;
     world.claim("its volume", |claim| claim.meta.name == "later" && claim.status.phase == ClaimPhase::Bound).await;
     assert!(matches!(world.volumes.view(&Key::cluster(&name)), View::Known(_)));
-    assert!(world.directory.path().join("volumes").join(&name).is_dir());
-    world.restart_in("volumes", "node-1").await;
+    assert_eq!(world.told_because("VolumeFailedDelete").await, None);
+    world.provisioner.kill().await.unwrap();
+    std::fs::remove_dir_all(&volumes).unwrap();
+    std::fs::rename(&of_node_1, &volumes).unwrap();
+    assert!(volumes.join(&name).is_dir());
+    world.start_in("volumes", "node-1");
     world.gone(&name).await;
-    assert!(!world.directory.path().join("volumes").join(&name).try_exists().unwrap());
+    assert!(!volumes.join(&name).try_exists().unwrap());
 }
 
 /// As shipped, but for the token that no container here asks for.

@@ -36,6 +36,8 @@ fn provisioner(place: &Place, node: &str) -> anyhow::Result<Process> {
         "--node-deployment".to_owned(),
         format!("--node-name={node}"),
         "--enable-capacity".to_owned(),
+        // Longer than anybody here waits: what is published comes of signals, and not of the poll.
+        "--capacity-poll-interval=1h".to_owned(),
         "--capacity-ownerref-level=-1".to_owned(),
     ];
     let environment = [("NAMESPACE", "default".to_owned())];

@@ -29,8 +29,9 @@ use crate::{holders, migrated, ownership, secrets, volume};
 impl Controller {
     pub async fn carry_out(&self, key: Key, action: Action) -> Result<(), Error> {
         let turns = match &action {
-            // What waits for the journal asks the server for nothing, and must not keep others from it.
-            Action::Record(_) | Action::FlushJournal => None,
+            // What waits for the journal asks the server for nothing, and those that look at all volumes share a look:
+            // neither must keep others from it.
+            Action::Record(_) | Action::FlushJournal | Action::CleanUp { .. } => None,
             // A volume that is made does not queue behind those that are yet to be asked for.
             Action::MakeVolume { .. } => Some(&self.last_turns),
             _ => Some(&self.turns),
@@ -112,7 +113,7 @@ impl Controller {
             return Err(error.into());
         }
         let is_known = before.as_ref().is_some_and(|before| before.intent == intent);
-        if before.is_some() && !is_known {
+        if before.is_some_and(|before| !before.intent.asks_the_same_besides_places(&intent)) {
             // The backoff belongs to the request that failed.
             self.creations.forget(&uid);
         }
@@ -228,6 +229,7 @@ impl Controller {
         if self.has_owner(&handle).await? {
             return Err(Error::Stale("the volume"));
         }
+        let _turn = self.turns.acquire().await.ok();
         // If the name is taken, the claim cannot have this volume, whether it waits or not.
         let taken = self.read_volume(&intent.volume).await?.is_some();
         if !taken && self.wanted_claim(intent).await?.is_some() {

@@ -261,8 +261,9 @@ async fn clean_of_failures(journal: Journal) {
     loop {
         journal.rested().await;
         tokio::time::sleep(REST).await;
-        if let Err(error) = journal.flush().await {
+        while let Err(error) = journal.flush().await {
             tracing::debug!(%error, "intents of calls that failed stay in the journal until its next write");
+            tokio::time::sleep(REST).await;
         }
     }
 }

@@ -177,6 +177,12 @@ impl Intent {
         self.asking(|request| request.source = Some(source))
     }
 
+    /// Whether it asks for the same, though maybe elsewhere.
+    pub fn asks_the_same_besides_places(&self, other: &Self) -> bool {
+        let placeless = |intent: &Self| intent.clone().asking(|request| request.places = None);
+        placeless(self) == placeless(other)
+    }
+
     /// The same, but with these attributes.
     pub fn with(self, attributes: Attributes) -> Self {
         self.asking(|request| request.attributes = Some(attributes))

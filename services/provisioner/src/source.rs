@@ -108,6 +108,8 @@ pub enum Object {
     Snapshot {
         snapshot: View<Restorable>,
         look: Option<Record<Look>>,
+        /// Whether its changes wake who waits for it.
+        is_followed: bool,
     },
 }
 
@@ -181,7 +183,9 @@ pub fn find(
     let asked = Asked { claim, facts, origin, begun, now };
     match object {
         Object::Claim { claim, volume } => clone::check(&asked, claim, volume),
-        Object::Snapshot { snapshot, look } => restore::check(&asked, snapshot, look.as_ref()),
+        Object::Snapshot { snapshot, look, is_followed } => {
+            restore::check(&asked, snapshot, look.as_ref(), *is_followed)
+        }
     }
     .map(Some)
 }

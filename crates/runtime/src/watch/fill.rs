@@ -29,6 +29,9 @@ pub(super) trait Fill: Send + Sync {
     /// Everything up to this revision was seen.
     fn advance(&self, revision: u64);
 
+    /// The server let a watch in, or refused one.
+    fn set_followed(&self, followed: bool);
+
     /// Waits for an object that must be read, the next after `last`.
     fn next_unread<'a>(&'a self, last: Option<&'a Key>) -> BoxFuture<'a, Key>;
 
@@ -104,6 +107,10 @@ impl<T: Projection> Fill for Cache<T> {
 
     fn advance(&self, revision: u64) {
         Cache::advance(self, revision);
+    }
+
+    fn set_followed(&self, followed: bool) {
+        Cache::set_followed(self, followed);
     }
 
     fn next_unread<'a>(&'a self, last: Option<&'a Key>) -> BoxFuture<'a, Key> {

@@ -122,9 +122,39 @@ async fn a_kind_that_may_be_listed_and_not_watched_is_listed_again_and_again() {
         let _ = timeout(Duration::from_secs(120), fed).await;
         let asked = asked.lock().unwrap();
         assert_eq!(asked[..6], [false, true, true, true, false, true], "{code}");
+        assert!(!cache.is_followed(), "{code}");
         assert!(cache.len() >= 4, "{code}: {} objects were seen", cache.len());
         assert!(asked.len() < 30, "{code}: {} requests in two minutes", asked.len());
     }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_kind_is_followed_from_when_its_watch_is_let_in_until_one_is_refused() {
+    let refuses = Arc::new(std::sync::atomic::AtomicBool::new(false));
+    let service = tower::service_fn({
+        let refuses = Arc::clone(&refuses);
+        move |request: Request<kube::client::Body>| {
+            let is_watch = request.uri().query().is_some_and(|query| query.contains("watch=true"));
+            let status = if is_watch && refuses.load(std::sync::atomic::Ordering::Relaxed) { 403 } else { 200 };
+            let bookmark = "{\"type\":\"BOOKMARK\",\"object\":{\"metadata\":{\"resourceVersion\":\"8\"}}}\n";
+            let list = r#"{"metadata":{"resourceVersion":"7"},"items":[]}"#;
+            let body = kube::client::Body::from((if is_watch { bookmark } else { list }).as_bytes().to_vec());
+            let response = http::Response::builder().status(status);
+            async move {
+                tokio::time::sleep(Duration::from_secs(2)).await;
+                Ok::<_, std::io::Error>(response.body(body).unwrap())
+            }
+        }
+    });
+    let (api, cache) = (Api::new(kube::Client::new(service, "default")), Cache::<Claim>::new());
+    let mut fed = feed(api, cache.clone(), Scope::all(), Random::seeded(1));
+    let mut after = async |seconds: u64| {
+        let _ = timeout(Duration::from_secs(seconds), &mut fed).await;
+        (cache.is_synced(), cache.is_followed())
+    };
+    assert_eq!([after(3).await, after(6).await], [(true, false), (true, true)]);
+    refuses.store(true, std::sync::atomic::Ordering::Relaxed);
+    assert_eq!(after(10).await, (true, false));
 }
 
 #[test]

@@ -12,7 +12,7 @@ use stowage_runtime::operation::{Ended, Failure};
 use stowage_runtime::tasks::Tasks;
 
 use super::*;
-use crate::fixture::{DRIVER, claim_with, class_with, volume_with};
+use crate::fixture::{self, DRIVER, claim_with, class_with, volume_with};
 use crate::request::{self, Problem};
 use crate::source::tests::{content_with, restoring, snapshot_with};
 
@@ -33,7 +33,10 @@ impl Still {
         let service = tower::service_fn(async |_: http::Request<kube::client::Body>| {
             Err::<http::Response<kube::client::Body>, _>(std::io::Error::other("unused"))
         });
-        let client = kube::Client::new(service, "default");
+        Self::asking(kube::Client::new(service, "default"), plugin).await
+    }
+
+    async fn asking(client: kube::Client, plugin: &[PluginCapability]) -> Self {
         let context = Context::real(client, Arc::new(stowage_csi::UnixConnector), "test");
         let tasks = Tasks::new();
         let setup = Setup::new(context, tasks.spawner());
@@ -229,6 +232,42 @@ async fn what_was_seen_of_a_snapshot_is_forgotten_when_nobody_restores_it_any_mo
     });
     still.think(&key);
     assert!(still.controller.looks.record(&origin.key).is_none());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_claim_whose_snapshot_does_not_suit_waits_without_a_clock_where_the_snapshot_is_followed() {
+    let still = Still::new().await;
+    still
+        .controller
+        .caches
+        .snapshots
+        .observe(snapshot_with(|snapshot| snapshot["status"]["restoreSize"] = "2Gi".into()));
+    still.add_claim("waits", |claim| claim["spec"]["dataSource"] = restoring());
+    let key = Key::Claim("waits".into());
+    assert_eq!(still.look(&key).1.why, Why::Looking);
+    still.controller.caches.snapshots.set_followed(true);
+    let decision = still.look(&key).1;
+    assert!(matches!(decision.actions.as_slice(), [Action::Tell(_)]) && decision.wake_at.is_none(), "{decision:?}");
+}
+
+/// Sixteen of them kept everything else waiting while they looked at a hundred thousand volumes.
+#[tokio::test(start_paused = true)]
+async fn cleanups_that_wait_for_the_look_at_all_volumes_leave_others_their_turns() {
+    type Answer = Result<http::Response<kube::client::Body>, std::io::Error>;
+    let service =
+        tower::service_fn(async |_: http::Request<kube::client::Body>| std::future::pending::<Answer>().await);
+    let still = Still::asking(kube::Client::new(service, "default"), &[]).await;
+    let clean_up = |number| {
+        let action = Action::CleanUp { intent: fixture::intent(), handle: fixture::HANDLE.into() };
+        still.controller.carry_out(Key::Claim(format!("gone-{number}")), action)
+    };
+    let cleanups = futures::future::join_all((0..TURNS).map(clean_up));
+    let other = still.controller.carry_out(Key::Claim("other".into()), Action::Forget);
+    tokio::select! {
+        biased;
+        ended = cleanups => panic!("{ended:?}"),
+        other = tokio::time::timeout(Duration::from_secs(1), other) => other.expect("a turn").unwrap(),
+    }
 }
 
 /// Another node's or nobody's: not yet said to be of our driver.

@@ -234,15 +234,17 @@ fn create(s: &ClaimSnapshot, recorded: &Recorded, claim: &Arc<Claim>, now: Times
             }
             Err(decision) => return *decision,
         }
-        if intent != recorded.intent {
+        // Where each node is a place, every one that comes or goes changes the request: that is no reason not to back off.
+        if !intent.asks_the_same_besides_places(&recorded.intent) {
             return Decision::act([Action::Record(intent)], Why::RequestChanged);
         }
     }
+    let is_recorded = recorded.durable && intent == recorded.intent;
     let delay = match s.creation.as_ref().and_then(outcome_of) {
         Some(Outcome::Infeasible) => INFEASIBLE_DELAY,
         _ => Duration::ZERO,
     };
-    if !recorded.durable {
+    if !is_recorded {
         // Not before its call is due: until then nothing can have been made that a record would have to tell of.
         let mut decision = call(s.creation.as_ref(), now, delay, || Action::Record(intent));
         if !decision.actions.is_empty() {

@@ -75,10 +75,11 @@ pub struct Book {
     foreign: BTreeMap<usize, usize>,
     /// Records that outgrew their page, with the page that still has what they said before.
     moved: BTreeMap<String, usize>,
-    unreadable: BTreeSet<String>,
+    /// Records that cannot be read, by claim, with the pages they are on.
+    unreadable: BTreeMap<String, BTreeSet<usize>>,
     shelf: Shelf,
-    /// Records found before their lists of places, with the page and the text; none once all pages were read.
-    waiting: Option<BTreeMap<String, (usize, String)>>,
+    /// Records found before their lists of places, by claim and page; none once all pages were read.
+    waiting: Option<BTreeMap<(String, usize), String>>,
     generation: u64,
 }
 
@@ -160,6 +161,11 @@ pub enum Refused {
         "two lists of places have the hash {name}; it is tried again, and works when no volume needs the other one"
     )]
     SameHash { name: String },
+    #[error(
+        "annotation {RECORD}{uid} of the Lease that ends in -intents-{page} tells of an earlier call and cannot be read; run the \
+         provisioner that wrote it, or see that the driver has no volume of this claim, remove the annotation and restart"
+    )]
+    Unreadable { uid: String, page: usize },
 }
 
 impl Book {
@@ -172,7 +178,7 @@ impl Book {
             pages: BTreeMap::new(),
             foreign: BTreeMap::new(),
             moved: BTreeMap::new(),
-            unreadable: BTreeSet::new(),
+            unreadable: BTreeMap::new(),
             shelf: Shelf::default(),
             waiting: Some(BTreeMap::new()),
             generation: 0,
@@ -206,6 +212,10 @@ impl Book {
     /// still.
     pub fn enter(&mut self, intent: Arc<Intent>) -> Result<(), Refused> {
         let uid = intent.claim.uid.clone();
+        // Only the request that it tells of finds the volume that may be there: written over, or beside it, that is lost.
+        if let Some(page) = self.unreadable.get(&uid).and_then(BTreeSet::first).copied() {
+            return Err(Refused::Unreadable { uid, page });
+        }
         let text = intent.encode();
         let bytes = bytes_of(&uid, &text);
         if bytes > RECORD_BYTES {
@@ -367,6 +377,7 @@ impl Book {
             return edit;
         }
         annotations.insert(WRITER.into(), self.writer.as_str().into());
+        self.forget_unreadable(page, |uid| annotations.contains_key(&format!("{RECORD}{uid}")));
         self.adopt_parts(page, annotations);
         for (key, value) in annotations.iter() {
             if let Some(uid) = key.strip_prefix(RECORD) {
@@ -376,7 +387,8 @@ impl Book {
         let is_moved = |key: &str| key.strip_prefix(RECORD).is_some_and(|uid| self.moved.get(uid) == Some(&page));
         annotations.retain(|key, _| !is_moved(key));
         edit.moved.extend(self.moved.iter().filter(|(_, from)| **from == page).map(|(uid, _)| (uid.clone(), page)));
-        let is_record = |key: &str| key.strip_prefix(RECORD).is_some_and(|uid| self.entries.contains_key(uid));
+        let is_here = |uid: &str| self.entries.get(uid).is_some_and(|entry| entry.page == page);
+        let is_record = |key: &str| key.strip_prefix(RECORD).is_some_and(is_here);
         let is_ours = |key: &str| is_record(key) || self.shelf.has(key);
         let foreign = annotations.iter().filter(|(key, _)| !is_ours(key));
         let foreign: usize = foreign.map(|(key, value)| key.len() + value.as_str().map_or(0, str::len)).sum();
@@ -411,11 +423,21 @@ impl Book {
     }
 
     fn adopt(&mut self, uid: &str, text: &str, page: usize, edit: &mut Edit) {
-        if self.entries.contains_key(uid) || self.unreadable.contains(uid) {
+        let is_on_page = |pages: &BTreeSet<usize>| pages.contains(&page);
+        let is_known = self.entries.get(uid).is_some_and(|entry| entry.page == page)
+            || self.moved.get(uid) == Some(&page)
+            || self.unreadable.get(uid).is_some_and(is_on_page);
+        if is_known {
             return;
         }
         match Intent::decode(text, |parts| self.shelf.join(parts)) {
-            Ok(intent) if intent.claim.uid == uid => {
+            Ok(intent) if intent.claim.uid != uid => {
+                tracing::error!(uid, other = intent.claim.uid, "an intent record is filed under another claim's uid");
+                self.leave_alone(uid, page);
+            }
+            // It is read once the one on another page is gone.
+            Ok(_) if self.entries.contains_key(uid) => {}
+            Ok(intent) => {
                 let intent = Arc::new(intent);
                 let stage = Stage::Stored;
                 // Who wrote it may have called the driver before it died.
@@ -424,27 +446,38 @@ impl Book {
                 self.insert(uid.into(), entry);
                 edit.adopted.push(uid.into());
             }
-            Ok(intent) => {
-                tracing::error!(uid, other = intent.claim.uid, "an intent record is filed under another claim's uid");
-                self.unreadable.insert(uid.into());
-            }
             Err(intent::Error::ReadPlaces { source: places::Error::Find { .. } }) if self.waiting.is_some() => {
-                self.waiting.get_or_insert_default().insert(uid.into(), (page, text.into()));
+                self.waiting.get_or_insert_default().insert((uid.into(), page), text.into());
             }
             Err(error) => {
                 tracing::error!(uid, %error, "an intent record cannot be read and is left alone");
-                self.unreadable.insert(uid.into());
+                self.leave_alone(uid, page);
             }
         }
+    }
+
+    fn leave_alone(&mut self, uid: &str, page: usize) {
+        self.unreadable.entry(uid.into()).or_default().insert(page);
+    }
+
+    /// Somebody took care of those that are not on the page any more.
+    fn forget_unreadable(&mut self, page: usize, is_there: impl Fn(&str) -> bool) {
+        self.unreadable.retain(|uid, pages| {
+            if !is_there(uid) {
+                pages.remove(&page);
+            }
+            !pages.is_empty()
+        });
     }
 
     /// Every page was read: records whose places were found after them are taken in now. Returns their claims, and whether
     /// there are parts of lists that nobody names.
     pub fn settle(&mut self) -> (Vec<String>, bool) {
         let mut edit = Edit::default();
-        for (uid, (page, text)) in self.waiting.take().into_iter().flatten() {
+        for ((uid, page), text) in self.waiting.take().into_iter().flatten() {
             self.adopt(&uid, &text, page, &mut edit);
-            if let Some(foreign) = self.foreign.get_mut(&page).filter(|_| self.entries.contains_key(&uid)) {
+            let is_here = self.entries.get(&uid).is_some_and(|entry| entry.page == page);
+            if let Some(foreign) = self.foreign.get_mut(&page).filter(|_| is_here) {
                 *foreign = foreign.saturating_sub(bytes_of(&uid, &text));
             }
         }

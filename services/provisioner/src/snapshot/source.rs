@@ -116,6 +116,7 @@ fn object(controller: &Controller, origin: &Origin) -> Object {
         SourceKind::Snapshot => Object::Snapshot {
             snapshot: caches.snapshots.view(&origin.key),
             look: controller.looks.record(&origin.key),
+            is_followed: caches.snapshots.is_followed(),
         },
     }
 }

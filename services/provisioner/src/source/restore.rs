@@ -16,19 +16,28 @@ use super::problem::Said;
 use super::{Asked, Look, Missing, Problem, Restorable};
 use crate::intent::Source;
 
-/// What does not suit is looked at again after this: the original's role lets contents be read and not watched, and until
-/// its 6.1 snapshots too.
+/// What does not suit is looked at again after this, where nobody tells of its change: the original's role lets contents be
+/// read and not watched, and until its 6.1 snapshots too.
 const LOOK_AGAIN: Duration = Duration::from_secs(30);
 
-pub fn check(asked: &Asked<'_>, snapshot: &View<Restorable>, look: Option<&Record<Look>>) -> Result<Source, Missing> {
+/// `is_followed` says whether a change of the snapshot wakes the claim.
+pub fn check(
+    asked: &Asked<'_>,
+    snapshot: &View<Restorable>,
+    look: Option<&Record<Look>>,
+    is_followed: bool,
+) -> Result<Source, Missing> {
     let origin = || asked.origin();
     asked.need(asked.facts.snapshots, "CREATE_DELETE_SNAPSHOT")?;
     let snapshot = match snapshot {
         View::Known(snapshot) => snapshot,
         View::Unknown => return Err(Missing::Looking),
-        View::Absent => return Err(absent(asked, look)),
+        View::Absent => return Err(absent(asked, look, is_followed)),
     };
-    let bound_to = usable(asked, snapshot).map_err(|problem| until_seen(asked, problem, look))?;
+    let bound_to = usable(asked, snapshot).map_err(|problem| match is_followed {
+        true => problem.into(),
+        false => until_seen(asked, problem, look, is_followed),
+    })?;
     let (content, since) = done(asked, look, bound_to)?;
     let handle = content_handle(asked, snapshot, bound_to, content.as_deref())
         .map_err(|problem| again(asked, problem, after_a_look(since)))?;
@@ -60,21 +69,22 @@ fn usable<'a>(asked: &Asked<'_>, snapshot: &'a Restorable) -> Result<&'a str, Pr
     Ok(bound_to)
 }
 
-/// A snapshot that no list and no event has shown is looked for; so is one later that came since.
-fn absent(asked: &Asked<'_>, look: Option<&Record<Look>>) -> Missing {
+/// A snapshot that no list and no event has shown is looked for: its event may come after that of the claim.
+fn absent(asked: &Asked<'_>, look: Option<&Record<Look>>, is_followed: bool) -> Missing {
     let problem = match look.map(|record| &record.state) {
         Some(State::Failed(failure) | State::Uncertain(failure)) => unreadable(asked, failure),
         _ => Problem::FindSnapshot { origin: asked.origin() },
     };
-    until_seen(asked, problem, look)
+    until_seen(asked, problem, look, is_followed)
 }
 
 /// What stands in the way as far as lists and events tell. A change wakes the claim where snapshots may be watched; where
 /// they may not, only a look shows it.
-fn until_seen(asked: &Asked<'_>, problem: Problem, look: Option<&Record<Look>>) -> Missing {
+fn until_seen(asked: &Asked<'_>, problem: Problem, look: Option<&Record<Look>>, is_followed: bool) -> Missing {
     let Some(record) = look else { return Missing::Look };
     match &record.state {
         State::Running => Missing::Looking,
+        State::Done(_) if is_followed => problem.into(),
         State::Done(_) => again(asked, problem, after_a_look(record.since)),
         State::Failed(_) | State::Uncertain(_) => again(asked, problem, record.retry_at),
     }

@@ -55,7 +55,15 @@ pub fn looked(state: State<Look>) -> Option<Record<Look>> {
 pub fn found_snapshot(snapshot: Restorable, look: Option<Record<Look>>) -> Found {
     let origin = Origin::snapshot(&ObjectKey::namespaced("shop", "nightly"));
     let snapshot = View::Known(Arc::new(snapshot));
-    Found { origin, permitted: true, object: Object::Snapshot { snapshot, look } }
+    Found { origin, permitted: true, object: Object::Snapshot { snapshot, look, is_followed: false } }
+}
+
+/// The same, where a watch tells of each change of the snapshot.
+fn followed(mut found: Found) -> Found {
+    if let Object::Snapshot { is_followed, .. } = &mut found.object {
+        *is_followed = true;
+    }
+    found
 }
 
 pub fn source_claim_with(spoil: impl FnOnce(&mut Value)) -> Claim {
@@ -211,7 +219,7 @@ fn an_absent_snapshot_is_believed_after_a_look_and_only_for_a_while() {
     let claim = claim_with(|claim| claim["spec"]["dataSource"] = restoring());
     let absent = |look, at| {
         let mut found = found_snapshot(snapshot_with(|_| {}), None);
-        found.object = Object::Snapshot { snapshot: View::Absent, look };
+        found.object = Object::Snapshot { snapshot: View::Absent, look, is_followed: false };
         find(&claim, &facts(), Some(&found), None, at)
     };
     let nothing = || looked(State::Done(Look { bound_to: None, is_ready: false, content: None }));
@@ -222,6 +230,36 @@ fn an_absent_snapshot_is_believed_after_a_look_and_only_for_a_while() {
     let failed = || looked(State::Failed(Failure { code: "ApiUnavailable".into(), message: "forbidden".into() }));
     let Err(Missing::Until(Problem::ReadContent { reason, .. }, due)) = absent(failed(), now()) else { panic!() };
     assert_eq!((reason.as_str(), absent(failed(), due)), ("forbidden", Err(Missing::Look)));
+}
+
+/// Both were read again every 30 seconds, for as long as a claim named a snapshot that did not suit.
+#[test]
+fn what_a_followed_snapshot_says_is_not_asked_for_and_what_its_content_says_is() {
+    let claim = claim_with(|claim| claim["spec"]["dataSource"] = restoring());
+    let find = |found: Found| find(&claim, &facts(), Some(&followed(found)), None, now()).unwrap_err();
+    let rows: [Spoil; 4] = [
+        mark_deleting,
+        |s| s["status"] = json!({}),
+        |s| s["status"]["readyToUse"] = false.into(),
+        |s| s["status"]["restoreSize"] = "2Gi".into(),
+    ];
+    for spoil in rows {
+        for look in [None, looked(State::Running), looked(State::Done(content_with(|_| {})))] {
+            let missing = find(found_snapshot(snapshot_with(spoil), look));
+            assert!(matches!(missing, Missing::Problem(_)), "{missing:?}");
+        }
+    }
+    let foreign = content_with(|c| c["spec"]["driver"] = "x.example".into());
+    let missing = find(found_snapshot(snapshot_with(|_| {}), looked(State::Done(foreign))));
+    assert!(matches!(missing, Missing::Until(Problem::MatchDriver { .. }, _)), "{missing:?}");
+    let absent = |look| {
+        let object = Object::Snapshot { snapshot: View::Absent, look, is_followed: true };
+        find(Found { object, ..found_snapshot(snapshot_with(|_| {}), None) })
+    };
+    assert_eq!(absent(None), Missing::Look, "its event may come after that of the claim");
+    let nothing = Look { bound_to: None, is_ready: false, content: None };
+    let origin = Origin::of(&claim).unwrap();
+    assert_eq!(absent(looked(State::Done(nothing))), Problem::FindSnapshot { origin }.into());
 }
 
 #[test]

@@ -112,6 +112,29 @@ async fn what_is_replayed_after_a_crash_names_the_nodes_of_then_byte_by_byte() {
     assert!(world.journal().await.is_empty() && annotations(&world, "places.").await.is_empty());
 }
 
+/// Each node that came had the claim tried at once, and its backoff begin anew: with an autoscaler, for ever.
+#[tokio::test(start_paused = true)]
+async fn nodes_that_come_do_not_hurry_a_claim_that_backs_off() {
+    let world = nodes(20).await;
+    let driver = Driver::on("n1");
+    for _ in 0..400 {
+        driver.next(Next::Fails(Code::FailedPrecondition, "there is no pool"));
+    }
+    let running = world.start_beside(driver.clone(), Options::default());
+    world.make_claim("db", "1Gi").await;
+    for number in 20..220 {
+        tokio::time::sleep(Duration::from_secs(1)).await;
+        world.make_node(&node(number), &node(number)).await;
+    }
+    world.settle().await;
+    // The eighth try is at 127 s, the next is at 255 s.
+    let requests = driver.requests();
+    assert_eq!(requests.len(), 8);
+    let named = requests.last().unwrap().accessibility_requirements.as_ref().unwrap().requisite.len();
+    assert!((120..=150).contains(&named), "the nodes of then, and not {named}");
+    running.drain().await.unwrap();
+}
+
 /// Its record is off its page, and the places that it names stay for the next try; who comes next finds neither for long.
 #[tokio::test(start_paused = true)]
 async fn a_claim_that_fails_for_long_writes_its_places_once_and_leaves_none_of_them() {

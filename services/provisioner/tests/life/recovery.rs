@@ -258,6 +258,26 @@ async fn a_class_that_is_corrected_around_a_restart_is_used_after_it() {
     }
 }
 
+/// It stayed until something else was written, which may be never.
+#[tokio::test(start_paused = true)]
+async fn a_record_of_a_call_that_made_nothing_is_taken_off_also_when_the_first_write_fails() {
+    let world = plain_world().await;
+    world.driver.next(Next::Fails(Code::InvalidArgument, "there is no such pool"));
+    let running = world.start(Options::default());
+    world.make_claim("db", "1Gi").await;
+    world.until("the word", async || !world.events("ProvisioningFailed").await.is_empty()).await;
+    world.fail(Method::PUT, "/leases");
+    tokio::time::sleep(std::time::Duration::from_secs(80)).await;
+    assert_eq!(world.journal().await.len(), 1);
+    world.permit_all();
+    // The next try is at 300 s.
+    tokio::time::sleep(std::time::Duration::from_secs(80)).await;
+    world.settle().await;
+    assert!(world.journal().await.is_empty());
+    assert_eq!(world.driver.calls(), ["CreateVolume"]);
+    running.crash();
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_secret_that_is_missing_keeps_no_record_over_a_restart() {
     let world = World::new();

@@ -26,7 +26,7 @@ pub struct World {
     client: kube::Client,
     pub driver: Driver,
     writes: Arc<Mutex<BTreeMap<String, usize>>>,
-    /// Parts of paths that only administrators may write to, or read.
+    /// What only administrators may write to, or read, or what nobody can just now.
     forbidden: Arc<Mutex<Vec<Forbidden>>>,
     /// The plural of a kind that provisioners are not served, and its group and version.
     unserved: Arc<Mutex<Option<(&'static str, &'static str)>>>,
@@ -34,8 +34,8 @@ pub struct World {
     clock: VirtualClock,
 }
 
-/// A method, or all, and a part of a path and its query.
-type Forbidden = (Option<Method>, &'static str);
+/// A method, or all, a part of a path and its query, and the answer to it.
+type Forbidden = (Option<Method>, &'static str, u16);
 
 /// Reads and updates of claims while two provisioners race for one.
 #[derive(Default)]
@@ -88,7 +88,12 @@ impl World {
 
     /// From now on provisioners may not do this, or anything at all, with such objects.
     pub fn forbid(&self, method: Option<Method>, part: &'static str) {
-        self.forbidden.lock().unwrap().push((method, part));
+        self.forbidden.lock().unwrap().push((method, part, 403));
+    }
+
+    /// From now on the server fails when provisioners ask for this.
+    pub fn fail(&self, method: Method, part: &'static str) {
+        self.forbidden.lock().unwrap().push((Some(method), part, 500));
     }
 
     /// From now on provisioners find no such kind, as on an older server.
@@ -119,11 +124,11 @@ impl World {
             let race = Arc::clone(&race);
             let (inner, path) = (inner.clone(), request.uri().path().to_owned());
             let address = request.uri().to_string();
-            let is_meant = |(method, part): &Forbidden| {
+            let is_meant = |(method, part, _): &&Forbidden| {
                 address.contains(part) && method.as_ref().is_none_or(|method| method == request.method())
             };
             let hidden = unserved.lock().unwrap().filter(|(_, group)| path.starts_with(group));
-            let forbidden = forbid.lock().unwrap().iter().any(is_meant);
+            let forbidden = forbid.lock().unwrap().iter().find(is_meant).map(|(_, _, code)| *code);
             if request.method() != Method::GET {
                 let kinds = [
                     "leases",
@@ -137,12 +142,13 @@ impl World {
                 *writes.lock().unwrap().entry(format!("{} {kind}", request.method())).or_default() += 1;
             }
             async move {
-                if forbidden {
+                if let Some(code) = forbidden {
+                    let reason = if code == 403 { "Forbidden" } else { "InternalError" };
                     let status = json!({
-                        "kind": "Status", "apiVersion": "v1", "status": "Failure", "code": 403,
-                        "reason": "Forbidden", "message": "this is not for you",
+                        "kind": "Status", "apiVersion": "v1", "status": "Failure", "code": code,
+                        "reason": reason, "message": "this is not for you",
                     });
-                    let response = http::Response::builder().status(403);
+                    let response = http::Response::builder().status(code);
                     let body = kube::client::Body::from(status.to_string().into_bytes());
                     return Ok::<_, BoxError>(response.body(body).unwrap());
                 }

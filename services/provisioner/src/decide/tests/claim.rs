@@ -4,6 +4,7 @@ use serde_json::json;
 
 use super::*;
 use crate::fixture::{DRIVER, facts, made, volume_with};
+use crate::places::{Places, Requirement};
 
 #[test]
 fn nothing_is_called_before_the_intent_is_recorded() {
@@ -292,6 +293,26 @@ fn a_record_that_rests_is_taken_up_when_its_call_is_due_and_not_before() {
     assert_eq!(decide(&s, now()).why, Why::RequestChanged, "a corrected class is used at once");
     s.claim = None;
     assert_eq!(decide(&s, now()), Decision::act([Action::Forget], Why::NothingMade));
+}
+
+/// Each node that came or went had all of them tried at once, with a backoff that began anew.
+#[test]
+fn a_request_that_names_other_places_by_now_waits_for_its_call() {
+    let facts = facts();
+    let place = [("node".to_owned(), "new".to_owned())].into();
+    let mut other = (*intent()).clone();
+    other.request.places = Some(Requirement { requisite: Places::of(vec![place]), first: 0 });
+    for durable in [true, false] {
+        let mut s = fresh(&facts);
+        s.recorded = Some(Recorded { intent: Arc::new(other.clone()), durable, maybe_made: false });
+        let decision = decide(&s, now());
+        assert_eq!(decision.actions, [Action::Record(intent())], "nothing was called for");
+        s.creation = ended(State::Failed(failure("Internal")), 2);
+        assert_eq!(decide(&s, now()), Decision::wait_until(later(2), Why::BacksOff));
+        assert_eq!(decide(&s, later(2)).actions, [Action::Record(intent())]);
+        s.class = Some(Arc::new(class_with(|class| class["parameters"]["pool"] = "b".into())));
+        assert_eq!(decide(&s, now()).why, Why::RequestChanged, "that is somebody's wish");
+    }
 }
 
 #[test]

@@ -176,8 +176,9 @@ impl Book {
 
     fn page_for_part(&self, bytes: usize) -> usize {
         let has_room = |page: usize, limit: usize| {
-            let live = self.pages.get(&page).map_or(0, |fill| fill.live);
-            live + self.foreign_on(page) + bytes <= limit
+            // A part that is to go keeps its room: it stays where it is if it is wanted again before.
+            let taken = self.pages.get(&page).map_or(0, |fill| fill.live + fill.leaving);
+            taken + self.foreign_on(page) + bytes <= limit
         };
         let beside = self.pages.iter().filter(|(page, fill)| fill.records == 0 && **page >= FIRST_PAGE);
         let beside = beside.map(|(page, _)| *page).find(|page| has_room(*page, PAGE_BYTES));

@@ -110,6 +110,36 @@ fn a_record_that_cannot_be_read_is_left_alone() {
     assert!(book.uids().is_empty());
 }
 
+/// The good one was not replayed, and its volume had no owner.
+#[test]
+fn a_record_is_replayed_whatever_stands_on_another_page_for_its_claim() {
+    let good = intent_of("a", 1);
+    let (unreadable, readable) = ("not json".to_owned(), good.encode());
+    for texts in [[&unreadable, &readable], [&readable, &unreadable]] {
+        let mut leases = texts.map(|text| {
+            let mut lease = page(&Book::new("run-1"));
+            lease["metadata"]["annotations"][format!("{RECORD}a")] = text.as_str().into();
+            lease
+        });
+        let mut book = Book::new("run-2");
+        for (number, lease) in leases.iter_mut().enumerate() {
+            let edit = book.edit(number, lease, true);
+            book.confirm(&edit);
+        }
+        book.settle();
+        assert_eq!(book.get("a").unwrap().intent, good);
+        assert!(matches!(book.enter(intent_of("a", 2)), Err(Refused::Unreadable { .. })));
+        book.leave("a");
+        for (number, lease) in leases.iter_mut().enumerate() {
+            let edit = book.edit(number, lease, false);
+            book.confirm(&edit);
+        }
+        assert!(book.get("a").is_none());
+        let left = leases.iter().filter_map(|lease| lease["metadata"]["annotations"].get(format!("{RECORD}a")));
+        assert_eq!(left.collect::<Vec<_>>(), [&Value::from(unreadable.as_str())]);
+    }
+}
+
 #[test]
 fn a_run_whose_page_was_taken_over_writes_nothing() {
     let mut old = Book::new("run-1");

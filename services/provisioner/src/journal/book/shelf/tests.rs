@@ -187,6 +187,55 @@ fn a_record_whose_places_are_gone_is_left_alone_and_so_are_places_that_it_may_na
     assert_eq!((keys(&stored, RECORD), keys(&stored, PLACES)), (vec!["a".to_owned()], left));
 }
 
+/// The page took what came meanwhile in their place, and with all of it the server refused the Lease for ever.
+#[test]
+fn places_that_are_needed_again_before_they_are_gone_find_their_page_not_given_away() {
+    let (mut book, mut stored) = (Book::new("run-1"), Stored::new());
+    let lists = [0, 1, 2].map(|n| nodes(n * 10_000..n * 10_000 + 1_400));
+    for (n, list) in lists.iter().enumerate() {
+        book.enter(intent(&format!("first-{n}"), list, 0)).unwrap();
+        book.leave(&format!("first-{n}"));
+        // The record is gone, and its places are yet to go.
+        let own = book.entries[&format!("first-{n}")].page;
+        write(&mut book, &mut stored, own);
+    }
+    assert!(book.entries.is_empty() && book.shelf.parts.values().all(|kept| kept.stage == Stage::Leaving));
+    for (n, list) in lists.iter().enumerate() {
+        book.enter(intent(&format!("again-{n}"), list, 0)).unwrap();
+    }
+    write_all(&mut book, &mut stored, |stored| {
+        stored.values().for_each(|lease| assert!(bytes_on(lease) < 256 * 1024, "{}", bytes_on(lease)));
+    });
+    assert_eq!(keys(&stored, RECORD).len(), 3);
+}
+
+/// It was written over by the record of its claim, which still waited: only the request that it names finds the volume.
+#[test]
+fn a_claim_whose_record_cannot_be_read_gets_no_other_one() {
+    let (mut book, mut stored, list) = (Book::new("run-1"), Stored::new(), nodes(0..600));
+    book.enter(intent("a", &list, 0)).unwrap();
+    write_all(&mut book, &mut stored, |_| {});
+    let own = book.entries["a"].page;
+    let of_parts = book.shelf.parts[&list.parts()[0].name].page;
+    stored.get_mut(&of_parts).unwrap()["metadata"]["annotations"] = json!({});
+    let (mut next, mut stored) = taken_over(&stored, false);
+    let key = format!("{RECORD}a");
+    let before = stored[&own]["metadata"]["annotations"][&key].clone();
+    let again = intent("a", &nodes(0..2), 0);
+    let refused = next.enter(Arc::clone(&again)).unwrap_err();
+    assert_eq!(refused, Refused::Unreadable { uid: "a".into(), page: own });
+    assert!(refused.to_string().contains(&key), "{refused}");
+    next.enter(intent("b", &nodes(0..2), 0)).unwrap();
+    write_all(&mut next, &mut stored, |_| {});
+    assert_eq!(stored[&own]["metadata"]["annotations"][&key], before);
+    // Whoever takes it away by hand lets the claim go on.
+    stored.get_mut(&own).unwrap()["metadata"]["annotations"].as_object_mut().unwrap().remove(&key);
+    write(&mut next, &mut stored, own);
+    next.enter(again).unwrap();
+    write_all(&mut next, &mut stored, |_| {});
+    assert_eq!(keys(&stored, RECORD), ["a", "b"]);
+}
+
 /// As written by provisioners that knew no parts.
 #[test]
 fn older_records_are_replayed_as_they_were_written_and_need_no_parts() {
