@@ -16,6 +16,7 @@ mod volume;
 use jiff::{SignedDuration, Timestamp};
 
 use stowage_model::object::{Key, Projection, kinds};
+use stowage_model::pod::{PodVolume, PodVolumeSource};
 use stowage_model::{Claim, Pod, Volume, VolumeAttachment};
 
 use super::gathered::{Gathered, Wanted};
@@ -102,6 +103,19 @@ impl<'a> View<'a> {
     fn users_of(&self, claim: &Key) -> Vec<&'a Pod> {
         let uses = |pod: &&Pod| !pod.is_terminal() && pod.claims().any(|used| used == *claim);
         self.g.pods.objects.iter().filter(uses).collect()
+    }
+
+    /// The pods that keep a claim from going, by the rule of the pv-controller's protection: one that was placed does so
+    /// even when it has ended, one that was not does not. The claim made for a pod does not wait for that pod's own end.
+    fn holders_of(&self, claim: &Claim) -> Vec<&'a Pod> {
+        let key = claim.meta.key();
+        let refers = |pod: &Pod, volume: &PodVolume| {
+            let is_own = volume.source == PodVolumeSource::Ephemeral;
+            pod.claim_of(volume).is_some_and(|used| used == key)
+                && (!is_own || (claim.is_owned_by(pod) && !pod.is_shut_down()))
+        };
+        let holds = |pod: &&Pod| pod.is_scheduled() && pod.spec.volumes.iter().any(|volume| refers(pod, volume));
+        self.g.pods.objects.iter().filter(holds).collect()
     }
 
     fn attachments_of(&self, volume: &str) -> impl Iterator<Item = &'a VolumeAttachment> {

@@ -47,13 +47,18 @@ fn gone_soon(view: &View<'_>, meta: &Meta) -> Cause {
 }
 
 fn claim_in_use(view: &View<'_>, claim: &Claim) -> Cause {
-    let users = view.users_of(&claim.meta.key());
+    let holders = view.holders_of(claim);
     let finalizer = finalizers::CLAIM_PROTECTION;
-    let Some(first) = users.first() else {
+    // One that runs tells more than one that has ended.
+    let Some(first) = holders.iter().find(|pod| !pod.is_terminal()).or_else(|| holders.first()) else {
         return unreleased(view, view.who("pv-controller"), &claim.meta, finalizer);
     };
-    let names = some(users.iter().map(|pod| pod.meta.name.as_str()));
-    let why = format!("finalizer {finalizer}: used by pod {names}");
+    let names = some(holders.iter().map(|pod| pod.meta.name.as_str()));
+    let ended = match first.is_terminal() {
+        true => format!(", which has ended ({}) and holds it until it is deleted", first.status.phase),
+        false => String::new(),
+    };
+    let why = format!("finalizer {finalizer}: used by pod {names}{ended}");
     let owner = first.meta.controller().map(|owner| format!("{} {}", owner.kind, owner.name));
     let delete = format!("kubectl delete {}", kubectl(kinds::POD.plural, &first.meta.key()));
     let way_out = match (first.meta.is_deleting(), owner) {

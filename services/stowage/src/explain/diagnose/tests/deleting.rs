@@ -16,7 +16,7 @@ fn released(world: &mut Value) {
 
 #[test]
 fn what_was_deleted_and_is_there_is_told_by_whom_it_is_held() {
-    let rows: [Row; 16] = [
+    let rows: [Row; 18] = [
         (
             "used-by-pod",
             claim,
@@ -33,6 +33,28 @@ fn what_was_deleted_and_is_there_is_told_by_whom_it_is_held() {
             },
             State::Stuck,
             &["pv-controller", "kube-controller-manager-1"],
+        ),
+        // The pod of a Job that is done holds its claims until it is deleted.
+        (
+            "used-by-pod",
+            claim,
+            |w| {
+                deleted(&mut w["claims"][0], &["kubernetes.io/pvc-protection"]);
+                w["pods"][0]["status"]["phase"] = "Succeeded".into();
+            },
+            State::Stuck,
+            &["used by pod web, which has ended (Succeeded)", "kubectl delete pod web -n default"],
+        ),
+        // The scheduler places no pod whose claim is being deleted.
+        (
+            "finalizer-not-released",
+            claim,
+            |w| {
+                deleted(&mut w["claims"][0], &["kubernetes.io/pvc-protection"]);
+                unplaced(w);
+            },
+            State::Stuck,
+            &["pv-controller"],
         ),
         (
             "snapshot-under-way",
