@@ -3,10 +3,11 @@
 //! What may not be read is noted, and nothing is concluded from its absence.
 
 mod reader;
+mod sources;
 
 use std::collections::BTreeSet;
 
-use stowage_model::object::{Key, Kind, Projection, kinds};
+use stowage_model::object::{Key, Kind, Projection};
 use stowage_model::phase::PodPhase;
 use stowage_model::{Claim, Lease, Pod, StorageCapacity, Volume, VolumeAttachment, VolumeSnapshot, names};
 use stowage_runtime::api::Api;
@@ -113,7 +114,7 @@ async fn around(
         g.snapshots.is_known = snapshots.is_known;
         let others = snapshots.objects.into_iter().filter(|snapshot| Some(snapshot.meta.key()) != known);
         g.snapshots.objects.extend(others);
-        sources(reader, g).await?;
+        sources::find(reader, g, namespace).await?;
     }
     volumes(reader, g).await?;
     contents(reader, g).await?;
@@ -142,32 +143,6 @@ async fn around(
         g.leases.objects.extend(found.objects);
     }
     events(reader, g).await
-}
-
-/// The claims that new claims are filled from, or that are filled from these.
-async fn sources(reader: &mut Reader<'_>, g: &mut Gathered) -> anyhow::Result<()> {
-    let sources: Vec<Key> = g
-        .claims
-        .objects
-        .iter()
-        .filter_map(|claim| Some((claim, claim.data_source()?)))
-        .filter(|(_, source)| source.kind == kinds::CLAIM.kind && source.namespace.is_none())
-        .map(|(claim, source)| Key::namespaced(claim.meta.namespace.as_str(), source.name.as_str()))
-        .collect();
-    for key in &sources {
-        reader.find(&mut g.claims, key).await?;
-    }
-    let deleting = g.claims.objects.iter().filter(|claim| claim.meta.is_deleting());
-    let deleting: Option<Key> = deleting.map(|claim| claim.meta.key()).next();
-    if let Some(key) = deleting {
-        let known: BTreeSet<Key> = g.claims.objects.iter().map(|claim| claim.meta.key()).collect();
-        let copies = |claim: &Claim| {
-            claim.data_source().is_some_and(|source| source.name == key.name) && !known.contains(&claim.meta.key())
-        };
-        let found: Seen<Claim> = reader.list(&key.namespace, "", copies).await?;
-        g.claims.objects.extend(found.objects);
-    }
-    Ok(())
 }
 
 async fn volumes(reader: &mut Reader<'_>, g: &mut Gathered) -> anyhow::Result<()> {

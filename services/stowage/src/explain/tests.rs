@@ -82,6 +82,62 @@ async fn what_a_server_holds_is_read_and_explained() {
     assert_eq!(elsewhere, Vec::<&str>::new());
 }
 
+/// Claim `data`, snapshot `snap` of it that is not ready, and claim `restored` that is to be filled from that.
+async fn a_restore(api: &Api) {
+    for definition in stowage_crds::definitions() {
+        create(api, kinds::DEFINITION, definition.object()).await;
+    }
+    let claim = |name: &str| {
+        json!({
+            "metadata": { "namespace": "default", "name": name },
+            "spec": { "accessModes": ["ReadWriteOnce"], "storageClassName": "fast",
+                      "resources": { "requests": { "storage": "1Gi" } } },
+        })
+    };
+    create(
+        api,
+        kinds::STORAGE_CLASS,
+        json!({ "metadata": { "name": "fast" }, "provisioner": "d.example.com", "volumeBindingMode": "Immediate" }),
+    )
+    .await;
+    create(api, kinds::CLAIM, claim("data")).await;
+    let finalizers = ["snapshot.storage.kubernetes.io/volumesnapshot-as-source-protection"];
+    create(
+        api,
+        kinds::VOLUME_SNAPSHOT,
+        json!({
+            "metadata": { "namespace": "default", "name": "snap", "finalizers": finalizers },
+            "spec": { "source": { "persistentVolumeClaimName": "data" } },
+        }),
+    )
+    .await;
+    let mut restored = claim("restored");
+    restored["spec"]["dataSource"] =
+        json!({ "apiGroup": "snapshot.storage.k8s.io", "kind": "VolumeSnapshot", "name": "snap" });
+    create(api, kinds::CLAIM, restored).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_claim_behind_the_snapshot_of_a_restore_is_read() {
+    let (_server, api) = server();
+    a_restore(&api).await;
+    let wanted = Wanted::Claim(Key::namespaced("default", "restored"));
+    let report = diagnose(&gather(&api, wanted).await.unwrap(), Timestamp::now());
+    let cause = &report.stories[0].causes[0];
+    assert_eq!(cause.id, "source-not-ready", "{report:#?}");
+    assert!(cause.why.contains("is \"data\", whose phase is Pending"), "{cause:#?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_deleted_snapshot_knows_the_claim_that_is_filled_from_it() {
+    let (_server, api) = server();
+    a_restore(&api).await;
+    let key = Key::namespaced("default", "snap");
+    let path = kinds::VOLUME_SNAPSHOT.object_path(&key);
+    let _: Value = api.client().request(http::Request::delete(path).body(Vec::new()).unwrap()).await.unwrap();
+    assert_eq!(ids(&api, Wanted::Snapshot(key)).await, ["restore-under-way"]);
+}
+
 #[tokio::test(start_paused = true)]
 async fn what_is_not_there_is_refused_by_name() {
     let (_server, api) = server();

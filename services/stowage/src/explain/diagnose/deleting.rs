@@ -89,16 +89,20 @@ fn snapshot_of(view: &View<'_>, claim: &Claim) -> Cause {
     Cause::stuck("snapshot-under-way", inner.map_or_else(Who::user, |cause| cause.who), why, way_out)
 }
 
+/// A claim that is being filled from this object.
+fn filled_from<'a>(view: &View<'a>, kind: Kind, from: &Meta) -> Option<&'a Claim> {
+    let is_copy = |claim: &&Claim| {
+        let source = claim.data_source().filter(|source| source.kind == kind.kind && source.name == from.name);
+        let namespace = source.map(|source| source.namespace.as_deref().unwrap_or(&claim.meta.namespace));
+        namespace == Some(from.namespace.as_str()) && !claim.is_bind_completed()
+    };
+    view.g.claims.objects.iter().find(is_copy)
+}
+
 fn clone_of(view: &View<'_>, claim: &Claim) -> Cause {
     let finalizer = finalizers::CLONING_PROTECTION;
-    let is_copy = |one: &&Claim| {
-        !one.is_bind_completed()
-            && one
-                .data_source()
-                .is_some_and(|source| source.kind == kinds::CLAIM.kind && source.name == claim.meta.name)
-    };
     let driver = claim.storage_provisioner().unwrap_or("its driver");
-    match view.g.claims.objects.iter().find(is_copy) {
+    match filled_from(view, kinds::CLAIM, &claim.meta) {
         Some(copy) => {
             let why = format!("finalizer {finalizer}: claim {} is being filled from it", copy.meta.key());
             let way_out = format!("`stowage explain {}`", kubectl_claim(copy));
@@ -216,18 +220,25 @@ pub fn snapshot(view: &View<'_>, snapshot: &VolumeSnapshot) -> Vec<Cause> {
 }
 
 fn restored_from(view: &View<'_>, snapshot: &VolumeSnapshot, finalizer: &str) -> Cause {
-    let uses = |claim: &&Claim| {
-        !claim.is_bind_completed()
-            && claim
-                .data_source()
-                .is_some_and(|source| source.kind == kinds::VOLUME_SNAPSHOT.kind && source.name == snapshot.meta.name)
-    };
-    match view.g.claims.objects.iter().find(uses) {
+    match filled_from(view, kinds::VOLUME_SNAPSHOT, &snapshot.meta) {
         Some(claim) => {
             let why = format!("finalizer {finalizer}: claim {} is being filled from it", claim.meta.key());
             Cause::stuck("restore-under-way", Who::user(), why, format!("`stowage explain {}`", kubectl_claim(claim)))
         }
-        None => unreleased(view, view.who("snapshot-controller"), &snapshot.meta, finalizer),
+        None => {
+            let who = match finalizer {
+                finalizers::SNAPSHOT_SOURCE_OF_PROVISIONER => provisioner_of(view, snapshot),
+                _ => view.who("snapshot-controller"),
+            };
+            unreleased(view, who, &snapshot.meta, finalizer)
+        }
+    }
+}
+
+fn provisioner_of(view: &View<'_>, snapshot: &VolumeSnapshot) -> Who {
+    match super::snapshot::content_of(view, snapshot) {
+        Some(content) => view.sidecar("provisioner", &content.spec.driver),
+        None => Who::named("provisioner of the snapshot's driver"),
     }
 }
 

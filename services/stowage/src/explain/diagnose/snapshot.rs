@@ -47,7 +47,7 @@ pub fn story(view: &View<'_>, snapshot: &VolumeSnapshot) -> Story {
     }
 }
 
-fn content_of<'a>(view: &View<'a>, snapshot: &VolumeSnapshot) -> Option<&'a VolumeSnapshotContent> {
+pub fn content_of<'a>(view: &View<'a>, snapshot: &VolumeSnapshot) -> Option<&'a VolumeSnapshotContent> {
     let given = snapshot.spec.source.volume_snapshot_content_name.clone();
     let name = snapshot.bound_content().map(str::to_owned).or(given);
     let name = name.unwrap_or_else(|| names::snapshot_content(&snapshot.meta.uid));

@@ -45,7 +45,7 @@ impl Reader<'_> {
         match self.api.get::<T>(key).await {
             Ok(found) => seen.objects.extend(found),
             Err(error) => {
-                seen.is_known = self.is_known_after::<T>(error, "get")?;
+                seen.is_known &= self.is_known_after::<T>(error, "get")?;
             }
         }
         Ok(())

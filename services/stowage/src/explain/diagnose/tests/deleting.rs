@@ -16,7 +16,7 @@ fn released(world: &mut Value) {
 
 #[test]
 fn what_was_deleted_and_is_there_is_told_by_whom_it_is_held() {
-    let rows: [Row; 18] = [
+    let rows: [Row; 20] = [
         (
             "used-by-pod",
             claim,
@@ -78,6 +78,19 @@ fn what_was_deleted_and_is_there_is_told_by_whom_it_is_held() {
             },
             State::Stuck,
             &["claim default/copy is being filled from it"],
+        ),
+        // What a claim of that name elsewhere is filled from is another.
+        (
+            "finalizer-not-released",
+            claim,
+            |w| {
+                deleted(&mut w["claims"][0], &["provisioner.storage.kubernetes.io/cloning-protection"]);
+                let copy = json!({ "metadata": { "namespace": "shop", "name": "copy" },
+                "spec": { "dataSource": { "kind": "PersistentVolumeClaim", "name": "data" } } });
+                w["claims"].as_array_mut().unwrap().push(copy);
+            },
+            State::Stuck,
+            &["provisioner of d.example.com"],
         ),
         (
             "foreign-finalizer",
@@ -151,6 +164,18 @@ fn what_was_deleted_and_is_there_is_told_by_whom_it_is_held() {
             },
             State::Stuck,
             &["claim default/copy"],
+        ),
+        (
+            "finalizer-not-released",
+            snapshot,
+            |w| {
+                deleted(
+                    &mut w["snapshots"][0],
+                    &["provisioner.storage.kubernetes.io/volumesnapshot-as-source-protection"],
+                );
+            },
+            State::Stuck,
+            &["provisioner of d.example.com", "d-example-com-1"],
         ),
         (
             "delete-failed",
