@@ -15,9 +15,9 @@ mod volume;
 
 use jiff::{SignedDuration, Timestamp};
 
-use stowage_model::object::{Key, Projection, kinds};
+use stowage_model::object::{Key, Kind, Projection, kinds};
 use stowage_model::pod::{PodVolume, PodVolumeSource};
-use stowage_model::{Claim, Pod, Volume, VolumeAttachment};
+use stowage_model::{Claim, Pod, VolumeAttachment};
 
 use super::gathered::{Gathered, Wanted};
 use super::report::{Cause, Mark, Report, State, Step, Story, Who};
@@ -94,11 +94,6 @@ impl<'a> View<'a> {
         reasons.contains(&last.reason.as_str()).then_some(*last)
     }
 
-    fn claim_of(&self, volume: &Volume) -> Option<&'a Claim> {
-        let key = volume.spec.claim_ref.as_ref()?.key();
-        self.g.claims.look(&key).there()
-    }
-
     /// The pods that use a claim and may still run.
     fn users_of(&self, claim: &Key) -> Vec<&'a Pod> {
         let uses = |pod: &&Pod| !pod.is_terminal() && pod.claims().any(|used| used == *claim);
@@ -139,6 +134,16 @@ impl<'a> View<'a> {
     ) -> Cause {
         let state = if self.is_late(since) { State::Stuck } else { State::Working };
         Cause { state, ..Cause::stuck(id, who, why, way_out) }
+    }
+
+    /// What it hangs on may not be read: then nobody is to blame.
+    fn unseen(&self, kind: Kind, since: Option<Timestamp>, why: impl Into<String>) -> Cause {
+        let plural = kind.plural;
+        let why = format!("{}, and not all {plural} could be read", why.into());
+        let way_out = format!(
+            "ask for the right to list {plural}, or somebody who has it; the report ends with what was not read"
+        );
+        self.slow("cannot-be-told", Who::unknown(), since, why, way_out)
     }
 }
 

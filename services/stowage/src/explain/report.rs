@@ -85,6 +85,11 @@ impl Who {
         Self::named("you")
     }
 
+    /// Whoever it is can only be told by what was not read.
+    pub fn unknown() -> Self {
+        Self::named("unknown")
+    }
+
     pub fn named(component: impl Into<String>) -> Self {
         Self { component: component.into(), leader: Leader::None }
     }

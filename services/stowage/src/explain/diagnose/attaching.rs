@@ -2,7 +2,7 @@
 
 use jiff::Timestamp;
 
-use stowage_model::object::Key;
+use stowage_model::object::{Key, kinds};
 use stowage_model::{Claim, CsiDriver, Node, Pod, Volume, VolumeAttachment};
 
 use super::{Steps, View, some};
@@ -29,13 +29,23 @@ pub fn causes(view: &View<'_>, pod: &Pod, claim: &Claim, volume: &Volume, steps:
     let unique = csi.unique_name();
     let is_reported = found_node.is_some_and(|node| node.is_attached(unique.as_str()));
     let name = &claim.meta.name;
+    let elsewhere = view.attachments_of(&volume.meta.name).next();
+    if here.is_none() && elsewhere.is_none() && !view.g.attachments.is_known {
+        if is_reported {
+            steps.add(format!("{name}: node {node} is told (status.volumesAttached)"), true, None);
+            return Vec::new();
+        }
+        return not_wanted(view, pod, claim, volume);
+    }
     steps.add(
         format!("{name}: attach-detach-controller wants it attached to {node}"),
         here.is_some(),
         here.map_or_else(|| pod.status.start_time.or_else(|| scheduled_at(pod)), |one| one.meta.creation_timestamp),
     );
     steps.add(format!("{name}: attacher attaches it"), is_attached, here.and_then(|one| one.meta.creation_timestamp));
-    steps.add(format!("{name}: node {node} is told (status.volumesAttached)"), is_reported, None);
+    if found_node.is_some() {
+        steps.add(format!("{name}: node {node} is told (status.volumesAttached)"), is_reported, None);
+    }
 
     match here {
         Some(one) if !one.status.attached => not_attached(view, one, &csi.driver),
@@ -120,6 +130,10 @@ fn not_wanted(view: &View<'_>, pod: &Pod, claim: &Claim, volume: &Volume) -> Vec
     let driver = volume.spec.csi.as_ref().map_or("", |csi| csi.driver.as_str());
     if let Some(cause) = not_on_node(view, driver, node) {
         return vec![cause];
+    }
+    if !view.g.attachments.is_known {
+        let why = format!("whether PersistentVolume {:?} is attached to node {node} is not known", volume.meta.name);
+        return vec![view.unseen(kinds::VOLUME_ATTACHMENT, scheduled_at(pod), why)];
     }
     let who = view.who("attach-detach-controller");
     let (silence, way_out) = view.silence(&who);

@@ -91,7 +91,10 @@ fn named_volume(view: &View<'_>, claim: &Claim) -> Vec<Cause> {
             }
             _ => vec![binder(view, claim)],
         },
-        Look::Unread => vec![binder(view, claim)],
+        Look::Unread => {
+            let why = format!("spec.volumeName is {name:?}, and it is not bound to that");
+            vec![view.unseen(kinds::VOLUME, claim.meta.creation_timestamp, why)]
+        }
     }
 }
 
@@ -114,7 +117,15 @@ fn no_class(view: &View<'_>, claim: &Claim) -> Vec<Cause> {
         return vec![view.slow("default-class-not-filled-in", who, claim.meta.creation_timestamp, why, way)];
     }
     if !classes.is_known {
-        return by_hand(view, claim, None);
+        return vec![view.unseen(
+            kinds::STORAGE_CLASS,
+            None,
+            "spec.storageClassName is not set, and no default was seen",
+        )];
+    }
+    if !view.g.volumes.is_known {
+        let why = "spec.storageClassName is not set, no StorageClass is the default, and no volume for it was seen";
+        return vec![view.unseen(kinds::VOLUME, claim.meta.creation_timestamp, why)];
     }
     let names: Vec<&str> = classes.objects.iter().map(|class| class.meta.name.as_str()).collect();
     let way_out = match names.first() {
@@ -147,14 +158,13 @@ fn class_missing(view: &View<'_>, claim: &Claim) -> Vec<Cause> {
 
 /// Volumes of the class are made by hand, and none fits.
 fn by_hand(view: &View<'_>, claim: &Claim, class: Option<&StorageClass>) -> Vec<Cause> {
-    if let Some(class) = class.filter(|class| class.waits_for_consumer())
-        && let Some(causes) = placing::first_consumer(view, claim, class)
-    {
-        return causes;
+    if let Some(class) = class.filter(|class| class.waits_for_consumer()) {
+        return placing::first_consumer(view, claim, class);
     }
     let volumes = &view.g.volumes;
     if !volumes.is_known {
-        return vec![binder(view, claim)];
+        let why = "only a volume that somebody has made will do, and none that fits was seen";
+        return vec![view.unseen(kinds::VOLUME, claim.meta.creation_timestamp, why)];
     }
     let place = Place::Anywhere;
     if matches!(matching::smallest_fit(&volumes.objects, claim, place), Ok(Some(_))) {
@@ -183,11 +193,8 @@ fn by_hand(view: &View<'_>, claim: &Claim, class: Option<&StorageClass>) -> Vec<
 }
 
 fn of_class(view: &View<'_>, claim: &Claim, class: &StorageClass) -> Vec<Cause> {
-    if class.waits_for_consumer()
-        && claim.selected_node().is_none()
-        && let Some(causes) = placing::first_consumer(view, claim, class)
-    {
-        return causes;
+    if class.waits_for_consumer() && claim.selected_node().is_none() {
+        return placing::first_consumer(view, claim, class);
     }
     if claim.storage_provisioner().is_none() {
         return vec![binder(view, claim)];

@@ -1,10 +1,11 @@
 //! What was deleted and is still there: which finalizer holds it, and who holds that.
 
-use stowage_model::object::{Key, Kind, Meta, kinds};
+use stowage_model::object::{Key, Kind, Meta, Projection, kinds};
 use stowage_model::phase::VolumePhase;
 use stowage_model::{Claim, Pod, Volume, VolumeSnapshot, finalizers};
 
 use super::{View, attaching, kubectl, kubectl_claim, mounting, quoted, some};
+use crate::explain::gathered::{Look, Seen};
 use crate::explain::report::{Cause, Who};
 
 /// Nobody whose finalizer we know: the object's own user must have set it.
@@ -23,6 +24,15 @@ fn unreleased(view: &View<'_>, who: Who, meta: &Meta, finalizer: &str) -> Cause 
     let (silence, way_out) = view.silence(&who);
     let why = format!("nothing is seen to need finalizer {finalizer}, and it is still there: {silence}");
     view.slow("finalizer-not-released", who, meta.deletion_timestamp, why, way_out)
+}
+
+/// As `unreleased`, if whoever needs the finalizer would have been seen among these.
+fn unneeded<T: Projection>(view: &View<'_>, among: &Seen<T>, who: Who, meta: &Meta, finalizer: &str) -> Cause {
+    if among.is_known {
+        return unreleased(view, who, meta, finalizer);
+    }
+    let why = format!("finalizer {finalizer} is held, nothing that was seen needs it");
+    view.unseen(T::KIND, meta.deletion_timestamp, why)
 }
 
 /// Why a deleted claim is still there.
@@ -51,7 +61,7 @@ fn claim_in_use(view: &View<'_>, claim: &Claim) -> Cause {
     let finalizer = finalizers::CLAIM_PROTECTION;
     // One that runs tells more than one that has ended.
     let Some(first) = holders.iter().find(|pod| !pod.is_terminal()).or_else(|| holders.first()) else {
-        return unreleased(view, view.who("pv-controller"), &claim.meta, finalizer);
+        return unneeded(view, &view.g.pods, view.who("pv-controller"), &claim.meta, finalizer);
     };
     let names = some(holders.iter().map(|pod| pod.meta.name.as_str()));
     let ended = match first.is_terminal() {
@@ -79,7 +89,7 @@ fn snapshot_of(view: &View<'_>, claim: &Claim) -> Cause {
             && !one.is_ready()
     };
     let Some(snapshot) = view.g.snapshots.objects.iter().find(is_of) else {
-        return unreleased(view, view.who("snapshot-controller"), &claim.meta, finalizer);
+        return unneeded(view, &view.g.snapshots, view.who("snapshot-controller"), &claim.meta, finalizer);
     };
     let inner = super::snapshot::causes(view, snapshot).into_iter().next();
     let because = inner.as_ref().map(|cause| format!(": {}", cause.why)).unwrap_or_default();
@@ -108,7 +118,7 @@ fn clone_of(view: &View<'_>, claim: &Claim) -> Cause {
             let way_out = format!("`stowage explain {}`", kubectl_claim(copy));
             Cause::stuck("clone-under-way", view.sidecar("provisioner", driver), why, way_out)
         }
-        None => unreleased(view, view.sidecar("provisioner", driver), &claim.meta, finalizer),
+        None => unneeded(view, &view.g.claims, view.sidecar("provisioner", driver), &claim.meta, finalizer),
     }
 }
 
@@ -139,8 +149,10 @@ pub fn volume(view: &View<'_>, volume: &Volume) -> Vec<Cause> {
 
 fn still_bound(view: &View<'_>, volume: &Volume) -> Cause {
     let finalizer = finalizers::VOLUME_PROTECTION;
-    match view.claim_of(volume) {
-        Some(claim) if volume.status.phase == VolumePhase::Bound => {
+    let reference = volume.spec.claim_ref.as_ref().filter(|_| volume.status.phase == VolumePhase::Bound);
+    let claim = reference.map(|reference| reference.key());
+    match claim.as_ref().map(|key| view.g.claims.look(key)) {
+        Some(Look::There(claim)) => {
             let why = format!("finalizer {finalizer}: bound to claim {}", claim.meta.key());
             let way_out = match claim.meta.is_deleting() {
                 true => format!("the claim is being deleted: `stowage explain {}`", kubectl_claim(claim)),
@@ -149,6 +161,10 @@ fn still_bound(view: &View<'_>, volume: &Volume) -> Cause {
                 }
             };
             Cause::stuck("bound-to-claim", Who::user(), why, way_out)
+        }
+        Some(Look::Unread) => {
+            let why = format!("finalizer {finalizer} is held, and status.phase is Bound");
+            view.unseen(kinds::CLAIM, volume.meta.deletion_timestamp, why)
         }
         _ => unreleased(view, view.who("pv-controller"), &volume.meta, finalizer),
     }
@@ -159,7 +175,7 @@ fn still_attached(view: &View<'_>, volume: &Volume, finalizer: &str) -> Cause {
         Some(attachment) => attaching::detaching(view, attachment),
         None => {
             let driver = volume.spec.csi.as_ref().map_or("its driver", |csi| csi.driver.as_str());
-            unreleased(view, view.sidecar("attacher", driver), &volume.meta, finalizer)
+            unneeded(view, &view.g.attachments, view.sidecar("attacher", driver), &volume.meta, finalizer)
         }
     }
 }
@@ -183,9 +199,13 @@ pub fn delete_in_driver(view: &View<'_>, volume: &Volume) -> Vec<Cause> {
         ));
     }
     causes.extend(view.attachments_of(&volume.meta.name).next().map(|one| attaching::detaching(view, one)));
+    let since = volume.meta.deletion_timestamp.or(volume.status.last_phase_transition_time);
+    if causes.is_empty() && !view.g.attachments.is_known && !view.is_dead(&who) {
+        let why = "its data is not deleted yet, which waits until it is attached nowhere";
+        causes.push(view.unseen(kinds::VOLUME_ATTACHMENT, since, why));
+    }
     if causes.is_empty() {
         let (silence, way_out) = view.silence(&who);
-        let since = volume.meta.deletion_timestamp.or(volume.status.last_phase_transition_time);
         let since = if view.is_dead(&who) { Some(jiff::Timestamp::MIN) } else { since };
         causes.push(view.slow(
             "deleter-silent",
@@ -230,7 +250,7 @@ fn restored_from(view: &View<'_>, snapshot: &VolumeSnapshot, finalizer: &str) ->
                 finalizers::SNAPSHOT_SOURCE_OF_PROVISIONER => provisioner_of(view, snapshot),
                 _ => view.who("snapshot-controller"),
             };
-            unreleased(view, who, &snapshot.meta, finalizer)
+            unneeded(view, &view.g.claims, who, &snapshot.meta, finalizer)
         }
     }
 }
@@ -244,9 +264,13 @@ fn provisioner_of(view: &View<'_>, snapshot: &VolumeSnapshot) -> Who {
 
 fn content_there(view: &View<'_>, snapshot: &VolumeSnapshot) -> Cause {
     let finalizer = finalizers::SNAPSHOT_BOUND;
-    let content = snapshot.bound_content().and_then(|name| view.g.contents.look(&Key::cluster(name)).there());
-    let Some(content) = content else {
-        return unreleased(view, view.who("snapshot-controller"), &snapshot.meta, finalizer);
+    let content = snapshot.bound_content().map(|name| view.g.contents.look(&Key::cluster(name)));
+    let content = match content {
+        Some(Look::There(content)) => content,
+        Some(Look::Unread) => {
+            return unneeded(view, &view.g.contents, Who::unknown(), &snapshot.meta, finalizer);
+        }
+        _ => return unreleased(view, view.who("snapshot-controller"), &snapshot.meta, finalizer),
     };
     let who = view.sidecar("snapshotter", &content.spec.driver);
     let name = &content.meta.name;

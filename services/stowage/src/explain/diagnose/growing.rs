@@ -3,7 +3,7 @@
 use jiff::Timestamp;
 
 use stowage_model::claim::ResizeStatus;
-use stowage_model::object::Key;
+use stowage_model::object::{Key, kinds};
 use stowage_model::{Claim, Volume, annotations, condition, resize};
 
 use super::{Steps, View, kubectl_claim, quoted};
@@ -113,7 +113,11 @@ fn at_node(view: &View<'_>, claim: &Claim, status: ResizeStatus) -> Vec<Cause> {
     let users = view.users_of(&claim.meta.key());
     let placed = users.iter().find(|pod| pod.is_scheduled());
     let node = placed.map_or("", |pod| pod.spec.node_name.as_str());
-    let kubelet = if node.is_empty() { Who::user() } else { Who::named(format!("kubelet of {node}")) };
+    let kubelet = match placed {
+        Some(_) => Who::named(format!("kubelet of {node}")),
+        None if view.g.pods.is_known => Who::user(),
+        None => Who::unknown(),
+    };
     let told =
         view.complaint(claim, &["VolumeResizeFailed", "FileSystemResizeFailed"], &["FileSystemResizeSuccessful"]);
     let of_pod =
@@ -131,13 +135,17 @@ fn at_node(view: &View<'_>, claim: &Claim, status: ResizeStatus) -> Vec<Cause> {
     if let Some(why) = words {
         return vec![Cause::stuck("resize-failed", kubelet, why, "remove what is named; it is tried again by itself")];
     }
-    if placed.is_none() && view.g.pods.is_known {
+    let pending = condition::find(&claim.status.conditions, resize::FILE_SYSTEM_RESIZE_PENDING);
+    let since = pending.and_then(|one| one.last_transition_time);
+    if placed.is_none() && !view.g.pods.is_known {
+        let why = "the device has grown; its file system grows when a pod uses the claim, and none was seen";
+        return vec![view.unseen(kinds::POD, since, why)];
+    }
+    if placed.is_none() {
         let why = "the device has grown; its file system grows when a pod uses the claim, and none does";
         let way_out = "start a pod that uses the claim".to_owned();
         return vec![Cause::waiting("resize-waits-for-pod", Who::user(), why, way_out)];
     }
-    let pending = condition::find(&claim.status.conditions, resize::FILE_SYSTEM_RESIZE_PENDING);
-    let since = pending.and_then(|one| one.last_transition_time);
     let why = format!("the kubelet of {node} has not expanded the file system yet");
     let way_out =
         format!("read the log of the kubelet on {node}; a driver that grows only unused volumes needs the pod stopped");

@@ -68,10 +68,12 @@ impl View<'_> {
     /// What its Lease says of somebody who does nothing, and what to do about it.
     pub(super) fn silence(&self, who: &Who) -> (String, String) {
         let component = &who.component;
+        let told =
+            if self.g.events.is_known { "has told nothing" } else { "may have told something that was not read" };
         let restart = format!("see that {component} runs: `kubectl get pods -A` and its log");
         match &who.leader {
             Leader::Alive { lease, holder, .. } => (
-                format!("{component} is alive ({holder} holds Lease {lease}) and has told nothing"),
+                format!("{component} is alive ({holder} holds Lease {lease}) and {told}"),
                 format!("read the log of {holder}, which holds the Lease of {component}"),
             ),
             Leader::Stale { lease, holder, renewed } => {
@@ -81,13 +83,13 @@ impl View<'_> {
             Leader::Released { lease } => (format!("{component} has stopped: nobody holds Lease {lease}"), restart),
             Leader::Absent { names } => (
                 format!(
-                    "{component} has told nothing, and there is no Lease {}: it runs without leader election, or not \
+                    "{component} {told}, and there is no Lease {}: it runs without leader election, or not \
                      at all",
                     names.join(" or ")
                 ),
                 restart,
             ),
-            Leader::None | Leader::Unread => (format!("{component} has told nothing"), restart),
+            Leader::None | Leader::Unread => (format!("{component} {told}"), restart),
         }
     }
 

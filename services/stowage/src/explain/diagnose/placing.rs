@@ -2,30 +2,32 @@
 
 use std::collections::BTreeSet;
 
+use stowage_model::object::kinds;
 use stowage_model::{Claim, Node, Pod, StorageClass, Volume, condition, topology};
 
 use super::{View, kubectl_claim, quoted, some};
 use crate::explain::gathered::Look;
 use crate::explain::report::{Cause, Who};
 
-/// Why a claim that waits for its first consumer has no node; `None` when it has all it needs from there.
-pub fn first_consumer(view: &View<'_>, claim: &Claim, class: &StorageClass) -> Option<Vec<Cause>> {
-    if !view.g.pods.is_known {
-        return None;
-    }
+/// Why a claim that waits for its first consumer has no node.
+pub fn first_consumer(view: &View<'_>, claim: &Claim, class: &StorageClass) -> Vec<Cause> {
     let users = view.users_of(&claim.meta.key());
+    if users.is_empty() && !view.g.pods.is_known {
+        // It may wait for a pod as it was told to: how old it is says nothing.
+        return vec![view.unseen(kinds::POD, None, "it waits for its first consumer, and no pod of it was seen")];
+    }
     let class = &class.meta.name;
     let Some(pod) = users.iter().find(|pod| !pod.is_scheduled()).or_else(|| users.first()) else {
-        return Some(vec![Cause::waiting(
+        return vec![Cause::waiting(
             "waits-for-pod",
             Who::user(),
             format!("class {class:?} has volumeBindingMode WaitForFirstConsumer, and no pod uses the claim"),
             format!("create a pod that uses it; `kubectl describe {}` shows its users", kubectl_claim(claim)),
-        )]);
+        )];
     };
     if pod.is_scheduled() {
         let (name, node) = (&pod.meta.name, &pod.spec.node_name);
-        return Some(vec![Cause::stuck(
+        return vec![Cause::stuck(
             "pod-past-scheduler",
             Who::user(),
             format!(
@@ -33,9 +35,9 @@ pub fn first_consumer(view: &View<'_>, claim: &Claim, class: &StorageClass) -> O
                  class {class:?} (volumeBindingMode WaitForFirstConsumer)"
             ),
             format!("create the pod with nodeSelector kubernetes.io/hostname: {node} in place of spec.nodeName"),
-        )]);
+        )];
     }
-    Some(unplaced(view, pod, Some(claim)))
+    unplaced(view, pod, Some(claim))
 }
 
 /// Why a pod has no node. `from` is a claim that asks already, and need not be asked.

@@ -2,6 +2,7 @@
 
 use jiff::Timestamp;
 
+use stowage_model::object::kinds;
 use stowage_model::quantity::Quantity;
 use stowage_model::{Claim, StorageClass};
 
@@ -12,9 +13,8 @@ use crate::explain::report::{Cause, Leader, Who};
 /// Why no volume was made.
 pub fn causes(view: &View<'_>, claim: &Claim, class: Option<&StorageClass>) -> Vec<Cause> {
     let Some(driver) = claim.storage_provisioner().or_else(|| class.map(|class| class.provisioner.as_str())) else {
-        let who = view.who("pv-controller");
-        let (why, way_out) = view.silence(&who);
-        return vec![view.slow("binder-silent", who, claim.meta.creation_timestamp, why, way_out)];
+        // Whether it waits for a pod, and whether its class is there at all, is said by the class.
+        return vec![view.unseen(kinds::STORAGE_CLASS, None, "it has no volume, and its class was not seen")];
     };
     let who = view.sidecar("provisioner", driver);
     let mut causes = Vec::new();

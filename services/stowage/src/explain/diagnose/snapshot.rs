@@ -2,7 +2,7 @@
 
 use jiff::Timestamp;
 
-use stowage_model::object::{Key, Projection as _};
+use stowage_model::object::{Key, Projection as _, kinds};
 use stowage_model::phase::ClaimPhase;
 use stowage_model::{VolumeSnapshot, VolumeSnapshotContent, names};
 
@@ -176,6 +176,9 @@ fn silence(view: &View<'_>, snapshot: &VolumeSnapshot, content: Option<&VolumeSn
     let created = snapshot.meta.creation_timestamp;
     let late = |who: &Who, since| if view.is_dead(who) { Some(Timestamp::MIN) } else { since };
     let Some(content) = content else {
+        if !view.g.contents.is_known {
+            return view.unseen(kinds::VOLUME_SNAPSHOT_CONTENT, created, "no content of it was seen");
+        }
         let who = view.who("snapshot-controller");
         let (silence, way_out) = view.silence(&who);
         let since = late(&who, created);

@@ -6,6 +6,7 @@ mod deleting;
 mod growing;
 mod placing;
 mod snapshots;
+mod unread;
 mod whole;
 
 use serde::de::DeserializeOwned;
@@ -203,6 +204,11 @@ fn unplaced(world: &mut Value) {
     world["pods"][0]["spec"]["nodeName"] = Value::Null;
     world["pods"][0]["status"]["conditions"] = json!([]);
     world["attachments"] = json!([]);
+}
+
+fn deleted(object: &mut Value, finalizers: &[&str]) {
+    object["metadata"]["deletionTimestamp"] = THEN.into();
+    object["metadata"]["finalizers"] = json!(finalizers);
 }
 
 fn with_policy(world: &mut Value, mode: &str) {

@@ -267,20 +267,3 @@ fn a_provisioner_is_told_from_one_that_refuses_one_that_is_dead_and_none_at_all(
     ];
     check(&rows);
 }
-
-#[test]
-fn what_may_not_be_read_is_never_said_to_be_missing() {
-    let classes = report(claim(), |w| {
-        unbound(w);
-        w["claims"][0]["spec"]["storageClassName"] = "gold".into();
-        w["classes"] = Value::Null;
-    });
-    assert_eq!(classes.stories[0].causes[0].id, "provisioner-silent");
-    let leases = report(claim(), |w| {
-        unbound(w);
-        for kind in ["leases", "drivers", "csiNodes", "events", "capacities"] {
-            w[kind] = Value::Null;
-        }
-    });
-    assert_eq!(leases.stories[0].causes[0].id, "provisioner-silent");
-}

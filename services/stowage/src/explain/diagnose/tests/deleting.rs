@@ -2,11 +2,6 @@ use serde_json::{Value, json};
 
 use super::*;
 
-fn deleted(object: &mut Value, finalizers: &[&str]) {
-    object["metadata"]["deletionTimestamp"] = THEN.into();
-    object["metadata"]["finalizers"] = json!(finalizers);
-}
-
 fn released(world: &mut Value) {
     world["claims"] = json!([]);
     world["pods"] = json!([]);
