@@ -28,6 +28,23 @@ pub use leader::lease_names;
 /// What nobody has done by then, nobody does: longer than the retries of a loaded cluster that works.
 const PATIENCE: SignedDuration = SignedDuration::from_secs(30);
 
+/// What settles a complaint that was told before it.
+const SETTLING: [&str; 8] = [
+    "FileSystemResizeRequired",
+    "FileSystemResizeSuccessful",
+    "ProvisioningSucceeded",
+    "Scheduled",
+    "SnapshotReady",
+    "VolumeDeleted",
+    "VolumeModifySuccessful",
+    "VolumeResizeSuccessful",
+];
+
+/// Whether anything is concluded from an event of this reason that is no warning.
+pub fn is_news(reason: &str) -> bool {
+    SETTLING.contains(&reason) || mounting::AFTER_MOUNT.contains(&reason)
+}
+
 /// What is to be told of everything that was asked about.
 pub fn diagnose(g: &Gathered, now: Timestamp) -> Report {
     let view = View { g, now };
@@ -86,6 +103,7 @@ impl<'a> View<'a> {
 
     /// The last warning of one of these reasons, unless one of the others was told after it.
     fn complaint<T: Projection>(&self, about: &T, reasons: &[&str], settled_by: &[&str]) -> Option<&'a Told> {
+        debug_assert!(settled_by.iter().all(|reason| SETTLING.contains(reason)), "the survey reads no {settled_by:?}");
         let told = self.told(about);
         let last = told.iter().find(|told| {
             let reason = told.reason.as_str();

@@ -14,7 +14,7 @@ use stowage_runtime::api::Api;
 use stowage_runtime::watch::escape;
 
 use self::reader::Reader;
-use super::diagnose::lease_names;
+use super::diagnose::{self, lease_names};
 use super::gathered::{Gathered, Seen, Wanted};
 use super::told::Told;
 
@@ -70,9 +70,15 @@ async fn all(reader: &mut Reader<'_>, g: &mut Gathered, namespace: &str) -> anyh
     }
     of_the_cluster(reader, g).await?;
     g.leases = reader.list("", "", |lease: &Lease| lease.meta.namespace != NODE_LEASES).await?;
+    let starting = |pod: &&Pod| matches!(pod.status.phase, PodPhase::Pending | PodPhase::Unknown);
+    let starting: BTreeSet<Key> = g.pods.objects.iter().filter(starting).map(|pod| pod.meta.key()).collect();
+    // Most events of a cluster are of pods that start as they should, and would leave no room for the others.
+    let matters = |told: &Told| {
+        told.is_warning() || (diagnose::is_news(&told.reason) && told.pod().is_none_or(|pod| starting.contains(&pod)))
+    };
     let events = if namespace.is_empty() { vec![""] } else { vec![namespace, CLUSTER_EVENTS] };
     for namespace in events {
-        let found: Seen<Told> = reader.list(namespace, "fieldSelector=type%3DWarning", |_| true).await?;
+        let found: Seen<Told> = reader.list(namespace, "", matters).await?;
         g.events.is_known &= found.is_known;
         g.events.objects.extend(found.objects);
     }

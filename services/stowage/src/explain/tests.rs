@@ -4,7 +4,7 @@ use serde_json::{Value, json};
 
 use stowage_apiserver::{Server, User};
 use stowage_model::Kind;
-use stowage_model::object::kinds;
+use stowage_model::object::{ObjectId, kinds};
 
 use super::*;
 
@@ -80,6 +80,42 @@ async fn what_a_server_holds_is_read_and_explained() {
     assert!(all.contains(&"class-missing") && all.contains(&"driver-not-on-node"), "{all:?}");
     let elsewhere = ids(&api, Wanted::All { namespace: Some("shop".to_owned()) }).await;
     assert_eq!(elsewhere, Vec::<&str>::new());
+}
+
+async fn tell(api: &Api, about: (&str, &str), severity: &str, reason: &str, at: &str) {
+    let (kind, name) = about;
+    create(
+        api,
+        kinds::EVENT,
+        json!({
+            "metadata": { "namespace": "default", "name": format!("{name}.{}", reason.to_lowercase()) },
+            "involvedObject": { "kind": kind, "namespace": "default", "name": name },
+            "type": severity, "reason": reason, "message": reason, "firstTimestamp": at, "lastTimestamp": at,
+        }),
+    )
+    .await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_survey_hears_that_a_failure_is_settled() {
+    let (_server, api) = server();
+    situations(&api).await;
+    let class =
+        json!({ "metadata": { "name": "gold" }, "provisioner": "d.example.com", "volumeBindingMode": "Immediate" });
+    create(&api, kinds::STORAGE_CLASS, class).await;
+    let annotation =
+        json!({ "metadata": { "annotations": { "volume.kubernetes.io/storage-provisioner": "d.example.com" } } });
+    let id = ObjectId { kind: kinds::CLAIM, key: Key::namespaced("default", "lost") };
+    api.patch_raw(&id, annotation).await.unwrap();
+    let (claim, pod) = (("PersistentVolumeClaim", "lost"), ("Pod", "web"));
+    tell(&api, claim, "Warning", "ProvisioningFailed", "2026-01-01T00:00:00Z").await;
+    tell(&api, pod, "Warning", "FailedMount", "2026-01-01T00:00:00Z").await;
+    let failed = ids(&api, Wanted::All { namespace: None }).await;
+    assert!(failed.contains(&"provisioning-failed") && failed.contains(&"mount-failed"), "{failed:?}");
+    tell(&api, claim, "Normal", "ProvisioningSucceeded", "2026-01-01T00:01:00Z").await;
+    tell(&api, pod, "Normal", "Pulled", "2026-01-01T00:01:00Z").await;
+    let settled = ids(&api, Wanted::All { namespace: None }).await;
+    assert!(!settled.contains(&"provisioning-failed") && !settled.contains(&"mount-failed"), "{settled:?}");
 }
 
 /// Claim `data`, snapshot `snap` of it that is not ready, and claim `restored` that is to be filled from that.

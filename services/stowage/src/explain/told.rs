@@ -15,6 +15,9 @@ pub struct Told {
     pub about: About,
     #[serde(deserialize_with = "or_default")]
     pub reason: String,
+    /// `Normal` or `Warning`.
+    #[serde(rename = "type", deserialize_with = "or_default")]
+    severity: String,
     #[serde(deserialize_with = "or_default")]
     pub message: String,
     #[serde(deserialize_with = "or_default")]
@@ -79,6 +82,16 @@ impl Told {
     /// Whether it is about an object of this kind.
     pub fn is_of(&self, kind: Kind) -> bool {
         self.about.kind == kind.kind
+    }
+
+    pub fn is_warning(&self) -> bool {
+        self.severity == "Warning"
+    }
+
+    /// The pod that it is about.
+    pub fn pod(&self) -> Option<Key> {
+        let is_of_pod = self.about.kind == kinds::POD.kind;
+        is_of_pod.then(|| Key::namespaced(self.about.namespace.as_str(), self.about.name.as_str()))
     }
 
     /// When it was told last. Writers of the two generations of events fill in different fields.

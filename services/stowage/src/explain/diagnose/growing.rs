@@ -118,8 +118,9 @@ fn at_node(view: &View<'_>, claim: &Claim, status: ResizeStatus) -> Vec<Cause> {
         None if view.g.pods.is_known => Who::user(),
         None => Who::unknown(),
     };
-    let told =
-        view.complaint(claim, &["VolumeResizeFailed", "FileSystemResizeFailed"], &["FileSystemResizeSuccessful"]);
+    // The resizer's failures have the name of the kubelet's, and it has done its part since.
+    let settled_by = ["FileSystemResizeSuccessful", "FileSystemResizeRequired", "VolumeResizeSuccessful"];
+    let told = view.complaint(claim, &["VolumeResizeFailed", "FileSystemResizeFailed"], &settled_by);
     let of_pod =
         || users.iter().find_map(|pod| view.complaint(*pod, &["VolumeResizeFailed"], &["FileSystemResizeSuccessful"]));
     let error =
