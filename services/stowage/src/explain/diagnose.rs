@@ -2,6 +2,7 @@
 
 mod attaching;
 mod binding;
+mod by_hand;
 mod claim;
 mod deleting;
 mod growing;
