@@ -172,7 +172,7 @@ fn still_bound(view: &View<'_>, volume: &Volume) -> Cause {
 
 fn still_attached(view: &View<'_>, volume: &Volume, finalizer: &str) -> Cause {
     match view.attachments_of(&volume.meta.name).next() {
-        Some(attachment) => attaching::detaching(view, attachment),
+        Some(attachment) => attaching::detaching(view, attachment, volume.meta.deletion_timestamp),
         None => {
             let driver = volume.spec.csi.as_ref().map_or("its driver", |csi| csi.driver.as_str());
             unneeded(view, &view.g.attachments, view.sidecar("attacher", driver), &volume.meta, finalizer)
@@ -198,8 +198,9 @@ pub fn delete_in_driver(view: &View<'_>, volume: &Volume) -> Vec<Cause> {
             "remove what is named; it is tried again by itself",
         ));
     }
-    causes.extend(view.attachments_of(&volume.meta.name).next().map(|one| attaching::detaching(view, one)));
     let since = volume.meta.deletion_timestamp.or(volume.status.last_phase_transition_time);
+    let attached = view.attachments_of(&volume.meta.name).next();
+    causes.extend(attached.map(|one| attaching::detaching(view, one, since)));
     if causes.is_empty() && !view.g.attachments.is_known && !view.is_dead(&who) {
         let why = "its data is not deleted yet, which waits until it is attached nowhere";
         causes.push(view.unseen(kinds::VOLUME_ATTACHMENT, since, why));

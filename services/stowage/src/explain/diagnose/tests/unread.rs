@@ -25,7 +25,7 @@ fn by_hand(world: &mut Value) {
 
 #[test]
 fn where_what_it_hangs_on_may_not_be_read_nobody_is_blamed() {
-    let rows: [Hidden; 15] = [
+    let rows: [Hidden; 17] = [
         (claim, |w| deleted(&mut w["claims"][0], &["kubernetes.io/pvc-protection"]), |g| g.pods = unread()),
         (
             claim,
@@ -91,6 +91,18 @@ fn where_what_it_hangs_on_may_not_be_read_nobody_is_blamed() {
             |w| w["claims"][0]["status"]["allocatedResourceStatuses"] = json!({ "storage": "NodeResizePending" }),
             |g| g.pods = unread(),
         ),
+        (
+            pod,
+            |w| {
+                w["attachments"][0]["spec"]["nodeName"] = "node-2".into();
+                let mut other = w["nodes"][0].clone();
+                other["metadata"]["name"] = "node-2".into();
+                w["nodes"][0]["status"]["volumesAttached"] = json!([]);
+                w["nodes"].as_array_mut().unwrap().push(other);
+            },
+            |g| g.pods.is_known = false,
+        ),
+        (pod, |w| w["attachments"][0]["spec"]["nodeName"] = "node-2".into(), |g| g.nodes = unread()),
     ];
     for (number, row) in rows.iter().enumerate() {
         let causes = causes(row);
