@@ -1,5 +1,6 @@
 use std::path::Path;
 
+use jiff::Timestamp;
 use serde_json::{Value, json};
 
 use stowage_apiserver::{Server, User};

@@ -6,7 +6,6 @@ use jiff::SignedDuration;
 
 use stowage_model::Lease;
 use stowage_model::object::Projection as _;
-use stowage_services::SERVICES;
 
 use super::View;
 use crate::explain::report::{Leader, Who, ago};
@@ -21,9 +20,14 @@ const USUAL: SignedDuration = SignedDuration::from_secs(15);
 const CONTROLLER_MANAGER: &str = "kube-controller-manager";
 
 fn names(service: &str, driver: &str) -> Vec<String> {
-    let own = SERVICES.iter().find(|one| one.name == service).and_then(|service| service.lease_name(driver));
+    let own = stowage_services::find(service).and_then(|service| service.lease_name(driver));
     let others = matches!(service, "pv-controller" | "attach-detach-controller").then(|| CONTROLLER_MANAGER.to_owned());
     own.into_iter().chain(others).collect()
+}
+
+/// Where its Lease is, and that of what it stands in for; empty for one that has it in a namespace of its own.
+fn namespace(service: &str) -> &'static str {
+    stowage_services::find(service).and_then(|service| service.lease).map_or("", |(namespace, _)| namespace)
 }
 
 /// Every Lease that a report may look at.
@@ -43,22 +47,33 @@ pub fn lease_names(drivers: &BTreeSet<String>) -> BTreeSet<String> {
 impl View<'_> {
     /// A component of the cluster.
     pub(super) fn who(&self, service: &str) -> Who {
-        Who { component: service.to_owned(), leader: self.leader(names(service, "")) }
+        Who { component: service.to_owned(), leader: self.leader(namespace(service), names(service, "")) }
     }
 
     /// A driver's sidecar.
     pub(super) fn sidecar(&self, service: &str, driver: &str) -> Who {
-        Who { component: format!("{service} of {driver}"), leader: self.leader(names(service, driver)) }
+        Who {
+            component: format!("{service} of {driver}"),
+            leader: self.leader(namespace(service), names(service, driver)),
+        }
     }
 
-    fn leader(&self, names: Vec<String>) -> Leader {
-        let of_names = |lease: &&Lease| names.contains(&lease.meta.name);
-        let latest = self.g.leases.objects.iter().filter(of_names).max_by_key(|lease| lease.spec.renew_time);
-        let Some(latest) = latest else {
-            return if self.g.leases.is_known { Leader::Absent { names } } else { Leader::Unread };
+    /// `namespace` is where the Lease must be; empty where its holder chooses.
+    fn leader(&self, namespace: &str, names: Vec<String>) -> Leader {
+        let is_there = |lease: &&Lease| namespace.is_empty() || lease.meta.namespace == namespace;
+        let leases = self.g.leases.objects.iter().filter(|lease| names.contains(&lease.meta.name)).filter(is_there);
+        // Whoever may write Leases somewhere could outdo the true one with a time that never comes.
+        let is_ahead = |lease: &&Lease| lease.spec.renew_time.is_some_and(|at| at > self.now + SLACK);
+        let (ahead, credible): (Vec<&Lease>, Vec<&Lease>) = leases.partition(is_ahead);
+        let Some(latest) = credible.into_iter().max_by_key(|lease| lease.spec.renew_time) else {
+            return match ahead.first() {
+                Some(lease) => Leader::Ahead { lease: lease.key() },
+                None if self.g.leases.is_known => Leader::Absent { names },
+                None => Leader::Unread,
+            };
         };
         let (lease, renewed) = (latest.key(), latest.spec.renew_time);
-        let Some(holder) = latest.holder() else { return Leader::Released { lease } };
+        let Some(holder) = latest.holder() else { return Leader::Released { lease, renewed } };
         let holder = holder.to_owned();
         let lasts = if latest.duration().is_zero() { USUAL } else { latest.duration() };
         let is_alive = renewed.is_some_and(|renewed| self.now.duration_since(renewed) <= lasts + SLACK);
@@ -80,7 +95,10 @@ impl View<'_> {
                 let since = renewed.map(|at| format!(" for {}", ago(at, self.now))).unwrap_or_default();
                 (format!("{component} is dead: {holder} has not renewed Lease {lease}{since}"), restart)
             }
-            Leader::Released { lease } => (format!("{component} has stopped: nobody holds Lease {lease}"), restart),
+            Leader::Released { lease, .. } => (format!("{component} has stopped: nobody holds Lease {lease}"), restart),
+            Leader::Ahead { lease } => {
+                (format!("{component} {told}, and Lease {lease} was renewed in the future"), restart)
+            }
             Leader::Absent { names } => (
                 format!(
                     "{component} {told}, and there is no Lease {}: it runs without leader election, or not \
@@ -95,6 +113,11 @@ impl View<'_> {
 
     /// Whether its Lease proves that nobody works.
     pub(super) fn is_dead(&self, who: &Who) -> bool {
-        matches!(who.leader, Leader::Stale { .. } | Leader::Released { .. })
+        match &who.leader {
+            Leader::Stale { .. } => true,
+            // In a rolling update somebody takes it at once.
+            Leader::Released { renewed, .. } => renewed.is_none_or(|renewed| self.now.duration_since(renewed) > SLACK),
+            _ => false,
+        }
     }
 }

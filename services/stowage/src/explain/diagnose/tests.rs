@@ -4,6 +4,7 @@ mod attaching;
 mod binding;
 mod deleting;
 mod growing;
+mod leaders;
 mod placing;
 mod snapshots;
 mod unread;
