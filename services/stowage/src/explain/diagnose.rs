@@ -30,7 +30,7 @@ pub use leader::lease_names;
 const PATIENCE: SignedDuration = SignedDuration::from_secs(30);
 
 /// What settles a complaint that was told before it.
-const SETTLING: [&str; 8] = [
+const SETTLING: [&str; 9] = [
     "FileSystemResizeRequired",
     "FileSystemResizeSuccessful",
     "ProvisioningSucceeded",
@@ -38,6 +38,7 @@ const SETTLING: [&str; 8] = [
     "SnapshotReady",
     "VolumeDeleted",
     "VolumeModifySuccessful",
+    "VolumeRecycled",
     "VolumeResizeSuccessful",
 ];
 

@@ -6,6 +6,7 @@ mod volume;
 use stowage_model::object::{Kind, Meta, Projection, kinds};
 use stowage_model::{Claim, Pod, VolumeSnapshot, finalizers};
 
+use super::leader::driver_of;
 use super::{View, kubectl, kubectl_claim, mounting, quoted, some};
 use crate::explain::gathered::Seen;
 use crate::explain::report::{Cause, Who};
@@ -116,14 +117,19 @@ fn filled_from<'a>(view: &View<'a>, kind: Kind, from: &Meta) -> Option<&'a Claim
 
 fn clone_of(view: &View<'_>, claim: &Claim) -> Cause {
     let finalizer = finalizers::CLONING_PROTECTION;
-    let driver = claim.storage_provisioner().unwrap_or("its driver");
+    let volume = view.g.volumes.named(&claim.spec.volume_name).there();
+    let driver = claim.storage_provisioner().or_else(|| driver_of(volume?));
+    let who = match driver {
+        Some(driver) => view.sidecar("provisioner", driver),
+        None => Who::named("provisioner of the claim's driver"),
+    };
     match filled_from(view, kinds::CLAIM, &claim.meta) {
         Some(copy) => {
             let why = format!("finalizer {finalizer}: claim {} is being filled from it", copy.meta.key());
             let way_out = format!("`stowage explain {}`", kubectl_claim(copy));
-            Cause::stuck("clone-under-way", view.sidecar("provisioner", driver), why, way_out)
+            Cause::stuck("clone-under-way", who, why, way_out)
         }
-        None => unneeded(view, &view.g.claims, view.sidecar("provisioner", driver), &claim.meta, finalizer),
+        None => unneeded(view, &view.g.claims, who, &claim.meta, finalizer),
     }
 }
 

@@ -6,6 +6,7 @@ use stowage_model::claim::ResizeStatus;
 use stowage_model::object::{Key, kinds};
 use stowage_model::{Claim, Volume, annotations, condition, resize};
 
+use super::leader::driver_of;
 use super::{Steps, View, kubectl_claim, quoted};
 use crate::explain::gathered::Look;
 use crate::explain::report::{Cause, Who};
@@ -69,8 +70,7 @@ fn at_controller(
     status: ResizeStatus,
     since: Option<Timestamp>,
 ) -> Vec<Cause> {
-    let driver = volume.spec.csi.as_ref().map_or("the volume's plugin", |csi| csi.driver.as_str());
-    let who = view.sidecar("resizer", driver);
+    let who = view.resizer_of(volume);
     let told = view.complaint(claim, &["VolumeResizeFailed"], &["VolumeResizeSuccessful", "FileSystemResizeRequired"]);
     let error = condition_of(claim, resize::CONTROLLER_RESIZE_ERROR);
     let words = error.filter(|error| !error.message.is_empty()).map_or_else(
@@ -155,7 +155,7 @@ fn at_node(view: &View<'_>, claim: &Claim, status: ResizeStatus) -> Vec<Cause> {
 
 fn change(view: &View<'_>, claim: &Claim, volume: &Volume, steps: &mut Steps) -> Vec<Cause> {
     let wanted = claim.attributes_class();
-    let driver = volume.spec.csi.as_ref().map_or("", |csi| csi.driver.as_str());
+    let driver = driver_of(volume).unwrap_or_default();
     let since =
         condition::find(&claim.status.conditions, resize::MODIFYING_VOLUME).and_then(|one| one.last_transition_time);
     steps.add(format!("resizer changes the volume to VolumeAttributesClass {wanted:?}"), false, since);
@@ -178,7 +178,7 @@ fn change(view: &View<'_>, claim: &Claim, volume: &Volume, steps: &mut Steps) ->
         }
         _ => {}
     }
-    let who = view.sidecar("resizer", driver);
+    let who = view.resizer_of(volume);
     let told = view.complaint(claim, &["VolumeModifyFailed"], &["VolumeModifySuccessful"]);
     let error = condition_of(claim, resize::MODIFY_VOLUME_ERROR).filter(|one| !one.message.is_empty());
     let words = error.map(|one| format!("{} (condition {}, {})", one.message, one.kind, one.reason));

@@ -4,8 +4,10 @@ use std::collections::BTreeSet;
 
 use jiff::SignedDuration;
 
-use stowage_model::Lease;
+use stowage_model::migration::IN_TREE;
 use stowage_model::object::Projection as _;
+use stowage_model::phase::ReclaimPolicy;
+use stowage_model::{Lease, Volume};
 
 use super::View;
 use crate::explain::report::{Leader, Who, ago};
@@ -28,6 +30,11 @@ fn names(service: &str, driver: &str) -> Vec<String> {
 /// Where its Lease is, and that of what it stands in for; empty for one that has it in a namespace of its own.
 fn namespace(service: &str) -> &'static str {
     stowage_services::find(service).and_then(|service| service.lease).map_or("", |(namespace, _)| namespace)
+}
+
+/// The CSI driver of a volume, its own or the one that took it over.
+pub fn driver_of(volume: &Volume) -> Option<&str> {
+    volume.spec.csi.as_ref().map(|csi| csi.driver.as_str()).or_else(|| volume.migrated_to())
 }
 
 /// Every Lease that a report may look at.
@@ -55,6 +62,24 @@ impl View<'_> {
         Who {
             component: format!("{service} of {driver}"),
             leader: self.leader(namespace(service), names(service, driver)),
+        }
+    }
+
+    /// Who deletes a volume's data: whoever made it. What no CSI driver has, and all that is only erased, is the
+    /// pv-controller's.
+    pub(super) fn deleter_of(&self, volume: &Volume) -> Who {
+        let made_by = volume.provisioned_by().filter(|name| !name.is_empty() && !name.starts_with(IN_TREE));
+        match made_by.or_else(|| driver_of(volume)) {
+            Some(driver) if volume.spec.reclaim_policy != ReclaimPolicy::Recycle => self.sidecar("provisioner", driver),
+            _ => self.who("pv-controller"),
+        }
+    }
+
+    /// Who expands a volume: of one without a CSI driver a part of the pv-controller's process.
+    pub(super) fn resizer_of(&self, volume: &Volume) -> Who {
+        match driver_of(volume) {
+            Some(driver) => self.sidecar("resizer", driver),
+            None => self.who("pv-controller"),
         }
     }
 

@@ -212,6 +212,12 @@ fn deleted(object: &mut Value, finalizers: &[&str]) {
     object["metadata"]["finalizers"] = json!(finalizers);
 }
 
+/// A volume of no CSI driver.
+fn of_nfs(world: &mut Value) {
+    world["volumes"][0]["spec"]["csi"] = Value::Null;
+    world["volumes"][0]["spec"]["nfs"] = json!({ "server": "files", "path": "/" });
+}
+
 fn with_policy(world: &mut Value, mode: &str) {
     world["classes"][0]["volumeBindingMode"] = mode.into();
 }

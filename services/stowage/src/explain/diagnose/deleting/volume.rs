@@ -1,13 +1,20 @@
 //! A PersistentVolume that was deleted, or is to be when its claim is gone.
 
 use stowage_model::object::kinds;
-use stowage_model::phase::VolumePhase;
+use stowage_model::phase::{ReclaimPolicy, VolumePhase};
 use stowage_model::{Volume, finalizers};
 
+use super::super::leader::driver_of;
 use super::super::{View, attaching, kubectl_claim, quoted};
 use super::{foreign, gone_soon, unneeded, unreleased};
 use crate::explain::gathered::Look;
 use crate::explain::report::{Cause, Who};
+
+/// What is told of data that could not be deleted or erased.
+const FAILURES: [&str; 2] = ["VolumeFailedDelete", "VolumeFailedRecycle"];
+
+/// Begins the finalizers of attachers, one for each driver.
+const OF_ATTACHER: &str = "external-attacher/";
 
 /// Why a deleted volume is still there.
 pub fn volume(view: &View<'_>, volume: &Volume) -> Vec<Cause> {
@@ -19,13 +26,13 @@ pub fn volume(view: &View<'_>, volume: &Volume) -> Vec<Cause> {
         finalizers::VOLUME_PROTECTION => vec![still_bound(view, volume)],
         finalizers::PROVISIONER => delete_in_driver(view, volume),
         finalizers::IN_TREE_DELETER => vec![unreleased(view, view.who("pv-controller"), meta, finalizer)],
-        other if other.starts_with("external-attacher/") => vec![still_attached(view, volume, other)],
+        other if other.starts_with(OF_ATTACHER) => vec![still_attached(view, volume, other)],
         other => vec![foreign(meta, kinds::VOLUME, other)],
     };
     // The one that the others wait for comes first.
     let order = |finalizer: &&str| match *finalizer {
         finalizers::VOLUME_PROTECTION => 0,
-        other if other.starts_with("external-attacher/") => 1,
+        other if other.starts_with(OF_ATTACHER) => 1,
         finalizers::PROVISIONER => 2,
         _ => 3,
     };
@@ -61,20 +68,20 @@ fn still_attached(view: &View<'_>, volume: &Volume, finalizer: &str) -> Cause {
     match view.attachments_of(&volume.meta.name).next() {
         Some(attachment) => attaching::detaching(view, attachment, volume.meta.deletion_timestamp),
         None => {
-            let driver = volume.spec.csi.as_ref().map_or("its driver", |csi| csi.driver.as_str());
+            // The finalizer has the driver's name as its Lease has it.
+            let driver = finalizer.strip_prefix(OF_ATTACHER).unwrap_or(finalizer);
+            let driver = driver_of(volume).unwrap_or(driver);
             unneeded(view, &view.g.attachments, view.sidecar("attacher", driver), &volume.meta, finalizer)
         }
     }
 }
 
-/// The driver is to delete it, or was asked and refuses.
+/// Its data is to be deleted, or whoever was asked refuses.
 pub fn delete_in_driver(view: &View<'_>, volume: &Volume) -> Vec<Cause> {
-    let driver = volume.provisioned_by().or_else(|| volume.spec.csi.as_ref().map(|csi| csi.driver.as_str()));
-    let driver = driver.unwrap_or("its driver");
-    let who = view.sidecar("provisioner", driver);
+    let who = view.deleter_of(volume);
     let mut causes = Vec::new();
-    if let Some(told) = view.complaint(volume, &["VolumeFailedDelete"], &["VolumeDeleted"]) {
-        let way_out = "remove what the driver names; it is tried again by itself";
+    if let Some(told) = view.complaint(volume, &FAILURES, &["VolumeDeleted", "VolumeRecycled"]) {
+        let way_out = "remove what is named; it is tried again by itself";
         causes.push(Cause::stuck("delete-failed", who.clone(), quoted(told, view.now), way_out));
     } else if volume.status.phase == VolumePhase::Failed && !volume.status.message.is_empty() {
         let why = format!("{} (status.message)", volume.status.message);
@@ -88,20 +95,16 @@ pub fn delete_in_driver(view: &View<'_>, volume: &Volume) -> Vec<Cause> {
     let since = volume.meta.deletion_timestamp.or(volume.status.last_phase_transition_time);
     let attached = view.attachments_of(&volume.meta.name).next();
     causes.extend(attached.map(|one| attaching::detaching(view, one, since)));
-    if causes.is_empty() && !view.g.attachments.is_known && !view.is_dead(&who) {
+    let may_be_attached = driver_of(volume).is_some() && !view.g.attachments.is_known;
+    if causes.is_empty() && may_be_attached && !view.is_dead(&who) {
         let why = "its data is not deleted yet, which waits until it is attached nowhere";
         causes.push(view.unseen(kinds::VOLUME_ATTACHMENT, since, why));
     }
     if causes.is_empty() {
         let (silence, way_out) = view.silence(&who);
+        let done = if volume.spec.reclaim_policy == ReclaimPolicy::Recycle { "erased" } else { "deleted" };
         let since = if view.is_dead(&who) { Some(jiff::Timestamp::MIN) } else { since };
-        causes.push(view.slow(
-            "deleter-silent",
-            who,
-            since,
-            format!("its data is not deleted yet: {silence}"),
-            way_out,
-        ));
+        causes.push(view.slow("deleter-silent", who, since, format!("its data is not {done} yet: {silence}"), way_out));
     }
     causes
 }

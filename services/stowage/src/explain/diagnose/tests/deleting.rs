@@ -11,7 +11,7 @@ fn released(world: &mut Value) {
 
 #[test]
 fn what_was_deleted_and_is_there_is_told_by_whom_it_is_held() {
-    let rows: [Row; 20] = [
+    let rows: [Row; 25] = [
         (
             "used-by-pod",
             claim,
@@ -134,6 +134,61 @@ fn what_was_deleted_and_is_there_is_told_by_whom_it_is_held() {
             },
             State::Stuck,
             &["no deleter for it"],
+        ),
+        // No CSI driver has it: nobody but the pv-controller deletes or erases it.
+        (
+            "deleter-silent",
+            volume,
+            |w| {
+                released(w);
+                of_nfs(w);
+            },
+            State::Stuck,
+            &["its data is not deleted yet", "pv-controller is alive"],
+        ),
+        (
+            "deleter-silent",
+            volume,
+            |w| {
+                released(w);
+                w["volumes"][0]["metadata"]["annotations"] =
+                    json!({ "pv.kubernetes.io/provisioned-by": "kubernetes.io/host-path" });
+                of_nfs(w);
+            },
+            State::Stuck,
+            &["pv-controller is alive"],
+        ),
+        (
+            "delete-failed",
+            volume,
+            |w| {
+                released(w);
+                w["volumes"][0]["spec"]["persistentVolumeReclaimPolicy"] = "Recycle".into();
+                w["events"] = json!([event("PersistentVolume", "pv-1", "VolumeFailedRecycle", "no recycler for it")]);
+            },
+            State::Stuck,
+            &["no recycler for it", "pv-controller"],
+        ),
+        (
+            "finalizer-not-released",
+            volume,
+            |w| {
+                deleted(&mut w["volumes"][0], &["external-attacher/d-example-com"]);
+                of_nfs(w);
+                w["attachments"] = json!([]);
+            },
+            State::Stuck,
+            &["attacher of d-example-com", "external-attacher-leader-d-example-com-1"],
+        ),
+        (
+            "finalizer-not-released",
+            claim,
+            |w| {
+                deleted(&mut w["claims"][0], &["provisioner.storage.kubernetes.io/cloning-protection"]);
+                w["claims"][0]["metadata"]["annotations"] = json!({ "pv.kubernetes.io/bind-completed": "yes" });
+            },
+            State::Stuck,
+            &["provisioner of d.example.com"],
         ),
         (
             "released-retain",

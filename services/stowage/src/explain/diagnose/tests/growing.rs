@@ -20,7 +20,7 @@ fn wants_gold(world: &mut Value) {
 
 #[test]
 fn a_claim_that_does_not_grow_is_told_why() {
-    let rows: [Row; 10] = [
+    let rows: [Row; 11] = [
         (
             "resize-infeasible",
             claim,
@@ -72,6 +72,16 @@ fn a_claim_that_does_not_grow_is_told_why() {
             },
             State::Stuck,
             &["has begun and not ended", "dead"],
+        ),
+        (
+            "resizer-silent",
+            claim,
+            |w| {
+                wants_more(w);
+                of_nfs(w);
+            },
+            State::Stuck,
+            &["pv-controller", "kube-controller-manager-1"],
         ),
         (
             "resize-waits-for-pod",
