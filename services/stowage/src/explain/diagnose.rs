@@ -6,6 +6,7 @@ mod by_hand;
 mod claim;
 mod deleting;
 mod growing;
+mod index;
 mod leader;
 mod mounting;
 mod placing;
@@ -23,6 +24,8 @@ use stowage_model::{Claim, Pod, VolumeAttachment};
 use super::gathered::{Gathered, Wanted};
 use super::report::{Cause, Mark, Report, State, Step, Story, Who};
 use super::told::Told;
+
+use self::index::Index;
 
 pub use leader::lease_names;
 
@@ -49,7 +52,7 @@ pub fn is_news(reason: &str) -> bool {
 
 /// What is to be told of everything that was asked about.
 pub fn diagnose(g: &Gathered, now: Timestamp) -> Report {
-    let view = View { g, now };
+    let view = View { g, now, index: Index::new(g) };
     let one = |key: &Key| -> Option<Story> {
         match &g.wanted {
             Wanted::All { .. } => None,
@@ -72,18 +75,19 @@ pub fn diagnose(g: &Gathered, now: Timestamp) -> Report {
 struct View<'a> {
     g: &'a Gathered,
     now: Timestamp,
+    index: Index<'a>,
 }
 
 impl<'a> View<'a> {
     /// Everything that is not where it should be, the worst first.
     fn all(&self) -> Vec<Story> {
         let g = self.g;
-        let claims = g.claims.objects.iter().map(|claim| claim::story(self, claim));
-        let pods = g.pods.objects.iter().map(|pod| pod::story(self, pod));
-        let snapshots = g.snapshots.objects.iter().map(|one| snapshot::story(self, one));
+        let claims = g.claims.all().iter().map(|claim| claim::story(self, claim));
+        let pods = g.pods.all().iter().map(|pod| pod::story(self, pod));
+        let snapshots = g.snapshots.all().iter().map(|one| snapshot::story(self, one));
         // With a namespace, volumes are there for its claims only.
         let is_whole = g.wanted == Wanted::All { namespace: None };
-        let volumes = g.volumes.objects.iter().filter(|_| is_whole).map(|volume| volume::story(self, volume));
+        let volumes = g.volumes.all().iter().filter(|_| is_whole).map(|volume| volume::story(self, volume));
         let stories = claims.chain(pods).chain(snapshots).chain(volumes);
         let mut stories: Vec<Story> = stories.filter(|story| story.state() > State::Fine).collect();
         stories.sort_by(|a, b| {
@@ -95,12 +99,8 @@ impl<'a> View<'a> {
 
     /// The events of an object, the latest first.
     fn told<T: Projection>(&self, about: &T) -> Vec<&'a Told> {
-        let meta = about.meta();
-        let key = meta.key();
-        let events = self.g.events.objects.iter();
-        let mut told: Vec<&Told> = events.filter(|told| told.is_about(T::KIND, &key, &meta.uid)).collect();
-        told.sort_by_key(|told| std::cmp::Reverse(told.last()));
-        told
+        let uid = &about.meta().uid;
+        self.index.events(about).iter().copied().filter(|told| told.is_of_uid(uid)).collect()
     }
 
     /// The last warning of one of these reasons, unless one of the others was told after it.
@@ -116,8 +116,7 @@ impl<'a> View<'a> {
 
     /// The pods that use a claim and may still run.
     fn users_of(&self, claim: &Key) -> Vec<&'a Pod> {
-        let uses = |pod: &&Pod| !pod.is_terminal() && pod.claims().any(|used| used == *claim);
-        self.g.pods.objects.iter().filter(uses).collect()
+        self.index.users(claim).iter().copied().filter(|pod| !pod.is_terminal()).collect()
     }
 
     /// The pods that keep a claim from going, by the rule of the pv-controller's protection: one that was placed does so
@@ -130,12 +129,11 @@ impl<'a> View<'a> {
                 && (!is_own || (claim.is_owned_by(pod) && !pod.is_shut_down()))
         };
         let holds = |pod: &&Pod| pod.is_scheduled() && pod.spec.volumes.iter().any(|volume| refers(pod, volume));
-        self.g.pods.objects.iter().filter(holds).collect()
+        self.index.users(&key).iter().copied().filter(holds).collect()
     }
 
     fn attachments_of(&self, volume: &str) -> impl Iterator<Item = &'a VolumeAttachment> {
-        let name = volume.to_owned();
-        self.g.attachments.objects.iter().filter(move |one| one.volume_name() == Some(name.as_str()))
+        self.index.attachments_of(volume).iter().copied()
     }
 
     /// Whether something has taken too long; what nobody knows the age of has not.

@@ -71,12 +71,16 @@ impl Projection for Told {
 }
 
 impl Told {
-    /// Whether it is about this object; one of the same name that was there before has another uid.
-    pub fn is_about(&self, kind: Kind, key: &Key, uid: &str) -> bool {
-        self.about.kind == kind.kind
-            && self.about.name == key.name
-            && (key.namespace.is_empty() || self.about.namespace == key.namespace)
-            && (self.about.uid.is_empty() || self.about.uid == uid)
+    /// Kind, namespace and name of the object that it is about; events of what has no namespace may name one.
+    pub fn subject(&self) -> (&str, &str, &str) {
+        let about = &self.about;
+        let of_cluster = [kinds::VOLUME, kinds::VOLUME_SNAPSHOT_CONTENT].iter().any(|kind| kind.kind == about.kind);
+        (&about.kind, if of_cluster { "" } else { &about.namespace }, &about.name)
+    }
+
+    /// Whether it is about the object of this uid; one of the same name that was there before has another.
+    pub fn is_of_uid(&self, uid: &str) -> bool {
+        self.about.uid.is_empty() || self.about.uid == uid
     }
 
     /// Whether it is about an object of this kind.

@@ -29,8 +29,9 @@ pub fn causes(view: &View<'_>, pod: &Pod, claim: &Claim, volume: &Volume, steps:
     let unique = csi.unique_name();
     let is_reported = found_node.is_some_and(|node| node.is_attached(unique.as_str()));
     let name = &claim.meta.name;
-    let elsewhere = view.attachments_of(&volume.meta.name).next();
-    if here.is_none() && elsewhere.is_none() && !view.g.attachments.is_known {
+    let is_seen = view.g.attachments.is_known || view.attachments_of(&volume.meta.name).next().is_some();
+    if !is_seen {
+        // The node's own list is the other place that tells it.
         if is_reported {
             steps.add(format!("{name}: node {node} is told (status.volumesAttached)"), true, None);
             return Vec::new();

@@ -112,7 +112,7 @@ fn no_class(view: &View<'_>, claim: &Claim) -> Vec<Cause> {
         return vec![binder(view, claim)];
     }
     let classes = &view.g.classes;
-    if let Some(class) = default_class(&classes.objects) {
+    if let Some(class) = default_class(classes.all()) {
         let way =
             format!("wait a moment, or look at the log of the pv-controller ({:?} is the default)", class.meta.name);
         let who = view.who("pv-controller");
@@ -131,7 +131,7 @@ fn no_class(view: &View<'_>, claim: &Claim) -> Vec<Cause> {
         let why = "spec.storageClassName is not set, no StorageClass is the default, and no volume for it was seen";
         return vec![view.unseen(kinds::VOLUME, claim.meta.creation_timestamp, why)];
     }
-    let names: Vec<&str> = classes.objects.iter().map(|class| class.meta.name.as_str()).collect();
+    let names: Vec<&str> = classes.all().iter().map(|class| class.meta.name.as_str()).collect();
     let way_out = match names.first() {
         Some(first) => format!(
             "mark one as the default: `kubectl annotate storageclass {first} {}=true` (there are {}), or create the claim \

@@ -9,24 +9,30 @@ use super::binding::binder;
 use super::{View, placing, some};
 use crate::explain::report::{Cause, Who};
 
+/// More volumes of other classes are not compared for each claim.
+const MOST_COMPARED: usize = 1_000;
+
 /// Whether a volume is there that the pv-controller has only to bind.
 pub fn has_fit(view: &View<'_>, claim: &Claim) -> bool {
-    matches!(matching::smallest_fit(&view.g.volumes.objects, claim, Place::Anywhere), Ok(Some(_)))
+    matches!(view.index.matching().smallest_fit(claim, Place::Anywhere), Ok(Some(_)))
 }
 
 /// How many volumes do not fit for what reason, and the one that comes nearest.
 pub fn misfits(view: &View<'_>, claim: &Claim) -> String {
-    let volumes = &view.g.volumes.objects;
+    let index = view.index.matching();
     // People most often mean a volume that they have made for the claim, or one of its class that nobody has.
-    let rank = |volume: &Volume, misfit: Misfit| {
-        let is_free_of_class = volume.spec.claim_ref.is_none() && volume.class_name() == claim.class_name();
-        (volume.is_bound_to(claim), is_free_of_class, misfit)
-    };
-    let place = Place::Anywhere;
-    let unfit = volumes.iter().filter_map(|volume| Some((volume, matching::fits(volume, claim, place).err()?)));
-    let nearest = unfit.max_by_key(|(volume, misfit)| rank(volume, *misfit));
+    let key = claim.meta.key();
+    let own = index.claimed_by_name(&key).filter(|volume| volume.is_bound_to(claim));
+    let nearest = nearest(own, claim)
+        .or_else(|| nearest(view.index.free_of(claim.class_name()).iter().copied(), claim))
+        .or_else(|| nearest(view.g.volumes.all().iter().take(MOST_COMPARED), claim));
     let nearest = nearest.map(|(volume, misfit)| format!("; nearest: {}", misfit.describe(volume, claim)));
-    format!("{}{}", matching::explain(volumes, claim, place), nearest.unwrap_or_default())
+    format!("{}{}", index.explain(claim, Place::Anywhere), nearest.unwrap_or_default())
+}
+
+fn nearest<'v>(volumes: impl Iterator<Item = &'v Volume>, claim: &Claim) -> Option<(&'v Volume, Misfit)> {
+    let unfit = volumes.filter_map(|volume| Some((volume, matching::fits(volume, claim, Place::Anywhere).err()?)));
+    unfit.max_by_key(|(_, misfit)| *misfit)
 }
 
 fn create_one(claim: &Claim) -> String {
@@ -66,12 +72,12 @@ pub fn class_missing(view: &View<'_>, claim: &Claim) -> Vec<Cause> {
         return vec![binder(view, claim)];
     }
     let name = claim.class_name();
-    let names: Vec<&str> = view.g.classes.objects.iter().map(|class| class.meta.name.as_str()).collect();
+    let names: Vec<&str> = view.g.classes.all().iter().map(|class| class.meta.name.as_str()).collect();
     let others = if names.is_empty() { "there is none".to_owned() } else { format!("there are {}", some(names)) };
     let mut way_out =
         format!("create StorageClass {name:?}, or delete the claim and create it anew with another class ({others})");
     let mut why = format!("spec.storageClassName is {name:?}, and there is no such StorageClass");
-    if view.g.volumes.objects.iter().any(|volume| volume.class_name() == name) {
+    if view.index.has_volume_of(name) {
         why = format!("{why}, and no PersistentVolume fits ({})", misfits(view, claim));
         way_out = format!("{}; or {way_out}", create_one(claim));
     } else if !view.g.volumes.is_known {

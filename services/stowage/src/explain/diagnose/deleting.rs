@@ -4,7 +4,7 @@ mod snapshot;
 mod volume;
 
 use stowage_model::object::{Kind, Meta, Projection, kinds};
-use stowage_model::{Claim, Pod, VolumeSnapshot, finalizers};
+use stowage_model::{Claim, Pod, finalizers};
 
 use super::leader::driver_of;
 use super::{View, kubectl, kubectl_claim, mounting, quoted, some};
@@ -89,12 +89,7 @@ fn claim_in_use(view: &View<'_>, claim: &Claim) -> Cause {
 
 fn snapshot_of(view: &View<'_>, claim: &Claim) -> Cause {
     let finalizer = finalizers::CLAIM_AS_SNAPSHOT_SOURCE;
-    let is_of = |one: &&VolumeSnapshot| {
-        one.meta.namespace == claim.meta.namespace
-            && one.spec.source.persistent_volume_claim_name.as_deref() == Some(&claim.meta.name)
-            && !one.is_ready()
-    };
-    let Some(snapshot) = view.g.snapshots.objects.iter().find(is_of) else {
+    let Some(snapshot) = view.index.unready(claim).first() else {
         return unneeded(view, &view.g.snapshots, view.who("snapshot-controller"), &claim.meta, finalizer);
     };
     let inner = super::snapshot::causes(view, snapshot).into_iter().next();
@@ -105,16 +100,6 @@ fn snapshot_of(view: &View<'_>, claim: &Claim) -> Cause {
     Cause::stuck("snapshot-under-way", inner.map_or_else(Who::user, |cause| cause.who), why, way_out)
 }
 
-/// A claim that is being filled from this object.
-fn filled_from<'a>(view: &View<'a>, kind: Kind, from: &Meta) -> Option<&'a Claim> {
-    let is_copy = |claim: &&Claim| {
-        let source = claim.data_source().filter(|source| source.kind == kind.kind && source.name == from.name);
-        let namespace = source.map(|source| source.namespace.as_deref().unwrap_or(&claim.meta.namespace));
-        namespace == Some(from.namespace.as_str()) && !claim.is_bind_completed()
-    };
-    view.g.claims.objects.iter().find(is_copy)
-}
-
 fn clone_of(view: &View<'_>, claim: &Claim) -> Cause {
     let finalizer = finalizers::CLONING_PROTECTION;
     let volume = view.g.volumes.named(&claim.spec.volume_name).there();
@@ -123,7 +108,7 @@ fn clone_of(view: &View<'_>, claim: &Claim) -> Cause {
         Some(driver) => view.sidecar("provisioner", driver),
         None => Who::named("provisioner of the claim's driver"),
     };
-    match filled_from(view, kinds::CLAIM, &claim.meta) {
+    match view.index.copies(claim).first() {
         Some(copy) => {
             let why = format!("finalizer {finalizer}: claim {} is being filled from it", copy.meta.key());
             let way_out = format!("`stowage explain {}`", kubectl_claim(copy));

@@ -86,7 +86,7 @@ impl View<'_> {
     /// `namespace` is where the Lease must be; empty where its holder chooses.
     fn leader(&self, namespace: &str, names: Vec<String>) -> Leader {
         let is_there = |lease: &&Lease| namespace.is_empty() || lease.meta.namespace == namespace;
-        let leases = self.g.leases.objects.iter().filter(|lease| names.contains(&lease.meta.name)).filter(is_there);
+        let leases = names.iter().flat_map(|name| self.index.leases(name)).copied().filter(is_there);
         // Whoever may write Leases somewhere could outdo the true one with a time that never comes.
         let is_ahead = |lease: &&Lease| lease.spec.renew_time.is_some_and(|at| at > self.now + SLACK);
         let (ahead, credible): (Vec<&Lease>, Vec<&Lease>) = leases.partition(is_ahead);

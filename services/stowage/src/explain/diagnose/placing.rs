@@ -129,7 +129,7 @@ fn out_of_reach(view: &View<'_>, pod: &Pod, volume: &Volume) -> Option<Cause> {
         return None;
     }
     let reaching: Vec<&Node> =
-        nodes.objects.iter().filter(|node| topology::reaches(volume, node).unwrap_or(false)).collect();
+        nodes.all().iter().filter(|node| topology::reaches(volume, node).unwrap_or(false)).collect();
     let name = &volume.meta.name;
     let places = places(volume);
     let show = format!("`kubectl get pv {name} -o jsonpath='{{.spec.nodeAffinity}}'`");
@@ -191,13 +191,11 @@ fn no_room_on_nodes(view: &View<'_>, volume: &Volume) -> Option<Cause> {
     if !view.g.nodes.is_known || !view.g.attachments.is_known {
         return None;
     }
-    let nodes = view.g.nodes.objects.iter().filter(|node| topology::reaches(volume, node).unwrap_or(false));
+    let nodes = view.g.nodes.all().iter().filter(|node| topology::reaches(volume, node).unwrap_or(false));
     let mut full = Vec::new();
     for node in nodes.filter(|node| node.is_ready() && !node.spec.unschedulable) {
         let limit = view.g.csi_nodes.named(&node.meta.name).there()?.limit(driver)?;
-        let on_node = view.g.attachments.objects.iter().filter(|one| {
-            one.spec.attacher == *driver && one.spec.node_name == node.meta.name && one.volume_name().is_some()
-        });
+        let on_node = view.index.attachments_on(&node.meta.name).iter().filter(|one| one.spec.attacher == *driver);
         let volumes: BTreeSet<&str> = on_node.filter_map(|one| one.volume_name()).collect();
         if volumes.contains(volume.meta.name.as_str()) || volumes.len() < limit as usize {
             return None;

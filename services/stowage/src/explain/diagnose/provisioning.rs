@@ -82,7 +82,7 @@ fn no_room(view: &View<'_>, claim: &Claim, driver: &str) -> Option<Cause> {
     if !tells || !view.g.capacities.is_known {
         return None;
     }
-    let of_class = view.g.capacities.objects.iter().filter(|one| one.storage_class_name == claim.class_name());
+    let of_class = view.g.capacities.all().iter().filter(|one| one.storage_class_name == claim.class_name());
     let largest: Option<Quantity> = of_class.filter_map(|one| one.limit()).max();
     let largest = largest.filter(|largest| *largest < claim.requested())?;
     Some(Cause::stuck(
@@ -100,7 +100,7 @@ fn no_room(view: &View<'_>, claim: &Claim, driver: &str) -> Option<Cause> {
 /// Nobody of that name is installed.
 fn nobody(view: &View<'_>, claim: &Claim, driver: &str, who: &Who) -> Option<Cause> {
     let Leader::Absent { names } = &who.leader else { return None };
-    let is_registered = view.g.csi_nodes.objects.iter().any(|node| node.driver(driver).is_some());
+    let is_registered = view.g.csi_nodes.all().iter().any(|node| node.driver(driver).is_some());
     let has_told = view.told(claim).iter().any(|told| told.component().contains(driver));
     let is_known = view.g.csi_nodes.is_known && view.g.drivers.named(driver).is_absent();
     if !is_known || is_registered || has_told {

@@ -111,7 +111,7 @@ fn source(view: &View<'_>, snapshot: &VolumeSnapshot) -> Option<Cause> {
 
 fn class(view: &View<'_>, snapshot: &VolumeSnapshot, content: Option<&VolumeSnapshotContent>) -> Option<Cause> {
     let classes = &view.g.snapshot_classes;
-    let all: Vec<&str> = classes.objects.iter().map(|class| class.meta.name.as_str()).collect();
+    let all: Vec<&str> = classes.all().iter().map(|class| class.meta.name.as_str()).collect();
     let there = if all.is_empty() { "there is none".to_owned() } else { format!("there are {}", some(all)) };
     match snapshot.spec.volume_snapshot_class_name.as_deref() {
         Some(name) if classes.look(&Key::cluster(name)).is_absent() && content.is_none() => {
@@ -130,7 +130,7 @@ fn class(view: &View<'_>, snapshot: &VolumeSnapshot, content: Option<&VolumeSnap
                     format!("PersistentVolume {:?} of claim {} is not a CSI volume", volume.meta.name, claim.meta.name);
                 return Some(Cause::stuck("not-csi", Who::user(), why, "only volumes of CSI drivers have snapshots"));
             };
-            let defaults = classes.objects.iter().filter(|class| class.is_default() && class.driver == csi.driver);
+            let defaults = classes.all().iter().filter(|class| class.is_default() && class.driver == csi.driver);
             let defaults: Vec<&str> = defaults.map(|class| class.meta.name.as_str()).collect();
             let name = "spec.volumeSnapshotClassName is not set";
             match defaults.len() {

@@ -9,7 +9,7 @@ use super::reader::Reader;
 use crate::explain::gathered::{Gathered, Seen, Wanted};
 
 pub async fn find(reader: &mut Reader<'_>, g: &mut Gathered, namespace: &str) -> anyhow::Result<()> {
-    let sources: BTreeSet<Key> = g.claims.objects.iter().filter_map(|claim| source_of(g, claim)).collect();
+    let sources: BTreeSet<Key> = g.claims.all().iter().filter_map(|claim| source_of(g, claim)).collect();
     for key in &sources {
         reader.find(&mut g.claims, key).await?;
     }
@@ -17,7 +17,7 @@ pub async fn find(reader: &mut Reader<'_>, g: &mut Gathered, namespace: &str) ->
     if deleted.is_empty() {
         return Ok(());
     }
-    let known: BTreeSet<Key> = g.claims.objects.iter().map(|claim| claim.meta.key()).collect();
+    let known: BTreeSet<Key> = g.claims.all().iter().map(|claim| claim.meta.key()).collect();
     let copies = |claim: &Claim| {
         let is_of = |kind: &str, name: &str| deleted.iter().any(|one| (one.0, one.1.as_str()) == (kind, name));
         let source = claim.data_source().filter(|source| is_of(&source.kind, &source.name));
@@ -25,7 +25,7 @@ pub async fn find(reader: &mut Reader<'_>, g: &mut Gathered, namespace: &str) ->
     };
     let found: Seen<Claim> = reader.list(namespace, "", copies).await?;
     g.claims.is_known &= found.is_known;
-    g.claims.objects.extend(found.objects);
+    g.claims.extend(found.into_all());
     Ok(())
 }
 
@@ -46,9 +46,9 @@ fn source_of(g: &Gathered, claim: &Claim) -> Option<Key> {
 
 /// What is being deleted and may be held by who is filled from it: the claims, and a snapshot that was asked about.
 fn deleted(g: &Gathered) -> BTreeSet<(&'static str, String)> {
-    let claims = g.claims.objects.iter().filter(|claim| claim.meta.is_deleting());
+    let claims = g.claims.all().iter().filter(|claim| claim.meta.is_deleting());
     let claims = claims.map(|claim| (kinds::CLAIM.kind, claim.meta.name.clone()));
-    let snapshots = g.snapshots.objects.iter().filter(|one| one.meta.is_deleting());
+    let snapshots = g.snapshots.all().iter().filter(|one| one.meta.is_deleting());
     let snapshots = snapshots.filter(|one| g.wanted == Wanted::Snapshot(one.meta.key()));
     claims.chain(snapshots.map(|one| (kinds::VOLUME_SNAPSHOT.kind, one.meta.name.clone()))).collect()
 }

@@ -4,7 +4,7 @@ use stowage_model::object::{Key, kinds};
 use stowage_model::{VolumeSnapshot, finalizers};
 
 use super::super::{View, kubectl_claim, quoted, snapshot as life};
-use super::{filled_from, foreign, gone_soon, unneeded, unreleased};
+use super::{foreign, gone_soon, unneeded, unreleased};
 use crate::explain::gathered::Look;
 use crate::explain::report::{Cause, Who};
 
@@ -30,7 +30,7 @@ pub fn snapshot(view: &View<'_>, snapshot: &VolumeSnapshot) -> Vec<Cause> {
 }
 
 fn restored_from(view: &View<'_>, snapshot: &VolumeSnapshot, finalizer: &str) -> Cause {
-    match filled_from(view, kinds::VOLUME_SNAPSHOT, &snapshot.meta) {
+    match view.index.copies(snapshot).first() {
         Some(claim) => {
             let why = format!("finalizer {finalizer}: claim {} is being filled from it", claim.meta.key());
             Cause::stuck("restore-under-way", Who::user(), why, format!("`stowage explain {}`", kubectl_claim(claim)))

@@ -5,8 +5,8 @@ use super::*;
 /// What is asked about, how the good world is spoiled, and what of it may not be read.
 type Hidden = (fn() -> Wanted, Spoil, fn(&mut Gathered));
 
-fn unread<T>() -> Seen<T> {
-    Seen { objects: Vec::new(), is_known: false }
+fn unread<T: Projection>() -> Seen<T> {
+    Seen::new(Vec::new(), false)
 }
 
 fn causes(row: &Hidden) -> Vec<Cause> {
