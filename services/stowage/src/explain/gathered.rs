@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use stowage_model::migration::IN_TREE;
 use stowage_model::object::{Key, Kind, Projection};
 use stowage_model::{
     AttributesClass, Claim, CsiDriver, CsiNode, Lease, Node, Pod, StorageCapacity, StorageClass, Volume,
@@ -153,9 +154,14 @@ impl Gathered {
 
     /// The drivers whose components may have to act.
     pub fn drivers_in_play(&self) -> BTreeSet<String> {
-        let of_classes = self.classes.all().iter().map(|class| &class.provisioner);
-        let of_volumes = self.volumes.all().iter().filter_map(|volume| Some(&volume.spec.csi.as_ref()?.driver));
-        let of_contents = self.contents.all().iter().map(|content| &content.spec.driver);
-        of_classes.chain(of_volumes).chain(of_contents).cloned().collect()
+        let of_classes = self.classes.all().iter().map(|class| class.provisioner.as_str());
+        let of_claims = self.claims.all().iter().filter_map(|claim| claim.storage_provisioner());
+        let of_volumes = self.volumes.all().iter().flat_map(|volume| {
+            let own = volume.spec.csi.as_ref().map(|csi| csi.driver.as_str());
+            [own, volume.migrated_to(), volume.provisioned_by()].into_iter().flatten()
+        });
+        let of_contents = self.contents.all().iter().map(|content| content.spec.driver.as_str());
+        let all = of_classes.chain(of_claims).chain(of_volumes).chain(of_contents);
+        all.filter(|name| !name.is_empty() && !name.starts_with(IN_TREE)).map(str::to_owned).collect()
     }
 }

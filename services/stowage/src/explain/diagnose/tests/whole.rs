@@ -135,3 +135,15 @@ fn the_work_of_a_survey_grows_with_what_there_is_and_not_with_its_square() {
     let many = taken(8_000);
     assert!(many < 200 * few, "{few:?} for 250, {many:?} for 8,000");
 }
+
+#[test]
+fn the_leases_of_all_whose_turn_it_may_be_are_looked_for() {
+    let mut world = good();
+    world["claims"][0]["metadata"]["annotations"]["volume.kubernetes.io/storage-provisioner"] =
+        "asked.example.com".into();
+    world["volumes"][0]["metadata"]["annotations"] = json!({
+        "pv.kubernetes.io/migrated-to": "heir.example.com", "pv.kubernetes.io/provisioned-by": "kubernetes.io/old",
+    });
+    let drivers: Vec<String> = gathered(all(), &world).drivers_in_play().into_iter().collect();
+    assert_eq!(drivers, ["asked.example.com", DRIVER, "heir.example.com"]);
+}
