@@ -19,6 +19,11 @@ async fn create(api: &Api, kind: Kind, body: Value) {
     api.create_raw(kind, body).await.unwrap();
 }
 
+async fn delete(api: &Api, kind: Kind, key: &Key) {
+    let request = http::Request::delete(kind.object_path(key)).body(Vec::new()).unwrap();
+    let _: Value = api.client().request(request).await.unwrap();
+}
+
 /// A claim of a class that is not there, and a pod that was put on a node whose driver never came.
 async fn situations(api: &Api) {
     let claim = |name: &str, class: &str| {
@@ -170,8 +175,7 @@ async fn a_deleted_snapshot_knows_the_claim_that_is_filled_from_it() {
     let (_server, api) = server();
     a_restore(&api).await;
     let key = Key::namespaced("default", "snap");
-    let path = kinds::VOLUME_SNAPSHOT.object_path(&key);
-    let _: Value = api.client().request(http::Request::delete(path).body(Vec::new()).unwrap()).await.unwrap();
+    delete(&api, kinds::VOLUME_SNAPSHOT, &key).await;
     assert_eq!(ids(&api, Wanted::Snapshot(key)).await, ["restore-under-way"]);
 }
 
@@ -185,15 +189,13 @@ async fn what_is_not_there_is_refused_by_name() {
     );
 }
 
-#[tokio::test(start_paused = true)]
-async fn a_user_of_a_namespace_hears_of_the_claim_and_what_may_not_be_read() {
-    let (server, api) = server();
-    situations(&api).await;
+/// What a user is shown who may do this to claims, pods and events of the namespace.
+async fn allowed(server: &Server, api: &Api, verbs: &[&str]) -> Api {
     server.enable_rbac().await.unwrap();
     let role = json!({
         "apiVersion": "rbac.authorization.k8s.io/v1", "kind": "Role",
         "metadata": { "namespace": "default", "name": "reader" },
-        "rules": [{ "apiGroups": [""], "resources": ["persistentvolumeclaims", "pods", "events"], "verbs": ["get", "list"] }],
+        "rules": [{ "apiGroups": [""], "resources": ["persistentvolumeclaims", "pods", "events"], "verbs": verbs }],
     });
     let binding = json!({
         "apiVersion": "rbac.authorization.k8s.io/v1", "kind": "RoleBinding",
@@ -207,7 +209,33 @@ async fn a_user_of_a_namespace_hears_of_the_claim_and_what_may_not_be_read() {
         let _: Value = api.client().request(request.body(body.to_string().into_bytes()).unwrap()).await.unwrap();
     }
     let user = User::new("jo", ["system:authenticated"]);
-    let own = Api::new(kube::Client::new(server.service_as(user), "default"));
+    Api::new(kube::Client::new(server.service_as(user), "default"))
+}
+
+#[tokio::test(start_paused = true)]
+async fn whoever_may_not_list_claims_does_not_hear_that_nobody_copies_one() {
+    let (server, api) = server();
+    let finalizers = ["provisioner.storage.kubernetes.io/cloning-protection"];
+    let source = json!({
+        "metadata": { "namespace": "default", "name": "data", "finalizers": finalizers },
+        "spec": { "accessModes": ["ReadWriteOnce"], "resources": { "requests": { "storage": "1Gi" } } },
+    });
+    create(&api, kinds::CLAIM, source).await;
+    let key = Key::namespaced("default", "data");
+    delete(&api, kinds::CLAIM, &key).await;
+    let told = ids(&api, Wanted::Claim(key.clone())).await;
+    assert!(told.contains(&"finalizer-not-released") && !told.contains(&"cannot-be-told"), "{told:?}");
+    let own = allowed(&server, &api, &["get"]).await;
+    let told = ids(&own, Wanted::Claim(key)).await;
+    assert!(told.contains(&"cannot-be-told") && !told.contains(&"finalizer-not-released"), "{told:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_user_of_a_namespace_hears_of_the_claim_and_what_may_not_be_read() {
+    let (server, api) = server();
+    situations(&api).await;
+    server.enable_rbac().await.unwrap();
+    let own = allowed(&server, &api, &["get", "list"]).await;
     let key = Key::namespaced("default", "lost");
     let report = diagnose(&gather(&own, Wanted::Claim(key)).await.unwrap(), Timestamp::now());
     // Whether the class is there is not known: so nobody says that it is missing.
