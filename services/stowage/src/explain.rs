@@ -2,6 +2,7 @@
 //!
 //! `gather` reads them, `diagnose` is a plain function over what was read, `show` prints its report. Nothing is written.
 
+mod clock;
 mod diagnose;
 mod gather;
 mod gathered;
@@ -14,8 +15,6 @@ use std::path::Path;
 use std::process::ExitCode;
 
 use anyhow::bail;
-use jiff::Timestamp;
-
 use stowage_model::object::Key;
 use stowage_runtime::api::Api;
 use stowage_runtime::args::ClientArgs;
@@ -63,7 +62,7 @@ pub async fn run(options: Explain) -> anyhow::Result<ExitCode> {
     let api = Api::new(client_of(&options).client(10).await?);
     let wanted = wanted(&options, api.client().default_namespace())?;
     let gathered = gather(&api, wanted).await?;
-    let report = diagnose(&gathered, Timestamp::now());
+    let report = diagnose(&gathered, clock::now(&api).await);
     match options.output {
         Output::Json => println!("{:#}", json(&report)),
         Output::Text => {

@@ -2,9 +2,11 @@
 
 mod attaching;
 mod binding;
+mod by_hand;
 mod claim;
 mod deleting;
 mod growing;
+mod index;
 mod leader;
 mod mounting;
 mod placing;
@@ -15,21 +17,42 @@ mod volume;
 
 use jiff::{SignedDuration, Timestamp};
 
-use stowage_model::object::{Key, Projection, kinds};
-use stowage_model::{Claim, Pod, Volume, VolumeAttachment};
+use stowage_model::object::{Key, Kind, Projection, kinds};
+use stowage_model::pod::{PodVolume, PodVolumeSource};
+use stowage_model::{Claim, Pod, VolumeAttachment};
 
 use super::gathered::{Gathered, Wanted};
 use super::report::{Cause, Mark, Report, State, Step, Story, Who};
 use super::told::Told;
+
+use self::index::Index;
 
 pub use leader::lease_names;
 
 /// What nobody has done by then, nobody does: longer than the retries of a loaded cluster that works.
 const PATIENCE: SignedDuration = SignedDuration::from_secs(30);
 
+/// What settles a complaint that was told before it.
+const SETTLING: [&str; 9] = [
+    "FileSystemResizeRequired",
+    "FileSystemResizeSuccessful",
+    "ProvisioningSucceeded",
+    "Scheduled",
+    "SnapshotReady",
+    "VolumeDeleted",
+    "VolumeModifySuccessful",
+    "VolumeRecycled",
+    "VolumeResizeSuccessful",
+];
+
+/// Whether anything is concluded from an event of this reason that is no warning.
+pub fn is_news(reason: &str) -> bool {
+    SETTLING.contains(&reason) || mounting::AFTER_MOUNT.contains(&reason)
+}
+
 /// What is to be told of everything that was asked about.
 pub fn diagnose(g: &Gathered, now: Timestamp) -> Report {
-    let view = View { g, now };
+    let view = View { g, now, index: Index::new(g) };
     let one = |key: &Key| -> Option<Story> {
         match &g.wanted {
             Wanted::All { .. } => None,
@@ -52,18 +75,19 @@ pub fn diagnose(g: &Gathered, now: Timestamp) -> Report {
 struct View<'a> {
     g: &'a Gathered,
     now: Timestamp,
+    index: Index<'a>,
 }
 
 impl<'a> View<'a> {
     /// Everything that is not where it should be, the worst first.
     fn all(&self) -> Vec<Story> {
         let g = self.g;
-        let claims = g.claims.objects.iter().map(|claim| claim::story(self, claim));
-        let pods = g.pods.objects.iter().map(|pod| pod::story(self, pod));
-        let snapshots = g.snapshots.objects.iter().map(|one| snapshot::story(self, one));
+        let claims = g.claims.all().iter().map(|claim| claim::story(self, claim));
+        let pods = g.pods.all().iter().map(|pod| pod::story(self, pod));
+        let snapshots = g.snapshots.all().iter().map(|one| snapshot::story(self, one));
         // With a namespace, volumes are there for its claims only.
         let is_whole = g.wanted == Wanted::All { namespace: None };
-        let volumes = g.volumes.objects.iter().filter(|_| is_whole).map(|volume| volume::story(self, volume));
+        let volumes = g.volumes.all().iter().filter(|_| is_whole).map(|volume| volume::story(self, volume));
         let stories = claims.chain(pods).chain(snapshots).chain(volumes);
         let mut stories: Vec<Story> = stories.filter(|story| story.state() > State::Fine).collect();
         stories.sort_by(|a, b| {
@@ -75,16 +99,13 @@ impl<'a> View<'a> {
 
     /// The events of an object, the latest first.
     fn told<T: Projection>(&self, about: &T) -> Vec<&'a Told> {
-        let meta = about.meta();
-        let key = meta.key();
-        let events = self.g.events.objects.iter();
-        let mut told: Vec<&Told> = events.filter(|told| told.is_about(T::KIND, &key, &meta.uid)).collect();
-        told.sort_by_key(|told| std::cmp::Reverse(told.last()));
-        told
+        let uid = &about.meta().uid;
+        self.index.events(about).iter().copied().filter(|told| told.is_of_uid(uid)).collect()
     }
 
     /// The last warning of one of these reasons, unless one of the others was told after it.
     fn complaint<T: Projection>(&self, about: &T, reasons: &[&str], settled_by: &[&str]) -> Option<&'a Told> {
+        debug_assert!(settled_by.iter().all(|reason| SETTLING.contains(reason)), "the survey reads no {settled_by:?}");
         let told = self.told(about);
         let last = told.iter().find(|told| {
             let reason = told.reason.as_str();
@@ -93,20 +114,26 @@ impl<'a> View<'a> {
         reasons.contains(&last.reason.as_str()).then_some(*last)
     }
 
-    fn claim_of(&self, volume: &Volume) -> Option<&'a Claim> {
-        let key = volume.spec.claim_ref.as_ref()?.key();
-        self.g.claims.look(&key).there()
-    }
-
     /// The pods that use a claim and may still run.
     fn users_of(&self, claim: &Key) -> Vec<&'a Pod> {
-        let uses = |pod: &&Pod| !pod.is_terminal() && pod.claims().any(|used| used == *claim);
-        self.g.pods.objects.iter().filter(uses).collect()
+        self.index.users(claim).iter().copied().filter(|pod| !pod.is_terminal()).collect()
+    }
+
+    /// The pods that keep a claim from going, by the rule of the pv-controller's protection: one that was placed does so
+    /// even when it has ended, one that was not does not. The claim made for a pod does not wait for that pod's own end.
+    fn holders_of(&self, claim: &Claim) -> Vec<&'a Pod> {
+        let key = claim.meta.key();
+        let refers = |pod: &Pod, volume: &PodVolume| {
+            let is_own = volume.source == PodVolumeSource::Ephemeral;
+            pod.claim_of(volume).is_some_and(|used| used == key)
+                && (!is_own || (claim.is_owned_by(pod) && !pod.is_shut_down()))
+        };
+        let holds = |pod: &&Pod| pod.is_scheduled() && pod.spec.volumes.iter().any(|volume| refers(pod, volume));
+        self.index.users(&key).iter().copied().filter(holds).collect()
     }
 
     fn attachments_of(&self, volume: &str) -> impl Iterator<Item = &'a VolumeAttachment> {
-        let name = volume.to_owned();
-        self.g.attachments.objects.iter().filter(move |one| one.volume_name() == Some(name.as_str()))
+        self.index.attachments_of(volume).iter().copied()
     }
 
     /// Whether something has taken too long; what nobody knows the age of has not.
@@ -125,6 +152,16 @@ impl<'a> View<'a> {
     ) -> Cause {
         let state = if self.is_late(since) { State::Stuck } else { State::Working };
         Cause { state, ..Cause::stuck(id, who, why, way_out) }
+    }
+
+    /// What it hangs on may not be read: then nobody is to blame.
+    fn unseen(&self, kind: Kind, since: Option<Timestamp>, why: impl Into<String>) -> Cause {
+        let plural = kind.plural;
+        let why = format!("{}, and not all {plural} could be read", why.into());
+        let way_out = format!(
+            "ask for the right to list {plural}, or somebody who has it; the report ends with what was not read"
+        );
+        self.slow("cannot-be-told", Who::unknown(), since, why, way_out)
     }
 }
 

@@ -3,17 +3,18 @@
 //! What may not be read is noted, and nothing is concluded from its absence.
 
 mod reader;
+mod sources;
 
 use std::collections::BTreeSet;
 
-use stowage_model::object::{Key, Kind, Projection, kinds};
+use stowage_model::object::{Key, Kind, Projection};
 use stowage_model::phase::PodPhase;
 use stowage_model::{Claim, Lease, Pod, StorageCapacity, Volume, VolumeAttachment, VolumeSnapshot, names};
 use stowage_runtime::api::Api;
 use stowage_runtime::watch::escape;
 
 use self::reader::Reader;
-use super::diagnose::lease_names;
+use super::diagnose::{self, lease_names};
 use super::gathered::{Gathered, Seen, Wanted};
 use super::told::Told;
 
@@ -27,19 +28,19 @@ pub async fn gather(api: &Api, wanted: Wanted) -> anyhow::Result<Gathered> {
     match &wanted {
         Wanted::All { namespace } => all(&mut reader, &mut gathered, namespace.as_deref().unwrap_or_default()).await?,
         Wanted::Claim(key) => {
-            gathered.claims.objects.push(reader.asked_for(key).await?);
+            gathered.claims.push(reader.asked_for(key).await?);
             around(&mut reader, &mut gathered, &key.namespace, BTreeSet::from([key.clone()])).await?;
         }
         Wanted::Pod(key) => {
             let pod: Pod = reader.asked_for(key).await?;
             let claims = pod.claims().collect();
-            gathered.pods.objects.push(pod);
+            gathered.pods.push(pod);
             around(&mut reader, &mut gathered, &key.namespace, claims).await?;
         }
         Wanted::Volume(key) => {
             let volume: Volume = reader.asked_for(key).await?;
             let claim = volume.spec.claim_ref.as_ref().map(|reference| reference.key());
-            gathered.volumes.objects.push(volume);
+            gathered.volumes.push(volume);
             let namespace = claim.as_ref().map(|claim| claim.namespace.clone()).unwrap_or_default();
             around(&mut reader, &mut gathered, &namespace, claim.into_iter().collect()).await?;
         }
@@ -47,7 +48,7 @@ pub async fn gather(api: &Api, wanted: Wanted) -> anyhow::Result<Gathered> {
             let snapshot: VolumeSnapshot = reader.asked_for(key).await?;
             let claim = snapshot.spec.source.persistent_volume_claim_name.as_deref();
             let claim = claim.map(|name| Key::namespaced(key.namespace.as_str(), name));
-            gathered.snapshots.objects.push(snapshot);
+            gathered.snapshots.push(snapshot);
             around(&mut reader, &mut gathered, &key.namespace, claim.into_iter().collect()).await?;
         }
     }
@@ -63,17 +64,23 @@ async fn all(reader: &mut Reader<'_>, g: &mut Gathered, namespace: &str) -> anyh
     g.attachments = reader.list("", "", |_| true).await?;
     g.nodes = reader.list("", "", |_| true).await?;
     g.snapshots = reader.list(namespace, "", |_| true).await?;
-    if !g.snapshots.objects.is_empty() {
+    if !g.snapshots.all().is_empty() {
         g.contents = reader.list("", "", |_| true).await?;
         g.snapshot_classes = reader.list("", "", |_| true).await?;
     }
     of_the_cluster(reader, g).await?;
     g.leases = reader.list("", "", |lease: &Lease| lease.meta.namespace != NODE_LEASES).await?;
+    let starting = |pod: &&Pod| matches!(pod.status.phase, PodPhase::Pending | PodPhase::Unknown);
+    let starting: BTreeSet<Key> = g.pods.all().iter().filter(starting).map(|pod| pod.meta.key()).collect();
+    // Most events of a cluster are of pods that start as they should, and would leave no room for the others.
+    let matters = |told: &Told| {
+        told.is_warning() || (diagnose::is_news(&told.reason) && told.pod().is_none_or(|pod| starting.contains(&pod)))
+    };
     let events = if namespace.is_empty() { vec![""] } else { vec![namespace, CLUSTER_EVENTS] };
     for namespace in events {
-        let found: Seen<Told> = reader.list(namespace, "fieldSelector=type%3DWarning", |_| true).await?;
+        let found: Seen<Told> = reader.list(namespace, "", matters).await?;
         g.events.is_known &= found.is_known;
-        g.events.objects.extend(found.objects);
+        g.events.extend(found.into_all());
     }
     Ok(())
 }
@@ -96,42 +103,42 @@ async fn around(
         reader.find(&mut g.claims, key).await?;
     }
     if !namespace.is_empty() {
-        let known: BTreeSet<Key> = g.pods.objects.iter().map(|pod| pod.meta.key()).collect();
+        let known: BTreeSet<Key> = g.pods.all().iter().map(|pod| pod.meta.key()).collect();
         let uses = |pod: &Pod| pod.claims().any(|claim| claims.contains(&claim)) && !known.contains(&pod.meta.key());
         let users: Seen<Pod> = reader.list(namespace, "", uses).await?;
         g.pods.is_known = users.is_known;
-        g.pods.objects.extend(users.objects);
+        g.pods.extend(users.into_all());
         // What else a pod waits for: a claim that was not read would be taken for one that is not there.
-        let read: BTreeSet<Key> = g.claims.objects.iter().map(|claim| claim.meta.key()).chain(claims).collect();
-        let live = g.pods.objects.iter().filter(|pod| !pod.is_terminal());
+        let read: BTreeSet<Key> = g.claims.all().iter().map(|claim| claim.meta.key()).chain(claims).collect();
+        let live = g.pods.all().iter().filter(|pod| !pod.is_terminal());
         let others: BTreeSet<Key> = live.flat_map(|pod| pod.claims()).filter(|claim| !read.contains(claim)).collect();
         for key in &others {
             reader.find(&mut g.claims, key).await?;
         }
         let snapshots: Seen<VolumeSnapshot> = reader.list(namespace, "", |_| true).await?;
-        let known = g.snapshots.objects.first().map(|snapshot| snapshot.meta.key());
+        let known = g.snapshots.all().first().map(|snapshot| snapshot.meta.key());
         g.snapshots.is_known = snapshots.is_known;
-        let others = snapshots.objects.into_iter().filter(|snapshot| Some(snapshot.meta.key()) != known);
-        g.snapshots.objects.extend(others);
-        sources(reader, g).await?;
+        let others = snapshots.into_all().into_iter().filter(|snapshot| Some(snapshot.meta.key()) != known);
+        g.snapshots.extend(others);
+        sources::find(reader, g, namespace).await?;
     }
     volumes(reader, g).await?;
     contents(reader, g).await?;
     of_the_cluster(reader, g).await?;
 
-    let volumes: BTreeSet<String> = g.volumes.objects.iter().map(|volume| volume.meta.name.clone()).collect();
-    let mut nodes: BTreeSet<String> = g.pods.objects.iter().map(|pod| pod.spec.node_name.clone()).collect();
+    let volumes: BTreeSet<String> = g.volumes.all().iter().map(|volume| volume.meta.name.clone()).collect();
+    let mut nodes: BTreeSet<String> = g.pods.all().iter().map(|pod| pod.spec.node_name.clone()).collect();
     let matters = |one: &VolumeAttachment| {
         one.volume_name().is_some_and(|name| volumes.contains(name)) || nodes.contains(&one.spec.node_name)
     };
     g.attachments = reader.list("", "", matters).await?;
-    if g.pods.objects.iter().any(|pod| !pod.is_scheduled()) {
+    if g.pods.all().iter().any(|pod| !pod.is_scheduled()) {
         g.nodes = reader.list("", "", |_| true).await?;
         // Whether there is room on nodes is told by all that is attached.
         g.attachments = reader.list("", "", |_| true).await?;
     } else {
-        nodes.extend(g.attachments.objects.iter().map(|one| one.spec.node_name.clone()));
-        nodes.extend(g.claims.objects.iter().filter_map(|claim| claim.selected_node().map(str::to_owned)));
+        nodes.extend(g.attachments.all().iter().map(|one| one.spec.node_name.clone()));
+        nodes.extend(g.claims.all().iter().filter_map(|claim| claim.selected_node().map(str::to_owned)));
         for node in nodes.iter().filter(|node| !node.is_empty()) {
             reader.find(&mut g.nodes, &Key::cluster(node.as_str())).await?;
         }
@@ -139,45 +146,19 @@ async fn around(
     for name in lease_names(&g.drivers_in_play()) {
         let found: Seen<Lease> = reader.list("", &field("metadata.name", &name), |_| true).await?;
         g.leases.is_known &= found.is_known;
-        g.leases.objects.extend(found.objects);
+        g.leases.extend(found.into_all());
     }
     events(reader, g).await
 }
 
-/// The claims that new claims are filled from, or that are filled from these.
-async fn sources(reader: &mut Reader<'_>, g: &mut Gathered) -> anyhow::Result<()> {
-    let sources: Vec<Key> = g
-        .claims
-        .objects
-        .iter()
-        .filter_map(|claim| Some((claim, claim.data_source()?)))
-        .filter(|(_, source)| source.kind == kinds::CLAIM.kind && source.namespace.is_none())
-        .map(|(claim, source)| Key::namespaced(claim.meta.namespace.as_str(), source.name.as_str()))
-        .collect();
-    for key in &sources {
-        reader.find(&mut g.claims, key).await?;
-    }
-    let deleting = g.claims.objects.iter().filter(|claim| claim.meta.is_deleting());
-    let deleting: Option<Key> = deleting.map(|claim| claim.meta.key()).next();
-    if let Some(key) = deleting {
-        let known: BTreeSet<Key> = g.claims.objects.iter().map(|claim| claim.meta.key()).collect();
-        let copies = |claim: &Claim| {
-            claim.data_source().is_some_and(|source| source.name == key.name) && !known.contains(&claim.meta.key())
-        };
-        let found: Seen<Claim> = reader.list(&key.namespace, "", copies).await?;
-        g.claims.objects.extend(found.objects);
-    }
-    Ok(())
-}
-
 async fn volumes(reader: &mut Reader<'_>, g: &mut Gathered) -> anyhow::Result<()> {
-    let names: BTreeSet<String> = g.claims.objects.iter().map(|claim| claim.spec.volume_name.clone()).collect();
+    let names: BTreeSet<String> = g.claims.all().iter().map(|claim| claim.spec.volume_name.clone()).collect();
     for name in names.iter().filter(|name| !name.is_empty()) {
         reader.find(&mut g.volumes, &Key::cluster(name.as_str())).await?;
     }
     if names.contains("") {
-        let known: BTreeSet<String> = g.volumes.objects.iter().map(|volume| volume.meta.name.clone()).collect();
-        let claims = &g.claims.objects;
+        let known: BTreeSet<String> = g.volumes.all().iter().map(|volume| volume.meta.name.clone()).collect();
+        let claims = g.claims.all();
         // One that belongs to another claim is no candidate.
         let matters = |volume: &Volume| {
             let is_free = volume.spec.claim_ref.is_none() || claims.iter().any(|claim| volume.is_bound_to(claim));
@@ -185,7 +166,7 @@ async fn volumes(reader: &mut Reader<'_>, g: &mut Gathered) -> anyhow::Result<()
         };
         let found: Seen<Volume> = reader.list("", "", matters).await?;
         g.volumes.is_known &= found.is_known;
-        g.volumes.objects.extend(found.objects);
+        g.volumes.extend(found.into_all());
     }
     Ok(())
 }
@@ -193,7 +174,7 @@ async fn volumes(reader: &mut Reader<'_>, g: &mut Gathered) -> anyhow::Result<()
 async fn contents(reader: &mut Reader<'_>, g: &mut Gathered) -> anyhow::Result<()> {
     let names: BTreeSet<String> = g
         .snapshots
-        .objects
+        .all()
         .iter()
         .filter(|snapshot| !snapshot.is_ready() || snapshot.meta.is_deleting())
         .flat_map(|snapshot| {
@@ -217,12 +198,12 @@ async fn of_the_cluster(reader: &mut Reader<'_>, g: &mut Gathered) -> anyhow::Re
     g.classes = reader.list("", "", |_| true).await?;
     g.drivers = reader.list("", "", |_| true).await?;
     g.csi_nodes = reader.list("", "", |_| true).await?;
-    if g.claims.objects.iter().any(|claim| !claim.names_volume()) {
-        let classes: BTreeSet<&str> = g.claims.objects.iter().map(Claim::class_name).collect();
+    if g.claims.all().iter().any(|claim| !claim.names_volume()) {
+        let classes: BTreeSet<&str> = g.claims.all().iter().map(Claim::class_name).collect();
         let matters = |one: &StorageCapacity| classes.contains(one.storage_class_name.as_str());
         g.capacities = reader.list("", "", matters).await?;
     }
-    if g.claims.objects.iter().any(|claim| !claim.attributes_classes().is_empty()) {
+    if g.claims.all().iter().any(|claim| !claim.attributes_classes().is_empty()) {
         g.attributes_classes = reader.list("", "", |_| true).await?;
     }
     Ok(())
@@ -231,7 +212,7 @@ async fn of_the_cluster(reader: &mut Reader<'_>, g: &mut Gathered) -> anyhow::Re
 /// The events of every object that may have some to tell.
 async fn events(reader: &mut Reader<'_>, g: &mut Gathered) -> anyhow::Result<()> {
     fn keys<T: Projection>(seen: &Seen<T>) -> impl Iterator<Item = (Kind, Key)> {
-        seen.objects.iter().map(|object| (T::KIND, object.key()))
+        seen.all().iter().map(|object| (T::KIND, object.key()))
     }
     let about: Vec<(Kind, Key)> = keys(&g.claims)
         .chain(keys(&g.pods))
@@ -245,8 +226,8 @@ async fn events(reader: &mut Reader<'_>, g: &mut Gathered) -> anyhow::Result<()>
         let found: Seen<Told> = reader.list(namespace, &query, |_| true).await?;
         g.events.is_known &= found.is_known;
         // Objects of several kinds may have the name.
-        let of_kind = found.objects.into_iter().filter(|told| told.is_of(kind));
-        g.events.objects.extend(of_kind);
+        let of_kind = found.into_all().into_iter().filter(|told| told.is_of(kind));
+        g.events.extend(of_kind);
     }
     Ok(())
 }
@@ -254,7 +235,7 @@ async fn events(reader: &mut Reader<'_>, g: &mut Gathered) -> anyhow::Result<()>
 /// Whether a claim has the volume, or it is what was asked about: of free ones there may be thousands.
 fn is_in_play(g: &Gathered, volume: &Key) -> bool {
     g.wanted == Wanted::Volume(volume.clone())
-        || g.claims.objects.iter().any(|claim| claim.spec.volume_name == volume.name)
+        || g.claims.all().iter().any(|claim| claim.spec.volume_name == volume.name)
 }
 
 fn field(name: &str, value: &str) -> String {

@@ -1,7 +1,8 @@
 //! What was read of a cluster, and what it means that something is not among it.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
+use stowage_model::migration::IN_TREE;
 use stowage_model::object::{Key, Kind, Projection};
 use stowage_model::{
     AttributesClass, Claim, CsiDriver, CsiNode, Lease, Node, Pod, StorageCapacity, StorageClass, Volume,
@@ -26,14 +27,16 @@ pub enum Wanted {
 /// What was seen of a kind.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Seen<T> {
-    pub objects: Vec<T>,
+    objects: Vec<T>,
+    /// Where among them each is.
+    places: BTreeMap<Key, usize>,
     /// Whether what is not among them is not there.
     pub is_known: bool,
 }
 
 impl<T> Default for Seen<T> {
     fn default() -> Self {
-        Self { objects: Vec::new(), is_known: true }
+        Self { objects: Vec::new(), places: BTreeMap::new(), is_known: true }
     }
 }
 
@@ -60,12 +63,32 @@ impl<'a, T> Look<'a, T> {
 }
 
 impl<T: Projection> Seen<T> {
+    pub fn new(objects: Vec<T>, is_known: bool) -> Self {
+        let mut seen = Self { is_known, ..Self::default() };
+        seen.extend(objects);
+        seen
+    }
+
+    pub fn all(&self) -> &[T] {
+        &self.objects
+    }
+
+    pub fn into_all(self) -> Vec<T> {
+        self.objects
+    }
+
+    pub fn push(&mut self, object: T) {
+        self.places.entry(object.key()).or_insert(self.objects.len());
+        self.objects.push(object);
+    }
+
+    pub fn extend(&mut self, objects: impl IntoIterator<Item = T>) {
+        objects.into_iter().for_each(|object| self.push(object));
+    }
+
     pub fn look(&self, key: &Key) -> Look<'_, T> {
-        match self.objects.iter().find(|object| {
-            let meta = object.meta();
-            meta.name == key.name && meta.namespace == key.namespace
-        }) {
-            Some(object) => Look::There(object),
+        match self.places.get(key) {
+            Some(place) => Look::There(&self.objects[*place]),
             None if self.is_known => Look::Absent,
             None => Look::Unread,
         }
@@ -131,9 +154,14 @@ impl Gathered {
 
     /// The drivers whose components may have to act.
     pub fn drivers_in_play(&self) -> BTreeSet<String> {
-        let of_classes = self.classes.objects.iter().map(|class| &class.provisioner);
-        let of_volumes = self.volumes.objects.iter().filter_map(|volume| Some(&volume.spec.csi.as_ref()?.driver));
-        let of_contents = self.contents.objects.iter().map(|content| &content.spec.driver);
-        of_classes.chain(of_volumes).chain(of_contents).cloned().collect()
+        let of_classes = self.classes.all().iter().map(|class| class.provisioner.as_str());
+        let of_claims = self.claims.all().iter().filter_map(|claim| claim.storage_provisioner());
+        let of_volumes = self.volumes.all().iter().flat_map(|volume| {
+            let own = volume.spec.csi.as_ref().map(|csi| csi.driver.as_str());
+            [own, volume.migrated_to(), volume.provisioned_by()].into_iter().flatten()
+        });
+        let of_contents = self.contents.all().iter().map(|content| content.spec.driver.as_str());
+        let all = of_classes.chain(of_claims).chain(of_volumes).chain(of_contents);
+        all.filter(|name| !name.is_empty() && !name.starts_with(IN_TREE)).map(str::to_owned).collect()
     }
 }

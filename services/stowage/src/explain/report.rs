@@ -66,7 +66,9 @@ pub enum Leader {
     /// There is no Lease of these names: it runs without an election, or not at all.
     Absent { names: Vec<String> },
     /// Its last holder has given it back.
-    Released { lease: Key },
+    Released { lease: Key, renewed: Option<Timestamp> },
+    /// It was renewed at a time that has not come: a clock is wrong, or somebody lies.
+    Ahead { lease: Key },
     /// Its holder has not renewed it in time.
     Stale { lease: Key, holder: String, renewed: Option<Timestamp> },
     /// Its holder is alive.
@@ -83,6 +85,11 @@ pub struct Who {
 impl Who {
     pub fn user() -> Self {
         Self::named("you")
+    }
+
+    /// Whoever it is can only be told by what was not read.
+    pub fn unknown() -> Self {
+        Self::named("unknown")
     }
 
     pub fn named(component: impl Into<String>) -> Self {

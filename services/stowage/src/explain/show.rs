@@ -83,15 +83,15 @@ fn line(out: &mut String, story: &Story, now: Timestamp, ink: &Ink) {
     // One line each, whatever a driver says.
     let why = plain(&why.split_whitespace().collect::<Vec<_>>().join(" "));
     let name = format!("{} {}", short(story), story.key);
-    add(out, &format!("{}  {name}  {} {since}: {why}", ink.state(story.state()), story.phase));
+    add(out, &format!("{}  {name}  {} {since}: {why}", ink.state(story.state()), plain(&story.phase)));
 }
 
 fn whole(out: &mut String, story: &Story, now: Timestamp, ink: &Ink) {
     let since = story.since.map(|at| format!(" for {}", ago(at, now))).unwrap_or_default();
-    add(out, &format!("{} {}: {}{since}, {}", short(story), story.key, story.phase, ink.state(story.state())));
+    add(out, &format!("{} {}: {}{since}, {}", short(story), story.key, plain(&story.phase), ink.state(story.state())));
     for step in &story.steps {
         let when = step.since.map(|at| format!("  ({} ago)", ago(at, now))).unwrap_or_default();
-        add(out, &format!("  {}  {}{when}", ink.mark(step.mark), step.name));
+        add(out, &format!("  {}  {}{when}", ink.mark(step.mark), plain(&step.name)));
     }
     for (number, cause) in story.causes.iter().enumerate() {
         out.push('\n');
@@ -107,7 +107,7 @@ fn indented(text: &str) -> String {
     text.trim().lines().map(plain).collect::<Vec<_>>().join("\n           ")
 }
 
-/// Whoever may write an event writes to this terminal: what would move its cursor is shown as what it is.
+/// Whoever may write an event, a Lease or a claim writes to this terminal: what would move its cursor is shown as what it is.
 fn plain(text: &str) -> String {
     let shown = |c: char| if c.is_control() { char::REPLACEMENT_CHARACTER } else { c };
     text.chars().map(shown).collect()
@@ -120,14 +120,15 @@ fn who(who: &Who, now: Timestamp) -> String {
         Leader::None => Ok(()),
         Leader::Unread => write!(text, " (Leases may not be read)"),
         Leader::Absent { names } => write!(text, " (no Lease {})", names.join(" or ")),
-        Leader::Released { lease } => write!(text, " (Lease {lease} is held by nobody)"),
+        Leader::Released { lease, .. } => write!(text, " (Lease {lease} is held by nobody)"),
+        Leader::Ahead { lease } => write!(text, " (Lease {lease} was renewed in the future)"),
         Leader::Stale { lease, holder, renewed: at } => {
             write!(text, " (dead: {holder} held Lease {lease}{})", renewed(at))
         }
         Leader::Alive { lease, holder, renewed: at } => write!(text, " ({holder} holds Lease {lease}{})", renewed(at)),
     };
     written.expect("a string takes every write");
-    text
+    plain(&text)
 }
 
 /// For machines; `id` of a cause and the words of `state` and `mark` stay.
@@ -168,7 +169,10 @@ fn cause_json(cause: &Cause) -> Value {
         Leader::None => ("none", Value::Null),
         Leader::Unread => ("unread", Value::Null),
         Leader::Absent { names } => ("absent", json!({ "names": names })),
-        Leader::Released { lease } => ("released", json!({ "name": lease.to_string() })),
+        Leader::Released { lease, renewed } => {
+            ("released", json!({ "name": lease.to_string(), "renewed": time(*renewed) }))
+        }
+        Leader::Ahead { lease } => ("ahead", json!({ "name": lease.to_string() })),
         Leader::Stale { lease, holder, renewed } => {
             ("stale", json!({ "name": lease.to_string(), "holder": holder, "renewed": time(*renewed) }))
         }

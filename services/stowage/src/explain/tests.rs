@@ -1,10 +1,11 @@
 use std::path::Path;
 
+use jiff::Timestamp;
 use serde_json::{Value, json};
 
 use stowage_apiserver::{Server, User};
 use stowage_model::Kind;
-use stowage_model::object::kinds;
+use stowage_model::object::{ObjectId, kinds};
 
 use super::*;
 
@@ -16,6 +17,11 @@ fn server() -> (Server, Api) {
 
 async fn create(api: &Api, kind: Kind, body: Value) {
     api.create_raw(kind, body).await.unwrap();
+}
+
+async fn delete(api: &Api, kind: Kind, key: &Key) {
+    let request = http::Request::delete(kind.object_path(key)).body(Vec::new()).unwrap();
+    let _: Value = api.client().request(request).await.unwrap();
 }
 
 /// A claim of a class that is not there, and a pod that was put on a node whose driver never came.
@@ -82,6 +88,97 @@ async fn what_a_server_holds_is_read_and_explained() {
     assert_eq!(elsewhere, Vec::<&str>::new());
 }
 
+async fn tell(api: &Api, about: (&str, &str), severity: &str, reason: &str, at: &str) {
+    let (kind, name) = about;
+    create(
+        api,
+        kinds::EVENT,
+        json!({
+            "metadata": { "namespace": "default", "name": format!("{name}.{}", reason.to_lowercase()) },
+            "involvedObject": { "kind": kind, "namespace": "default", "name": name },
+            "type": severity, "reason": reason, "message": reason, "firstTimestamp": at, "lastTimestamp": at,
+        }),
+    )
+    .await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_survey_hears_that_a_failure_is_settled() {
+    let (_server, api) = server();
+    situations(&api).await;
+    let class =
+        json!({ "metadata": { "name": "gold" }, "provisioner": "d.example.com", "volumeBindingMode": "Immediate" });
+    create(&api, kinds::STORAGE_CLASS, class).await;
+    let annotation =
+        json!({ "metadata": { "annotations": { "volume.kubernetes.io/storage-provisioner": "d.example.com" } } });
+    let id = ObjectId { kind: kinds::CLAIM, key: Key::namespaced("default", "lost") };
+    api.patch_raw(&id, annotation).await.unwrap();
+    let (claim, pod) = (("PersistentVolumeClaim", "lost"), ("Pod", "web"));
+    tell(&api, claim, "Warning", "ProvisioningFailed", "2026-01-01T00:00:00Z").await;
+    tell(&api, pod, "Warning", "FailedMount", "2026-01-01T00:00:00Z").await;
+    let failed = ids(&api, Wanted::All { namespace: None }).await;
+    assert!(failed.contains(&"provisioning-failed") && failed.contains(&"mount-failed"), "{failed:?}");
+    tell(&api, claim, "Normal", "ProvisioningSucceeded", "2026-01-01T00:01:00Z").await;
+    tell(&api, pod, "Normal", "Pulled", "2026-01-01T00:01:00Z").await;
+    let settled = ids(&api, Wanted::All { namespace: None }).await;
+    assert!(!settled.contains(&"provisioning-failed") && !settled.contains(&"mount-failed"), "{settled:?}");
+}
+
+/// Claim `data`, snapshot `snap` of it that is not ready, and claim `restored` that is to be filled from that.
+async fn a_restore(api: &Api) {
+    for definition in stowage_crds::definitions() {
+        create(api, kinds::DEFINITION, definition.object()).await;
+    }
+    let claim = |name: &str| {
+        json!({
+            "metadata": { "namespace": "default", "name": name },
+            "spec": { "accessModes": ["ReadWriteOnce"], "storageClassName": "fast",
+                      "resources": { "requests": { "storage": "1Gi" } } },
+        })
+    };
+    create(
+        api,
+        kinds::STORAGE_CLASS,
+        json!({ "metadata": { "name": "fast" }, "provisioner": "d.example.com", "volumeBindingMode": "Immediate" }),
+    )
+    .await;
+    create(api, kinds::CLAIM, claim("data")).await;
+    let finalizers = ["snapshot.storage.kubernetes.io/volumesnapshot-as-source-protection"];
+    create(
+        api,
+        kinds::VOLUME_SNAPSHOT,
+        json!({
+            "metadata": { "namespace": "default", "name": "snap", "finalizers": finalizers },
+            "spec": { "source": { "persistentVolumeClaimName": "data" } },
+        }),
+    )
+    .await;
+    let mut restored = claim("restored");
+    restored["spec"]["dataSource"] =
+        json!({ "apiGroup": "snapshot.storage.k8s.io", "kind": "VolumeSnapshot", "name": "snap" });
+    create(api, kinds::CLAIM, restored).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_claim_behind_the_snapshot_of_a_restore_is_read() {
+    let (_server, api) = server();
+    a_restore(&api).await;
+    let wanted = Wanted::Claim(Key::namespaced("default", "restored"));
+    let report = diagnose(&gather(&api, wanted).await.unwrap(), Timestamp::now());
+    let cause = &report.stories[0].causes[0];
+    assert_eq!(cause.id, "source-not-ready", "{report:#?}");
+    assert!(cause.why.contains("is \"data\", whose phase is Pending"), "{cause:#?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_deleted_snapshot_knows_the_claim_that_is_filled_from_it() {
+    let (_server, api) = server();
+    a_restore(&api).await;
+    let key = Key::namespaced("default", "snap");
+    delete(&api, kinds::VOLUME_SNAPSHOT, &key).await;
+    assert_eq!(ids(&api, Wanted::Snapshot(key)).await, ["restore-under-way"]);
+}
+
 #[tokio::test(start_paused = true)]
 async fn what_is_not_there_is_refused_by_name() {
     let (_server, api) = server();
@@ -92,15 +189,13 @@ async fn what_is_not_there_is_refused_by_name() {
     );
 }
 
-#[tokio::test(start_paused = true)]
-async fn a_user_of_a_namespace_hears_of_the_claim_and_what_may_not_be_read() {
-    let (server, api) = server();
-    situations(&api).await;
+/// What a user is shown who may do this to claims, pods and events of the namespace.
+async fn allowed(server: &Server, api: &Api, verbs: &[&str]) -> Api {
     server.enable_rbac().await.unwrap();
     let role = json!({
         "apiVersion": "rbac.authorization.k8s.io/v1", "kind": "Role",
         "metadata": { "namespace": "default", "name": "reader" },
-        "rules": [{ "apiGroups": [""], "resources": ["persistentvolumeclaims", "pods", "events"], "verbs": ["get", "list"] }],
+        "rules": [{ "apiGroups": [""], "resources": ["persistentvolumeclaims", "pods", "events"], "verbs": verbs }],
     });
     let binding = json!({
         "apiVersion": "rbac.authorization.k8s.io/v1", "kind": "RoleBinding",
@@ -114,7 +209,33 @@ async fn a_user_of_a_namespace_hears_of_the_claim_and_what_may_not_be_read() {
         let _: Value = api.client().request(request.body(body.to_string().into_bytes()).unwrap()).await.unwrap();
     }
     let user = User::new("jo", ["system:authenticated"]);
-    let own = Api::new(kube::Client::new(server.service_as(user), "default"));
+    Api::new(kube::Client::new(server.service_as(user), "default"))
+}
+
+#[tokio::test(start_paused = true)]
+async fn whoever_may_not_list_claims_does_not_hear_that_nobody_copies_one() {
+    let (server, api) = server();
+    let finalizers = ["provisioner.storage.kubernetes.io/cloning-protection"];
+    let source = json!({
+        "metadata": { "namespace": "default", "name": "data", "finalizers": finalizers },
+        "spec": { "accessModes": ["ReadWriteOnce"], "resources": { "requests": { "storage": "1Gi" } } },
+    });
+    create(&api, kinds::CLAIM, source).await;
+    let key = Key::namespaced("default", "data");
+    delete(&api, kinds::CLAIM, &key).await;
+    let told = ids(&api, Wanted::Claim(key.clone())).await;
+    assert!(told.contains(&"finalizer-not-released") && !told.contains(&"cannot-be-told"), "{told:?}");
+    let own = allowed(&server, &api, &["get"]).await;
+    let told = ids(&own, Wanted::Claim(key)).await;
+    assert!(told.contains(&"cannot-be-told") && !told.contains(&"finalizer-not-released"), "{told:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_user_of_a_namespace_hears_of_the_claim_and_what_may_not_be_read() {
+    let (server, api) = server();
+    situations(&api).await;
+    server.enable_rbac().await.unwrap();
+    let own = allowed(&server, &api, &["get", "list"]).await;
     let key = Key::namespaced("default", "lost");
     let report = diagnose(&gather(&own, Wanted::Claim(key)).await.unwrap(), Timestamp::now());
     // Whether the class is there is not known: so nobody says that it is missing.

@@ -15,6 +15,9 @@ pub struct Told {
     pub about: About,
     #[serde(deserialize_with = "or_default")]
     pub reason: String,
+    /// `Normal` or `Warning`.
+    #[serde(rename = "type", deserialize_with = "or_default")]
+    severity: String,
     #[serde(deserialize_with = "or_default")]
     pub message: String,
     #[serde(deserialize_with = "or_default")]
@@ -68,17 +71,31 @@ impl Projection for Told {
 }
 
 impl Told {
-    /// Whether it is about this object; one of the same name that was there before has another uid.
-    pub fn is_about(&self, kind: Kind, key: &Key, uid: &str) -> bool {
-        self.about.kind == kind.kind
-            && self.about.name == key.name
-            && (key.namespace.is_empty() || self.about.namespace == key.namespace)
-            && (self.about.uid.is_empty() || self.about.uid == uid)
+    /// Kind, namespace and name of the object that it is about; events of what has no namespace may name one.
+    pub fn subject(&self) -> (&str, &str, &str) {
+        let about = &self.about;
+        let of_cluster = [kinds::VOLUME, kinds::VOLUME_SNAPSHOT_CONTENT].iter().any(|kind| kind.kind == about.kind);
+        (&about.kind, if of_cluster { "" } else { &about.namespace }, &about.name)
+    }
+
+    /// Whether it is about the object of this uid; one of the same name that was there before has another.
+    pub fn is_of_uid(&self, uid: &str) -> bool {
+        self.about.uid.is_empty() || self.about.uid == uid
     }
 
     /// Whether it is about an object of this kind.
     pub fn is_of(&self, kind: Kind) -> bool {
         self.about.kind == kind.kind
+    }
+
+    pub fn is_warning(&self) -> bool {
+        self.severity == "Warning"
+    }
+
+    /// The pod that it is about.
+    pub fn pod(&self) -> Option<Key> {
+        let is_of_pod = self.about.kind == kinds::POD.kind;
+        is_of_pod.then(|| Key::namespaced(self.about.namespace.as_str(), self.about.name.as_str()))
     }
 
     /// When it was told last. Writers of the two generations of events fill in different fields.

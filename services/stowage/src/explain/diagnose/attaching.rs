@@ -2,7 +2,7 @@
 
 use jiff::Timestamp;
 
-use stowage_model::object::Key;
+use stowage_model::object::kinds;
 use stowage_model::{Claim, CsiDriver, Node, Pod, Volume, VolumeAttachment};
 
 use super::{Steps, View, some};
@@ -29,13 +29,24 @@ pub fn causes(view: &View<'_>, pod: &Pod, claim: &Claim, volume: &Volume, steps:
     let unique = csi.unique_name();
     let is_reported = found_node.is_some_and(|node| node.is_attached(unique.as_str()));
     let name = &claim.meta.name;
+    let is_seen = view.g.attachments.is_known || view.attachments_of(&volume.meta.name).next().is_some();
+    if !is_seen {
+        // The node's own list is the other place that tells it.
+        if is_reported {
+            steps.add(format!("{name}: node {node} is told (status.volumesAttached)"), true, None);
+            return Vec::new();
+        }
+        return not_wanted(view, pod, claim, volume);
+    }
     steps.add(
         format!("{name}: attach-detach-controller wants it attached to {node}"),
         here.is_some(),
         here.map_or_else(|| pod.status.start_time.or_else(|| scheduled_at(pod)), |one| one.meta.creation_timestamp),
     );
     steps.add(format!("{name}: attacher attaches it"), is_attached, here.and_then(|one| one.meta.creation_timestamp));
-    steps.add(format!("{name}: node {node} is told (status.volumesAttached)"), is_reported, None);
+    if found_node.is_some() {
+        steps.add(format!("{name}: node {node} is told (status.volumesAttached)"), is_reported, None);
+    }
 
     match here {
         Some(one) if !one.status.attached => not_attached(view, one, &csi.driver),
@@ -112,14 +123,18 @@ fn not_wanted(view: &View<'_>, pod: &Pod, claim: &Claim, volume: &Volume) -> Vec
     let elsewhere = view.attachments_of(&volume.meta.name).find(|one| one.spec.node_name != node);
     let leaving = view.attachments_of(&volume.meta.name).find(|one| one.spec.node_name == node);
     if let Some(old) = elsewhere.filter(|_| !volume.spec.access_modes.allow_many_nodes()) {
-        return held_elsewhere(view, claim, volume, old);
+        return held_elsewhere(view, claim, volume, old, scheduled_at(pod));
     }
     if let Some(old) = leaving {
-        return vec![detaching(view, old)];
+        return vec![detaching(view, old, scheduled_at(pod))];
     }
     let driver = volume.spec.csi.as_ref().map_or("", |csi| csi.driver.as_str());
     if let Some(cause) = not_on_node(view, driver, node) {
         return vec![cause];
+    }
+    if !view.g.attachments.is_known {
+        let why = format!("whether PersistentVolume {:?} is attached to node {node} is not known", volume.meta.name);
+        return vec![view.unseen(kinds::VOLUME_ATTACHMENT, scheduled_at(pod), why)];
     }
     let who = view.who("attach-detach-controller");
     let (silence, way_out) = view.silence(&who);
@@ -130,47 +145,65 @@ fn not_wanted(view: &View<'_>, pod: &Pod, claim: &Claim, volume: &Volume) -> Vec
 }
 
 /// A volume of one node is still on another one.
-fn held_elsewhere(view: &View<'_>, claim: &Claim, volume: &Volume, old: &VolumeAttachment) -> Vec<Cause> {
+fn held_elsewhere(
+    view: &View<'_>,
+    claim: &Claim,
+    volume: &Volume,
+    old: &VolumeAttachment,
+    since: Option<Timestamp>,
+) -> Vec<Cause> {
     let there = old.spec.node_name.as_str();
     let users: Vec<&Pod> =
         view.users_of(&claim.meta.key()).into_iter().filter(|pod| pod.spec.node_name == there).collect();
     let modes = volume.spec.access_modes;
     let base = format!("PersistentVolume {:?} ({modes}) is still attached to node {there}", volume.meta.name);
+    let node = view.g.nodes.named(there).there();
     let mut causes = Vec::new();
-    let node = view.g.nodes.named(there);
-    let is_dead = match &node {
-        Look::There(node) => !Node::is_ready(node),
-        Look::Absent => true,
-        Look::Unread => false,
-    };
-    if is_dead && !node.there().is_some_and(Node::is_out_of_service) {
+    // From a node that is gone, or said to be out of service, it is detached whoever used it there.
+    let is_given_up = view.g.nodes.named(there).is_absent() || node.is_some_and(Node::is_out_of_service);
+    if is_given_up {
+        return vec![detaching(view, old, since)];
+    }
+    if node.is_some_and(|node| !node.is_ready()) {
         let why = format!("{base}, which is not ready, so nobody knows whether it still writes");
         let way_out = format!(
             "once {there} is certainly off: `kubectl taint node {there} \
              node.kubernetes.io/out-of-service=nodeshutdown:NoExecute`; or bring it back"
         );
         causes.push(Cause::stuck("held-by-dead-node", Who::user(), why, way_out));
-    } else if let Some(user) = users.first() {
+    } else if let Some(user) = users.iter().find(|pod| !pod.meta.is_deleting()) {
         let names = some(users.iter().map(|pod| pod.meta.name.as_str()));
-        let key = Key::namespaced(user.meta.namespace.as_str(), user.meta.name.as_str());
         let way_out = format!(
             "delete the pod there: `kubectl delete {}`, or let both pods run on {there}; a volume for several nodes needs \
              ReadWriteMany",
-            super::kubectl("pods", &key)
+            super::kubectl(kinds::POD.plural, &user.meta.key())
         );
-        let going = if user.meta.is_deleting() { " (it is being deleted)" } else { "" };
-        let state = if user.meta.is_deleting() { "multi-attach-leaving" } else { "multi-attach" };
-        causes.push(Cause::stuck(state, Who::user(), format!("{base} for pod {names}{going}"), way_out));
+        causes.push(Cause::stuck("multi-attach", Who::user(), format!("{base} for pod {names}"), way_out));
+    } else if let Some(user) = users.first() {
+        causes.push(leaving(view, user, &base));
+    } else if !view.g.pods.is_known && !old.meta.is_deleting() {
+        causes.push(view.unseen(kinds::POD, since, format!("{base}, and no pod that uses it there was seen")));
     }
     if causes.is_empty() || old.status.detach_error.is_some() {
-        causes.insert(0, detaching(view, old));
+        causes.insert(0, detaching(view, old, since));
     }
     causes
 }
 
-/// A volume that is on its way off a node.
-pub fn detaching(view: &View<'_>, old: &VolumeAttachment) -> Cause {
+/// The pod that has it is on its way out, as in every move.
+fn leaving(view: &View<'_>, user: &Pod, base: &str) -> Cause {
+    let there = &user.spec.node_name;
+    let who = Who::named(format!("kubelet of {there}"));
+    let why = format!("{base} for pod {} (it is being deleted)", user.meta.name);
+    let way_out = format!("`stowage explain {}`", super::kubectl(kinds::POD.plural, &user.meta.key()));
+    // The deletion timestamp is when the grace ends.
+    view.slow("multi-attach-leaving", who, user.meta.deletion_timestamp, why, way_out)
+}
+
+/// A volume that is to leave a node, `since` when.
+pub fn detaching(view: &View<'_>, old: &VolumeAttachment, since: Option<Timestamp>) -> Cause {
     let (name, node) = (&old.meta.name, &old.spec.node_name);
+    let since = old.meta.deletion_timestamp.or(since);
     let attacher = view.sidecar("attacher", &old.spec.attacher);
     if let Some(error) = &old.status.detach_error {
         let why =
@@ -188,16 +221,13 @@ pub fn detaching(view: &View<'_>, old: &VolumeAttachment) -> Cause {
         let why = format!("node {node} still has it mounted (status.volumesInUse)");
         let who = Who::named(format!("kubelet of {node}"));
         let way_out = format!("see what holds the mount: log of the kubelet on {node}");
-        return view.slow(
-            "still-in-use",
-            who,
-            old.meta.deletion_timestamp.or(old.meta.creation_timestamp),
-            why,
-            way_out,
-        );
+        return view.slow("still-in-use", who, since, why, way_out);
+    }
+    if !old.meta.is_deleting() && matches!(view.g.nodes.named(node), Look::Unread) {
+        let why = format!("VolumeAttachment {name} is kept as long as node {node} has it mounted");
+        return view.unseen(kinds::NODE, since, why);
     }
     let who = if old.meta.is_deleting() { attacher } else { view.who("attach-detach-controller") };
     let (silence, way_out) = view.silence(&who);
-    let since = old.meta.deletion_timestamp.or(old.meta.creation_timestamp);
     view.slow("detach-silent", who, since, format!("VolumeAttachment {name} to {node} is not gone: {silence}"), way_out)
 }

@@ -1,13 +1,13 @@
 //! From the claim to a volume that is there already, or to the wish for a new one.
 
 use stowage_model::annotations;
-use stowage_model::class::{NO_PROVISIONER, default_class};
-use stowage_model::matching::{self, Place};
+use stowage_model::class::default_class;
+use stowage_model::matching;
 use stowage_model::object::{Key, kinds};
 use stowage_model::phase::ClaimPhase;
 use stowage_model::{Claim, StorageClass, Volume};
 
-use super::{View, kubectl, kubectl_claim, placing, provisioning, some};
+use super::{View, by_hand, kubectl, kubectl_claim, placing, provisioning, some};
 use crate::explain::gathered::Look;
 use crate::explain::report::{Cause, Who};
 
@@ -28,9 +28,9 @@ pub fn causes(view: &View<'_>, claim: &Claim) -> Vec<Cause> {
     }
     match view.g.classes.named(class) {
         Look::There(class) if class.provisions() => of_class(view, claim, class),
-        Look::There(class) => by_hand(view, claim, Some(class)),
-        Look::Absent if !class.is_empty() => class_missing(view, claim),
-        Look::Absent => by_hand(view, claim, None),
+        Look::There(class) => by_hand::causes(view, claim, Some(class)),
+        Look::Absent if !class.is_empty() => by_hand::class_missing(view, claim),
+        Look::Absent => by_hand::causes(view, claim, None),
         Look::Unread => provisioning::causes(view, claim, None),
     }
 }
@@ -91,12 +91,15 @@ fn named_volume(view: &View<'_>, claim: &Claim) -> Vec<Cause> {
             }
             _ => vec![binder(view, claim)],
         },
-        Look::Unread => vec![binder(view, claim)],
+        Look::Unread => {
+            let why = format!("spec.volumeName is {name:?}, and it is not bound to that");
+            vec![view.unseen(kinds::VOLUME, claim.meta.creation_timestamp, why)]
+        }
     }
 }
 
 /// Everything is there that the pv-controller needs.
-fn binder(view: &View<'_>, claim: &Claim) -> Cause {
+pub fn binder(view: &View<'_>, claim: &Claim) -> Cause {
     let who = view.who("pv-controller");
     let (why, way_out) = view.silence(&who);
     let since = if view.is_dead(&who) { Some(jiff::Timestamp::MIN) } else { claim.meta.creation_timestamp };
@@ -104,8 +107,12 @@ fn binder(view: &View<'_>, claim: &Claim) -> Cause {
 }
 
 fn no_class(view: &View<'_>, claim: &Claim) -> Vec<Cause> {
+    // Before a default class is looked for, a volume is.
+    if by_hand::has_fit(view, claim) {
+        return vec![binder(view, claim)];
+    }
     let classes = &view.g.classes;
-    if let Some(class) = default_class(&classes.objects) {
+    if let Some(class) = default_class(classes.all()) {
         let way =
             format!("wait a moment, or look at the log of the pv-controller ({:?} is the default)", class.meta.name);
         let who = view.who("pv-controller");
@@ -114,9 +121,17 @@ fn no_class(view: &View<'_>, claim: &Claim) -> Vec<Cause> {
         return vec![view.slow("default-class-not-filled-in", who, claim.meta.creation_timestamp, why, way)];
     }
     if !classes.is_known {
-        return by_hand(view, claim, None);
+        return vec![view.unseen(
+            kinds::STORAGE_CLASS,
+            None,
+            "spec.storageClassName is not set, and no default was seen",
+        )];
     }
-    let names: Vec<&str> = classes.objects.iter().map(|class| class.meta.name.as_str()).collect();
+    if !view.g.volumes.is_known {
+        let why = "spec.storageClassName is not set, no StorageClass is the default, and no volume for it was seen";
+        return vec![view.unseen(kinds::VOLUME, claim.meta.creation_timestamp, why)];
+    }
+    let names: Vec<&str> = classes.all().iter().map(|class| class.meta.name.as_str()).collect();
     let way_out = match names.first() {
         Some(first) => format!(
             "mark one as the default: `kubectl annotate storageclass {first} {}=true` (there are {}), or create the claim \
@@ -128,66 +143,16 @@ fn no_class(view: &View<'_>, claim: &Claim) -> Vec<Cause> {
             "install a CSI driver and create a StorageClass for it, or create a fitting PersistentVolume".to_owned()
         }
     };
-    let volumes = matching::explain(&view.g.volumes.objects, claim, Place::Anywhere);
     let why = format!(
-        "spec.storageClassName is not set, no StorageClass is the default, and no volume without a class fits ({volumes})"
+        "spec.storageClassName is not set, no StorageClass is the default, and no volume without a class fits ({})",
+        by_hand::misfits(view, claim)
     );
     vec![Cause::stuck("no-default-class", Who::user(), why, way_out)]
 }
 
-fn class_missing(view: &View<'_>, claim: &Claim) -> Vec<Cause> {
-    let name = claim.class_name();
-    let names: Vec<&str> = view.g.classes.objects.iter().map(|class| class.meta.name.as_str()).collect();
-    let others = if names.is_empty() { "there is none".to_owned() } else { format!("there are {}", some(names)) };
-    let way_out =
-        format!("create StorageClass {name:?}, or delete the claim and create it anew with another class ({others})");
-    let why = format!("spec.storageClassName is {name:?}, and there is no such StorageClass");
-    vec![Cause::stuck("class-missing", Who::user(), why, way_out)]
-}
-
-/// Volumes of the class are made by hand, and none fits.
-fn by_hand(view: &View<'_>, claim: &Claim, class: Option<&StorageClass>) -> Vec<Cause> {
-    if let Some(class) = class.filter(|class| class.waits_for_consumer())
-        && let Some(causes) = placing::first_consumer(view, claim, class)
-    {
-        return causes;
-    }
-    let volumes = &view.g.volumes;
-    if !volumes.is_known {
-        return vec![binder(view, claim)];
-    }
-    let place = Place::Anywhere;
-    if matches!(matching::smallest_fit(&volumes.objects, claim, place), Ok(Some(_))) {
-        return vec![binder(view, claim)];
-    }
-    // The one that comes nearest: people most often mean a volume that they have made for the claim.
-    let nearest =
-        volumes.objects.iter().filter_map(|volume| Some((volume, matching::fits(volume, claim, place).err()?)));
-    let nearest = nearest.max_by_key(|(volume, misfit)| (volume.is_bound_to(claim), *misfit));
-    let detail = nearest.map(|(volume, misfit)| format!("; nearest: {}", misfit.describe(volume, claim)));
-    let summary = matching::explain(&volumes.objects, claim, place);
-    let of = match class {
-        Some(class) => {
-            format!("class {:?} has provisioner {NO_PROVISIONER:?}: nobody makes volumes of it", class.meta.name)
-        }
-        None => "spec.storageClassName is \"\": only a volume without a class will do".to_owned(),
-    };
-    let why = format!("{of}, and no PersistentVolume fits ({summary}{})", detail.unwrap_or_default());
-    let way_out = format!(
-        "create a PersistentVolume with at least {}, access modes [{}], storageClassName {:?}",
-        claim.requested(),
-        claim.spec.access_modes,
-        claim.class_name()
-    );
-    vec![Cause::stuck("no-fitting-volume", Who::user(), why, way_out)]
-}
-
 fn of_class(view: &View<'_>, claim: &Claim, class: &StorageClass) -> Vec<Cause> {
-    if class.waits_for_consumer()
-        && claim.selected_node().is_none()
-        && let Some(causes) = placing::first_consumer(view, claim, class)
-    {
-        return causes;
+    if class.waits_for_consumer() && claim.selected_node().is_none() {
+        return placing::first_consumer(view, claim, class);
     }
     if claim.storage_provisioner().is_none() {
         return vec![binder(view, claim)];

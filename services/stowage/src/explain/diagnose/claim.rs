@@ -4,7 +4,7 @@ use stowage_model::object::Projection as _;
 use stowage_model::phase::ClaimPhase;
 use stowage_model::{Claim, Pod, Volume};
 
-use super::{Steps, View, binding, deleting, growing, pod};
+use super::{Steps, View, binding, by_hand, deleting, growing, pod};
 use crate::explain::gathered::Look;
 use crate::explain::report::{Cause, Mark, Story};
 
@@ -64,8 +64,10 @@ fn binding_steps(view: &View<'_>, claim: &Claim, is_bound: bool, steps: &mut Ste
             steps.add(format!("{} makes the volume", class.provisioner), is_made, created);
         }
         Look::There(_) => steps.add(format!("class {name:?} makes no volumes"), true, None),
-        Look::Absent if !name.is_empty() => steps.add(format!("class {name:?} is there"), is_bound, created),
-        Look::Absent if !claim.has_class() => steps.add("a class is chosen", is_bound, created),
+        // A volume that somebody has made needs none.
+        Look::Absent if is_bound || by_hand::has_fit(view, claim) => {}
+        Look::Absent if !name.is_empty() => steps.add(format!("class {name:?} is there"), false, created),
+        Look::Absent if !claim.has_class() => steps.add("a class is chosen", false, created),
         Look::Absent | Look::Unread => {}
     }
     let volume = &claim.spec.volume_name;

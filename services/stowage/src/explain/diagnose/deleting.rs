@@ -1,11 +1,18 @@
 //! What was deleted and is still there: which finalizer holds it, and who holds that.
 
-use stowage_model::object::{Key, Kind, Meta, kinds};
-use stowage_model::phase::VolumePhase;
-use stowage_model::{Claim, Pod, Volume, VolumeSnapshot, finalizers};
+mod snapshot;
+mod volume;
 
-use super::{View, attaching, kubectl, kubectl_claim, mounting, quoted, some};
+use stowage_model::object::{Kind, Meta, Projection, kinds};
+use stowage_model::{Claim, Pod, finalizers};
+
+use super::leader::driver_of;
+use super::{View, kubectl, kubectl_claim, mounting, quoted, some};
+use crate::explain::gathered::Seen;
 use crate::explain::report::{Cause, Who};
+
+pub use snapshot::snapshot;
+pub use volume::{delete_in_driver, volume};
 
 /// Nobody whose finalizer we know: the object's own user must have set it.
 fn foreign(meta: &Meta, kind: Kind, finalizer: &str) -> Cause {
@@ -23,6 +30,15 @@ fn unreleased(view: &View<'_>, who: Who, meta: &Meta, finalizer: &str) -> Cause 
     let (silence, way_out) = view.silence(&who);
     let why = format!("nothing is seen to need finalizer {finalizer}, and it is still there: {silence}");
     view.slow("finalizer-not-released", who, meta.deletion_timestamp, why, way_out)
+}
+
+/// As `unreleased`, if whoever needs the finalizer would have been seen among these.
+fn unneeded<T: Projection>(view: &View<'_>, among: &Seen<T>, who: Who, meta: &Meta, finalizer: &str) -> Cause {
+    if among.is_known {
+        return unreleased(view, who, meta, finalizer);
+    }
+    let why = format!("finalizer {finalizer} is held, nothing that was seen needs it");
+    view.unseen(T::KIND, meta.deletion_timestamp, why)
 }
 
 /// Why a deleted claim is still there.
@@ -47,13 +63,18 @@ fn gone_soon(view: &View<'_>, meta: &Meta) -> Cause {
 }
 
 fn claim_in_use(view: &View<'_>, claim: &Claim) -> Cause {
-    let users = view.users_of(&claim.meta.key());
+    let holders = view.holders_of(claim);
     let finalizer = finalizers::CLAIM_PROTECTION;
-    let Some(first) = users.first() else {
-        return unreleased(view, view.who("pv-controller"), &claim.meta, finalizer);
+    // One that runs tells more than one that has ended.
+    let Some(first) = holders.iter().find(|pod| !pod.is_terminal()).or_else(|| holders.first()) else {
+        return unneeded(view, &view.g.pods, view.who("pv-controller"), &claim.meta, finalizer);
     };
-    let names = some(users.iter().map(|pod| pod.meta.name.as_str()));
-    let why = format!("finalizer {finalizer}: used by pod {names}");
+    let names = some(holders.iter().map(|pod| pod.meta.name.as_str()));
+    let ended = match first.is_terminal() {
+        true => format!(", which has ended ({}) and holds it until it is deleted", first.status.phase),
+        false => String::new(),
+    };
+    let why = format!("finalizer {finalizer}: used by pod {names}{ended}");
     let owner = first.meta.controller().map(|owner| format!("{} {}", owner.kind, owner.name));
     let delete = format!("kubectl delete {}", kubectl(kinds::POD.plural, &first.meta.key()));
     let way_out = match (first.meta.is_deleting(), owner) {
@@ -68,13 +89,8 @@ fn claim_in_use(view: &View<'_>, claim: &Claim) -> Cause {
 
 fn snapshot_of(view: &View<'_>, claim: &Claim) -> Cause {
     let finalizer = finalizers::CLAIM_AS_SNAPSHOT_SOURCE;
-    let is_of = |one: &&VolumeSnapshot| {
-        one.meta.namespace == claim.meta.namespace
-            && one.spec.source.persistent_volume_claim_name.as_deref() == Some(&claim.meta.name)
-            && !one.is_ready()
-    };
-    let Some(snapshot) = view.g.snapshots.objects.iter().find(is_of) else {
-        return unreleased(view, view.who("snapshot-controller"), &claim.meta, finalizer);
+    let Some(snapshot) = view.index.unready(claim).first() else {
+        return unneeded(view, &view.g.snapshots, view.who("snapshot-controller"), &claim.meta, finalizer);
     };
     let inner = super::snapshot::causes(view, snapshot).into_iter().next();
     let because = inner.as_ref().map(|cause| format!(": {}", cause.why)).unwrap_or_default();
@@ -86,167 +102,20 @@ fn snapshot_of(view: &View<'_>, claim: &Claim) -> Cause {
 
 fn clone_of(view: &View<'_>, claim: &Claim) -> Cause {
     let finalizer = finalizers::CLONING_PROTECTION;
-    let is_copy = |one: &&Claim| {
-        !one.is_bind_completed()
-            && one
-                .data_source()
-                .is_some_and(|source| source.kind == kinds::CLAIM.kind && source.name == claim.meta.name)
+    let volume = view.g.volumes.named(&claim.spec.volume_name).there();
+    let driver = claim.storage_provisioner().or_else(|| driver_of(volume?));
+    let who = match driver {
+        Some(driver) => view.sidecar("provisioner", driver),
+        None => Who::named("provisioner of the claim's driver"),
     };
-    let driver = claim.storage_provisioner().unwrap_or("its driver");
-    match view.g.claims.objects.iter().find(is_copy) {
+    match view.index.copies(claim).first() {
         Some(copy) => {
             let why = format!("finalizer {finalizer}: claim {} is being filled from it", copy.meta.key());
             let way_out = format!("`stowage explain {}`", kubectl_claim(copy));
-            Cause::stuck("clone-under-way", view.sidecar("provisioner", driver), why, way_out)
+            Cause::stuck("clone-under-way", who, why, way_out)
         }
-        None => unreleased(view, view.sidecar("provisioner", driver), &claim.meta, finalizer),
+        None => unneeded(view, &view.g.claims, who, &claim.meta, finalizer),
     }
-}
-
-/// Why a deleted volume is still there.
-pub fn volume(view: &View<'_>, volume: &Volume) -> Vec<Cause> {
-    let meta = &volume.meta;
-    if meta.finalizers.is_empty() {
-        return vec![gone_soon(view, meta)];
-    }
-    let held = |finalizer: &str| match finalizer {
-        finalizers::VOLUME_PROTECTION => vec![still_bound(view, volume)],
-        finalizers::PROVISIONER => delete_in_driver(view, volume),
-        finalizers::IN_TREE_DELETER => vec![unreleased(view, view.who("pv-controller"), meta, finalizer)],
-        other if other.starts_with("external-attacher/") => vec![still_attached(view, volume, other)],
-        other => vec![foreign(meta, kinds::VOLUME, other)],
-    };
-    // The one that the others wait for comes first.
-    let order = |finalizer: &&str| match *finalizer {
-        finalizers::VOLUME_PROTECTION => 0,
-        other if other.starts_with("external-attacher/") => 1,
-        finalizers::PROVISIONER => 2,
-        _ => 3,
-    };
-    let mut held_by: Vec<&str> = meta.finalizers.iter().map(|finalizer| &**finalizer).collect();
-    held_by.sort_by_key(order);
-    held_by.into_iter().flat_map(held).collect()
-}
-
-fn still_bound(view: &View<'_>, volume: &Volume) -> Cause {
-    let finalizer = finalizers::VOLUME_PROTECTION;
-    match view.claim_of(volume) {
-        Some(claim) if volume.status.phase == VolumePhase::Bound => {
-            let why = format!("finalizer {finalizer}: bound to claim {}", claim.meta.key());
-            let way_out = match claim.meta.is_deleting() {
-                true => format!("the claim is being deleted: `stowage explain {}`", kubectl_claim(claim)),
-                false => {
-                    format!("delete the claim, if its data is not needed: `kubectl delete {}`", kubectl_claim(claim))
-                }
-            };
-            Cause::stuck("bound-to-claim", Who::user(), why, way_out)
-        }
-        _ => unreleased(view, view.who("pv-controller"), &volume.meta, finalizer),
-    }
-}
-
-fn still_attached(view: &View<'_>, volume: &Volume, finalizer: &str) -> Cause {
-    match view.attachments_of(&volume.meta.name).next() {
-        Some(attachment) => attaching::detaching(view, attachment),
-        None => {
-            let driver = volume.spec.csi.as_ref().map_or("its driver", |csi| csi.driver.as_str());
-            unreleased(view, view.sidecar("attacher", driver), &volume.meta, finalizer)
-        }
-    }
-}
-
-/// The driver is to delete it, or was asked and refuses.
-pub fn delete_in_driver(view: &View<'_>, volume: &Volume) -> Vec<Cause> {
-    let driver = volume.provisioned_by().or_else(|| volume.spec.csi.as_ref().map(|csi| csi.driver.as_str()));
-    let driver = driver.unwrap_or("its driver");
-    let who = view.sidecar("provisioner", driver);
-    let mut causes = Vec::new();
-    if let Some(told) = view.complaint(volume, &["VolumeFailedDelete"], &["VolumeDeleted"]) {
-        let way_out = "remove what the driver names; it is tried again by itself";
-        causes.push(Cause::stuck("delete-failed", who.clone(), quoted(told, view.now), way_out));
-    } else if volume.status.phase == VolumePhase::Failed && !volume.status.message.is_empty() {
-        let why = format!("{} (status.message)", volume.status.message);
-        causes.push(Cause::stuck(
-            "delete-failed",
-            who.clone(),
-            why,
-            "remove what is named; it is tried again by itself",
-        ));
-    }
-    causes.extend(view.attachments_of(&volume.meta.name).next().map(|one| attaching::detaching(view, one)));
-    if causes.is_empty() {
-        let (silence, way_out) = view.silence(&who);
-        let since = volume.meta.deletion_timestamp.or(volume.status.last_phase_transition_time);
-        let since = if view.is_dead(&who) { Some(jiff::Timestamp::MIN) } else { since };
-        causes.push(view.slow(
-            "deleter-silent",
-            who,
-            since,
-            format!("its data is not deleted yet: {silence}"),
-            way_out,
-        ));
-    }
-    causes
-}
-
-/// Why a deleted snapshot is still there.
-pub fn snapshot(view: &View<'_>, snapshot: &VolumeSnapshot) -> Vec<Cause> {
-    let meta = &snapshot.meta;
-    if meta.finalizers.is_empty() {
-        return vec![gone_soon(view, meta)];
-    }
-    let held = |finalizer: &str| match finalizer {
-        finalizers::SNAPSHOT_AS_SOURCE | finalizers::SNAPSHOT_SOURCE_OF_PROVISIONER => {
-            restored_from(view, snapshot, finalizer)
-        }
-        finalizers::SNAPSHOT_BOUND => content_there(view, snapshot),
-        finalizers::SNAPSHOT_IN_GROUP => {
-            let why = format!("finalizer {finalizer}: it belongs to a VolumeGroupSnapshot");
-            let way_out = "delete the group: `kubectl get volumegroupsnapshots`".to_owned();
-            Cause::stuck("in-group", Who::user(), why, way_out)
-        }
-        other => foreign(meta, kinds::VOLUME_SNAPSHOT, other),
-    };
-    meta.finalizers.iter().map(|finalizer| held(finalizer)).collect()
-}
-
-fn restored_from(view: &View<'_>, snapshot: &VolumeSnapshot, finalizer: &str) -> Cause {
-    let uses = |claim: &&Claim| {
-        !claim.is_bind_completed()
-            && claim
-                .data_source()
-                .is_some_and(|source| source.kind == kinds::VOLUME_SNAPSHOT.kind && source.name == snapshot.meta.name)
-    };
-    match view.g.claims.objects.iter().find(uses) {
-        Some(claim) => {
-            let why = format!("finalizer {finalizer}: claim {} is being filled from it", claim.meta.key());
-            Cause::stuck("restore-under-way", Who::user(), why, format!("`stowage explain {}`", kubectl_claim(claim)))
-        }
-        None => unreleased(view, view.who("snapshot-controller"), &snapshot.meta, finalizer),
-    }
-}
-
-fn content_there(view: &View<'_>, snapshot: &VolumeSnapshot) -> Cause {
-    let finalizer = finalizers::SNAPSHOT_BOUND;
-    let content = snapshot.bound_content().and_then(|name| view.g.contents.look(&Key::cluster(name)).there());
-    let Some(content) = content else {
-        return unreleased(view, view.who("snapshot-controller"), &snapshot.meta, finalizer);
-    };
-    let who = view.sidecar("snapshotter", &content.spec.driver);
-    let name = &content.meta.name;
-    let error = content.status.as_ref().and_then(|status| status.error.as_ref()?.message.clone());
-    if let Some(error) = error {
-        let why = format!("the driver does not delete it: {error} (status.error of VolumeSnapshotContent {name})");
-        return Cause::stuck("delete-failed", who, why, "remove what the driver names; it is tried again by itself");
-    }
-    if let Some(told) = view.complaint(content, &["SnapshotDeleteError"], &[]) {
-        let why = quoted(told, view.now);
-        return Cause::stuck("delete-failed", who, why, "remove what the driver names; it is tried again by itself");
-    }
-    let (silence, way_out) = view.silence(&who);
-    let since = snapshot.meta.deletion_timestamp;
-    let why = format!("VolumeSnapshotContent {name} is still there: {silence}");
-    view.slow("content-not-deleted", who, since, why, way_out)
 }
 
 /// Why a deleted pod is still there.

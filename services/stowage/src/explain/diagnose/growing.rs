@@ -3,9 +3,10 @@
 use jiff::Timestamp;
 
 use stowage_model::claim::ResizeStatus;
-use stowage_model::object::Key;
+use stowage_model::object::{Key, kinds};
 use stowage_model::{Claim, Volume, annotations, condition, resize};
 
+use super::leader::driver_of;
 use super::{Steps, View, kubectl_claim, quoted};
 use crate::explain::gathered::Look;
 use crate::explain::report::{Cause, Who};
@@ -69,8 +70,7 @@ fn at_controller(
     status: ResizeStatus,
     since: Option<Timestamp>,
 ) -> Vec<Cause> {
-    let driver = volume.spec.csi.as_ref().map_or("the volume's plugin", |csi| csi.driver.as_str());
-    let who = view.sidecar("resizer", driver);
+    let who = view.resizer_of(volume);
     let told = view.complaint(claim, &["VolumeResizeFailed"], &["VolumeResizeSuccessful", "FileSystemResizeRequired"]);
     let error = condition_of(claim, resize::CONTROLLER_RESIZE_ERROR);
     let words = error.filter(|error| !error.message.is_empty()).map_or_else(
@@ -113,9 +113,14 @@ fn at_node(view: &View<'_>, claim: &Claim, status: ResizeStatus) -> Vec<Cause> {
     let users = view.users_of(&claim.meta.key());
     let placed = users.iter().find(|pod| pod.is_scheduled());
     let node = placed.map_or("", |pod| pod.spec.node_name.as_str());
-    let kubelet = if node.is_empty() { Who::user() } else { Who::named(format!("kubelet of {node}")) };
-    let told =
-        view.complaint(claim, &["VolumeResizeFailed", "FileSystemResizeFailed"], &["FileSystemResizeSuccessful"]);
+    let kubelet = match placed {
+        Some(_) => Who::named(format!("kubelet of {node}")),
+        None if view.g.pods.is_known => Who::user(),
+        None => Who::unknown(),
+    };
+    // The resizer's failures have the name of the kubelet's, and it has done its part since.
+    let settled_by = ["FileSystemResizeSuccessful", "FileSystemResizeRequired", "VolumeResizeSuccessful"];
+    let told = view.complaint(claim, &["VolumeResizeFailed", "FileSystemResizeFailed"], &settled_by);
     let of_pod =
         || users.iter().find_map(|pod| view.complaint(*pod, &["VolumeResizeFailed"], &["FileSystemResizeSuccessful"]));
     let error =
@@ -131,13 +136,17 @@ fn at_node(view: &View<'_>, claim: &Claim, status: ResizeStatus) -> Vec<Cause> {
     if let Some(why) = words {
         return vec![Cause::stuck("resize-failed", kubelet, why, "remove what is named; it is tried again by itself")];
     }
-    if placed.is_none() && view.g.pods.is_known {
+    let pending = condition::find(&claim.status.conditions, resize::FILE_SYSTEM_RESIZE_PENDING);
+    let since = pending.and_then(|one| one.last_transition_time);
+    if placed.is_none() && !view.g.pods.is_known {
+        let why = "the device has grown; its file system grows when a pod uses the claim, and none was seen";
+        return vec![view.unseen(kinds::POD, since, why)];
+    }
+    if placed.is_none() {
         let why = "the device has grown; its file system grows when a pod uses the claim, and none does";
         let way_out = "start a pod that uses the claim".to_owned();
         return vec![Cause::waiting("resize-waits-for-pod", Who::user(), why, way_out)];
     }
-    let pending = condition::find(&claim.status.conditions, resize::FILE_SYSTEM_RESIZE_PENDING);
-    let since = pending.and_then(|one| one.last_transition_time);
     let why = format!("the kubelet of {node} has not expanded the file system yet");
     let way_out =
         format!("read the log of the kubelet on {node}; a driver that grows only unused volumes needs the pod stopped");
@@ -146,7 +155,7 @@ fn at_node(view: &View<'_>, claim: &Claim, status: ResizeStatus) -> Vec<Cause> {
 
 fn change(view: &View<'_>, claim: &Claim, volume: &Volume, steps: &mut Steps) -> Vec<Cause> {
     let wanted = claim.attributes_class();
-    let driver = volume.spec.csi.as_ref().map_or("", |csi| csi.driver.as_str());
+    let driver = driver_of(volume).unwrap_or_default();
     let since =
         condition::find(&claim.status.conditions, resize::MODIFYING_VOLUME).and_then(|one| one.last_transition_time);
     steps.add(format!("resizer changes the volume to VolumeAttributesClass {wanted:?}"), false, since);
@@ -169,7 +178,7 @@ fn change(view: &View<'_>, claim: &Claim, volume: &Volume, steps: &mut Steps) ->
         }
         _ => {}
     }
-    let who = view.sidecar("resizer", driver);
+    let who = view.resizer_of(volume);
     let told = view.complaint(claim, &["VolumeModifyFailed"], &["VolumeModifySuccessful"]);
     let error = condition_of(claim, resize::MODIFY_VOLUME_ERROR).filter(|one| !one.message.is_empty());
     let words = error.map(|one| format!("{} (condition {}, {})", one.message, one.kind, one.reason));

@@ -4,9 +4,10 @@ use std::collections::BTreeSet;
 
 use jiff::SignedDuration;
 
-use stowage_model::Lease;
+use stowage_model::migration::IN_TREE;
 use stowage_model::object::Projection as _;
-use stowage_services::SERVICES;
+use stowage_model::phase::ReclaimPolicy;
+use stowage_model::{Lease, Volume};
 
 use super::View;
 use crate::explain::report::{Leader, Who, ago};
@@ -21,9 +22,19 @@ const USUAL: SignedDuration = SignedDuration::from_secs(15);
 const CONTROLLER_MANAGER: &str = "kube-controller-manager";
 
 fn names(service: &str, driver: &str) -> Vec<String> {
-    let own = SERVICES.iter().find(|one| one.name == service).and_then(|service| service.lease_name(driver));
+    let own = stowage_services::find(service).and_then(|service| service.lease_name(driver));
     let others = matches!(service, "pv-controller" | "attach-detach-controller").then(|| CONTROLLER_MANAGER.to_owned());
     own.into_iter().chain(others).collect()
+}
+
+/// Where its Lease is, and that of what it stands in for; empty for one that has it in a namespace of its own.
+fn namespace(service: &str) -> &'static str {
+    stowage_services::find(service).and_then(|service| service.lease).map_or("", |(namespace, _)| namespace)
+}
+
+/// The CSI driver of a volume, its own or the one that took it over.
+pub fn driver_of(volume: &Volume) -> Option<&str> {
+    volume.spec.csi.as_ref().map(|csi| csi.driver.as_str()).or_else(|| volume.migrated_to())
 }
 
 /// Every Lease that a report may look at.
@@ -43,22 +54,51 @@ pub fn lease_names(drivers: &BTreeSet<String>) -> BTreeSet<String> {
 impl View<'_> {
     /// A component of the cluster.
     pub(super) fn who(&self, service: &str) -> Who {
-        Who { component: service.to_owned(), leader: self.leader(names(service, "")) }
+        Who { component: service.to_owned(), leader: self.leader(namespace(service), names(service, "")) }
     }
 
     /// A driver's sidecar.
     pub(super) fn sidecar(&self, service: &str, driver: &str) -> Who {
-        Who { component: format!("{service} of {driver}"), leader: self.leader(names(service, driver)) }
+        Who {
+            component: format!("{service} of {driver}"),
+            leader: self.leader(namespace(service), names(service, driver)),
+        }
     }
 
-    fn leader(&self, names: Vec<String>) -> Leader {
-        let of_names = |lease: &&Lease| names.contains(&lease.meta.name);
-        let latest = self.g.leases.objects.iter().filter(of_names).max_by_key(|lease| lease.spec.renew_time);
-        let Some(latest) = latest else {
-            return if self.g.leases.is_known { Leader::Absent { names } } else { Leader::Unread };
+    /// Who deletes a volume's data: whoever made it. What no CSI driver has, and all that is only erased, is the
+    /// pv-controller's.
+    pub(super) fn deleter_of(&self, volume: &Volume) -> Who {
+        let made_by = volume.provisioned_by().filter(|name| !name.is_empty() && !name.starts_with(IN_TREE));
+        match made_by.or_else(|| driver_of(volume)) {
+            Some(driver) if volume.spec.reclaim_policy != ReclaimPolicy::Recycle => self.sidecar("provisioner", driver),
+            _ => self.who("pv-controller"),
+        }
+    }
+
+    /// Who expands a volume: of one without a CSI driver a part of the pv-controller's process.
+    pub(super) fn resizer_of(&self, volume: &Volume) -> Who {
+        match driver_of(volume) {
+            Some(driver) => self.sidecar("resizer", driver),
+            None => self.who("pv-controller"),
+        }
+    }
+
+    /// `namespace` is where the Lease must be; empty where its holder chooses.
+    fn leader(&self, namespace: &str, names: Vec<String>) -> Leader {
+        let is_there = |lease: &&Lease| namespace.is_empty() || lease.meta.namespace == namespace;
+        let leases = names.iter().flat_map(|name| self.index.leases(name)).copied().filter(is_there);
+        // Whoever may write Leases somewhere could outdo the true one with a time that never comes.
+        let is_ahead = |lease: &&Lease| lease.spec.renew_time.is_some_and(|at| at > self.now + SLACK);
+        let (ahead, credible): (Vec<&Lease>, Vec<&Lease>) = leases.partition(is_ahead);
+        let Some(latest) = credible.into_iter().max_by_key(|lease| lease.spec.renew_time) else {
+            return match ahead.first() {
+                Some(lease) => Leader::Ahead { lease: lease.key() },
+                None if self.g.leases.is_known => Leader::Absent { names },
+                None => Leader::Unread,
+            };
         };
         let (lease, renewed) = (latest.key(), latest.spec.renew_time);
-        let Some(holder) = latest.holder() else { return Leader::Released { lease } };
+        let Some(holder) = latest.holder() else { return Leader::Released { lease, renewed } };
         let holder = holder.to_owned();
         let lasts = if latest.duration().is_zero() { USUAL } else { latest.duration() };
         let is_alive = renewed.is_some_and(|renewed| self.now.duration_since(renewed) <= lasts + SLACK);
@@ -68,31 +108,41 @@ impl View<'_> {
     /// What its Lease says of somebody who does nothing, and what to do about it.
     pub(super) fn silence(&self, who: &Who) -> (String, String) {
         let component = &who.component;
+        let told =
+            if self.g.events.is_known { "has told nothing" } else { "may have told something that was not read" };
         let restart = format!("see that {component} runs: `kubectl get pods -A` and its log");
         match &who.leader {
             Leader::Alive { lease, holder, .. } => (
-                format!("{component} is alive ({holder} holds Lease {lease}) and has told nothing"),
+                format!("{component} is alive ({holder} holds Lease {lease}) and {told}"),
                 format!("read the log of {holder}, which holds the Lease of {component}"),
             ),
             Leader::Stale { lease, holder, renewed } => {
                 let since = renewed.map(|at| format!(" for {}", ago(at, self.now))).unwrap_or_default();
                 (format!("{component} is dead: {holder} has not renewed Lease {lease}{since}"), restart)
             }
-            Leader::Released { lease } => (format!("{component} has stopped: nobody holds Lease {lease}"), restart),
+            Leader::Released { lease, .. } => (format!("{component} has stopped: nobody holds Lease {lease}"), restart),
+            Leader::Ahead { lease } => {
+                (format!("{component} {told}, and Lease {lease} was renewed in the future"), restart)
+            }
             Leader::Absent { names } => (
                 format!(
-                    "{component} has told nothing, and there is no Lease {}: it runs without leader election, or not \
+                    "{component} {told}, and there is no Lease {}: it runs without leader election, or not \
                      at all",
                     names.join(" or ")
                 ),
                 restart,
             ),
-            Leader::None | Leader::Unread => (format!("{component} has told nothing"), restart),
+            Leader::None | Leader::Unread => (format!("{component} {told}"), restart),
         }
     }
 
     /// Whether its Lease proves that nobody works.
     pub(super) fn is_dead(&self, who: &Who) -> bool {
-        matches!(who.leader, Leader::Stale { .. } | Leader::Released { .. })
+        match &who.leader {
+            Leader::Stale { .. } => true,
+            // In a rolling update somebody takes it at once.
+            Leader::Released { renewed, .. } => renewed.is_none_or(|renewed| self.now.duration_since(renewed) > SLACK),
+            _ => false,
+        }
     }
 }

@@ -15,7 +15,7 @@ const FAILURES: [&str; 5] =
     ["FailedMount", "FailedMapVolume", "FailedAttachVolume", "FailedMountOnFilesystemMismatch", "VolumeFailedRestore"];
 
 /// Only a pod whose volumes are mounted comes so far.
-const AFTER_MOUNT: [&str; 8] =
+pub const AFTER_MOUNT: [&str; 8] =
     ["Pulling", "Pulled", "Created", "Started", "BackOff", "Failed", "FailedCreatePodSandBox", "SandboxChanged"];
 
 /// Whether the pod has its volumes; `None` when its objects do not tell.

@@ -2,30 +2,32 @@
 
 use std::collections::BTreeSet;
 
+use stowage_model::object::kinds;
 use stowage_model::{Claim, Node, Pod, StorageClass, Volume, condition, topology};
 
 use super::{View, kubectl_claim, quoted, some};
 use crate::explain::gathered::Look;
 use crate::explain::report::{Cause, Who};
 
-/// Why a claim that waits for its first consumer has no node; `None` when it has all it needs from there.
-pub fn first_consumer(view: &View<'_>, claim: &Claim, class: &StorageClass) -> Option<Vec<Cause>> {
-    if !view.g.pods.is_known {
-        return None;
-    }
+/// Why a claim that waits for its first consumer has no node.
+pub fn first_consumer(view: &View<'_>, claim: &Claim, class: &StorageClass) -> Vec<Cause> {
     let users = view.users_of(&claim.meta.key());
+    if users.is_empty() && !view.g.pods.is_known {
+        // It may wait for a pod as it was told to: how old it is says nothing.
+        return vec![view.unseen(kinds::POD, None, "it waits for its first consumer, and no pod of it was seen")];
+    }
     let class = &class.meta.name;
     let Some(pod) = users.iter().find(|pod| !pod.is_scheduled()).or_else(|| users.first()) else {
-        return Some(vec![Cause::waiting(
+        return vec![Cause::waiting(
             "waits-for-pod",
             Who::user(),
             format!("class {class:?} has volumeBindingMode WaitForFirstConsumer, and no pod uses the claim"),
             format!("create a pod that uses it; `kubectl describe {}` shows its users", kubectl_claim(claim)),
-        )]);
+        )];
     };
     if pod.is_scheduled() {
         let (name, node) = (&pod.meta.name, &pod.spec.node_name);
-        return Some(vec![Cause::stuck(
+        return vec![Cause::stuck(
             "pod-past-scheduler",
             Who::user(),
             format!(
@@ -33,9 +35,9 @@ pub fn first_consumer(view: &View<'_>, claim: &Claim, class: &StorageClass) -> O
                  class {class:?} (volumeBindingMode WaitForFirstConsumer)"
             ),
             format!("create the pod with nodeSelector kubernetes.io/hostname: {node} in place of spec.nodeName"),
-        )]);
+        )];
     }
-    Some(unplaced(view, pod, Some(claim)))
+    unplaced(view, pod, Some(claim))
 }
 
 /// Why a pod has no node. `from` is a claim that asks already, and need not be asked.
@@ -127,7 +129,7 @@ fn out_of_reach(view: &View<'_>, pod: &Pod, volume: &Volume) -> Option<Cause> {
         return None;
     }
     let reaching: Vec<&Node> =
-        nodes.objects.iter().filter(|node| topology::reaches(volume, node).unwrap_or(false)).collect();
+        nodes.all().iter().filter(|node| topology::reaches(volume, node).unwrap_or(false)).collect();
     let name = &volume.meta.name;
     let places = places(volume);
     let show = format!("`kubectl get pv {name} -o jsonpath='{{.spec.nodeAffinity}}'`");
@@ -189,13 +191,11 @@ fn no_room_on_nodes(view: &View<'_>, volume: &Volume) -> Option<Cause> {
     if !view.g.nodes.is_known || !view.g.attachments.is_known {
         return None;
     }
-    let nodes = view.g.nodes.objects.iter().filter(|node| topology::reaches(volume, node).unwrap_or(false));
+    let nodes = view.g.nodes.all().iter().filter(|node| topology::reaches(volume, node).unwrap_or(false));
     let mut full = Vec::new();
     for node in nodes.filter(|node| node.is_ready() && !node.spec.unschedulable) {
         let limit = view.g.csi_nodes.named(&node.meta.name).there()?.limit(driver)?;
-        let on_node = view.g.attachments.objects.iter().filter(|one| {
-            one.spec.attacher == *driver && one.spec.node_name == node.meta.name && one.volume_name().is_some()
-        });
+        let on_node = view.index.attachments_on(&node.meta.name).iter().filter(|one| one.spec.attacher == *driver);
         let volumes: BTreeSet<&str> = on_node.filter_map(|one| one.volume_name()).collect();
         if volumes.contains(volume.meta.name.as_str()) || volumes.len() < limit as usize {
             return None;

@@ -82,7 +82,11 @@ pub fn life(view: &View<'_>, pod: &Pod, steps: &mut Steps, with_claims: bool) ->
     let since = attaching::scheduled_at(pod);
     steps.add(format!("kubelet of {} mounts the volumes", pod.spec.node_name), mounted == Some(true), since);
     if mounted != Some(true) && steps.0.last().is_some_and(|step| step.mark == crate::explain::Mark::Here) {
-        causes.extend(mounting::causes(view, pod));
+        let mut of_node = mounting::causes(view, pod);
+        // Silence says nothing of a node where the volume may not be attached.
+        of_node.retain(|cause| causes.is_empty() || cause.id != "kubelet-silent");
+        of_node.append(&mut causes);
+        causes = of_node;
     } else if mounted != Some(true) {
         causes.extend(mounting::node_trouble(view, &pod.spec.node_name));
     }

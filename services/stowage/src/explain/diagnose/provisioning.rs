@@ -2,6 +2,7 @@
 
 use jiff::Timestamp;
 
+use stowage_model::object::kinds;
 use stowage_model::quantity::Quantity;
 use stowage_model::{Claim, StorageClass};
 
@@ -12,9 +13,8 @@ use crate::explain::report::{Cause, Leader, Who};
 /// Why no volume was made.
 pub fn causes(view: &View<'_>, claim: &Claim, class: Option<&StorageClass>) -> Vec<Cause> {
     let Some(driver) = claim.storage_provisioner().or_else(|| class.map(|class| class.provisioner.as_str())) else {
-        let who = view.who("pv-controller");
-        let (why, way_out) = view.silence(&who);
-        return vec![view.slow("binder-silent", who, claim.meta.creation_timestamp, why, way_out)];
+        // Whether it waits for a pod, and whether its class is there at all, is said by the class.
+        return vec![view.unseen(kinds::STORAGE_CLASS, None, "it has no volume, and its class was not seen")];
     };
     let who = view.sidecar("provisioner", driver);
     let mut causes = Vec::new();
@@ -82,7 +82,7 @@ fn no_room(view: &View<'_>, claim: &Claim, driver: &str) -> Option<Cause> {
     if !tells || !view.g.capacities.is_known {
         return None;
     }
-    let of_class = view.g.capacities.objects.iter().filter(|one| one.storage_class_name == claim.class_name());
+    let of_class = view.g.capacities.all().iter().filter(|one| one.storage_class_name == claim.class_name());
     let largest: Option<Quantity> = of_class.filter_map(|one| one.limit()).max();
     let largest = largest.filter(|largest| *largest < claim.requested())?;
     Some(Cause::stuck(
@@ -100,7 +100,7 @@ fn no_room(view: &View<'_>, claim: &Claim, driver: &str) -> Option<Cause> {
 /// Nobody of that name is installed.
 fn nobody(view: &View<'_>, claim: &Claim, driver: &str, who: &Who) -> Option<Cause> {
     let Leader::Absent { names } = &who.leader else { return None };
-    let is_registered = view.g.csi_nodes.objects.iter().any(|node| node.driver(driver).is_some());
+    let is_registered = view.g.csi_nodes.all().iter().any(|node| node.driver(driver).is_some());
     let has_told = view.told(claim).iter().any(|told| told.component().contains(driver));
     let is_known = view.g.csi_nodes.is_known && view.g.drivers.named(driver).is_absent();
     if !is_known || is_registered || has_told {

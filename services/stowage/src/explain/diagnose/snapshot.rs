@@ -2,7 +2,7 @@
 
 use jiff::Timestamp;
 
-use stowage_model::object::{Key, Projection as _};
+use stowage_model::object::{Key, Projection as _, kinds};
 use stowage_model::phase::ClaimPhase;
 use stowage_model::{VolumeSnapshot, VolumeSnapshotContent, names};
 
@@ -47,7 +47,7 @@ pub fn story(view: &View<'_>, snapshot: &VolumeSnapshot) -> Story {
     }
 }
 
-fn content_of<'a>(view: &View<'a>, snapshot: &VolumeSnapshot) -> Option<&'a VolumeSnapshotContent> {
+pub fn content_of<'a>(view: &View<'a>, snapshot: &VolumeSnapshot) -> Option<&'a VolumeSnapshotContent> {
     let given = snapshot.spec.source.volume_snapshot_content_name.clone();
     let name = snapshot.bound_content().map(str::to_owned).or(given);
     let name = name.unwrap_or_else(|| names::snapshot_content(&snapshot.meta.uid));
@@ -111,7 +111,7 @@ fn source(view: &View<'_>, snapshot: &VolumeSnapshot) -> Option<Cause> {
 
 fn class(view: &View<'_>, snapshot: &VolumeSnapshot, content: Option<&VolumeSnapshotContent>) -> Option<Cause> {
     let classes = &view.g.snapshot_classes;
-    let all: Vec<&str> = classes.objects.iter().map(|class| class.meta.name.as_str()).collect();
+    let all: Vec<&str> = classes.all().iter().map(|class| class.meta.name.as_str()).collect();
     let there = if all.is_empty() { "there is none".to_owned() } else { format!("there are {}", some(all)) };
     match snapshot.spec.volume_snapshot_class_name.as_deref() {
         Some(name) if classes.look(&Key::cluster(name)).is_absent() && content.is_none() => {
@@ -130,7 +130,7 @@ fn class(view: &View<'_>, snapshot: &VolumeSnapshot, content: Option<&VolumeSnap
                     format!("PersistentVolume {:?} of claim {} is not a CSI volume", volume.meta.name, claim.meta.name);
                 return Some(Cause::stuck("not-csi", Who::user(), why, "only volumes of CSI drivers have snapshots"));
             };
-            let defaults = classes.objects.iter().filter(|class| class.is_default() && class.driver == csi.driver);
+            let defaults = classes.all().iter().filter(|class| class.is_default() && class.driver == csi.driver);
             let defaults: Vec<&str> = defaults.map(|class| class.meta.name.as_str()).collect();
             let name = "spec.volumeSnapshotClassName is not set";
             match defaults.len() {
@@ -176,6 +176,9 @@ fn silence(view: &View<'_>, snapshot: &VolumeSnapshot, content: Option<&VolumeSn
     let created = snapshot.meta.creation_timestamp;
     let late = |who: &Who, since| if view.is_dead(who) { Some(Timestamp::MIN) } else { since };
     let Some(content) = content else {
+        if !view.g.contents.is_known {
+            return view.unseen(kinds::VOLUME_SNAPSHOT_CONTENT, created, "no content of it was seen");
+        }
         let who = view.who("snapshot-controller");
         let (silence, way_out) = view.silence(&who);
         let since = late(&who, created);

@@ -2,13 +2,15 @@
 
 mod attaching;
 mod binding;
+mod by_hand;
 mod deleting;
 mod growing;
+mod leaders;
 mod placing;
 mod snapshots;
+mod unread;
 mod whole;
 
-use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 
 use crate::explain::gathered::{Gathered, Seen, Wanted};
@@ -139,10 +141,10 @@ fn good() -> Value {
     })
 }
 
-fn seen<T: DeserializeOwned>(world: &Value, kind: &str) -> Seen<T> {
+fn seen<T: Projection>(world: &Value, kind: &str) -> Seen<T> {
     match &world[kind] {
-        Value::Null => Seen { objects: Vec::new(), is_known: false },
-        objects => Seen { objects: serde_json::from_value(objects.clone()).unwrap(), is_known: true },
+        Value::Null => Seen::new(Vec::new(), false),
+        objects => Seen::new(serde_json::from_value(objects.clone()).unwrap(), true),
     }
 }
 
@@ -198,11 +200,33 @@ fn unbound(world: &mut Value) {
     world["snapshots"] = json!([]);
 }
 
+/// A volume that somebody made for the claim by hand.
+fn made_by_hand(world: &mut Value) {
+    let volume = good()["volumes"][0].clone();
+    unbound(world);
+    world["claims"][0]["metadata"]["annotations"] = json!({});
+    world["claims"][0]["spec"]["volumeName"] = "pv-1".into();
+    world["volumes"] = json!([volume]);
+    world["volumes"][0]["spec"]["claimRef"] = Value::Null;
+    world["volumes"][0]["status"]["phase"] = "Available".into();
+}
+
 /// The pod before it had a node.
 fn unplaced(world: &mut Value) {
     world["pods"][0]["spec"]["nodeName"] = Value::Null;
     world["pods"][0]["status"]["conditions"] = json!([]);
     world["attachments"] = json!([]);
+}
+
+fn deleted(object: &mut Value, finalizers: &[&str]) {
+    object["metadata"]["deletionTimestamp"] = THEN.into();
+    object["metadata"]["finalizers"] = json!(finalizers);
+}
+
+/// A volume of no CSI driver.
+fn of_nfs(world: &mut Value) {
+    world["volumes"][0]["spec"]["csi"] = Value::Null;
+    world["volumes"][0]["spec"]["nfs"] = json!({ "server": "files", "path": "/" });
 }
 
 fn with_policy(world: &mut Value, mode: &str) {

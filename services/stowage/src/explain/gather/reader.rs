@@ -43,9 +43,9 @@ impl Reader<'_> {
             return Ok(());
         }
         match self.api.get::<T>(key).await {
-            Ok(found) => seen.objects.extend(found),
+            Ok(found) => seen.extend(found),
             Err(error) => {
-                seen.is_known = self.is_known_after::<T>(error, "get")?;
+                seen.is_known &= self.is_known_after::<T>(error, "get")?;
             }
         }
         Ok(())
@@ -66,9 +66,9 @@ impl Reader<'_> {
                     self.note(T::KIND, format!("only the first {MOST} were looked at; name a namespace with -n"));
                 }
                 let is_known = selected.is_whole && selected.unreadable == 0;
-                Ok(Seen { objects: selected.objects, is_known })
+                Ok(Seen::new(selected.objects, is_known))
             }
-            Err(error) => Ok(Seen { objects: Vec::new(), is_known: self.is_known_after::<T>(error, "list")? }),
+            Err(error) => Ok(Seen::new(Vec::new(), self.is_known_after::<T>(error, "list")?)),
         }
     }
 

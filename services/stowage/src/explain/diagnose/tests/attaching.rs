@@ -17,9 +17,16 @@ fn elsewhere(world: &mut Value) {
     world["pods"].as_array_mut().unwrap().push(other);
 }
 
+/// The pod there is gone, and this one waits for long.
+fn left(world: &mut Value) {
+    elsewhere(world);
+    world["pods"].as_array_mut().unwrap().pop();
+    world["pods"][0]["status"]["conditions"][0]["lastTransitionTime"] = THEN.into();
+}
+
 #[test]
 fn a_volume_that_is_not_attached_is_told_why() {
-    let rows: [Row; 12] = [
+    let rows: [Row; 15] = [
         (
             "attach-failed",
             pod,
@@ -91,7 +98,30 @@ fn a_volume_that_is_not_attached_is_told_why() {
                 w["pods"][1]["metadata"]["deletionTimestamp"] = THEN.into();
             },
             State::Stuck,
-            &["being deleted"],
+            &["being deleted", "kubelet of node-2", "stowage explain pod old -n default"],
+        ),
+        // Its grace ends later: an ordinary move.
+        (
+            "multi-attach-leaving",
+            pod,
+            |w| {
+                elsewhere(w);
+                w["pods"][1]["metadata"]["deletionTimestamp"] = "2026-01-01T00:10:20Z".into();
+            },
+            State::Working,
+            &["kubelet of node-2"],
+        ),
+        ("detach-silent", pod, left, State::Stuck, &["attach-detach-controller"]),
+        // Nobody is to be asked about a node that is gone.
+        (
+            "detach-silent",
+            pod,
+            |w| {
+                elsewhere(w);
+                w["nodes"].as_array_mut().unwrap().pop();
+            },
+            State::Working,
+            &["VolumeAttachment csi-1 to node-2 is not gone", "attach-detach-controller"],
         ),
         (
             "held-by-dead-node",
@@ -118,8 +148,7 @@ fn a_volume_that_is_not_attached_is_told_why() {
             "still-in-use",
             pod,
             |w| {
-                elsewhere(w);
-                w["pods"].as_array_mut().unwrap().pop();
+                left(w);
                 w["nodes"][1]["status"]["volumesInUse"] = json!(["kubernetes.io/csi/d.example.com^v1"]);
             },
             State::Stuck,

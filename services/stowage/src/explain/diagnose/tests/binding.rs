@@ -2,17 +2,6 @@ use serde_json::{Value, json};
 
 use super::*;
 
-/// A volume that somebody made for the claim by hand.
-fn made_by_hand(world: &mut Value) {
-    let volume = good()["volumes"][0].clone();
-    unbound(world);
-    world["claims"][0]["metadata"]["annotations"] = json!({});
-    world["claims"][0]["spec"]["volumeName"] = "pv-1".into();
-    world["volumes"] = json!([volume]);
-    world["volumes"][0]["spec"]["claimRef"] = Value::Null;
-    world["volumes"][0]["status"]["phase"] = "Available".into();
-}
-
 #[test]
 fn a_claim_that_is_not_bound_is_told_why() {
     let rows: [Row; 14] = [
@@ -266,21 +255,4 @@ fn a_provisioner_is_told_from_one_that_refuses_one_that_is_dead_and_none_at_all(
         ),
     ];
     check(&rows);
-}
-
-#[test]
-fn what_may_not_be_read_is_never_said_to_be_missing() {
-    let classes = report(claim(), |w| {
-        unbound(w);
-        w["claims"][0]["spec"]["storageClassName"] = "gold".into();
-        w["classes"] = Value::Null;
-    });
-    assert_eq!(classes.stories[0].causes[0].id, "provisioner-silent");
-    let leases = report(claim(), |w| {
-        unbound(w);
-        for kind in ["leases", "drivers", "csiNodes", "events", "capacities"] {
-            w[kind] = Value::Null;
-        }
-    });
-    assert_eq!(leases.stories[0].causes[0].id, "provisioner-silent");
 }

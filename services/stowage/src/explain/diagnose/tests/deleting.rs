@@ -2,11 +2,6 @@ use serde_json::{Value, json};
 
 use super::*;
 
-fn deleted(object: &mut Value, finalizers: &[&str]) {
-    object["metadata"]["deletionTimestamp"] = THEN.into();
-    object["metadata"]["finalizers"] = json!(finalizers);
-}
-
 fn released(world: &mut Value) {
     world["claims"] = json!([]);
     world["pods"] = json!([]);
@@ -16,7 +11,7 @@ fn released(world: &mut Value) {
 
 #[test]
 fn what_was_deleted_and_is_there_is_told_by_whom_it_is_held() {
-    let rows: [Row; 16] = [
+    let rows: [Row; 25] = [
         (
             "used-by-pod",
             claim,
@@ -33,6 +28,28 @@ fn what_was_deleted_and_is_there_is_told_by_whom_it_is_held() {
             },
             State::Stuck,
             &["pv-controller", "kube-controller-manager-1"],
+        ),
+        // The pod of a Job that is done holds its claims until it is deleted.
+        (
+            "used-by-pod",
+            claim,
+            |w| {
+                deleted(&mut w["claims"][0], &["kubernetes.io/pvc-protection"]);
+                w["pods"][0]["status"]["phase"] = "Succeeded".into();
+            },
+            State::Stuck,
+            &["used by pod web, which has ended (Succeeded)", "kubectl delete pod web -n default"],
+        ),
+        // The scheduler places no pod whose claim is being deleted.
+        (
+            "finalizer-not-released",
+            claim,
+            |w| {
+                deleted(&mut w["claims"][0], &["kubernetes.io/pvc-protection"]);
+                unplaced(w);
+            },
+            State::Stuck,
+            &["pv-controller"],
         ),
         (
             "snapshot-under-way",
@@ -56,6 +73,19 @@ fn what_was_deleted_and_is_there_is_told_by_whom_it_is_held() {
             },
             State::Stuck,
             &["claim default/copy is being filled from it"],
+        ),
+        // What a claim of that name elsewhere is filled from is another.
+        (
+            "finalizer-not-released",
+            claim,
+            |w| {
+                deleted(&mut w["claims"][0], &["provisioner.storage.kubernetes.io/cloning-protection"]);
+                let copy = json!({ "metadata": { "namespace": "shop", "name": "copy" },
+                "spec": { "dataSource": { "kind": "PersistentVolumeClaim", "name": "data" } } });
+                w["claims"].as_array_mut().unwrap().push(copy);
+            },
+            State::Stuck,
+            &["provisioner of d.example.com"],
         ),
         (
             "foreign-finalizer",
@@ -105,6 +135,61 @@ fn what_was_deleted_and_is_there_is_told_by_whom_it_is_held() {
             State::Stuck,
             &["no deleter for it"],
         ),
+        // No CSI driver has it: nobody but the pv-controller deletes or erases it.
+        (
+            "deleter-silent",
+            volume,
+            |w| {
+                released(w);
+                of_nfs(w);
+            },
+            State::Stuck,
+            &["its data is not deleted yet", "pv-controller is alive"],
+        ),
+        (
+            "deleter-silent",
+            volume,
+            |w| {
+                released(w);
+                w["volumes"][0]["metadata"]["annotations"] =
+                    json!({ "pv.kubernetes.io/provisioned-by": "kubernetes.io/host-path" });
+                of_nfs(w);
+            },
+            State::Stuck,
+            &["pv-controller is alive"],
+        ),
+        (
+            "delete-failed",
+            volume,
+            |w| {
+                released(w);
+                w["volumes"][0]["spec"]["persistentVolumeReclaimPolicy"] = "Recycle".into();
+                w["events"] = json!([event("PersistentVolume", "pv-1", "VolumeFailedRecycle", "no recycler for it")]);
+            },
+            State::Stuck,
+            &["no recycler for it", "pv-controller"],
+        ),
+        (
+            "finalizer-not-released",
+            volume,
+            |w| {
+                deleted(&mut w["volumes"][0], &["external-attacher/d-example-com"]);
+                of_nfs(w);
+                w["attachments"] = json!([]);
+            },
+            State::Stuck,
+            &["attacher of d-example-com", "external-attacher-leader-d-example-com-1"],
+        ),
+        (
+            "finalizer-not-released",
+            claim,
+            |w| {
+                deleted(&mut w["claims"][0], &["provisioner.storage.kubernetes.io/cloning-protection"]);
+                w["claims"][0]["metadata"]["annotations"] = json!({ "pv.kubernetes.io/bind-completed": "yes" });
+            },
+            State::Stuck,
+            &["provisioner of d.example.com"],
+        ),
         (
             "released-retain",
             volume,
@@ -129,6 +214,18 @@ fn what_was_deleted_and_is_there_is_told_by_whom_it_is_held() {
             },
             State::Stuck,
             &["claim default/copy"],
+        ),
+        (
+            "finalizer-not-released",
+            snapshot,
+            |w| {
+                deleted(
+                    &mut w["snapshots"][0],
+                    &["provisioner.storage.kubernetes.io/volumesnapshot-as-source-protection"],
+                );
+            },
+            State::Stuck,
+            &["provisioner of d.example.com", "d-example-com-1"],
         ),
         (
             "delete-failed",

@@ -20,7 +20,7 @@ fn wants_gold(world: &mut Value) {
 
 #[test]
 fn a_claim_that_does_not_grow_is_told_why() {
-    let rows: [Row; 9] = [
+    let rows: [Row; 11] = [
         (
             "resize-infeasible",
             claim,
@@ -74,6 +74,16 @@ fn a_claim_that_does_not_grow_is_told_why() {
             &["has begun and not ended", "dead"],
         ),
         (
+            "resizer-silent",
+            claim,
+            |w| {
+                wants_more(w);
+                of_nfs(w);
+            },
+            State::Stuck,
+            &["pv-controller", "kube-controller-manager-1"],
+        ),
+        (
             "resize-waits-for-pod",
             claim,
             |w| {
@@ -93,6 +103,22 @@ fn a_claim_that_does_not_grow_is_told_why() {
             },
             State::Stuck,
             &["kubelet of node-1"],
+        ),
+        // The resizer failed once, and has done it since.
+        (
+            "resize-waits-for-pod",
+            claim,
+            |w| {
+                says(w, "NodeResizePending");
+                w["pods"] = json!([]);
+                let mut done =
+                    event("PersistentVolumeClaim", "data", "FileSystemResizeRequired", "grow it on the node");
+                done["lastTimestamp"] = "2026-01-01T00:09:40Z".into();
+                w["events"] =
+                    json!([event("PersistentVolumeClaim", "data", "VolumeResizeFailed", "disk was away"), done]);
+            },
+            State::Waiting,
+            &["when a pod uses the claim"],
         ),
         ("resize-infeasible", claim, |w| says(w, "NodeResizeInfeasible"), State::Stuck, &["NodeResizeInfeasible"]),
         (

@@ -86,3 +86,64 @@ fn what_may_not_be_read_is_named_and_the_rest_is_told() {
     let text = show::text(&diagnose(&gathered, NOW.parse().unwrap()), false);
     assert!(text.contains("not read: leases: forbidden") && text.contains("Leases may not be read"), "{text}");
 }
+
+/// As many claims, volumes, pods and events, of which every other claim is not bound and nothing is where it should be.
+fn many(count: usize) -> Gathered {
+    let world = good();
+    let copies = |kind: &str, edit: fn(&mut Value, usize)| {
+        let one = &world[kind][0];
+        let named = |number: usize| {
+            let mut copy = one.clone();
+            copy["metadata"]["name"] = format!("{kind}-{number}").into();
+            copy["metadata"]["uid"] = copy["metadata"]["name"].clone();
+            edit(&mut copy, number);
+            copy
+        };
+        Value::from((0..count).map(named).collect::<Vec<_>>())
+    };
+    let mut world = world.clone();
+    world["claims"] = copies("claims", |claim, number| {
+        claim["spec"]["volumeName"] = format!("volumes-{number}").into();
+        if number % 2 == 0 {
+            claim["spec"] = json!({ "accessModes": ["ReadWriteOnce"], "storageClassName": "manual" });
+            claim["status"] = json!({ "phase": "Pending" });
+        }
+    });
+    world["volumes"] = copies("volumes", |_, _| {});
+    world["attachments"] = copies("attachments", |attachment, number| {
+        attachment["spec"]["source"]["persistentVolumeName"] = format!("volumes-{number}").into();
+    });
+    world["pods"] = copies("pods", |pod, number| {
+        pod["spec"]["volumes"][0]["persistentVolumeClaim"]["claimName"] = format!("claims-{number}").into();
+    });
+    let event = |number| event("Pod", &format!("pods-{number}"), "FailedMount", "no");
+    world["events"] = (0..count).map(event).collect::<Vec<_>>().into();
+    gathered(all(), &world)
+}
+
+/// To look at all for each of 32 times as many takes 1,024 times as long.
+#[test]
+fn the_work_of_a_survey_grows_with_what_there_is_and_not_with_its_square() {
+    let taken = |count: usize| {
+        let gathered = many(count);
+        let begun = std::time::Instant::now();
+        let report = diagnose(&gathered, NOW.parse().unwrap());
+        assert!(report.stories.len() >= 2 * count, "{}", report.stories.len());
+        begun.elapsed()
+    };
+    let few = (0..5).map(|_| taken(250)).min().unwrap();
+    let many = taken(8_000);
+    assert!(many < 200 * few, "{few:?} for 250, {many:?} for 8,000");
+}
+
+#[test]
+fn the_leases_of_all_whose_turn_it_may_be_are_looked_for() {
+    let mut world = good();
+    world["claims"][0]["metadata"]["annotations"]["volume.kubernetes.io/storage-provisioner"] =
+        "asked.example.com".into();
+    world["volumes"][0]["metadata"]["annotations"] = json!({
+        "pv.kubernetes.io/migrated-to": "heir.example.com", "pv.kubernetes.io/provisioned-by": "kubernetes.io/old",
+    });
+    let drivers: Vec<String> = gathered(all(), &world).drivers_in_play().into_iter().collect();
+    assert_eq!(drivers, ["asked.example.com", DRIVER, "heir.example.com"]);
+}
