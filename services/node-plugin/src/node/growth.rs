@@ -54,6 +54,8 @@ impl Volume<'_> {
     ) -> Result<(), Error> {
         match self.plan_growth(device, kind).await {
             Err(error) if error.is_busy() || error.is_uncertain() || error.is_moved() => Err(error.into()),
+            // The check before it believes a mark; this one has looked, and what it found is not for a pod.
+            Err(error) if error.is_failed_check() => Err(error.into()),
             // Nobody has been told the new size: the claim gets it when NodeExpandVolume succeeds.
             Err(error) => {
                 tracing::warn!(volume = %self.id, %error, "the file system keeps its size");
