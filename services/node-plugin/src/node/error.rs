@@ -76,6 +76,11 @@ pub enum Error {
     /// Whoever asked for the copy was told that it is as large as its device.
     #[error("volume {volume} was made from a smaller one, and its file system cannot grow to its size: {source}")]
     GrowCopy { volume: String, source: stowage_mount::Error },
+    /// Somebody else was at it: not a final answer.
+    #[error(
+        "the plan by which volume {volume} was to grow is gone or of another state of its file system; repeat the call"
+    )]
+    LosePlan { volume: String },
     #[error("inline volume {volume}: {source}")]
     KeepInline { volume: String, source: Box<controller::Error> },
     #[error(transparent)]
@@ -128,7 +133,7 @@ impl Error {
                 Code::Unavailable
             }
             Error::ChangeHost(_) | Error::GrowCopy { .. } => Code::Internal,
-            Error::StillOpen { .. } | Error::Undo { .. } => Code::Unavailable,
+            Error::StillOpen { .. } | Error::LosePlan { .. } | Error::Undo { .. } => Code::Unavailable,
         }
     }
 }

@@ -32,16 +32,19 @@ impl Volume<'_> {
         }
     }
 
-    /// What a kill has left of a growth, on whichever node, before anybody else reads what is half of one size.
-    pub async fn finish_growth(&self, device: &LoopDevice) -> Result<(), Error> {
+    /// What a kill has left of a growth, on whichever node, before anybody else reads what is half of one size; tells
+    /// whether there was a plan and it was carried out.
+    pub async fn finish_growth(&self, device: &LoopDevice) -> Result<bool, Error> {
         let (host, plan) = (&self.shared.host, self.pool.growing(self.id));
         if !self.pool.exists(&plan).await? {
-            return Ok(());
+            return Ok(false);
         }
-        if !host.carry_out_growth(&plan, &device.path).await? {
+        let has_grown = host.carry_out_growth(&plan, &device.path).await?;
+        if !has_grown {
             tracing::warn!(volume = %self.id, "a plan for a growth is older than the file system, and not carried out");
         }
-        Ok(host.remove_file(&plan).await?)
+        host.remove_file(&plan).await?;
+        Ok(has_grown)
     }
 
     /// Before it is mounted, where it could not grow afterwards.
@@ -100,7 +103,9 @@ impl Volume<'_> {
             return Ok(());
         }
         self.check_again(wanted, record).await?;
-        self.finish_growth(device).await?;
+        if !self.finish_growth(device).await? {
+            return Err(Error::LosePlan { volume: self.name() });
+        }
         tracing::info!(volume = %self.id, bytes = device.size, "the file system grew before it was mounted");
         Ok(())
     }
