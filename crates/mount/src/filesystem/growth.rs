@@ -11,6 +11,7 @@ use std::collections::BTreeSet;
 use std::ffi::OsStr;
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, BufWriter, ErrorKind, Read, Seek, SeekFrom, Write};
+use std::ops::Range;
 use std::os::fd::AsRawFd;
 use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
@@ -216,12 +217,13 @@ pub(crate) fn carry_out(path: &Path, device: &Path) -> Result<bool> {
         let (_, new) = entry(&plan, pieces - 1)?;
         // Nobody else may have the device for himself (mounted), and nobody gets it meanwhile.
         let file = OpenOptions::new().read(true).write(true).custom_flags(libc::O_EXCL).open(device)?;
-        match read_piece(&file, SUPERBLOCK)? {
-            now if now == new => return Ok(true),
-            now if !is_between(&now, &old, &new) => return Ok(false),
-            _ => {}
-        }
-        put_down(&plan, pieces, &file)?;
+        let first = match read_piece(&file, SUPERBLOCK)? {
+            // It may be nowhere but in memory, and a write that has failed is told only once: it is written again.
+            now if now == new => pieces - 1,
+            now if is_between(&now, &old, &new) => 0,
+            _ => return Ok(false),
+        };
+        put_down(&plan, first..pieces, &file)?;
         Ok(true)
     };
     carry_out().map_err(failed("grow the file system on", device))
@@ -234,9 +236,10 @@ fn is_between(now: &Piece, old: &Piece, new: &Piece) -> bool {
     sectors.all(|(now, (old, new))| now == old || now == new)
 }
 
-fn put_down(plan: &File, pieces: u64, device: &File) -> io::Result<()> {
-    for index in 0..pieces {
-        if index + 1 == pieces {
+/// The last of the pieces is the plan's last.
+fn put_down(plan: &File, pieces: Range<u64>, device: &File) -> io::Result<()> {
+    for index in pieces.clone() {
+        if index + 1 == pieces.end {
             device.sync_all()?;
         }
         let (at, piece) = entry(plan, index)?;
