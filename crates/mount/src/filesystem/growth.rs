@@ -70,7 +70,8 @@ pub(crate) fn plan(device: &Path, path: &Path) -> Result<bool> {
     };
     let planned = write(path, &before.file, &after.file, bytes, &bitmaps).map_err(failed("plan a growth at", path))?;
     if planned {
-        sync_dir(parent(path))?;
+        // Nobody will carry it out, and beside a mounted volume it would stay.
+        sync_dir(parent(path)).inspect_err(|_| drop(fs::remove_file(path)))?;
     }
     Ok(planned)
 }
