@@ -148,9 +148,11 @@ fn unreadable(what: &str) -> io::Error {
 fn write(path: &Path, before: &File, after: &File, bytes: u64, bitmaps: &BTreeSet<u64>) -> io::Result<bool> {
     let waiting = waiting_name(path);
     let made = || -> io::Result<bool> {
+        // Never the file of a node that stood still while it wrote: it would go on writing in our plan.
+        unless_missing(fs::remove_file(&waiting))?;
         let mut options = OpenOptions::new();
-        let file = options.write(true).create(true).truncate(true).mode(0o600).custom_flags(libc::O_NOFOLLOW);
-        let mut plan = BufWriter::with_capacity(CHUNK, file.open(&waiting)?);
+        let file = options.write(true).create_new(true).mode(0o600).open(&waiting)?;
+        let mut plan = BufWriter::with_capacity(CHUNK, file);
         let (old, new) = (read_piece(before, SUPERBLOCK)?, read_piece(after, SUPERBLOCK)?);
         let block = Superblock::parse(&new).map_or(PIECE, |superblock| superblock.block_bytes() as usize);
         plan.write_all(MAGIC)?;
