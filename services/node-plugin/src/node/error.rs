@@ -143,3 +143,43 @@ impl From<Error> for Status {
         refusal(error.code(), error)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::io;
+
+    use stowage_mount::Error as Cause;
+
+    use super::*;
+
+    #[test]
+    fn a_growth_before_the_mount_is_refused_for_good_only_where_repeating_the_call_is_of_no_use() {
+        let system = |code| Cause::AccessFile {
+            action: "plan a growth at",
+            path: "KEY.growing".into(),
+            source: io::Error::from_raw_os_error(code),
+        };
+        let tool = "fsck.ext4";
+        for (source, code) in [
+            (Cause::GrowUnmounted { device: "loop0".into(), reason: "no room" }, Code::FailedPrecondition),
+            (system(nix::libc::ENOSPC), Code::ResourceExhausted),
+            (system(nix::libc::EDQUOT), Code::ResourceExhausted),
+            (system(nix::libc::EIO), Code::Internal),
+            (system(nix::libc::EBUSY), Code::Unavailable),
+            (Cause::FindInUse { tool, device: "loop0".into() }, Code::Unavailable),
+            (Cause::Stopped { at: 1 }, Code::Unavailable),
+            (Cause::Moved { path: "stage".into() }, Code::Unavailable),
+            (
+                Cause::FinishTool { tool, device: "loop0".into(), status: "4".into(), output: String::new() },
+                Code::Internal,
+            ),
+        ] {
+            let said = source.to_string();
+            let refusal = Error::GrowCopy { volume: "v".into(), source };
+            assert_eq!(refusal.code(), code, "{said}");
+            assert!(refusal.to_string().ends_with(&said));
+        }
+        assert_eq!(Error::LosePlan { volume: "v".into() }.code(), Code::Unavailable);
+        assert_eq!(Error::GrowMounted { volume: "v".into() }.code(), Code::FailedPrecondition);
+    }
+}
