@@ -70,7 +70,7 @@ pub enum Error {
     #[error("volume {volume} is mounted read-only, so its file system cannot grow; mount it writable")]
     GrowReadOnly { volume: String },
     #[error(
-        "growing the mounted file system of volume {volume} needs the capability SYS_RESOURCE: start its pod again, and it grows before it is mounted, or give the driver the capability"
+        "growing the mounted file system of volume {volume} needs the capability SYS_RESOURCE: stop all its pods on this node, then start its pod again, and it grows before it is mounted; or give the driver the capability"
     )]
     GrowMounted { volume: String },
     /// Whoever asked for the copy was told that it is as large as its device.
