@@ -24,7 +24,11 @@ pub struct Counting {
     inner: Arc<dyn Host>,
     state: Mutex<State>,
     stop: Option<Stop>,
+    meddler: Mutex<Option<Meddler>>,
 }
+
+/// What happens after which change.
+type Meddler = (u64, Box<dyn FnOnce() + Send>);
 
 #[derive(Default)]
 struct State {
@@ -35,12 +39,17 @@ struct State {
 impl Counting {
     /// A port that counts and never dies.
     pub fn new(inner: Arc<dyn Host>) -> Self {
-        Counting { inner, state: Mutex::default(), stop: None }
+        Counting { inner, state: Mutex::default(), stop: None, meddler: Mutex::default() }
     }
 
     /// A port that dies at the given change.
     pub fn stopping(inner: Arc<dyn Host>, stop: Stop) -> Self {
-        Counting { inner, state: Mutex::default(), stop: Some(stop) }
+        Counting { stop: Some(stop), ..Self::new(inner) }
+    }
+
+    /// A port after whose n-th change somebody else makes one before its user goes on.
+    pub fn meddling(inner: Arc<dyn Host>, at: u64, meddle: impl FnOnce() + Send + 'static) -> Self {
+        Counting { meddler: Mutex::new(Some((at, Box::new(meddle)))), ..Self::new(inner) }
     }
 
     /// The changes so far, in order, each as verb and path.
@@ -59,6 +68,10 @@ impl Counting {
 
     fn state(&self) -> std::sync::MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn meddler(&self) -> std::sync::MutexGuard<'_, Option<Meddler>> {
+        self.meddler.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     pub(crate) fn look(&self) -> Result<&Arc<dyn Host>> {
@@ -86,6 +99,9 @@ impl Counting {
             at
         };
         let answer = call.await;
+        if let Some((_, meddle)) = self.meddler().take_if(|(then, _)| *then == at) {
+            meddle();
+        }
         if self.stop == Some(Stop::After(at)) {
             self.state().dead = true;
             return Err(Error::Stopped { at });

@@ -1,7 +1,7 @@
 use std::io;
 use std::path::PathBuf;
 
-use crate::filesystem::FileSystem;
+use crate::filesystem::{CHECK, FileSystem};
 
 /// Why something on this machine could not be read or changed.
 #[derive(Debug, thiserror::Error)]
@@ -180,6 +180,11 @@ impl Error {
             | Error::GrowTwice { .. } => true,
             other => other.os_error() == Some(nix::libc::EBUSY),
         }
+    }
+
+    /// Whether a file system was checked and is not whole, or could not be checked.
+    pub fn is_failed_check(&self) -> bool {
+        matches!(self, Error::RunTool { tool: CHECK, .. } | Error::FinishTool { tool: CHECK, .. })
     }
 
     /// Whether somebody changed what leads to a path while it was used.

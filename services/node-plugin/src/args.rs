@@ -166,6 +166,12 @@ pub struct Args {
 /// Kubelets give up on a check after their own time; this only keeps it from hanging without one.
 const PATIENCE: Duration = Duration::from_secs(5);
 
+/// How long the last calls may take. A cluster kills after 30 s unless told otherwise, and a thread in a call that never ends
+/// has [some more](LAST_THREADS).
+const LAST_CALLS: Duration = Duration::from_secs(20);
+/// A thread that waits for a disk or a server cannot be ended from here; who stops us is not to wait for it either.
+pub const LAST_THREADS: Duration = Duration::from_secs(5);
+
 /// Asks a running driver whether it answers, for liveness probes
 ///
 /// Not by Probe, which tells of a pool that is away or full: a restart would cure neither, and would keep the driver
@@ -254,7 +260,23 @@ impl Args {
             Some(options) => nfs::run(options, Arc::new(LinuxMounter), stopped),
             None => crate::run(self.options()?, Arc::new(LinuxMounter), stopped),
         };
-        launch::run(&process, None, service).await
+        launch::run(&process, None, in_time(process.shutdown.requested(), service)).await
+    }
+}
+
+/// Ends also where a call does not: whoever repeats it goes on where this process was cut short, as after a kill.
+async fn in_time<E>(shutdown: impl Future<Output = ()>, service: impl Future<Output = Result<(), E>>) -> Result<(), E> {
+    let late = async {
+        shutdown.await;
+        tokio::time::sleep(LAST_CALLS).await;
+    };
+    tokio::select! {
+        biased;
+        served = service => served,
+        () = late => {
+            tracing::warn!("the last calls are given up; repeated, they go on where they were");
+            Ok(())
+        }
     }
 }
 
@@ -352,6 +374,19 @@ mod tests {
         assert!(parse(&[]).unwrap().options().unwrap_err().to_string().contains("--pool is missing"));
         let twice = parse(&["--pool=a=/x", "--pool=a=/y"]).unwrap().options().unwrap_err();
         assert!(twice.to_string().contains("given twice"), "{twice}");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_call_that_never_ends_keeps_the_process_only_so_long_after_it_was_asked_to_stop() {
+        use std::future::{pending, ready};
+        assert_eq!(in_time(ready(()), pending::<Result<(), ()>>()).await, Ok(()));
+        let unasked = in_time(pending(), pending::<Result<(), ()>>());
+        assert!(tokio::time::timeout(10 * LAST_CALLS, unasked).await.is_err());
+        let ending = async {
+            tokio::time::sleep(LAST_CALLS / 2).await;
+            Err("its socket is gone")
+        };
+        assert_eq!(in_time(ready(()), ending).await, Err("its socket is gone"));
     }
 
     #[test]

@@ -1,12 +1,18 @@
 //! Calls in progress: how many there may be, and that each is carried through.
 
+use std::collections::BTreeMap;
 use std::fmt::Display;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
+use futures::FutureExt as _;
 use futures::future::BoxFuture;
 use tokio::sync::{Semaphore, oneshot};
 use tokio_util::task::TaskTracker;
+use tonic::service::Routes;
 use tonic::{Response, Status};
+
+use stowage_csi::server::{self, Listener};
 
 /// Calls to the controller that make changes at the same time: more would wait for the same disk, and each takes memory.
 const MOST_CONTROLLER_CALLS: usize = 32;
@@ -14,6 +20,9 @@ const MOST_CONTROLLER_CALLS: usize = 32;
 const MOST_NODE_CALLS: usize = 16;
 /// Threads that wait for the kernel: one for each call.
 pub const MOST_CALLS: usize = MOST_CONTROLLER_CALLS + MOST_NODE_CALLS;
+
+/// How long the last calls may take before it is said which they are. Most take milliseconds.
+const LATE: Duration = Duration::from_secs(5);
 
 /// Which half of the driver a call is for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -24,6 +33,8 @@ pub enum Side {
 
 pub struct Calls {
     running: TaskTracker,
+    /// How many there are of which call, for those who wait for them.
+    names: Names,
     controller_places: Arc<Semaphore>,
     node_places: Arc<Semaphore>,
 }
@@ -32,21 +43,96 @@ impl Default for Calls {
     fn default() -> Self {
         Calls {
             running: TaskTracker::new(),
+            names: Names::default(),
             controller_places: Arc::new(Semaphore::new(MOST_CONTROLLER_CALLS)),
             node_places: Arc::new(Semaphore::new(MOST_NODE_CALLS)),
         }
     }
 }
 
+#[derive(Clone, Default)]
+struct Names(Arc<Mutex<BTreeMap<&'static str, usize>>>);
+
+impl Names {
+    fn all(&self) -> MutexGuard<'_, BTreeMap<&'static str, usize>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn add(&self, name: &'static str) -> Named {
+        *self.all().entry(name).or_default() += 1;
+        Named { names: self.clone(), name }
+    }
+}
+
+/// Taken away on drop.
+struct Named {
+    names: Names,
+    name: &'static str,
+}
+
+impl Drop for Named {
+    fn drop(&mut self) {
+        let mut names = self.names.all();
+        match names.get_mut(self.name) {
+            Some(count) if *count > 1 => *count -= 1,
+            _ => drop(names.remove(self.name)),
+        }
+    }
+}
+
 impl Calls {
+    /// Serves until `shutdown`, then waits for the calls in progress, and says which they are if they are late.
+    pub async fn serve(
+        &self,
+        listener: Listener,
+        routes: Routes,
+        shutdown: BoxFuture<'static, ()>,
+    ) -> Result<(), server::Error> {
+        let shutdown = shutdown.shared();
+        let served = async {
+            let served = listener.serve(routes, shutdown.clone()).await;
+            self.drain().await;
+            served
+        };
+        let late = async {
+            shutdown.clone().await;
+            tokio::time::sleep(LATE).await;
+            tracing::warn!(calls = self.in_progress(), "the last calls are late; is a disk or a server away?");
+            std::future::pending().await
+        };
+        tokio::select! {
+            biased;
+            served = served => served,
+            never = late => never,
+        }
+    }
+
+    fn named(
+        &self,
+        name: &'static str,
+        work: impl Future<Output = ()> + Send + 'static,
+    ) -> impl Future<Output = ()> + Send + 'static {
+        let named = self.names.add(name);
+        async move {
+            let _named = named;
+            work.await;
+        }
+    }
+
+    /// The calls that were let in and are not done.
+    fn in_progress(&self) -> String {
+        let names = self.names.all();
+        names.iter().map(|(name, count)| format!("{name}: {count}")).collect::<Vec<_>>().join(", ")
+    }
+
     /// Runs what goes on after a call was answered; the driver does not stop before its end.
     pub fn keep(&self, work: impl Future<Output = ()> + Send + 'static) {
-        self.running.spawn(work);
+        self.running.spawn(self.named("what an answered call left to do", work));
     }
 
     /// The same for what a call waits for, whose caller may give up.
     pub async fn keep_and_wait(&self, work: impl Future<Output = ()> + Send + 'static) {
-        if let Err(error) = self.running.spawn(work).await {
+        if let Err(error) = self.running.spawn(self.named("recovery of pools", work)).await {
             tracing::error!(%error, "looking after what is left was not finished");
         }
     }
@@ -73,10 +159,10 @@ impl Calls {
         let place = places.clone().acquire_owned().await;
         let (answer, mut answered) = oneshot::channel();
         // All of one type, so that what runs them is compiled once and not for each call.
-        let placed: BoxFuture<'static, ()> = Box::pin(async move {
+        let placed: BoxFuture<'static, ()> = Box::pin(self.named(rpc, async move {
             let _place = place;
             let _ = answer.send(call.await.map_err(Into::into));
-        });
+        }));
         let unfinished = |why: &dyn Display| Status::unavailable(format!("the call did not finish: {why}; repeat it"));
         let answer = match self.running.spawn(placed).await {
             Ok(()) => answered.try_recv().unwrap_or_else(|error| Err(unfinished(&error))),
@@ -117,6 +203,8 @@ mod tests {
             () = tokio::task::yield_now() => {}
         }
         calls.finish(Side::Node, "NodeUnpublishVolume", async { Ok::<_, Status>(()) }).await.unwrap();
+        let copying = format!("CreateSnapshot: {MOST_CONTROLLER_CALLS}");
+        assert_eq!(calls.in_progress(), copying, "those that wait are not in progress, and those that ended are gone");
         copies.iter().for_each(tokio::task::JoinHandle::abort);
     }
 }

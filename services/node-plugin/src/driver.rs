@@ -3,6 +3,8 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
+use futures::future::BoxFuture;
+use stowage_csi::server::{self, Listener};
 use stowage_csi::v1::controller_server::ControllerServer;
 use stowage_csi::v1::group_controller_server::GroupControllerServer;
 use stowage_csi::v1::identity_server::IdentityServer;
@@ -92,6 +94,11 @@ impl Driver {
             }
         }
         self.shared.recover_all().await;
+    }
+
+    /// Serves until `shutdown`, and lets the calls in progress finish.
+    pub async fn serve(&self, listener: Listener, shutdown: BoxFuture<'static, ()>) -> Result<(), server::Error> {
+        self.shared.calls.serve(listener, self.routes(), shutdown).await
     }
 
     /// Waits for the calls in progress, also those whose callers have gone.

@@ -59,7 +59,5 @@ async fn serve(options: Options, host: Arc<dyn Host>, shutdown: BoxFuture<'stati
     let driver = Driver::new(&options, host);
     driver.recover().await;
     tracing::info!(driver = %options.driver_name, node = %options.node_id, endpoint = %options.endpoint, "serving");
-    let served = listener.serve(driver.routes(), shutdown).await;
-    driver.drain().await;
-    served
+    driver.serve(listener, shutdown).await
 }

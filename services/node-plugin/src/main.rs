@@ -2,13 +2,10 @@ use std::time::Duration;
 
 use clap::Parser as _;
 use node_plugin::MOST_CALLS;
-use node_plugin::args::{Alive, Args};
+use node_plugin::args::{Alive, Args, LAST_THREADS};
 
 /// A thread that ever ran costs memory for as long as it is kept.
 const KEEP_THREADS: Duration = Duration::from_secs(1);
-
-/// A call to a disk or a server that does not answer cannot be ended from here; who stops us is not to wait for it.
-const LAST_CALLS: Duration = Duration::from_secs(5);
 
 fn main() -> anyhow::Result<()> {
     let mut builder = tokio::runtime::Builder::new_multi_thread();
@@ -21,6 +18,6 @@ fn main() -> anyhow::Result<()> {
         }
         _ => runtime.block_on(stowage_process::flags::parse::<Args>().run()),
     };
-    runtime.shutdown_timeout(LAST_CALLS);
+    runtime.shutdown_timeout(LAST_THREADS);
     ended
 }

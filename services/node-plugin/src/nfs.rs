@@ -39,7 +39,5 @@ async fn serve(options: Options, host: Arc<dyn Shares>, shutdown: BoxFuture<'sta
     let driver = Driver::new(&options, host);
     driver.recover().await;
     tracing::info!(driver = %options.driver_name, node = %options.node_id, endpoint = %options.endpoint, "serving");
-    let served = listener.serve(driver.routes(), shutdown).await;
-    driver.drain().await;
-    served
+    driver.serve(listener, shutdown).await
 }

@@ -148,8 +148,11 @@ impl Superblock {
         if self.read_only_compatible & CHECKSUMS == 0 {
             return Room::Elsewhere("its groups do not say which inodes were ever written, and all would have to be");
         }
+        if self.incompatible & META_BG != 0 {
+            return Room::Elsewhere("its table of groups is scattered (meta_bg)");
+        }
         let needed = self.descriptor_blocks(blocks).saturating_sub(self.descriptor_blocks(self.blocks));
-        let kept = self.compatible & RESIZE_INODE != 0 && self.incompatible & META_BG == 0;
+        let kept = self.compatible & RESIZE_INODE != 0;
         match needed == 0 || kept && needed <= self.reserved {
             true => Room::InPlace,
             false => Room::Elsewhere("its table of groups has no room for as many as that"),
@@ -197,6 +200,9 @@ mod tests {
         ] {
             assert!(matches!(other.room(17 * GROUP), Room::Elsewhere(_)), "{other:?}");
         }
+        // Also where the last block of the table has room: it is not where `descriptor` looks.
+        let scattered = Superblock { incompatible: WIDE | META_BG, blocks: 17 * 8192, ..small() };
+        assert!(matches!(scattered.room(18 * GROUP), Room::Elsewhere(_)));
         let narrow = Superblock { incompatible: 0, block_bytes: 1024, ..small() };
         assert!(matches!(narrow.room(4 << 40), Room::Elsewhere(_)));
     }

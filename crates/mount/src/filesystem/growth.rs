@@ -11,6 +11,7 @@ use std::collections::BTreeSet;
 use std::ffi::OsStr;
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, BufWriter, ErrorKind, Read, Seek, SeekFrom, Write};
+use std::ops::Range;
 use std::os::fd::AsRawFd;
 use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
@@ -18,7 +19,7 @@ use std::path::{Path, PathBuf};
 use nix::libc;
 
 use super::ext::{Group, Room, SUPERBLOCK, Superblock};
-use super::tools::listen;
+use super::tools::{CHECK, listen};
 use crate::clone::copy_data;
 use crate::extents::data_of;
 use crate::files::{failed, parent, sync_dir, unless_missing, waiting_name};
@@ -49,7 +50,7 @@ pub(crate) fn plan(device: &Path, path: &Path) -> Result<bool> {
         Room::Elsewhere(reason) => return Err(Error::GrowUnmounted { device: device.into(), reason }),
     }
     // resize2fs wants a check that is younger than the last mount.
-    listen("fsck.ext4", [OsStr::new("-fp"), device.as_os_str()], device, &[0, 1, 2])?;
+    listen(CHECK, [OsStr::new("-fp"), device.as_os_str()], device, &[0, 1, 2])?;
     let scratch = || Scratch::new(path).map_err(failed("plan a growth at", path));
     let (before, after) = (scratch()?, scratch()?);
     full(path, listen("e2image", [OsStr::new("-r"), device.as_os_str(), before.path.as_os_str()], device, &[0]))?;
@@ -69,7 +70,8 @@ pub(crate) fn plan(device: &Path, path: &Path) -> Result<bool> {
     };
     let planned = write(path, &before.file, &after.file, bytes, &bitmaps).map_err(failed("plan a growth at", path))?;
     if planned {
-        sync_dir(parent(path))?;
+        // Nobody will carry it out, and beside a mounted volume it would stay.
+        sync_dir(parent(path)).inspect_err(|_| drop(fs::remove_file(path)))?;
     }
     Ok(planned)
 }
@@ -146,9 +148,11 @@ fn unreadable(what: &str) -> io::Error {
 fn write(path: &Path, before: &File, after: &File, bytes: u64, bitmaps: &BTreeSet<u64>) -> io::Result<bool> {
     let waiting = waiting_name(path);
     let made = || -> io::Result<bool> {
+        // Never the file of a node that stood still while it wrote: it would go on writing in our plan.
+        unless_missing(fs::remove_file(&waiting))?;
         let mut options = OpenOptions::new();
-        let file = options.write(true).create(true).truncate(true).mode(0o600).custom_flags(libc::O_NOFOLLOW);
-        let mut plan = BufWriter::with_capacity(CHUNK, file.open(&waiting)?);
+        let file = options.write(true).create_new(true).mode(0o600).open(&waiting)?;
+        let mut plan = BufWriter::with_capacity(CHUNK, file);
         let (old, new) = (read_piece(before, SUPERBLOCK)?, read_piece(after, SUPERBLOCK)?);
         let block = Superblock::parse(&new).map_or(PIECE, |superblock| superblock.block_bytes() as usize);
         plan.write_all(MAGIC)?;
@@ -216,12 +220,13 @@ pub(crate) fn carry_out(path: &Path, device: &Path) -> Result<bool> {
         let (_, new) = entry(&plan, pieces - 1)?;
         // Nobody else may have the device for himself (mounted), and nobody gets it meanwhile.
         let file = OpenOptions::new().read(true).write(true).custom_flags(libc::O_EXCL).open(device)?;
-        match read_piece(&file, SUPERBLOCK)? {
-            now if now == new => return Ok(true),
-            now if !is_between(&now, &old, &new) => return Ok(false),
-            _ => {}
-        }
-        put_down(&plan, pieces, &file)?;
+        let first = match read_piece(&file, SUPERBLOCK)? {
+            // It may be nowhere but in memory, and a write that has failed is told only once: it is written again.
+            now if now == new => pieces - 1,
+            now if is_between(&now, &old, &new) => 0,
+            _ => return Ok(false),
+        };
+        put_down(&plan, first..pieces, &file)?;
         Ok(true)
     };
     carry_out().map_err(failed("grow the file system on", device))
@@ -234,9 +239,10 @@ fn is_between(now: &Piece, old: &Piece, new: &Piece) -> bool {
     sectors.all(|(now, (old, new))| now == old || now == new)
 }
 
-fn put_down(plan: &File, pieces: u64, device: &File) -> io::Result<()> {
-    for index in 0..pieces {
-        if index + 1 == pieces {
+/// The last of the pieces is the plan's last.
+fn put_down(plan: &File, pieces: Range<u64>, device: &File) -> io::Result<()> {
+    for index in pieces.clone() {
+        if index + 1 == pieces.end {
             device.sync_all()?;
         }
         let (at, piece) = entry(plan, index)?;

@@ -14,6 +14,8 @@ use nix::unistd::{Pid, getppid};
 use super::FileSystem;
 use crate::{Error, Result, run_program};
 
+/// Checks ext file systems of all generations.
+pub(crate) const CHECK: &str = "fsck.ext4";
 /// How much of a failed program's words is kept.
 const MAX_OUTPUT: usize = 600;
 
@@ -37,7 +39,7 @@ pub(crate) fn check(device: &Path, kind: FileSystem) -> Result<()> {
     match kind {
         // e2fsck: 0 clean, 1 repaired, 2 repaired and reboot (which only matters to a mounted root).
         FileSystem::Ext2 | FileSystem::Ext3 | FileSystem::Ext4 => {
-            run("fsck.ext4", [OsStr::new("-p"), device.as_os_str()], device, &[0, 1, 2])
+            run(CHECK, [OsStr::new("-p"), device.as_os_str()], device, &[0, 1, 2])
         }
         // xfs and btrfs replay their logs on mount and advise against checking before it.
         FileSystem::Xfs | FileSystem::Btrfs => Ok(()),
@@ -73,7 +75,7 @@ pub(crate) fn renew_id(device: &Path, kind: FileSystem) -> Result<()> {
     match kind {
         FileSystem::Ext2 | FileSystem::Ext3 | FileSystem::Ext4 => {
             // tune2fs wants a check that is younger than the last mount.
-            run("fsck.ext4", [OsStr::new("-fp"), device.as_os_str()], device, &[0, 1, 2])?;
+            run(CHECK, [OsStr::new("-fp"), device.as_os_str()], device, &[0, 1, 2])?;
             let words = ["-U", "random"].map(OsStr::new);
             run("tune2fs", words.into_iter().chain([device.as_os_str()]), device, &[0])
         }

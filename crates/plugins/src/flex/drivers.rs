@@ -41,7 +41,7 @@ impl FlexDrivers {
     /// there are, all stay as they were.
     pub async fn sync(&mut self, plugins: &VolumePluginManager) -> bool {
         let mut changed = false;
-        let there = match found(&self.dir).await {
+        let there = match found(&self.dir, &self.registered).await {
             Ok(there) => there,
             Err(error) => {
                 let directory = self.dir.display();
@@ -90,8 +90,9 @@ impl FlexDrivers {
     }
 }
 
-/// Programs by their drivers' names. Names that begin with a dot are installers' unfinished work.
-async fn found(dir: &Path) -> io::Result<BTreeMap<String, Stamp>> {
+/// Programs by their drivers' names. Names that begin with a dot are installers' unfinished work. One that cannot be looked
+/// at keeps nobody else away, and stays if it is known.
+async fn found(dir: &Path, known: &BTreeMap<String, Stamp>) -> io::Result<BTreeMap<String, Stamp>> {
     let mut there = BTreeMap::new();
     let Some(mut entries) = unless_missing(tokio::fs::read_dir(dir).await)? else { return Ok(there) };
     while let Some(entry) = entries.next_entry().await? {
@@ -100,10 +101,18 @@ async fn found(dir: &Path) -> io::Result<BTreeMap<String, Stamp>> {
         if folder.starts_with('.') || vendor.is_empty() || driver.is_empty() || driver.contains('~') {
             continue;
         }
-        let program = entry.path().join(driver);
-        let Some(about) = unless_missing(tokio::fs::metadata(&program).await.map_err(unless_loop))? else { continue };
-        if about.is_file() {
-            there.insert(format!("{vendor}/{driver}"), (program, about.modified().ok()));
+        let (name, program) = (format!("{vendor}/{driver}"), entry.path().join(driver));
+        match unless_missing(tokio::fs::metadata(&program).await.map_err(unless_loop)) {
+            Ok(Some(about)) if about.is_file() => {
+                there.insert(name, (program, about.modified().ok()));
+            }
+            Ok(_) => {}
+            Err(error) => {
+                tracing::warn!(driver = name, program = %program.display(), %error, "cannot look at a FlexVolume driver");
+                if let Some(stamp) = known.get(&name) {
+                    there.insert(name, stamp.clone());
+                }
+            }
         }
     }
     Ok(there)

@@ -87,6 +87,32 @@ fn drivers_stay_while_their_directory_cannot_be_read() {
 }
 
 #[test]
+fn a_driver_that_cannot_be_looked_at_stays_as_it_was_and_keeps_no_other_away() {
+    on_a_machine(async |machine| {
+        let dir = machine.dir.join("drivers");
+        let mut drivers = FlexDrivers::new(&dir, Arc::new(LocalPrograms));
+        install(&dir, "lvm");
+        drivers.sync(&machine.plugins).await;
+        // No file can have a name like that (ENAMETOOLONG), which is not the same as not being there.
+        let unreadable = |folder: &str| {
+            fs::create_dir_all(dir.join(folder)).unwrap();
+            std::os::unix::fs::symlink("x".repeat(300), dir.join(folder).join(folder.split_once('~').unwrap().1))
+                .unwrap();
+        };
+        fs::rename(dir.join("example~lvm/lvm"), dir.join("example~lvm/aside")).unwrap();
+        unreadable("example~lvm");
+        unreadable("example~other");
+        install(&dir, "new");
+        assert!(drivers.sync(&machine.plugins).await, "the new one was kept away");
+        let has = |name: &str| machine.plugins.by_name(name).is_some();
+        assert!(has("example/lvm") && has("example/new") && !has("example/other"));
+        fs::remove_dir_all(dir.join("example~lvm")).unwrap();
+        drivers.sync(&machine.plugins).await;
+        assert!(machine.plugins.by_name("example/lvm").is_none());
+    });
+}
+
+#[test]
 fn row_146_the_directory_is_watched_also_when_it_is_removed_and_made_again() {
     on_a_machine(async |machine| {
         let dir = machine.dir.join("exec/drivers");

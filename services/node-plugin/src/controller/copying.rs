@@ -48,12 +48,14 @@ pub async fn plan(
     if pool.exists(&pool.formatting(id)).await? {
         return Err(Error::CopyUnfinished { volume: id.to_string() });
     }
-    if pool.exists(&pool.growing(id)).await? {
+    let used = Use::find(shared, pool, id, record).await?;
+    // Beside a mount it is the late plan of a node that has lost the volume, which nobody carries out any more.
+    if !matches!(used, Use::Mounted(_)) && pool.exists(&pool.growing(id)).await? {
         return Err(Error::CopyGrowing { volume: id.to_string() });
     }
     let (way, volume) = (if shares { Way::Share } else { Way::Copy }, id.to_string());
     let plan = |freeze, flush| Ok(Plan { way, freeze, flush });
-    match (way, Use::find(shared, pool, id, record).await?) {
+    match (way, used) {
         (_, Use::Nobody) => plan(None, None),
         (Way::Share, Use::Mounted(path)) => plan(Some(path), None),
         (Way::Share, Use::Device(device)) => plan(None, Some(device)),

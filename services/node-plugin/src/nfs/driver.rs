@@ -1,6 +1,8 @@
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
 
+use futures::future::BoxFuture;
+use stowage_csi::server::{self, Listener};
 use stowage_csi::v1::NodeGetVolumeStatsResponse;
 use stowage_csi::v1::controller_server::ControllerServer;
 use stowage_csi::v1::identity_server::IdentityServer;
@@ -63,6 +65,11 @@ impl Driver {
         if let Err(error) = self.shared.mounts.recover().await {
             tracing::warn!(%error, "what an earlier run had mounted for its calls may still be there");
         }
+    }
+
+    /// Serves until `shutdown`, and lets the calls in progress finish.
+    pub async fn serve(&self, listener: Listener, shutdown: BoxFuture<'static, ()>) -> Result<(), server::Error> {
+        self.shared.calls.serve(listener, self.routes(), shutdown).await
     }
 
     /// Waits for the calls in progress, also those whose callers have gone.

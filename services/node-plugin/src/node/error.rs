@@ -70,12 +70,17 @@ pub enum Error {
     #[error("volume {volume} is mounted read-only, so its file system cannot grow; mount it writable")]
     GrowReadOnly { volume: String },
     #[error(
-        "growing the mounted file system of volume {volume} needs the capability SYS_RESOURCE: start its pod again, and it grows before it is mounted, or give the driver the capability"
+        "growing the mounted file system of volume {volume} needs the capability SYS_RESOURCE: stop all its pods on this node, then start its pod again, and it grows before it is mounted; or give the driver the capability"
     )]
     GrowMounted { volume: String },
     /// Whoever asked for the copy was told that it is as large as its device.
     #[error("volume {volume} was made from a smaller one, and its file system cannot grow to its size: {source}")]
     GrowCopy { volume: String, source: stowage_mount::Error },
+    /// Somebody else was at it: not a final answer.
+    #[error(
+        "the plan by which volume {volume} was to grow is gone or of another state of its file system; repeat the call"
+    )]
+    LosePlan { volume: String },
     #[error("inline volume {volume}: {source}")]
     KeepInline { volume: String, source: Box<controller::Error> },
     #[error(transparent)]
@@ -128,7 +133,7 @@ impl Error {
                 Code::Unavailable
             }
             Error::ChangeHost(_) | Error::GrowCopy { .. } => Code::Internal,
-            Error::StillOpen { .. } | Error::Undo { .. } => Code::Unavailable,
+            Error::StillOpen { .. } | Error::LosePlan { .. } | Error::Undo { .. } => Code::Unavailable,
         }
     }
 }
@@ -136,5 +141,45 @@ impl Error {
 impl From<Error> for Status {
     fn from(error: Error) -> Self {
         refusal(error.code(), error)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io;
+
+    use stowage_mount::Error as Cause;
+
+    use super::*;
+
+    #[test]
+    fn a_growth_before_the_mount_is_refused_for_good_only_where_repeating_the_call_is_of_no_use() {
+        let system = |code| Cause::AccessFile {
+            action: "plan a growth at",
+            path: "KEY.growing".into(),
+            source: io::Error::from_raw_os_error(code),
+        };
+        let tool = "fsck.ext4";
+        for (source, code) in [
+            (Cause::GrowUnmounted { device: "loop0".into(), reason: "no room" }, Code::FailedPrecondition),
+            (system(nix::libc::ENOSPC), Code::ResourceExhausted),
+            (system(nix::libc::EDQUOT), Code::ResourceExhausted),
+            (system(nix::libc::EIO), Code::Internal),
+            (system(nix::libc::EBUSY), Code::Unavailable),
+            (Cause::FindInUse { tool, device: "loop0".into() }, Code::Unavailable),
+            (Cause::Stopped { at: 1 }, Code::Unavailable),
+            (Cause::Moved { path: "stage".into() }, Code::Unavailable),
+            (
+                Cause::FinishTool { tool, device: "loop0".into(), status: "4".into(), output: String::new() },
+                Code::Internal,
+            ),
+        ] {
+            let said = source.to_string();
+            let refusal = Error::GrowCopy { volume: "v".into(), source };
+            assert_eq!(refusal.code(), code, "{said}");
+            assert!(refusal.to_string().ends_with(&said));
+        }
+        assert_eq!(Error::LosePlan { volume: "v".into() }.code(), Code::Unavailable);
+        assert_eq!(Error::GrowMounted { volume: "v".into() }.code(), Code::FailedPrecondition);
     }
 }

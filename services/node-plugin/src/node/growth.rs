@@ -32,16 +32,19 @@ impl Volume<'_> {
         }
     }
 
-    /// What a kill has left of a growth, on whichever node, before anybody else reads what is half of one size.
-    pub async fn finish_growth(&self, device: &LoopDevice) -> Result<(), Error> {
+    /// What a kill has left of a growth, on whichever node, before anybody else reads what is half of one size; tells
+    /// whether there was a plan and it was carried out.
+    pub async fn finish_growth(&self, device: &LoopDevice) -> Result<bool, Error> {
         let (host, plan) = (&self.shared.host, self.pool.growing(self.id));
         if !self.pool.exists(&plan).await? {
-            return Ok(());
+            return Ok(false);
         }
-        if !host.carry_out_growth(&plan, &device.path).await? {
+        let has_grown = host.carry_out_growth(&plan, &device.path).await?;
+        if !has_grown {
             tracing::warn!(volume = %self.id, "a plan for a growth is older than the file system, and not carried out");
         }
-        Ok(host.remove_file(&plan).await?)
+        host.remove_file(&plan).await?;
+        Ok(has_grown)
     }
 
     /// Before it is mounted, where it could not grow afterwards.
@@ -54,6 +57,8 @@ impl Volume<'_> {
     ) -> Result<(), Error> {
         match self.plan_growth(device, kind).await {
             Err(error) if error.is_busy() || error.is_uncertain() || error.is_moved() => Err(error.into()),
+            // The check before it believes a mark; this one has looked, and what it found is not for a pod.
+            Err(error) if error.is_failed_check() => Err(error.into()),
             // Nobody has been told the new size: the claim gets it when NodeExpandVolume succeeds.
             Err(error) => {
                 tracing::warn!(volume = %self.id, %error, "the file system keeps its size");
@@ -98,7 +103,9 @@ impl Volume<'_> {
             return Ok(());
         }
         self.check_again(wanted, record).await?;
-        self.finish_growth(device).await?;
+        if !self.finish_growth(device).await? {
+            return Err(Error::LosePlan { volume: self.name() });
+        }
         tracing::info!(volume = %self.id, bytes = device.size, "the file system grew before it was mounted");
         Ok(())
     }

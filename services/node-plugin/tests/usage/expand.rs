@@ -43,7 +43,10 @@ fn a_mounted_volume_grows_under_its_pod_and_again_changes_nothing() {
             assert_eq!(expand_controller(&client, &volume, GROWN).await.unwrap().capacity_bytes, GROWN);
             if !may_grow(kind) {
                 let answer = expand_node(&client, &volume, &target, GROWN).await;
-                assert_eq!(refused(answer, &["SYS_RESOURCE", "start its pod again"]), Code::FailedPrecondition);
+                assert_eq!(
+                    refused(answer, &["SYS_RESOURCE", "stop all its pods", "start its pod again"]),
+                    Code::FailedPrecondition
+                );
                 client.unpublish(&volume, "pod").await.unwrap();
                 client.unstage(&volume).await.unwrap();
                 Made::Of(kind).stage(&client, &volume).await.unwrap();

@@ -289,18 +289,25 @@ fn a_driver_killed_in_the_middle_of_a_growth_before_the_mount_goes_on_with_it_an
         fs::write(client.target("pod").join("data"), &data).unwrap();
         client.unpublish(&volume, "pod").await.unwrap();
         client.unstage(&volume).await.unwrap();
-        let mut killed = 0;
-        for step in 1..=8 {
+        let (mut planning, mut carrying_out) = (0, 0);
+        for step in 1..=30 {
+            if step > 8 && carrying_out > 0 {
+                break;
+            }
             let bytes = ROOM + step * 64 * MIB;
             expand_controller(&client, &volume, bytes).await.unwrap();
             let driver = process.0.id();
-            // Each time a little later: the check, the copy, resize2fs, the writing of the plan.
+            // By turns before the plan is there, while the check, the copy and resize2fs run, and from then on, when the
+            // device changes; each time a little later.
+            let is_planned = step % 2 == 0;
             let looks = Cell::new(0);
             let caught = || {
-                looks.set(looks.get() + i64::from(has_child(driver)));
-                looks.get() > 3 * (step - 1)
+                let seen = if is_planned { has_mark(&world, ".growing") } else { has_child(driver) };
+                looks.set(looks.get() + i64::from(seen));
+                looks.get() > if is_planned { (step / 2 - 1) % 4 } else { 3 * (step - 1) }
             };
-            killed += u32::from(kill_when(caught, process, made.stage(&client, &volume)).await);
+            let killed = u32::from(kill_when(caught, process, made.stage(&client, &volume)).await);
+            *(if is_planned { &mut carrying_out } else { &mut planning }) += killed;
             (process, client) = Process::start(&world).await;
             loop {
                 match made.stage(&client, &volume).await {
@@ -313,7 +320,8 @@ fn a_driver_killed_in_the_middle_of_a_growth_before_the_mount_goes_on_with_it_an
             assert!(fs::read(client.staging().join("data")).unwrap() == data, "the data differ");
             client.unstage(&volume).await.unwrap();
         }
-        assert!(killed > 0, "the growth was never caught");
+        println!("killed {planning} times while planning, {carrying_out} times when there was a plan");
+        assert!(planning > 0 && carrying_out > 0, "the growth was never caught: {planning}, {carrying_out}");
         client.delete(&volume).await.unwrap();
         drop(process);
         assert_eq!(world.files(), Vec::<String>::new());

@@ -3,6 +3,7 @@
 #![allow(clippy::unwrap_used, clippy::panic)]
 
 mod expand;
+mod growth;
 mod inline;
 mod interrupted;
 mod killed;

@@ -123,6 +123,36 @@ fn a_growth_that_was_cut_short_anywhere_is_finished_by_the_next() {
 }
 
 #[test]
+fn a_superblock_of_which_one_sector_was_written_becomes_whole() {
+    let world = World::new(&[], 8 * MIB, 24 * MIB);
+    assert!(plan(&world.image, &world.plan).unwrap());
+    let before = fs::read(&world.image).unwrap();
+    assert!(carry_out(&world.plan, &world.image).unwrap());
+    let whole = fs::read(&world.image).unwrap();
+    let at = SUPERBLOCK as usize;
+    for sector in [at..at + 512, at + 512..at + PIECE] {
+        let mut torn = [&before[..at + PIECE], &whole[at + PIECE..]].concat();
+        torn[sector.clone()].copy_from_slice(&whole[sector]);
+        assert!(torn[at..] != before[at..] && torn[at..] != whole[at..]);
+        fs::write(&world.image, torn).unwrap();
+        assert!(carry_out(&world.plan, &world.image).unwrap());
+        assert!(fs::read(&world.image).unwrap() == whole);
+    }
+}
+
+#[test]
+fn what_seems_carried_out_is_written_again_since_it_may_be_nowhere_but_in_memory() {
+    let world = World::new(&[], 8 * MIB, 24 * MIB);
+    assert!(plan(&world.image, &world.plan).unwrap());
+    assert!(carry_out(&world.plan, &world.image).unwrap());
+    let image = OpenOptions::new().write(true).open(&world.image).unwrap();
+    image.set_modified(std::time::UNIX_EPOCH).unwrap();
+    assert!(carry_out(&world.plan, &world.image).unwrap());
+    assert!(image.metadata().unwrap().modified().unwrap() > std::time::UNIX_EPOCH, "nothing was written");
+    world.check(8 * MIB, 24 * MIB);
+}
+
+#[test]
 fn a_plan_that_is_old_or_not_whole_changes_nothing() {
     let world = World::new(&[], 16 * MIB, 64 * MIB);
     assert!(plan(&world.image, &world.plan).unwrap());

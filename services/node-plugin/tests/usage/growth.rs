@@ -1,0 +1,220 @@
+//! Growth of an ext4 before it is mounted, and what keeps it from that.
+
+use std::fs;
+use std::path::PathBuf;
+use std::process::Command;
+use std::sync::Arc;
+
+use stowage_csi::v1::*;
+use stowage_mount::{Counting, LinuxMounter, Stop, run_program};
+use tonic::Code;
+
+use crate::expand::{GROWN, expand_controller, expand_node};
+use crate::volumes::{Made, ROOM, may_grow};
+use crate::world::{Client, MIB, World, of_snapshot, of_volume, refused, request_from, run, test};
+
+const EXT4: Made = Made::Of("ext4");
+
+/// Runs a test where ext4 grows before it is mounted.
+fn unmounted<F: Future<Output = ()>>(body: impl FnOnce(World) -> F + Send + 'static) {
+    if may_grow("ext4") {
+        eprintln!("skipped: with CAP_SYS_RESOURCE ext4 grows when it is mounted");
+        return;
+    }
+    test(body);
+}
+
+/// A volume with a file in it that is not staged.
+async fn away(client: &Client, name: &str, mkfs_options: &str) -> String {
+    let mut request = EXT4.request(name, ROOM);
+    if !mkfs_options.is_empty() {
+        request.parameters.insert("mkfsOptions".into(), mkfs_options.into());
+    }
+    let volume = client.create(request).await.unwrap().volume_id;
+    EXT4.stage(client, &volume).await.unwrap();
+    fs::write(client.staging().join("data"), "kept").unwrap();
+    client.unstage(&volume).await.unwrap();
+    volume
+}
+
+/// A copy that is larger than its source.
+async fn larger(client: &Client, name: &str, source: &str) -> String {
+    let copy = request_from(name, of_volume(source));
+    let volume_content_source = copy.volume_content_source;
+    client.create(CreateVolumeRequest { volume_content_source, ..EXT4.request(name, GROWN) }).await.unwrap().volume_id
+}
+
+/// What the staged file system has, after a look at its file.
+async fn total(client: &Client, volume: &str) -> i64 {
+    assert_eq!(fs::read_to_string(client.staging().join("data")).unwrap(), "kept");
+    client.stats_of(volume, &client.staging()).await.unwrap().usage[0].total
+}
+
+/// The mark of this kind beside the only volume that has one.
+fn mark(world: &World, kind: &str) -> Option<PathBuf> {
+    let name = world.files().into_iter().find(|name| name.ends_with(kind))?;
+    Some(world.pool().join("volumes").join(name))
+}
+
+fn at(changes: &[String], verb: &str) -> u64 {
+    changes.iter().position(|change| change.starts_with(verb)).unwrap() as u64 + 1
+}
+
+#[test]
+fn a_file_system_that_its_growth_finds_damaged_is_given_to_nobody() {
+    unmounted(async |world| {
+        let client = world.local("a").await;
+        let volume = away(&client, "v", "-O ^extents,^64bit").await;
+        EXT4.stage(&client, &volume).await.unwrap();
+        fs::write(client.staging().join("other"), "elsewhere").unwrap();
+        client.unstage(&volume).await.unwrap();
+        // Two files have one block, which only a person can mend, and the file system is marked clean.
+        let image = world.only_image();
+        let block = run_program(Command::new("debugfs").args(["-R", "bmap data 0"]).arg(&image)).unwrap().stdout;
+        let words = format!("sif other block[0] {}", String::from_utf8(block).unwrap().trim());
+        run(Command::new("debugfs").args(["-w", "-R", &words]).arg(&image));
+        run(Command::new("fsck.ext4").arg("-p").arg(&image));
+        expand_controller(&client, &volume, GROWN).await.unwrap();
+        for _ in 0..2 {
+            let answer = EXT4.stage(&client, &volume).await;
+            assert_eq!(refused(answer, &["fsck.ext4", "Multiply-claimed"]), Code::Internal);
+            assert!(world.loops().is_empty() && world.mount_at(&client.staging()).is_none());
+        }
+        client.delete(&volume).await.unwrap();
+    });
+}
+
+#[test]
+fn what_cannot_grow_is_staged_as_it_is_and_its_copies_are_refused() {
+    unmounted(async |world| {
+        let client = world.local("a").await;
+        // Many small groups, and nothing is kept for the descriptors of more.
+        let volume = away(&client, "v", "-O ^resize_inode -g 256").await;
+        let copy = larger(&client, "copy", &volume).await;
+        for _ in 0..2 {
+            let answer = EXT4.stage(&client, &copy).await;
+            let says = ["made from a smaller one", "table of groups", "SYS_RESOURCE"];
+            assert_eq!(refused(answer, &says), Code::FailedPrecondition);
+            assert!(world.loops().is_empty() && world.mount_at(&client.staging()).is_none());
+        }
+        client.delete(&copy).await.unwrap();
+
+        expand_controller(&client, &volume, GROWN).await.unwrap();
+        EXT4.stage(&client, &volume).await.unwrap();
+        assert!(total(&client, &volume).await < ROOM);
+        let answer = expand_node(&client, &volume, &client.staging(), GROWN).await;
+        assert_eq!(refused(answer, &["SYS_RESOURCE"]), Code::FailedPrecondition);
+        client.unstage(&volume).await.unwrap();
+        client.delete(&volume).await.unwrap();
+        assert_eq!(world.files(), Vec::<String>::new());
+    });
+}
+
+#[test]
+fn a_growth_whose_plan_is_lost_is_no_growth_and_the_next_stage_does_it() {
+    unmounted(async |world| {
+        let client = world.local("a").await;
+        let source = away(&client, "source", "").await;
+        let copy = larger(&client, "counted", &source).await;
+        let counting = Arc::new(Counting::new(Arc::new(LinuxMounter)));
+        EXT4.stage(&world.local_on("a", counting.clone()), &copy).await.unwrap();
+        let planned = at(&counting.changes(), "plan_growth");
+        client.unstage(&copy).await.unwrap();
+        client.delete(&copy).await.unwrap();
+
+        let (gone, spoiled): (fn(PathBuf), fn(PathBuf)) =
+            (|plan| fs::remove_file(plan).unwrap(), |plan| fs::write(plan, "of somebody else").unwrap());
+        for (name, meddle) in [("gone", gone), ("spoiled", spoiled)] {
+            let copy = larger(&client, name, &source).await;
+            let pool = World { root: world.root.clone() };
+            let meddle = move || meddle(mark(&pool, ".growing").unwrap());
+            let port = Arc::new(Counting::meddling(Arc::new(LinuxMounter), planned, meddle));
+            let answer = EXT4.stage(&world.local_on("a", port), &copy).await;
+            assert_eq!(refused(answer, &["plan", "repeat"]), Code::Unavailable, "{name}");
+            assert!(mark(&world, ".fresh").is_some() && world.loops().is_empty(), "{name}");
+            EXT4.stage(&client, &copy).await.unwrap();
+            let total = total(&client, &copy).await;
+            assert!(total > ROOM, "{name}: {total}");
+            client.unstage(&copy).await.unwrap();
+            client.delete(&copy).await.unwrap();
+        }
+        client.delete(&source).await.unwrap();
+        assert_eq!(world.files(), Vec::<String>::new());
+    });
+}
+
+#[test]
+fn a_plan_is_carried_out_after_a_kill_and_never_again_once_the_volume_was_used() {
+    unmounted(async |world| {
+        let client = world.local("a").await;
+        let mut stop = None;
+        for name in ["counted", "killed"] {
+            let volume = away(&client, name, "").await;
+            expand_controller(&client, &volume, GROWN).await.unwrap();
+            let Some(stop) = stop else {
+                let counting = Arc::new(Counting::new(Arc::new(LinuxMounter)));
+                EXT4.stage(&world.local_on("a", counting.clone()), &volume).await.unwrap();
+                stop = Some(Stop::Before(at(&counting.changes(), "carry_out_growth")));
+                client.unstage(&volume).await.unwrap();
+                client.delete(&volume).await.unwrap();
+                continue;
+            };
+            let dying = Arc::new(Counting::stopping(Arc::new(LinuxMounter), stop));
+            let answer = EXT4.stage(&world.local_on("a", dying), &volume).await;
+            assert_eq!(answer.unwrap_err().code(), Code::Unavailable);
+            let plan = mark(&world, ".growing").unwrap();
+            let planned = fs::read(&plan).unwrap();
+            EXT4.stage(&client, &volume).await.unwrap();
+            assert!(total(&client, &volume).await > ROOM && !plan.try_exists().unwrap());
+            fs::write(client.staging().join("after"), "used").unwrap();
+            client.unstage(&volume).await.unwrap();
+
+            // As a node leaves it that stood still while it planned, and has lost the volume since.
+            fs::write(&plan, planned).unwrap();
+            EXT4.stage(&client, &volume).await.unwrap();
+            assert!(total(&client, &volume).await > ROOM && !plan.try_exists().unwrap());
+            assert_eq!(fs::read_to_string(client.staging().join("after")).unwrap(), "used");
+            client.unstage(&volume).await.unwrap();
+            run(Command::new("fsck.ext4").arg("-fn").arg(world.only_image()));
+            client.delete(&volume).await.unwrap();
+        }
+        assert_eq!(world.files(), Vec::<String>::new());
+    });
+}
+
+#[test]
+fn a_growth_that_was_cut_short_is_not_copied_and_a_late_plan_beside_a_mounted_volume_keeps_nobody_from_it() {
+    test(async |world| {
+        let client = world.local("a").await;
+        let volume = away(&client, "v", "").await;
+        let plan = world.only_image().with_extension("growing");
+        fs::write(&plan, "half of two sizes").unwrap();
+        let answer = client.snapshot(&volume, "snap").await;
+        assert_eq!(refused(answer, &["cut short", "stage it"]), Code::FailedPrecondition);
+        let clone = CreateVolumeRequest {
+            volume_capabilities: vec![EXT4.capability()],
+            ..request_from("clone", of_volume(&volume))
+        };
+        assert_eq!(refused(client.create(clone).await, &["cut short"]), Code::FailedPrecondition);
+
+        EXT4.stage(&client, &volume).await.unwrap();
+        assert!(total(&client, &volume).await > ROOM - 64 * MIB && !plan.try_exists().unwrap());
+        fs::write(&plan, "too late").unwrap();
+        let snapshot = client.snapshot_with(&volume, "snap", &[("freezeForCopy", "true")]).await.unwrap();
+        let mut request = EXT4.request("restored", ROOM);
+        let restored = request_from("restored", of_snapshot(&snapshot.snapshot_id));
+        request.volume_content_source = restored.volume_content_source;
+        let restored = client.create(request).await.unwrap().volume_id;
+        client.unstage(&volume).await.unwrap();
+        EXT4.stage(&client, &restored).await.unwrap();
+        total(&client, &restored).await;
+        client.unstage(&restored).await.unwrap();
+        EXT4.stage(&client, &volume).await.unwrap();
+        client.unstage(&volume).await.unwrap();
+        for volume in [&volume, &restored] {
+            client.delete(volume).await.unwrap();
+        }
+        client.delete_snapshot(&snapshot.snapshot_id).await.unwrap();
+        assert_eq!(world.files(), Vec::<String>::new());
+    });
+}
