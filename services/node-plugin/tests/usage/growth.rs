@@ -122,8 +122,8 @@ fn a_growth_whose_plan_is_lost_is_no_growth_and_the_next_stage_does_it() {
         client.unstage(&copy).await.unwrap();
         client.delete(&copy).await.unwrap();
 
-        let (gone, spoiled): (fn(PathBuf), fn(PathBuf)) =
-            (|plan| fs::remove_file(plan).unwrap(), |plan| fs::write(plan, "of somebody else").unwrap());
+        let gone: fn(PathBuf) = |plan| fs::remove_file(plan).unwrap();
+        let spoiled: fn(PathBuf) = |plan| fs::write(plan, "of somebody else").unwrap();
         for (name, meddle) in [("gone", gone), ("spoiled", spoiled)] {
             let copy = larger(&client, name, &source).await;
             let pool = World { root: world.root.clone() };
