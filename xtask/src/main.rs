@@ -84,8 +84,10 @@ fn test(stages: &mut Stages) -> anyhow::Result<()> {
     stages.run("set-up", set_up)?;
     // The local suite starts the real binaries, so they are built first.
     stages.run("build", || cargo(&["build", "--workspace", "--bins"]))?;
-    // Always the whole workspace: a part of it has other features, and everything would be built again for it.
-    stages.run("tests", || run(Command::new(env!("CARGO")).args(["test", "--workspace"]).env(CONTAINERS, "later")))?;
+    // Always the whole workspace: a part of it has other features, and everything would be built again for it. All of it also
+    // where something fails: who waited half an hour for one failure wants to know the others.
+    let words = ["test", "--workspace", "--no-fail-fast"];
+    stages.run("tests", || run(Command::new(env!("CARGO")).args(words).env(CONTAINERS, "later")))?;
     if answers("docker", &["info"]) {
         stages.run("images", || images::build(&images::Options::read(std::iter::empty())?))?;
         stages.run("containers", || {
