@@ -9,7 +9,7 @@ use stowage_runtime::api::{Part, Patch, Target};
 use stowage_runtime::engine::Error;
 use stowage_runtime::events::Note;
 
-use crate::calls::{Kind, Operation, Planned};
+use crate::calls::{Aim, Kind, Operation, Planned};
 use crate::change::Change;
 use crate::controller::Controller;
 use crate::decide::{Action, VolumeChange};
@@ -45,7 +45,7 @@ impl Controller {
             Action::Finish { claim, change, kind, note } => {
                 self.save(&claim, &change).await?;
                 // Only now: a write that is lost finds in the record what the driver did.
-                self.operations.forget(&Operation::new(&claim.meta, kind));
+                self.forget_calls(&claim.meta, |aim| aim.kind() == kind);
                 self.told.retain(&key, |topic| topic.kind() != kind);
                 self.recorder.record(&claim.reference(), note);
                 Ok(())
@@ -56,6 +56,10 @@ impl Controller {
                     self.check(&claim).await?;
                 }
                 self.call(&claim, *planned, in_doubt)
+            }
+            Action::StepAside { claim, kind } => {
+                self.step_aside(&claim, kind);
+                Ok(())
             }
             Action::Tell { claim, topic, note } => {
                 let taken = self.recorder.record(&claim.reference(), note.clone());
@@ -113,22 +117,28 @@ impl Controller {
         if !self.context().may_call_driver() {
             return Err(Error::Deposed);
         }
-        let operation = Operation::new(&claim.meta, planned.kind());
-        let recovers = self.facts.options.gates.recover_volume_expansion_failure;
-        let is_same = match &planned {
-            Planned::Expand { target, .. } => !recovers || claim.allocated() == Some(*target),
-            Planned::Modify { class, .. } => claim.modifying().is_some_and(|state| state.target == *class),
-        };
-        // What was tried before has its own backoff.
-        if !is_same {
-            self.operations.forget(&operation);
-        }
-        tracing::debug!(claim = %operation.claim, kind = ?operation.kind, "calling the driver");
+        let operation = Operation::new(&claim.meta, planned.aim());
+        let kind = operation.aim.kind();
+        // What came of another size or class is over, and so is its backoff.
+        self.forget_calls(&claim.meta, |aim| aim.kind() == kind && *aim != operation.aim);
+        tracing::debug!(claim = %operation.claim, ?kind, "calling the driver");
         let volume = self.caches.volumes.get(&Key::cluster(claim.spec.volume_name.as_str()));
         let is_migrated = volume.is_some_and(|volume| volume.spec.in_tree.is_some());
-        let is_wanted = self.is_wanted(claim, operation.kind);
-        self.operations.start(operation, self.calls.for_migrated(is_migrated).run(planned, in_doubt, is_wanted));
+        let is_wanted = self.is_wanted(claim, kind);
+        let call = self.calls.for_migrated(is_migrated).run(operation.clone(), planned, in_doubt, is_wanted);
+        self.operations.start(operation, call);
         Ok(())
+    }
+
+    /// A call that waits for its turn goes out of the line; it ends unsent, and wakes its claim.
+    fn step_aside(&self, claim: &Claim, kind: Kind) {
+        let waiting = self.records(&claim.meta).into_iter().filter(|(operation, _)| operation.aim.kind() == kind);
+        waiting.for_each(|(operation, _)| self.calls.turns(kind).send_away(&operation));
+    }
+
+    pub fn forget_calls(&self, claim: &Meta, which: impl Fn(&Aim) -> bool) {
+        let records = self.records(claim).into_iter().filter(|(operation, _)| which(&operation.aim));
+        records.for_each(|(operation, _)| self.operations.forget(&operation));
     }
 
     /// Whether the claim still asks for what it asked for when it was decided on.
@@ -146,9 +156,7 @@ impl Controller {
 
     /// What was kept for a claim goes with it.
     pub fn forget(&self, claim: &Meta) {
-        for kind in [Kind::Expand, Kind::Modify] {
-            self.operations.forget(&Operation::new(claim, kind));
-        }
+        self.forget_calls(claim, |_| true);
         self.told.forget(&claim.key());
         self.watching.end(&claim.key());
     }

@@ -20,11 +20,11 @@ const MODIFY: Rpc = Rpc { path: "/csi.v1.Controller/ControllerModifyVolume", fam
 /// Code of an answer that says the volume grew, but not to what was asked for.
 pub const TOO_SMALL: &str = "CapacityTooSmall";
 
-/// Code of a call that was never sent because its claim asks for something else since it was planned.
-const REVOKED: &str = "Revoked";
+/// Code of a call that was never sent because its claim asks for something else since it was planned, or first.
+pub const REVOKED: &str = "Revoked";
 
 /// Codes of calls that were never sent.
-const UNSENT: [&str; 3] = [NO_SECRET, NO_LEASE, STOPPING];
+const UNSENT: [&str; 4] = [NO_SECRET, NO_LEASE, STOPPING, REVOKED];
 
 pub type Operations = operation::Operations<Operation, Answer>;
 
@@ -44,22 +44,38 @@ impl Kind {
     }
 }
 
+/// What a call asks for. What came of it says nothing about anything else that the claim asks for later.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Aim {
+    Size(Quantity),
+    Class(String),
+}
+
+impl Aim {
+    pub fn kind(&self) -> Kind {
+        match self {
+            Self::Size(_) => Kind::Expand,
+            Self::Class(_) => Kind::Modify,
+        }
+    }
+}
+
 /// What a call is about. That only one per claim runs is decided.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Operation {
     pub claim: Key,
     pub uid: String,
-    pub kind: Kind,
+    pub aim: Aim,
 }
 
 impl Operation {
-    pub fn new(claim: &Meta, kind: Kind) -> Self {
-        Self { claim: claim.key(), uid: claim.uid.clone(), kind }
+    pub fn new(claim: &Meta, aim: Aim) -> Self {
+        Self { claim: claim.key(), uid: claim.uid.clone(), aim }
     }
 
     /// The first of everything about claims of this name.
     pub fn first(claim: &Key) -> Self {
-        Self { claim: claim.clone(), uid: String::new(), kind: Kind::Expand }
+        Self { claim: claim.clone(), uid: String::new(), aim: Aim::Size(Quantity::default()) }
     }
 }
 
@@ -98,10 +114,10 @@ pub enum Planned {
 }
 
 impl Planned {
-    pub fn kind(&self) -> Kind {
+    pub fn aim(&self) -> Aim {
         match self {
-            Self::Expand { .. } => Kind::Expand,
-            Self::Modify { .. } => Kind::Modify,
+            Self::Expand { target, .. } => Aim::Size(*target),
+            Self::Modify { class, .. } => Aim::Class(class.clone()),
         }
     }
 }
@@ -156,17 +172,23 @@ impl Calls {
 
     /// `in_doubt` says whether an earlier call of the sort may still be under way: what is not even sent does not end it,
     /// and it is followed up to its end. Any other is asked for once more when its turn comes: who waits may be long in line.
-    pub async fn run(self, planned: Planned, in_doubt: bool, is_wanted: impl Fn() -> bool + Send) -> Ended<Answer> {
-        let _turn = match &planned {
+    pub async fn run(
+        self,
+        operation: Operation,
+        planned: Planned,
+        in_doubt: bool,
+        is_wanted: impl Fn() -> bool + Send,
+    ) -> Ended<Answer> {
+        let turn = match &planned {
             Planned::Expand { request: None, .. } => None,
-            Planned::Expand { .. } => self.expanding.take().await,
-            Planned::Modify { .. } => self.modifying.take().await,
+            _ => Some(self.turns(operation.aim.kind()).take(operation).await),
         };
-        if !in_doubt && !is_wanted() {
-            let message = "the claim asks for something else now; the driver was not called".to_owned();
-            return Ended::Failed(Failure { code: REVOKED.into(), message });
-        }
+        let is_out_of_line = matches!(turn, Some(None));
         let ended = match planned {
+            _ if is_out_of_line || !in_doubt && !is_wanted() => {
+                let message = "the claim asks for something else now; the driver was not called".to_owned();
+                Ended::Failed(Failure { code: REVOKED.into(), message })
+            }
             Planned::Expand { target, request: None, .. } => {
                 Ended::Done(Answer::Expanded(Expanded { target, size: target, for_node: true }))
             }
@@ -176,6 +198,13 @@ impl Calls {
         match ended {
             Ended::Failed(failure) if in_doubt && UNSENT.contains(&failure.code.as_str()) => Ended::Uncertain(failure),
             ended => ended,
+        }
+    }
+
+    pub fn turns(&self, kind: Kind) -> &Turns {
+        match kind {
+            Kind::Expand => &self.expanding,
+            Kind::Modify => &self.modifying,
         }
     }
 

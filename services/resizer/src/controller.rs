@@ -111,14 +111,22 @@ impl Controller {
         place: Option<Place>,
         options: Options,
     ) -> Result<Self, Stop> {
-        let modifies = driver.controller.contains(&Call::ModifyVolume) && options.gates.volume_attributes_class;
-        if expansion == Expansion::Nobody && !modifies {
+        let can_modify = driver.controller.contains(&Call::ModifyVolume);
+        let modifies = can_modify && options.gates.volume_attributes_class;
+        if expansion == Expansion::Nobody && !can_modify {
             let reason = format!(
-                "driver {:?} neither expands nor modifies volumes (it lacks the capabilities EXPAND_VOLUME and MODIFY_VOLUME, \
-                 or the gate VolumeAttributesClass is off); remove this sidecar, or use a driver that does",
+                "driver {:?} neither expands nor modifies volumes (it lacks the capabilities EXPAND_VOLUME and MODIFY_VOLUME); \
+                 remove this sidecar, or use a driver that does",
                 driver.name
             );
             return Err(Stop::Unable { reason });
+        }
+        if expansion == Expansion::Nobody && !modifies {
+            tracing::warn!(
+                driver = driver.name,
+                "the driver can only modify volumes, and the gate VolumeAttributesClass is off: there is nothing to do; \
+                 remove VolumeAttributesClass=false from --feature-gates, or this sidecar"
+            );
         }
         let caller = driver.caller(setup.context.clone(), options.driver.timeout);
         let calls = Calls::new(caller, options.driver.workers);
@@ -171,7 +179,7 @@ impl engine::Controller for Controller {
         let Why { resize, modify } = &decision.why;
         for (kind, reason) in [(Kind::Expand, resize), (Kind::Modify, modify)] {
             if matches!(reason, Reason::Settled | Reason::NodesTurn | Reason::Gone) {
-                self.operations.forget(&Operation::new(&case.claim.meta, kind));
+                self.forget_calls(&case.claim.meta, |aim| aim.kind() == kind);
                 self.told.retain(key, |topic| topic.kind() != kind);
             }
         }

@@ -53,6 +53,11 @@ pub enum Action {
         in_doubt: bool,
         is_written: bool,
     },
+    /// Has a call that waits for its turn go out of the line.
+    StepAside {
+        claim: Arc<Claim>,
+        kind: Kind,
+    },
     Tell {
         claim: Arc<Claim>,
         topic: Topic,
@@ -72,7 +77,8 @@ impl Action {
             Self::SaveVolume { change, .. } if change.class.is_some() => Some(Kind::Modify),
             Self::Save { .. } | Self::SaveVolume { .. } => Some(Kind::Expand),
             Self::Finish { kind, .. } => Some(*kind),
-            Self::Call { .. } | Self::Tell { .. } | Self::Watch | Self::RefreshClaim | Self::RefreshVolume(_) => None,
+            Self::Call { .. } | Self::StepAside { .. } | Self::Tell { .. } => None,
+            Self::Watch | Self::RefreshClaim | Self::RefreshVolume(_) => None,
         }
     }
 }
@@ -184,7 +190,8 @@ impl Case {
     fn retry_at(&self, kind: Kind, failed: Failed<'_>, facts: &Facts, now: Timestamp) -> Timestamp {
         let record: Option<&Record<Answer>> = self.record(kind);
         let (since, retry_at) = record.map_or((now, now), |record| (record.since, record.retry_at));
-        if outcome(kind, failed.failure) != Some(Outcome::Infeasible) {
+        let is_slow = kind == Kind::Modify || facts.options.gates.recover_volume_expansion_failure;
+        if !is_slow || outcome(kind, failed.failure) != Some(Outcome::Infeasible) {
             return retry_at;
         }
         let slow = SignedDuration::try_from(facts.options.driver.retry.max).unwrap_or(SignedDuration::MAX);

@@ -29,6 +29,11 @@ pub enum Problem {
     FindHandle { name: String },
     #[error("PersistentVolume {name:?}: {source}")]
     MapModes { name: String, source: access_mode::Error },
+    #[error(
+        "spec.volumeAttributesClassName: driver {driver:?} does not change volumes (it lacks the capability MODIFY_VOLUME); \
+         name {current:?} again, or move the data to a volume of a class that says so from the start"
+    )]
+    ModifyNothing { driver: String, current: String },
     #[error("spec.resources.requests.storage: {source}; ask for less")]
     FitSize { source: quantity::Error },
 }

@@ -5,12 +5,12 @@ use std::sync::Arc;
 use stowage_csi::identity::ControllerCapabilities;
 use stowage_csi::v1::controller_service_capability::rpc::Type as Call;
 use stowage_model::Volume;
-use stowage_model::object::Key;
+use stowage_model::object::{Key, Meta};
 use stowage_runtime::cache::View;
 use stowage_runtime::operation::{Failure, Record, State};
 use stowage_runtime::told::Known;
 
-use crate::calls::{Answer, Expanded, Kind, Operation, is_in_use};
+use crate::calls::{Aim, Answer, Expanded, Kind, Operation, is_in_use};
 use crate::controller::Controller;
 use crate::options::Options;
 use crate::projections::{Claim, Class};
@@ -75,12 +75,21 @@ pub struct Case {
     /// The class that the claim wants, and the one that it is on the way to.
     pub wanted: ClassView,
     pub aimed_at: ClassView,
-    pub expand: Option<Record<Answer>>,
-    pub modify: Option<Record<Answer>>,
+    pub expand: Option<Tried>,
+    pub modify: Option<Tried>,
     /// Only looked up where it matters.
     pub users: Users,
     /// What people were told.
     pub known: Known<Topic>,
+}
+
+/// A call that was begun for the claim.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Tried {
+    pub aim: Aim,
+    pub record: Record<Answer>,
+    /// It waits for its turn: the driver was not asked yet.
+    pub is_in_line: bool,
 }
 
 /// The volume that a claim names.
@@ -110,15 +119,25 @@ pub struct Failed<'a> {
 }
 
 impl Case {
-    pub fn record(&self, kind: Kind) -> Option<&Record<Answer>> {
+    pub fn tried(&self, kind: Kind) -> Option<&Tried> {
         match kind {
             Kind::Expand => self.expand.as_ref(),
             Kind::Modify => self.modify.as_ref(),
         }
     }
 
+    pub fn record(&self, kind: Kind) -> Option<&Record<Answer>> {
+        self.tried(kind).map(|tried| &tried.record)
+    }
+
     pub fn is_calling(&self) -> bool {
-        [&self.expand, &self.modify].into_iter().flatten().any(Record::is_running)
+        [&self.expand, &self.modify].into_iter().flatten().any(|tried| tried.record.is_running())
+    }
+
+    /// How the call for this very aim failed.
+    pub fn failed_at(&self, aim: &Aim) -> Option<Failed<'_>> {
+        self.tried(aim.kind()).filter(|tried| tried.aim == *aim)?;
+        self.failed(aim.kind())
     }
 
     pub fn failed(&self, kind: Kind) -> Option<Failed<'_>> {
@@ -169,15 +188,14 @@ impl Controller {
             View::Known(volume) if caches.is_ours(&claim, &volume) && is_bound(&volume, &claim) => Source::Ours(volume),
             View::Known(_) | View::Absent => Source::Foreign,
         };
-        let record = |kind| self.operations.record(&Operation::new(&claim.meta, kind));
         let target = claim.modifying().map(|modifying| modifying.target.as_str()).unwrap_or_default();
         let mut case = Case {
             is_unknown: caches.claims.view(key) == View::Unknown,
             source,
             wanted: self.class(claim.wanted_class()),
             aimed_at: self.class(target),
-            expand: record(Kind::Expand),
-            modify: record(Kind::Modify),
+            expand: self.tried(&claim, Kind::Expand),
+            modify: self.tried(&claim, Kind::Modify),
             users: Users::Unwatched,
             known: self.told.known(key),
             claim,
@@ -186,6 +204,20 @@ impl Controller {
             case.users = self.watching.users(key);
         }
         case
+    }
+
+    /// There is one at the most: what is begun takes the place of what ended.
+    fn tried(&self, claim: &Claim, kind: Kind) -> Option<Tried> {
+        let (operation, record) = self.records(&claim.meta).into_iter().find(|(of, _)| of.aim.kind() == kind)?;
+        let is_in_line = self.calls.turns(kind).is_in_line(&operation);
+        Some(Tried { aim: operation.aim, record, is_in_line })
+    }
+
+    /// What was begun for this very claim.
+    pub fn records(&self, claim: &Meta) -> Vec<(Operation, Record<Answer>)> {
+        let key = claim.key();
+        let records = self.operations.records_from(&Operation::first(&key), |operation| operation.claim == key);
+        records.into_iter().filter(|(operation, _)| operation.uid == claim.uid).collect()
     }
 
     fn class(&self, name: &str) -> ClassView {

@@ -1,12 +1,15 @@
-//! Turns of driver calls: as many of one sort at a time as there are workers. Who waits for one is counted.
+//! Turns of driver calls: as many of one sort at a time as there are workers. Who waits for one is counted, and may be
+//! sent away: the claim has something more urgent to ask for.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
-use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore};
 
 use stowage_runtime::clock::Clock;
+
+use crate::calls::Operation;
 
 #[derive(Clone)]
 pub struct Turns(Arc<Inner>);
@@ -22,6 +25,15 @@ struct Inner {
 struct Line {
     came: u64,
     since: BTreeMap<u64, Duration>,
+    places: BTreeMap<Operation, (u64, Arc<Notify>)>,
+}
+
+impl Line {
+    fn leave(&mut self, operation: &Operation) -> Option<Arc<Notify>> {
+        let (number, sent_away) = self.places.remove(operation)?;
+        self.since.remove(&number);
+        Some(sent_away)
+    }
 }
 
 /// What the line looks like to people.
@@ -36,12 +48,12 @@ pub struct Backlog {
 /// A place in the line, left when it is dropped: with a turn, or because the wait was given up.
 struct Place<'a> {
     turns: &'a Turns,
-    number: u64,
+    operation: Operation,
 }
 
 impl Drop for Place<'_> {
     fn drop(&mut self) {
-        self.turns.line().since.remove(&self.number);
+        self.turns.line().leave(&self.operation);
     }
 }
 
@@ -50,20 +62,36 @@ impl Turns {
         Self(Arc::new(Inner { free: Arc::new(Semaphore::new(calls)), line: Mutex::default(), clock }))
     }
 
-    /// Waits for a turn, to be kept for as long as the call lasts.
-    pub async fn take(&self) -> Option<OwnedSemaphorePermit> {
-        let _place = self.stand();
-        // None only of a semaphore that was closed, which nobody does.
-        Arc::clone(&self.0.free).acquire_owned().await.ok()
+    /// Waits for a turn, to be kept for as long as the call lasts; none for who was sent away.
+    pub async fn take(&self, operation: Operation) -> Option<OwnedSemaphorePermit> {
+        let (_place, sent_away) = self.stand(operation);
+        tokio::select! {
+            biased;
+            () = sent_away.notified() => None,
+            // None only of a semaphore that was closed, which nobody does.
+            turn = Arc::clone(&self.0.free).acquire_owned() => turn.ok(),
+        }
     }
 
-    fn stand(&self) -> Place<'_> {
+    fn stand(&self, operation: Operation) -> (Place<'_>, Arc<Notify>) {
         let now = self.0.clock.boottime();
         let mut line = self.line();
         line.came += 1;
-        let number = line.came;
+        let (number, sent_away) = (line.came, Arc::new(Notify::new()));
         line.since.insert(number, now);
-        Place { turns: self, number }
+        line.places.insert(operation.clone(), (number, Arc::clone(&sent_away)));
+        (Place { turns: self, operation }, sent_away)
+    }
+
+    pub fn is_in_line(&self, operation: &Operation) -> bool {
+        self.line().places.contains_key(operation)
+    }
+
+    /// Ends the wait, if there is one: whoever has a turn keeps it.
+    pub fn send_away(&self, operation: &Operation) {
+        if let Some(waiting) = self.line().leave(operation) {
+            waiting.notify_one();
+        }
     }
 
     pub fn backlog(&self) -> Backlog {

@@ -580,9 +580,19 @@ async fn a_driver_that_can_do_neither_is_refused_with_the_way_out() {
     let life = stage.world.life("resizer");
     let stop = resizer::run(life.context.clone(), options()).await.unwrap_err().to_string();
     assert!(stop.contains("EXPAND_VOLUME") && stop.contains("remove this sidecar"), "{stop}");
+}
+
+/// As the original: a chart that switches the gate off gets no pod that starts again and again.
+#[tokio::test(start_paused = true)]
+async fn a_driver_that_only_changes_volumes_is_served_with_the_gate_off_and_nothing_is_done() {
+    let stage = Stage::with(Abilities { expansion: false, ..Abilities::default() }, Growth::default()).await;
     let gates = Gates { volume_attributes_class: false, ..Gates::default() };
-    stage.world.driver().enable(Abilities { expansion: false, ..Abilities::default() });
-    assert!(resizer::run(life.context.clone(), Options { gates, ..options() }).await.is_err());
+    in_world(&stage, Options { gates, ..options() }, async {
+        stage.ask_for_class("gold").await;
+        stage.world.settle().await;
+        assert!(stage.claim()["status"]["modifyVolumeStatus"].is_null() && stage.reasons().is_empty());
+    })
+    .await;
 }
 
 /// 4.7, each write and call in each way, online and for the node.

@@ -5,25 +5,30 @@ use std::sync::Arc;
 use jiff::Timestamp;
 
 use stowage_csi::Outcome;
+use stowage_csi::v1::controller_service_capability::rpc::Type as Call;
 use stowage_model::Volume;
 use stowage_model::phase::ClaimPhase;
 use stowage_model::resize::{MODIFY_VOLUME_ERROR, MODIFYING_VOLUME, ModifyStatus};
 use stowage_runtime::events::Note;
+use stowage_runtime::operation::Record;
 use stowage_runtime::trouble::Trouble;
 
 use super::{Action, Part, Reason, VolumeChange};
-use crate::calls::{Kind, Planned, outcome};
+use crate::calls::{Aim, Kind, Planned, outcome};
 use crate::change::{Change, Holds};
 use crate::projections::{Class, Modifying};
-use crate::request;
+use crate::request::{self, Problem};
 use crate::snapshot::{Case, ClassView, Facts, Failed, Topic};
 
 pub fn decide(case: &Case, volume: &Arc<Volume>, facts: &Facts, now: Timestamp) -> Part {
     let claim = &*case.claim;
-    if !facts.modifies || volume.spec.csi.is_none() {
+    if volume.spec.csi.is_none() {
         return Part::rest(Reason::Unsupported);
     }
-    if case.modify.as_ref().is_some_and(|record| record.is_running()) {
+    if !facts.modifies {
+        return unable(case, facts, now);
+    }
+    if case.record(Kind::Modify).is_some_and(Record::is_running) {
         return Part::rest(Reason::Calling);
     }
     if claim.status.phase != ClaimPhase::Bound {
@@ -74,7 +79,7 @@ fn attempt(case: &Case, volume: &Volume, target: &str, class: &Class, facts: &Fa
         Err(problem) => return case.blocked(Kind::Modify, problem, now),
     };
     let state = claim.modifying().filter(|state| state.target == target);
-    let failed = case.failed(Kind::Modify).filter(|_| state.is_some());
+    let failed = case.failed_at(&Aim::Class(target.to_owned())).filter(|_| state.is_some());
     if let Some(failed) = failed {
         let at = case.retry_at(Kind::Modify, failed, facts, now);
         if at > now {
@@ -148,6 +153,18 @@ fn pending(case: &Case, way_out: String, is_saved: bool, now: Timestamp) -> Part
     let wake_at = tell.as_ref().err().copied();
     actions.extend(tell);
     Part { wake_at, ..Part::act(actions, Reason::AwaitingClass) }
+}
+
+/// A driver that changes nothing: who asks for it hears so, where nobody has switched it off.
+fn unable(case: &Case, facts: &Facts, now: Timestamp) -> Part {
+    let claim = &*case.claim;
+    let (wanted, current) = (claim.wanted_class(), claim.current_class());
+    let is_asked = claim.status.phase == ClaimPhase::Bound && !wanted.is_empty() && wanted != current;
+    if !is_asked || facts.can(Call::ModifyVolume) || !facts.options.gates.volume_attributes_class {
+        return Part::rest(Reason::Unsupported);
+    }
+    let problem = Problem::ModifyNothing { driver: facts.name.clone(), current: current.to_owned() };
+    case.blocked(Kind::Modify, problem, now)
 }
 
 /// Nobody wants another class any more, and nothing is under way.

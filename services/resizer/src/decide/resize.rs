@@ -13,10 +13,11 @@ use stowage_model::resize::{
     CONTROLLER_RESIZE_ERROR, FILE_SYSTEM_RESIZE_PENDING, NODE_RESIZE_ERROR, RESIZE_CONDITIONS, RESIZING, ResizeStatus,
 };
 use stowage_runtime::events::Note;
+use stowage_runtime::operation::Record;
 use stowage_runtime::trouble::Trouble;
 
 use super::{Action, Part, Reason, VolumeChange};
-use crate::calls::{Expanded, Kind, Planned, is_answer, outcome};
+use crate::calls::{Aim, Expanded, Kind, Planned, is_answer, outcome};
 use crate::change::{Change, Holds};
 use crate::projections::Claim;
 use crate::request;
@@ -29,7 +30,7 @@ pub fn decide(case: &Case, volume: &Arc<Volume>, facts: &Facts, now: Timestamp) 
     if facts.expansion == Expansion::Nobody {
         return Part::rest(Reason::Unsupported);
     }
-    if case.expand.as_ref().is_some_and(|record| record.is_running()) {
+    if case.record(Kind::Expand).is_some_and(Record::is_running) {
         return Part::rest(Reason::Calling);
     }
     if let Some(expanded) = case.expanded().filter(|expanded| is_begun(claim, expanded.target, facts)) {
@@ -60,7 +61,7 @@ fn aim(case: &Case, volume: &Volume, facts: &Facts) -> Option<Quantity> {
 /// Whether nothing may be growing any more. What we know ourselves counts; after a restart it is what the claim says: its
 /// error goes before each call, so that one that is there with our reason is the last word of the driver.
 fn is_final(case: &Case) -> bool {
-    if let Some(record) = &case.expand {
+    if let Some(record) = case.record(Kind::Expand) {
         return record.done().is_none() && case.failed(Kind::Expand).is_some_and(|failed| failed.is_final);
     }
     let error = case.claim.status.conditions.find(CONTROLLER_RESIZE_ERROR).filter(|error| error.is_true());
@@ -85,14 +86,16 @@ fn attempt(case: &Case, volume: &Arc<Volume>, target: Quantity, facts: &Facts, n
         Expansion::Node | Expansion::Nobody => (None, None),
     };
     let recovers = facts.options.gates.recover_volume_expansion_failure;
-    let is_same = !recovers || claim.allocated() == Some(target);
-    if let Some(failed) = case.failed(Kind::Expand).filter(|_| is_same)
+    if let Some(failed) = case.failed_at(&Aim::Size(target))
         && let Some(waiting) = wait(case, failed, facts, now)
     {
         return waiting;
     }
     if case.is_calling() {
-        return Part::rest(Reason::Waiting);
+        // A volume that is full comes before one that is to be faster; a call that was sent is never taken back.
+        let is_in_line = case.modify.as_ref().is_some_and(|tried| tried.is_in_line);
+        let aside = is_in_line.then(|| Action::StepAside { claim: Arc::clone(&case.claim), kind: Kind::Modify });
+        return Part::act(Vec::from_iter(aside), Reason::Waiting);
     }
     let in_doubt = recovers && is_begun(claim, target, facts) && !is_final(case);
     let begin = begin(target, recovers);
@@ -184,8 +187,7 @@ fn finish(case: &Case, volume: &Arc<Volume>, expanded: &Expanded, facts: &Facts)
     let mut actions = Vec::new();
     let is_noted = volume.meta.annotation(PRE_RESIZE_CAPACITY).is_some();
     let change = VolumeChange {
-        // Never smaller than it was said to be.
-        capacity: Some(expanded.size).filter(|size| *size > volume.capacity()),
+        capacity: Some(expanded.size).filter(|size| is_its_size(*size, claim, volume, facts)),
         before: (expanded.for_node && gates.annotate_fs_resize && !is_noted).then(|| Some(claim.capacity())),
         class: None,
     };
@@ -198,6 +200,15 @@ fn finish(case: &Case, volume: &Arc<Volume>, expanded: &Expanded, facts: &Facts)
     };
     actions.push(Action::Finish { claim: Arc::clone(&case.claim), change, kind: Kind::Expand, note });
     Part::act(actions, Reason::Writing)
+}
+
+/// Whether the volume has this size from now on. A driver is never believed that one has shrunk; but where only nodes expand,
+/// nobody but us has said the size that a node could not reach.
+fn is_its_size(size: Quantity, claim: &Claim, volume: &Volume, facts: &Facts) -> bool {
+    match facts.expansion {
+        Expansion::Node => size != volume.capacity() && size >= claim.capacity(),
+        Expansion::Controller | Expansion::Nobody => size > volume.capacity(),
+    }
 }
 
 fn for_node(recovers: bool, volume: &Volume) -> (Change, Note) {

@@ -11,10 +11,10 @@ use stowage_runtime::operation::{Failure, State};
 use stowage_runtime::told::Known;
 
 use super::*;
-use crate::calls::{Expanded, TOO_SMALL};
+use crate::calls::{Expanded, REVOKED, TOO_SMALL};
 use crate::options::{Gates, Options};
 use crate::projections::Class;
-use crate::snapshot::{ClassView, Expansion};
+use crate::snapshot::{ClassView, Expansion, Tried};
 use crate::users::Users;
 
 mod modify;
@@ -44,8 +44,8 @@ struct World {
     claim: Value,
     volume: Value,
     class: Option<&'static str>,
-    expand: Option<Record<Answer>>,
-    modify: Option<Record<Answer>>,
+    expand: Option<Tried>,
+    modify: Option<Tried>,
     users: Users,
     known: Known<Topic>,
     now: Timestamp,
@@ -202,12 +202,18 @@ impl World {
                     }
                     Planned::Modify { class, .. } => json!({ "modify": class }),
                 };
-                let running = Some(record(State::Running, self.now));
-                match planned.kind() {
+                let record = record(State::Running, self.now);
+                let running = Some(Tried { aim: planned.aim(), record, is_in_line: false });
+                match planned.aim().kind() {
                     Kind::Expand => self.expand = running,
                     Kind::Modify => self.modify = running,
                 }
                 self.log.push(json!({ "call": called, "in doubt": in_doubt, "read first": !is_written }));
+            }
+            Action::StepAside { kind, .. } => {
+                self.log.push(json!({ "aside": format!("{kind:?}") }));
+                let revoked = Failure { code: REVOKED.into(), message: "the driver was not called".into() };
+                self.end(kind, State::Failed(revoked));
             }
             Action::Tell { topic, note, .. } => {
                 self.told.push(note.reason);
@@ -227,11 +233,12 @@ impl World {
     }
 
     fn end(&mut self, kind: Kind, state: State<Answer>) {
-        let ended = Some(record(state, self.now));
-        match kind {
-            Kind::Expand => self.expand = ended,
-            Kind::Modify => self.modify = ended,
-        }
+        let tried = match kind {
+            Kind::Expand => self.expand.as_mut(),
+            Kind::Modify => self.modify.as_mut(),
+        };
+        let tried = tried.expect("only what was begun ends");
+        (tried.record, tried.is_in_line) = (record(state, self.now), false);
     }
 
     fn expanded(&mut self, target: &str, gibibytes: i64, for_node: bool) {

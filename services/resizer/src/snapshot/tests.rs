@@ -125,7 +125,7 @@ async fn what_was_kept_for_a_claim_goes_with_it() {
     let (controller, _setup) = controller(&tasks, "d.example");
     controller.caches.volumes.relist(vec![volume("a", |_| {})], 2);
     controller.caches.claims.relist(vec![claim("a", |_| {})], 2);
-    let operation = Operation::new(&claim("a", |_| {}).meta, Kind::Expand);
+    let operation = Operation::new(&claim("a", |_| {}).meta, Aim::Size("5Gi".parse().unwrap()));
     let failed = Failure { code: "FailedPrecondition".into(), message: "in use".into() };
     controller.operations.start(operation, async { Ended::Failed(failed) });
     // Nothing but the end of the call is under way.
@@ -162,6 +162,8 @@ async fn gathering_and_deciding_change_nothing() {
         ],
         2,
     );
-    controller.operations.start(Operation::new(&claim("begun", |_| {}).meta, Kind::Expand), std::future::pending());
+    controller
+        .operations
+        .start(Operation::new(&claim("begun", |_| {}).meta, Aim::Size("5Gi".parse().unwrap())), std::future::pending());
     engine::assert_quiet(&*controller, jiff::Timestamp::UNIX_EPOCH);
 }

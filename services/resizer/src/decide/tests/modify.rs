@@ -1,5 +1,7 @@
 //! Section 4.4 of reference/sidecars-and-csi.md.
 
+use stowage_csi::v1::controller_service_capability::rpc::Type as Call;
+
 use super::*;
 
 fn modifying(world: &World) -> (Option<&str>, Option<&str>) {
@@ -168,7 +170,72 @@ fn a_claim_that_grows_and_changes_does_one_after_the_other() {
 
 #[test]
 fn what_is_switched_off_or_not_of_csi_is_left_alone() {
+    let spoils: [fn(&mut World); 3] = [
+        |world| {
+            world.facts.modifies = false;
+            world.facts.options.gates.volume_attributes_class = false;
+        },
+        |world| {
+            world.facts.modifies = false;
+            world.facts.calls.insert(Call::ModifyVolume);
+        },
+        |world| {
+            world.volume["spec"].as_object_mut().unwrap().remove("csi");
+            world.volume["spec"]["hostPath"] = json!({ "path": "/data" });
+        },
+    ];
+    for spoil in spoils {
+        let mut world = changing();
+        spoil(&mut world);
+        assert_eq!(world.settle().why.modify, Reason::Unsupported);
+        assert!(world.log.is_empty() && world.told.is_empty());
+    }
+}
+
+#[test]
+fn who_asks_a_driver_for_a_change_that_makes_none_hears_so_and_nothing_is_written() {
     let mut world = changing();
     world.facts.modifies = false;
-    assert_eq!(world.decide().why.modify, Reason::Unsupported);
+    assert!(matches!(world.settle().why.modify, Reason::Blocked(Problem::ModifyNothing { .. })));
+    assert_eq!((world.told.as_slice(), world.log.len()), (&["VolumeModifyFailed"][..], 0));
+    world.claim["spec"]["volumeAttributesClassName"] = json!("silver");
+    assert_eq!(world.settle().why.modify, Reason::Unsupported);
+}
+
+#[test]
+fn what_became_of_one_class_is_not_said_of_another_whose_write_lost_its_answer() {
+    let mut world = changing();
+    world.settle();
+    world.fail(Kind::Modify, Code::InvalidArgument);
+    world.settle();
+    let refused = world.modify.clone();
+    world.claim["spec"]["volumeAttributesClassName"] = json!("bronze");
+    world.settle();
+    assert_eq!(world.calls().len(), 2);
+    // The write that begins the second is stored, its answer is lost, and so no call was begun.
+    world.modify = refused;
+    world.settle();
+    assert_eq!(modifying(&world), (Some("bronze"), Some("InProgress")));
+    assert_eq!((world.conditions(), world.calls().len()), (vec!["ModifyingVolume"], 3));
+}
+
+#[test]
+fn a_change_that_waits_for_its_turn_lets_the_size_go_first_and_one_that_was_sent_does_not() {
+    for is_in_line in [true, false] {
+        let mut world = changing();
+        world.settle();
+        world.modify.as_mut().unwrap().is_in_line = is_in_line;
+        world.request("9Gi");
+        world.settle();
+        let asked = |world: &World| world.calls().last().unwrap()["call"].clone();
+        let first = if is_in_line { "expand" } else { "modify" };
+        assert!(!asked(&world)[first].is_null(), "{}", asked(&world));
+        if is_in_line {
+            world.expanded("9Gi", 9, false);
+            world.pass(1);
+            world.settle();
+            assert_eq!(asked(&world)["modify"], "gold");
+        }
+        assert!(!world.told.contains(&"VolumeModifyFailed"));
+    }
 }

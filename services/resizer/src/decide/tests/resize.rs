@@ -321,6 +321,53 @@ fn without_handle_volume_inuse_error_pods_are_never_looked_at() {
     assert_eq!(world.calls().len(), 2);
 }
 
+/// A node's last word about a size that only we had said.
+#[test]
+fn where_only_nodes_expand_a_size_that_none_reached_is_taken_back_from_the_volume_too() {
+    let mut world = growing();
+    world.facts.expansion = Expansion::Node;
+    world.request("10Gi");
+    world.settle();
+    world.expanded("10Gi", 10, true);
+    world.settle();
+    assert_eq!(world.volume["spec"]["capacity"]["storage"], "10Gi");
+    merge(
+        &mut world.claim,
+        &json!({ "status": { "allocatedResourceStatuses": { "storage": "NodeResizeInfeasible" } } }),
+    );
+    world.request("5Gi");
+    world.settle();
+    world.expanded("5Gi", 5, true);
+    assert_eq!(world.settle().why.resize, Reason::NodesTurn);
+    assert_eq!(world.volume["spec"]["capacity"]["storage"], "5Gi");
+    merge(
+        &mut world.claim,
+        &json!({ "status": {
+            "capacity": { "storage": "5Gi" }, "allocatedResourceStatuses": null, "conditions": null,
+        } }),
+    );
+    assert_eq!(world.settle().why.resize, Reason::Settled);
+    assert!(world.volume["metadata"]["annotations"].get(PRE_RESIZE_CAPACITY).is_none(), "nothing is left of it");
+}
+
+#[test]
+fn what_became_of_one_size_is_not_said_of_another_whose_write_lost_its_answer() {
+    let mut world = growing();
+    world.request("100Gi");
+    world.settle();
+    world.fail(Kind::Expand, Code::OutOfRange);
+    world.settle();
+    let refused = world.expand.clone();
+    world.request("3Gi");
+    world.settle();
+    // The write that begins the second is stored, its answer is lost, and so no call was begun.
+    (world.expand, world.log) = (refused, Vec::new());
+    world.settle();
+    assert_eq!(world.calls(), [&called("3Gi", false, true)]);
+    assert_eq!(world.status()["allocatedResourceStatuses"]["storage"], "ControllerResizeInProgress");
+    assert_eq!(world.conditions(), ["Resizing"]);
+}
+
 #[test]
 fn where_only_nodes_expand_the_node_is_asked_at_once() {
     let mut world = growing();
@@ -338,9 +385,14 @@ fn without_recovery_only_conditions_tell() {
     world.fail(Kind::Expand, Code::OutOfRange);
     world.settle();
     assert_eq!((world.conditions(), world.told.len()), (vec!["Resizing"], 2));
-    world.pass(300);
+    world.pass(1);
     world.settle();
-    world.expanded("5Gi", 5, true);
+    assert_eq!(world.calls().len(), 2, "nothing is slow without recovery");
+    world.fail(Kind::Expand, Code::OutOfRange);
+    world.request("6Gi");
+    world.settle();
+    assert_eq!(world.calls()[2]["call"]["expand"], "6Gi", "another size is tried at once");
+    world.expanded("6Gi", 6, true);
     assert_eq!(world.settle().why.resize, Reason::NodesTurn);
     assert_eq!(world.conditions(), ["FileSystemResizePending"]);
     assert!(world.status().get("allocatedResources").is_none());
