@@ -352,6 +352,32 @@ async fn a_size_that_is_taken_back_in_line_is_never_asked_for_and_the_line_is_sh
     assert!(!sizes_asked_for(&stage).contains(&(100 * GI)), "{:?}", sizes_asked_for(&stage));
 }
 
+/// A volume that is full used to wait for its turn behind a rollout of classes.
+#[tokio::test(start_paused = true)]
+async fn a_claim_that_waits_to_be_changed_and_wants_to_grow_grows_at_once_and_is_changed_after_it() {
+    let stage = Stage::set().await;
+    let mut options = options();
+    options.driver.workers = 1;
+    stage.world.driver().script("ControllerModifyVolume", [Step::Slow(Duration::from_secs(9))]);
+    stage.another_claim("first").await;
+    in_world(&stage, options, async {
+        let first = Key::namespaced("shop", "first");
+        let class = json!({ "spec": { "volumeAttributesClassName": "gold" } });
+        stage.world.admin().patch(kinds::CLAIM, &first, "", &class).await.unwrap();
+        stage.world.settle().await;
+        let begun = tokio::time::Instant::now();
+        stage.ask_for_class("gold").await;
+        stage.until("in line", || stage.claim()["status"]["modifyVolumeStatus"]["status"] == "InProgress").await;
+        stage.ask_for("5Gi").await;
+        stage.until_capacity("5Gi").await;
+        assert!(begun.elapsed() < Duration::from_secs(1), "{:?}", begun.elapsed());
+        stage.until("gold", || stage.claim()["status"]["currentVolumeAttributesClassName"] == "gold").await;
+        let failed = stage.reasons().iter().filter(|told| *told == "VolumeModifyFailed").count();
+        assert_eq!(failed, 1, "the driver does not know the first one's volume; nobody else failed");
+    })
+    .await;
+}
+
 /// A claim whose writes are refused used to hang without a word.
 #[tokio::test(start_paused = true)]
 async fn a_write_that_the_server_refuses_is_told() {
