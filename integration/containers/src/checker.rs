@@ -24,8 +24,8 @@ use tokio::time::{Instant, sleep, timeout};
 use crate::node::ROOT;
 use crate::stack::{NODES, Stack};
 
-/// How long what is going on may take to be over.
-const SETTLE: Duration = Duration::from_secs(60);
+/// How long what is going on may take to be over: longer than a volume manager's longest pause between two tries.
+const SETTLE: Duration = Duration::from_secs(150);
 const LOOK: Duration = Duration::from_millis(200);
 /// An observation that takes longer has met somebody who is stopped.
 const SAMPLE: Duration = Duration::from_secs(3);

@@ -12,8 +12,9 @@ use tokio::time::{Instant, sleep};
 
 use crate::disk;
 
-/// The kernel lets go of a loop device when the last program that looks at it closes it.
-const SETTLE: Duration = Duration::from_secs(30);
+/// The kernel lets go of a loop device when the last program that looks at it closes it, and a volume manager that met one
+/// in use tries again after up to 122 s.
+const SETTLE: Duration = Duration::from_secs(150);
 const LOOK: Duration = Duration::from_millis(50);
 
 /// Waits until nothing of any volume or snapshot is left below the root: no mount, loop device, image, record or pod

@@ -1,9 +1,10 @@
 //! FlexVolume.
 
 use std::fs;
-use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
+use std::process::Command;
 use std::sync::Arc;
+use std::time::Duration;
 
 use serde_json::{Value, json};
 
@@ -28,8 +29,18 @@ esac
 "#,
         log = dir.join("log").display()
     );
-    fs::write(folder.join(name), script).unwrap();
-    fs::set_permissions(folder.join(name), fs::Permissions::from_mode(0o755)).unwrap();
+    program(&folder.join(name), &script);
+}
+
+/// Puts a program there, at once and whole. It is written by another process: a file that this one had open for writing is
+/// busy (ETXTBSY) for as long as a program that another test starts has a copy of what was open.
+fn program(path: &Path, script: &str) {
+    let aside = tempfile::tempdir_in(path.ancestors().nth(3).unwrap()).unwrap();
+    let (text, made) = (aside.path().join("text"), aside.path().join("made"));
+    fs::write(&text, script).unwrap();
+    let copied = Command::new("install").args(["-m", "755"]).args([&text, &made]).status().unwrap();
+    assert!(copied.success());
+    fs::rename(made, path).unwrap();
 }
 
 fn asked(driver: &str, more: Value) -> Asked {
@@ -138,7 +149,7 @@ fn row_146_the_directory_is_watched_also_when_it_is_removed_and_made_again() {
         tokio::select! {
             biased;
             ended = watch(drivers, plugins.clone(), || {}) => panic!("{ended:?}"),
-            () = life => {}
+            ended = tokio::time::timeout(Duration::from_secs(300), life) => ended.expect("the watch did not see it"),
         }
     });
 }
@@ -237,8 +248,7 @@ esac
 "#,
                 log = folder.join("log").display()
             );
-            fs::write(folder.join(name), script).unwrap();
-            fs::set_permissions(folder.join(name), fs::Permissions::from_mode(0o755)).unwrap();
+            program(&folder.join(name), &script);
             drivers.sync(&machine.plugins).await;
             let driver = format!("example/{name}");
             let asked = Asked::persistent(json!({ "flexVolume": { "driver": driver } }), false, Value::Null);

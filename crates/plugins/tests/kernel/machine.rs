@@ -99,7 +99,8 @@ impl Machine {
             layout: Layout::new(&self.root),
             node_name: NODE.into(),
             drivers: Arc::new(NoDrivers),
-            call_timeout: Duration::from_secs(1),
+            // No test here wants a program that does not end.
+            call_timeout: Duration::from_secs(60),
             recorder: self.context.recorder("test", &self.tasks.spawner()),
             tokens: Arc::default(),
             objects: Arc::new(objects),

@@ -14,7 +14,8 @@ use crate::node::{MANAGER, NODE, Node, begin, end, target, until};
 
 const GROUP: u32 = 4321;
 const FOLDERS: usize = 40;
-const FILES: usize = 500;
+/// So many that a walk is not over while the one who is to stop it has to wait for a processor.
+const FILES: usize = 1000;
 
 fn folders(root: &Path) -> impl Iterator<Item = PathBuf> {
     (0..FOLDERS).map(move |number| root.join(format!("folder-{number}")))

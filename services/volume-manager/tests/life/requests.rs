@@ -426,7 +426,7 @@ async fn what_is_new_when_a_driver_republishes_is_given_to_the_group() {
     fs::set_permissions(&new, fs::Permissions::from_mode(0o600)).unwrap();
     // Who asks for the third time has given everything to the group for the second.
     let called = stage.driver.calls().len();
-    let asked = tokio::time::timeout(Duration::from_secs(300), stage.driver.called(called + 2));
+    let asked = tokio::time::timeout(Duration::from_secs(3600), stage.driver.called(called + 2));
     asked.await.expect("it was not published again");
     let about = fs::metadata(&new).unwrap();
     assert_eq!((about.gid(), about.mode() & 0o7777), (group, 0o660));
