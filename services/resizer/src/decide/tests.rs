@@ -20,6 +20,7 @@ use crate::users::Users;
 mod modify;
 mod properties;
 mod resize;
+mod takeover;
 
 const GI: i64 = 1 << 30;
 
