@@ -82,7 +82,12 @@ impl<'a> View<'a> {
     /// Everything that is not where it should be, the worst first.
     fn all(&self) -> Vec<Story> {
         let g = self.g;
-        let claims = g.claims.all().iter().map(|claim| claim::story(self, claim));
+        // Claims of others are read for what they have.
+        let is_asked = |claim: &&Claim| match &g.wanted {
+            Wanted::All { namespace: Some(namespace) } => claim.meta.namespace == *namespace,
+            _ => true,
+        };
+        let claims = g.claims.all().iter().filter(is_asked).map(|claim| claim::story(self, claim));
         let pods = g.pods.all().iter().map(|pod| pod::story(self, pod));
         let snapshots = g.snapshots.all().iter().map(|one| snapshot::story(self, one));
         // With a namespace, volumes are there for its claims only.

@@ -61,6 +61,9 @@ async fn all(reader: &mut Reader<'_>, g: &mut Gathered, namespace: &str) -> anyh
     let matters = |pod: &Pod| pod.claims().next().is_some() || (!pod.is_terminal() && !is_at_work(pod));
     g.pods = reader.list(namespace, "", matters).await?;
     g.volumes = reader.list("", "", |_| true).await?;
+    if !namespace.is_empty() {
+        owners(reader, g).await?;
+    }
     g.attachments = reader.list("", "", |_| true).await?;
     g.nodes = reader.list("", "", |_| true).await?;
     g.snapshots = reader.list(namespace, "", |_| true).await?;
@@ -123,6 +126,7 @@ async fn around(
         sources::find(reader, g, namespace).await?;
     }
     volumes(reader, g).await?;
+    owners(reader, g).await?;
     contents(reader, g).await?;
     of_the_cluster(reader, g).await?;
 
@@ -169,6 +173,17 @@ async fn volumes(reader: &mut Reader<'_>, g: &mut Gathered) -> anyhow::Result<()
         g.volumes.extend(found.into_all());
     }
     Ok(())
+}
+
+/// The claims that have the volumes which others name: whether they live decides what may be done with their data.
+async fn owners(reader: &mut Reader<'_>, g: &mut Gathered) -> anyhow::Result<()> {
+    let named = g.claims.all().iter().filter(|claim| claim.names_volume());
+    let taken = named.filter_map(|claim| {
+        let volume = g.volumes.named(&claim.spec.volume_name).there().filter(|volume| !volume.is_bound_to(claim))?;
+        volume.spec.claim_ref.as_ref().map(|reference| reference.key())
+    });
+    let owners: BTreeSet<Key> = taken.collect();
+    reader.find_all(&mut g.claims, &owners).await
 }
 
 async fn contents(reader: &mut Reader<'_>, g: &mut Gathered) -> anyhow::Result<()> {

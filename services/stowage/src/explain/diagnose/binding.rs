@@ -4,7 +4,7 @@ use stowage_model::annotations;
 use stowage_model::class::default_class;
 use stowage_model::matching;
 use stowage_model::object::{Key, kinds};
-use stowage_model::phase::ClaimPhase;
+use stowage_model::phase::{ClaimPhase, VolumePhase};
 use stowage_model::{Claim, StorageClass, Volume};
 
 use super::{View, by_hand, kubectl, kubectl_claim, placing, provisioning, some};
@@ -71,19 +71,7 @@ fn named_volume(view: &View<'_>, claim: &Claim) -> Vec<Cause> {
             format!("create it, or {again}"),
         )],
         Look::There(volume) if volume.spec.claim_ref.is_some() && !volume.is_bound_to(claim) => {
-            let reference = volume.spec.claim_ref.as_ref().map(|reference| reference.uid.clone()).unwrap_or_default();
-            let is_same_name = volume.spec.claim_ref.as_ref().is_some_and(|one| one.key() == claim.meta.key())
-                && !reference.is_empty();
-            let why = match is_same_name {
-                true => format!(
-                    "spec.claimRef.uid of PersistentVolume {name:?} is {reference}, that of an earlier claim of this name"
-                ),
-                false => format!("spec.claimRef of PersistentVolume {name:?} names {}", owner(volume)),
-            };
-            let free =
-                format!(r#"kubectl patch pv {name} --type=json -p '[{{"op":"remove","path":"/spec/claimRef"}}]'"#);
-            let way_out = format!("if its data may be given to this claim, free it: `{free}`; otherwise {again}");
-            vec![Cause::stuck("volume-taken", Who::user(), why, way_out)]
+            vec![taken(view, claim, volume, again)]
         }
         Look::There(volume) => match matching::satisfies(volume, claim) {
             Err(misfit) if !claim.is_bind_completed() => {
@@ -96,6 +84,43 @@ fn named_volume(view: &View<'_>, claim: &Claim) -> Vec<Cause> {
             vec![view.unseen(kinds::VOLUME, claim.meta.creation_timestamp, why)]
         }
     }
+}
+
+/// Another claim has the volume that this one names.
+fn taken(view: &View<'_>, claim: &Claim, volume: &Volume, again: &str) -> Cause {
+    let name = &volume.meta.name;
+    let reference = volume.spec.claim_ref.as_ref();
+    let uid = reference.map(|reference| reference.uid.as_str()).unwrap_or_default();
+    let is_same_name = reference.is_some_and(|one| one.key() == claim.meta.key()) && !uid.is_empty();
+    let why = match is_same_name {
+        true => {
+            format!("spec.claimRef.uid of PersistentVolume {name:?} is {uid}, that of an earlier claim of this name")
+        }
+        false => format!("spec.claimRef of PersistentVolume {name:?} names {}", owner(volume)),
+    };
+    let way_out = match is_given_up(view, volume) {
+        true => format!(
+            "if its data may be given to this claim, free it: `kubectl patch pv {name} --type=json -p \
+             '[{{\"op\":\"remove\",\"path\":\"/spec/claimRef\"}}]'`; otherwise {again}"
+        ),
+        false => again.to_owned(),
+    };
+    Cause::stuck("volume-taken", Who::user(), why, way_out)
+}
+
+/// Whether nobody loses data when its claim reference goes: the claim in it was looked for and is gone, and the
+/// pv-controller knows that.
+fn is_given_up(view: &View<'_>, volume: &Volume) -> bool {
+    let Some(reference) = &volume.spec.claim_ref else { return false };
+    let is_gone = match view.g.claims.look(&reference.key()) {
+        Look::Absent => true,
+        // A name is used again, a uid is not.
+        Look::There(now) => !reference.uid.is_empty() && reference.uid != now.meta.uid,
+        Look::Unread => false,
+    };
+    is_gone
+        && matches!(volume.status.phase, VolumePhase::Released | VolumePhase::Available)
+        && !volume.meta.is_deleting()
 }
 
 /// Everything is there that the pv-controller needs.

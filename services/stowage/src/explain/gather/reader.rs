@@ -1,5 +1,7 @@
 //! One read of the API, and what comes of one that is refused.
 
+use std::collections::{BTreeMap, BTreeSet};
+
 use anyhow::{Context as _, bail};
 
 use stowage_model::object::{Key, Kind, Projection};
@@ -9,6 +11,9 @@ use crate::explain::gathered::{Seen, Unread};
 
 /// No more of a kind are kept: some hundred bytes each.
 const MOST: usize = 50_000;
+
+/// So many objects are got one by one: a list of their kind may be thousands.
+pub const FEW: usize = 20;
 
 /// Reads, and notes what may not be read.
 pub struct Reader<'a> {
@@ -46,6 +51,26 @@ impl Reader<'_> {
             Ok(found) => seen.extend(found),
             Err(error) => {
                 seen.is_known &= self.is_known_after::<T>(error, "get")?;
+            }
+        }
+        Ok(())
+    }
+
+    /// As `find` for each of them; where they are many of a namespace, it is listed instead.
+    pub async fn find_all<T: Projection>(&mut self, seen: &mut Seen<T>, keys: &BTreeSet<Key>) -> anyhow::Result<()> {
+        let mut missing: BTreeMap<&str, BTreeSet<&Key>> = BTreeMap::new();
+        for key in keys.iter().filter(|key| seen.look(key).there().is_none()) {
+            missing.entry(&key.namespace).or_default().insert(key);
+        }
+        for (namespace, keys) in missing {
+            if keys.len() > FEW {
+                let found: Seen<T> = self.list(namespace, "", |one: &T| keys.contains(&one.key())).await?;
+                seen.is_known &= found.is_known;
+                seen.extend(found.into_all());
+                continue;
+            }
+            for key in keys {
+                self.find(seen, key).await?;
             }
         }
         Ok(())

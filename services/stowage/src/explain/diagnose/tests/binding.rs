@@ -153,6 +153,54 @@ fn a_claim_that_is_not_bound_is_told_why() {
     check(&rows);
 }
 
+/// The claim names a volume that claim shop/other has.
+fn taken(world: &mut Value) {
+    made_by_hand(world);
+    let mut other = good()["claims"][0].clone();
+    other["metadata"]["namespace"] = "shop".into();
+    other["metadata"]["name"] = "other".into();
+    other["metadata"]["uid"] = "u".into();
+    world["claims"].as_array_mut().unwrap().push(other);
+    world["volumes"][0]["spec"]["claimRef"] = json!({ "namespace": "shop", "name": "other", "uid": "u" });
+    world["volumes"][0]["status"]["phase"] = "Bound".into();
+}
+
+#[test]
+fn a_volume_that_somebody_may_still_have_is_not_offered_to_another_claim() {
+    let ways_out = |spoil: fn(&mut Value), hide: fn(&mut Gathered)| {
+        let mut world = good();
+        taken(&mut world);
+        spoil(&mut world);
+        let mut gathered = gathered(claim(), &world);
+        hide(&mut gathered);
+        let cause = diagnose(&gathered, NOW.parse().unwrap()).stories.remove(0).causes.remove(0);
+        assert_eq!(cause.id, "volume-taken", "{cause:#?}");
+        cause.way_out
+    };
+    let gone: Spoil = |w| drop(w["claims"].as_array_mut().unwrap().pop());
+    let released: Spoil = |w| w["volumes"][0]["status"]["phase"] = "Released".into();
+    let given_up: Spoil = |w| {
+        w["claims"].as_array_mut().unwrap().pop();
+        w["volumes"][0]["status"]["phase"] = "Released".into();
+    };
+    let going: Spoil = |w| {
+        w["claims"].as_array_mut().unwrap().pop();
+        w["volumes"][0]["status"]["phase"] = "Released".into();
+        deleted(&mut w["volumes"][0], &["kubernetes.io/pv-protection"]);
+    };
+    for (spoil, hide) in [
+        ((|_| {}) as Spoil, (|_| {}) as fn(&mut Gathered)),
+        (gone, |_| {}),
+        (released, |_| {}),
+        (given_up, |g| g.claims.is_known = false),
+        (going, |_| {}),
+    ] {
+        let way_out = ways_out(spoil, hide);
+        assert!(way_out.contains("with another volume") && !way_out.contains("kubectl patch"), "{way_out}");
+    }
+    assert!(ways_out(given_up, |_| {}).contains("kubectl patch pv pv-1"));
+}
+
 #[test]
 fn a_provisioner_is_told_from_one_that_refuses_one_that_is_dead_and_none_at_all() {
     let rows: [Row; 8] = [
