@@ -33,12 +33,13 @@ pub use leader::lease_names;
 const PATIENCE: SignedDuration = SignedDuration::from_secs(30);
 
 /// What settles a complaint that was told before it.
-const SETTLING: [&str; 9] = [
+const SETTLING: [&str; 10] = [
     "FileSystemResizeRequired",
     "FileSystemResizeSuccessful",
     "ProvisioningSucceeded",
     "Scheduled",
     "SnapshotReady",
+    "SuccessfulAttachVolume",
     "VolumeDeleted",
     "VolumeModifySuccessful",
     "VolumeRecycled",
