@@ -171,6 +171,16 @@ impl<'a> View<'a> {
     }
 }
 
+/// The first of the worst.
+fn worst(causes: Vec<Cause>) -> Option<Cause> {
+    causes.into_iter().reduce(|worst, next| if next.state > worst.state { next } else { worst })
+}
+
+/// What waits for something else is as far as that is, and in the same hands.
+fn behind(inner: Cause, id: &'static str, why: impl Into<String>, way_out: impl Into<String>) -> Cause {
+    Cause { id, why: why.into(), way_out: way_out.into(), ..inner }
+}
+
 /// What an event says, with who told it and how often.
 fn quoted(told: &Told, now: Timestamp) -> String {
     let last = told.last().map(|at| format!(", last {} ago", super::report::ago(at, now))).unwrap_or_default();

@@ -7,7 +7,7 @@ use stowage_model::object::{Key, kinds};
 use stowage_model::phase::{ClaimPhase, VolumePhase};
 use stowage_model::{Claim, StorageClass, Volume};
 
-use super::{View, by_hand, kubectl, kubectl_claim, placing, provisioning, some};
+use super::{View, behind, by_hand, kubectl, kubectl_claim, placing, provisioning, some, worst};
 use crate::explain::gathered::Look;
 use crate::explain::report::{Cause, Who};
 
@@ -207,11 +207,9 @@ fn source(view: &View<'_>, claim: &Claim) -> Option<Cause> {
                     "spec.dataSource names VolumeSnapshot {:?}, whose status.readyToUse is not true",
                     source.name
                 );
-                let inner = super::snapshot::causes(view, snapshot).into_iter().next();
-                let who = inner.as_ref().map_or_else(|| view.who("snapshot-controller"), |cause| cause.who.clone());
-                let because = inner.map(|cause| format!(": {}", cause.why)).unwrap_or_default();
                 let way = format!("`stowage explain {}`", kubectl(kinds::VOLUME_SNAPSHOT.plural, &key));
-                Some(view.slow("source-not-ready", who, claim.meta.creation_timestamp, format!("{why}{because}"), way))
+                let inner = worst(super::snapshot::causes(view, snapshot))?;
+                Some(behind(inner.clone(), "source-not-ready", format!("{why}: {}", inner.why), way))
             }
             _ => None,
         };
@@ -222,7 +220,8 @@ fn source(view: &View<'_>, claim: &Claim) -> Option<Cause> {
         Look::There(from) if is_claim && from.status.phase != ClaimPhase::Bound => {
             let why = format!("spec.dataSource names claim {:?}, whose phase is {}", source.name, from.status.phase);
             let way = format!("`stowage explain {}`", kubectl_claim(from));
-            Some(view.slow("source-not-ready", Who::user(), claim.meta.creation_timestamp, why, way))
+            let since = claim.meta.creation_timestamp.max(from.meta.creation_timestamp);
+            Some(view.slow("source-not-ready", Who::user(), since, why, way))
         }
         _ => None,
     }

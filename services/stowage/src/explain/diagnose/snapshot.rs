@@ -103,7 +103,7 @@ fn source(view: &View<'_>, snapshot: &VolumeSnapshot) -> Option<Cause> {
         Look::There(claim) if claim.status.phase != ClaimPhase::Bound => {
             let why = format!("{field} is {name:?}, whose phase is {}, not Bound", claim.status.phase);
             let way_out = format!("`stowage explain {}`", kubectl_claim(claim));
-            Some(Cause::stuck("source-not-bound", Who::user(), why, way_out))
+            Some(view.slow("source-not-bound", Who::user(), snapshot.meta.creation_timestamp, why, way_out))
         }
         _ => None,
     }
