@@ -32,10 +32,11 @@ pub use leader::lease_names;
 /// What nobody has done by then, nobody does: longer than the retries of a loaded cluster that works.
 const PATIENCE: SignedDuration = SignedDuration::from_secs(30);
 
-/// What settles a complaint that was told before it.
-const SETTLING: [&str; 10] = [
+/// What settles a complaint that was told before it, for good or for another try.
+const SETTLING: [&str; 11] = [
     "FileSystemResizeRequired",
     "FileSystemResizeSuccessful",
+    "Provisioning",
     "ProvisioningSucceeded",
     "Scheduled",
     "SnapshotReady",

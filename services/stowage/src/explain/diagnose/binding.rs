@@ -1,6 +1,7 @@
 //! From the claim to a volume that is there already, or to the wish for a new one.
 
 use stowage_model::annotations;
+use stowage_model::claim::DataSource;
 use stowage_model::class::default_class;
 use stowage_model::matching;
 use stowage_model::object::{Key, kinds};
@@ -187,7 +188,8 @@ fn of_class(view: &View<'_>, claim: &Claim, class: &StorageClass) -> Vec<Cause> 
 
 /// What it is to be filled from is not there, or not ready.
 fn source(view: &View<'_>, claim: &Claim) -> Option<Cause> {
-    let source = claim.data_source().filter(|source| source.namespace.is_none())?;
+    let is_read = |source: &&DataSource| source.namespace.is_none() && !provisioning::is_for_populator(source);
+    let source = claim.data_source().filter(is_read)?;
     let key = Key::namespaced(claim.meta.namespace.as_str(), source.name.as_str());
     let missing = |kind: &str| {
         let why = format!("spec.dataSource names {kind} {:?}, which is not there", source.name);

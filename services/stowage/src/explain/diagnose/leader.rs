@@ -22,7 +22,11 @@ const USUAL: SignedDuration = SignedDuration::from_secs(15);
 const CONTROLLER_MANAGER: &str = "kube-controller-manager";
 
 fn names(service: &str, driver: &str) -> Vec<String> {
-    let own = stowage_services::find(service).and_then(|service| service.lease_name(driver));
+    let own = match driver.contains('/') {
+        // No CSI driver: the library of its provisioner knows one rule only.
+        true => (service == "provisioner").then(|| driver.replace('/', "-")),
+        false => stowage_services::find(service).and_then(|service| service.lease_name(driver)),
+    };
     let others = matches!(service, "pv-controller" | "attach-detach-controller").then(|| CONTROLLER_MANAGER.to_owned());
     own.into_iter().chain(others).collect()
 }

@@ -304,3 +304,116 @@ fn a_provisioner_is_told_from_one_that_refuses_one_that_is_dead_and_none_at_all(
     ];
     check(&rows);
 }
+
+/// What is told of the claim that is no warning.
+fn news(reason: &str, by: &str, at: &str) -> Value {
+    let mut told = event("PersistentVolumeClaim", "data", reason, "as it says");
+    told["type"] = "Normal".into();
+    told["source"]["component"] = by.into();
+    told["lastTimestamp"] = at.into();
+    told
+}
+
+/// A provisioner that is no CSI driver and elects nobody.
+fn of_local_path(world: &mut Value) {
+    unbound(world);
+    world["claims"][0]["metadata"]["annotations"] =
+        json!({ "volume.kubernetes.io/storage-provisioner": "rancher.io/local-path" });
+    world["classes"][0]["provisioner"] = "rancher.io/local-path".into();
+}
+
+#[test]
+fn a_provisioner_that_is_at_work_or_not_asked_is_not_said_to_be_silent() {
+    let rows: [Row; 8] = [
+        (
+            "driver-at-work",
+            claim,
+            |w| {
+                unbound(w);
+                w["events"] = json!([news("Provisioning", "d.example.com_host_1", "2026-01-01T00:05:00Z")]);
+            },
+            State::Working,
+            &["has not answered yet", "provisioner of d.example.com"],
+        ),
+        // Another try, and what came of the last one.
+        (
+            "driver-at-work",
+            claim,
+            |w| {
+                unbound(w);
+                let failed = event("PersistentVolumeClaim", "data", "ProvisioningFailed", "DeadlineExceeded");
+                w["events"] = json!([failed, news("Provisioning", "d.example.com_host_1", "2026-01-01T00:09:50Z")]);
+            },
+            State::Working,
+            &["before that: DeadlineExceeded"],
+        ),
+        // A try that failed in the same second.
+        (
+            "provisioning-failed",
+            claim,
+            |w| {
+                unbound(w);
+                let failed = event("PersistentVolumeClaim", "data", "ProvisioningFailed", "no");
+                w["events"] = json!([news("Provisioning", "d.example.com_host_1", "2026-01-01T00:09:30Z"), failed]);
+            },
+            State::Stuck,
+            &["no (event ProvisioningFailed"],
+        ),
+        (
+            "provisioner-dead",
+            claim,
+            |w| {
+                unbound(w);
+                renewed(w, "d-example-com", "2026-01-01T00:05:00Z");
+                w["events"] = json!([news("Provisioning", "d.example.com_host_1", "2026-01-01T00:05:01Z")]);
+            },
+            State::Stuck,
+            &["has not renewed Lease"],
+        ),
+        (
+            "waits-for-populator",
+            claim,
+            |w| {
+                unbound(w);
+                w["claims"][0]["spec"]["dataSourceRef"] =
+                    json!({ "apiGroup": "cdi.kubevirt.io", "kind": "VolumeImportSource", "name": "image" });
+                w["events"] = json!([news("Provisioning", "external-provisioner", "2026-01-01T00:00:01Z")]);
+            },
+            State::Working,
+            &["VolumeImportSource.cdi.kubevirt.io \"image\"", "the populator of VolumeImportSource"],
+        ),
+        (
+            "populator-missing",
+            claim,
+            |w| {
+                unbound(w);
+                w["claims"][0]["spec"]["dataSourceRef"] =
+                    json!({ "apiGroup": "example.com", "kind": "VolumeSnapshot", "name": "image" });
+                let unknown = event("PersistentVolumeClaim", "data", "UnrecognizedDataSourceKind", "not registered");
+                w["events"] = json!([unknown]);
+            },
+            State::Stuck,
+            &["not registered", "kubectl get volumepopulators"],
+        ),
+        (
+            "driver-at-work",
+            claim,
+            |w| {
+                of_local_path(w);
+                w["events"] = json!([news("Provisioning", "rancher.io/local-path_pod_1", "2026-01-01T00:05:00Z")]);
+            },
+            State::Working,
+            &["provisioner of rancher.io/local-path"],
+        ),
+        // Nobody is to install what has none of a CSI driver's objects.
+        (
+            "provisioner-silent",
+            claim,
+            of_local_path,
+            State::Stuck,
+            &["no Lease rancher.io-local-path", "without leader election"],
+        ),
+    ];
+    check(&rows);
+    assert!(is_news("Provisioning"), "the survey does not read it");
+}
