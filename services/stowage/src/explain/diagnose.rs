@@ -14,6 +14,7 @@ mod pod;
 mod provisioning;
 mod snapshot;
 mod volume;
+mod work;
 
 use jiff::{SignedDuration, Timestamp};
 
@@ -26,6 +27,7 @@ use super::report::{Cause, Mark, Report, State, Step, Story, Who};
 use super::told::Told;
 
 use self::index::Index;
+use self::work::Work;
 
 pub use leader::lease_names;
 
@@ -54,7 +56,7 @@ pub fn is_news(reason: &str) -> bool {
 
 /// What is to be told of everything that was asked about.
 pub fn diagnose(g: &Gathered, now: Timestamp) -> Report {
-    let view = View { g, now, index: Index::new(g) };
+    let view = View { g, now, index: Index::new(g), work: Work::new(g, now + leader::SLACK) };
     let one = |key: &Key| -> Option<Story> {
         match &g.wanted {
             Wanted::All { .. } => None,
@@ -78,6 +80,7 @@ struct View<'a> {
     g: &'a Gathered,
     now: Timestamp,
     index: Index<'a>,
+    work: Work<'a>,
 }
 
 impl<'a> View<'a> {
@@ -148,7 +151,8 @@ impl<'a> View<'a> {
         since.is_some_and(|since| self.now.duration_since(since) > PATIENCE)
     }
 
-    /// A cause that is one only if the time it takes is no longer that of work.
+    /// A cause that is one only if the time it takes is no longer that of work. Where nobody knows since when it takes it,
+    /// a component that is dead has had it since then.
     fn slow(
         &self,
         id: &'static str,
@@ -157,6 +161,7 @@ impl<'a> View<'a> {
         why: impl Into<String>,
         way_out: impl Into<String>,
     ) -> Cause {
+        let since = since.or_else(|| self.dead_since(&who));
         let state = if self.is_late(since) { State::Stuck } else { State::Working };
         Cause { state, ..Cause::stuck(id, who, why, way_out) }
     }

@@ -128,7 +128,7 @@ fn is_given_up(view: &View<'_>, volume: &Volume) -> bool {
 pub fn binder(view: &View<'_>, claim: &Claim) -> Cause {
     let who = view.who("pv-controller");
     let (why, way_out) = view.silence(&who);
-    let since = if view.is_dead(&who) { Some(jiff::Timestamp::MIN) } else { claim.meta.creation_timestamp };
+    let since = claim.meta.creation_timestamp;
     view.slow("binder-silent", who, since, format!("it is to be bound or provisioned for, and is not: {why}"), way_out)
 }
 

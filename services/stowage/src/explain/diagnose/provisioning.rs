@@ -1,7 +1,5 @@
 //! The volume is to be made: by the provisioner of the class's driver.
 
-use jiff::Timestamp;
-
 use stowage_model::claim::DataSource;
 use stowage_model::object::kinds;
 use stowage_model::quantity::Quantity;
@@ -39,7 +37,6 @@ pub fn causes(view: &View<'_>, claim: &Claim, class: Option<&StorageClass>) -> V
         let (silence, way_out) = view.silence(&who);
         let since = claim.meta.creation_timestamp;
         let id = if view.is_dead(&who) { "provisioner-dead" } else { "provisioner-silent" };
-        let since = if view.is_dead(&who) { Some(Timestamp::MIN) } else { since };
         causes.push(view.slow(id, who, since, silence, way_out));
     }
     causes

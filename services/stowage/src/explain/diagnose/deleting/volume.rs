@@ -105,7 +105,6 @@ pub fn delete_in_driver(view: &View<'_>, volume: &Volume) -> Vec<Cause> {
     if causes.is_empty() {
         let (silence, way_out) = view.silence(&who);
         let done = if volume.spec.reclaim_policy == ReclaimPolicy::Recycle { "erased" } else { "deleted" };
-        let since = if view.is_dead(&who) { Some(jiff::Timestamp::MIN) } else { since };
         causes.push(view.slow("deleter-silent", who, since, format!("its data is not {done} yet: {silence}"), way_out));
     }
     causes

@@ -250,7 +250,6 @@ fn a_provisioner_is_told_from_one_that_refuses_one_that_is_dead_and_none_at_all(
             claim,
             |w| {
                 unbound(w);
-                w["claims"][0]["metadata"]["creationTimestamp"] = FRESH.into();
                 renewed(w, "d-example-com", "2026-01-01T00:05:00Z");
             },
             State::Stuck,
