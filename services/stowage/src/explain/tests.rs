@@ -9,22 +9,22 @@ use stowage_model::object::{ObjectId, kinds};
 
 use super::*;
 
-fn server() -> (Server, Api) {
+pub(super) fn server() -> (Server, Api) {
     let server = Server::in_memory(stowage_apiserver::Options::system());
     let api = Api::new(kube::Client::new(server.service(), "default"));
     (server, api)
 }
 
-async fn create(api: &Api, kind: Kind, body: Value) {
+pub(super) async fn create(api: &Api, kind: Kind, body: Value) {
     api.create_raw(kind, body).await.unwrap();
 }
 
-async fn delete(api: &Api, kind: Kind, key: &Key) {
+pub(super) async fn delete(api: &Api, kind: Kind, key: &Key) {
     let request = http::Request::delete(kind.object_path(key)).body(Vec::new()).unwrap();
     let _: Value = api.client().request(request).await.unwrap();
 }
 
-async fn send(api: &Api, method: &str, path: &str, body: Value) {
+pub(super) async fn send(api: &Api, method: &str, path: &str, body: Value) {
     let media = if method == "PATCH" { "application/merge-patch+json" } else { "application/json" };
     let request = http::Request::builder().method(method).uri(path).header("content-type", media);
     let _: Value = api.client().request(request.body(body.to_string().into_bytes()).unwrap()).await.unwrap();
@@ -125,14 +125,14 @@ async fn the_claim_that_has_the_volume_another_names_is_read() {
         let report = diagnose(&gather(&api, wanted.clone()).await.unwrap(), Timestamp::now());
         let is_of_one = wanted != Wanted::All { namespace: None };
         assert!(!is_of_one || report.stories.iter().all(|story| story.key.namespace == "default"), "{report:#?}");
-        let causes = report.stories.iter().flat_map(|story| &story.causes);
-        let cause = causes.filter(|cause| cause.id == "volume-taken").next_back();
+        let mut causes = report.stories.iter().flat_map(|story| &story.causes);
+        let cause = causes.find(|cause| cause.id == "volume-taken");
         let way_out = &cause.unwrap_or_else(|| panic!("{report:#?}")).way_out;
         assert!(!way_out.contains("kubectl patch"), "{way_out}");
     }
 }
 
-async fn tell(api: &Api, about: (&str, &str), severity: &str, reason: &str, at: &str) {
+pub(super) async fn tell(api: &Api, about: (&str, &str), severity: &str, reason: &str, at: &str) {
     let (kind, name) = about;
     create(
         api,
@@ -168,11 +168,16 @@ async fn the_survey_hears_that_a_failure_is_settled() {
     assert!(!settled.contains(&"provisioning-failed") && !settled.contains(&"mount-failed"), "{settled:?}");
 }
 
-/// Claim `data`, snapshot `snap` of it that is not ready, and claim `restored` that is to be filled from that.
-async fn a_restore(api: &Api) {
+/// Snapshots are served.
+pub(super) async fn define(api: &Api) {
     for definition in stowage_crds::definitions() {
         create(api, kinds::DEFINITION, definition.object()).await;
     }
+}
+
+/// Claim `data`, snapshot `snap` of it that is not ready, and claim `restored` that is to be filled from that.
+async fn a_restore(api: &Api) {
+    define(api).await;
     let claim = |name: &str| {
         json!({
             "metadata": { "namespace": "default", "name": name },

@@ -17,14 +17,21 @@ pub const FEW: usize = 20;
 
 /// Reads, and notes what may not be read.
 pub struct Reader<'a> {
-    pub api: &'a Api,
+    api: &'a Api,
     pub unread: Vec<Unread>,
+    /// How often it asked; a list of many pages is one.
+    pub asked: usize,
 }
 
-impl Reader<'_> {
+impl<'a> Reader<'a> {
+    pub fn new(api: &'a Api) -> Self {
+        Self { api, unread: Vec::new(), asked: 0 }
+    }
+
     /// The object that the whole answer is about.
-    pub async fn asked_for<T: Projection>(&self, key: &Key) -> anyhow::Result<T> {
+    pub async fn asked_for<T: Projection>(&mut self, key: &Key) -> anyhow::Result<T> {
         let plural = T::KIND.plural;
+        self.asked += 1;
         match self.api.get::<T>(key).await {
             Ok(Some(object)) => Ok(object),
             Err(error) if error.is_not_found() && !error.is_absent() => bail!(
@@ -47,6 +54,7 @@ impl Reader<'_> {
         if seen.look(key).there().is_some() {
             return Ok(());
         }
+        self.asked += 1;
         match self.api.get::<T>(key).await {
             Ok(found) => seen.extend(found),
             Err(error) => {
@@ -82,6 +90,7 @@ impl Reader<'_> {
         query: &str,
         wanted: impl Fn(&T) -> bool + Send,
     ) -> anyhow::Result<Seen<T>> {
+        self.asked += 1;
         match self.api.select::<T>(namespace, query, MOST, wanted).await {
             Ok(selected) => {
                 if selected.unreadable > 0 {
