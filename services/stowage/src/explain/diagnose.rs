@@ -14,6 +14,7 @@ mod pod;
 mod provisioning;
 mod snapshot;
 mod volume;
+mod work;
 
 use jiff::{SignedDuration, Timestamp};
 
@@ -26,19 +27,22 @@ use super::report::{Cause, Mark, Report, State, Step, Story, Who};
 use super::told::Told;
 
 use self::index::Index;
+use self::work::Work;
 
 pub use leader::lease_names;
 
 /// What nobody has done by then, nobody does: longer than the retries of a loaded cluster that works.
 const PATIENCE: SignedDuration = SignedDuration::from_secs(30);
 
-/// What settles a complaint that was told before it.
-const SETTLING: [&str; 9] = [
+/// What settles a complaint that was told before it, for good or for another try.
+const SETTLING: [&str; 11] = [
     "FileSystemResizeRequired",
     "FileSystemResizeSuccessful",
+    "Provisioning",
     "ProvisioningSucceeded",
     "Scheduled",
     "SnapshotReady",
+    "SuccessfulAttachVolume",
     "VolumeDeleted",
     "VolumeModifySuccessful",
     "VolumeRecycled",
@@ -52,7 +56,7 @@ pub fn is_news(reason: &str) -> bool {
 
 /// What is to be told of everything that was asked about.
 pub fn diagnose(g: &Gathered, now: Timestamp) -> Report {
-    let view = View { g, now, index: Index::new(g) };
+    let view = View { g, now, index: Index::new(g), work: Work::new(g, now + leader::SLACK) };
     let one = |key: &Key| -> Option<Story> {
         match &g.wanted {
             Wanted::All { .. } => None,
@@ -76,13 +80,19 @@ struct View<'a> {
     g: &'a Gathered,
     now: Timestamp,
     index: Index<'a>,
+    work: Work<'a>,
 }
 
 impl<'a> View<'a> {
     /// Everything that is not where it should be, the worst first.
     fn all(&self) -> Vec<Story> {
         let g = self.g;
-        let claims = g.claims.all().iter().map(|claim| claim::story(self, claim));
+        // Claims of others are read for what they have.
+        let is_asked = |claim: &&Claim| match &g.wanted {
+            Wanted::All { namespace: Some(namespace) } => claim.meta.namespace == *namespace,
+            _ => true,
+        };
+        let claims = g.claims.all().iter().filter(is_asked).map(|claim| claim::story(self, claim));
         let pods = g.pods.all().iter().map(|pod| pod::story(self, pod));
         let snapshots = g.snapshots.all().iter().map(|one| snapshot::story(self, one));
         // With a namespace, volumes are there for its claims only.
@@ -141,7 +151,8 @@ impl<'a> View<'a> {
         since.is_some_and(|since| self.now.duration_since(since) > PATIENCE)
     }
 
-    /// A cause that is one only if the time it takes is no longer that of work.
+    /// A cause that is one only if the time it takes is no longer that of work. Where nobody knows since when it takes it,
+    /// a component that is dead has had it since then.
     fn slow(
         &self,
         id: &'static str,
@@ -150,6 +161,7 @@ impl<'a> View<'a> {
         why: impl Into<String>,
         way_out: impl Into<String>,
     ) -> Cause {
+        let since = since.or_else(|| self.dead_since(&who));
         let state = if self.is_late(since) { State::Stuck } else { State::Working };
         Cause { state, ..Cause::stuck(id, who, why, way_out) }
     }
@@ -163,6 +175,16 @@ impl<'a> View<'a> {
         );
         self.slow("cannot-be-told", Who::unknown(), since, why, way_out)
     }
+}
+
+/// The first of the worst.
+fn worst(causes: Vec<Cause>) -> Option<Cause> {
+    causes.into_iter().reduce(|worst, next| if next.state > worst.state { next } else { worst })
+}
+
+/// What waits for something else is as far as that is, and in the same hands.
+fn behind(inner: Cause, id: &'static str, why: impl Into<String>, way_out: impl Into<String>) -> Cause {
+    Cause { id, why: why.into(), way_out: way_out.into(), ..inner }
 }
 
 /// What an event says, with who told it and how often.

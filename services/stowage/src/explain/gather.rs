@@ -2,57 +2,62 @@
 //!
 //! What may not be read is noted, and nothing is concluded from its absence.
 
+mod events;
 mod reader;
 mod sources;
 
 use std::collections::BTreeSet;
 
-use stowage_model::object::{Key, Kind, Projection};
+use stowage_model::object::{Key, kinds};
 use stowage_model::phase::PodPhase;
 use stowage_model::{Claim, Lease, Pod, StorageCapacity, Volume, VolumeAttachment, VolumeSnapshot, names};
 use stowage_runtime::api::Api;
 use stowage_runtime::watch::escape;
 
-use self::reader::Reader;
-use super::diagnose::{self, lease_names};
+use self::reader::{FEW, Reader};
+use super::diagnose::lease_names;
 use super::gathered::{Gathered, Seen, Wanted};
-use super::told::Told;
 
 /// Where kubelets keep their Leases: one per node, and of no use here.
 const NODE_LEASES: &str = "kube-node-lease";
 
 /// Reads what the answer needs.
 pub async fn gather(api: &Api, wanted: Wanted) -> anyhow::Result<Gathered> {
-    let mut reader = Reader { api, unread: Vec::new() };
+    let mut reader = Reader::new(api);
+    let gathered = read(&mut reader, wanted).await?;
+    tracing::debug!(requests = reader.asked, "read what the answer needs");
+    Ok(Gathered { unread: reader.unread, ..gathered })
+}
+
+async fn read(reader: &mut Reader<'_>, wanted: Wanted) -> anyhow::Result<Gathered> {
     let mut gathered = Gathered::new(wanted.clone());
     match &wanted {
-        Wanted::All { namespace } => all(&mut reader, &mut gathered, namespace.as_deref().unwrap_or_default()).await?,
+        Wanted::All { namespace } => all(reader, &mut gathered, namespace.as_deref().unwrap_or_default()).await?,
         Wanted::Claim(key) => {
             gathered.claims.push(reader.asked_for(key).await?);
-            around(&mut reader, &mut gathered, &key.namespace, BTreeSet::from([key.clone()])).await?;
+            around(reader, &mut gathered, &key.namespace, BTreeSet::from([key.clone()])).await?;
         }
         Wanted::Pod(key) => {
             let pod: Pod = reader.asked_for(key).await?;
             let claims = pod.claims().collect();
             gathered.pods.push(pod);
-            around(&mut reader, &mut gathered, &key.namespace, claims).await?;
+            around(reader, &mut gathered, &key.namespace, claims).await?;
         }
         Wanted::Volume(key) => {
             let volume: Volume = reader.asked_for(key).await?;
             let claim = volume.spec.claim_ref.as_ref().map(|reference| reference.key());
             gathered.volumes.push(volume);
             let namespace = claim.as_ref().map(|claim| claim.namespace.clone()).unwrap_or_default();
-            around(&mut reader, &mut gathered, &namespace, claim.into_iter().collect()).await?;
+            around(reader, &mut gathered, &namespace, claim.into_iter().collect()).await?;
         }
         Wanted::Snapshot(key) => {
             let snapshot: VolumeSnapshot = reader.asked_for(key).await?;
             let claim = snapshot.spec.source.persistent_volume_claim_name.as_deref();
             let claim = claim.map(|name| Key::namespaced(key.namespace.as_str(), name));
             gathered.snapshots.push(snapshot);
-            around(&mut reader, &mut gathered, &key.namespace, claim.into_iter().collect()).await?;
+            around(reader, &mut gathered, &key.namespace, claim.into_iter().collect()).await?;
         }
     }
-    gathered.unread = reader.unread;
     Ok(gathered)
 }
 
@@ -61,6 +66,9 @@ async fn all(reader: &mut Reader<'_>, g: &mut Gathered, namespace: &str) -> anyh
     let matters = |pod: &Pod| pod.claims().next().is_some() || (!pod.is_terminal() && !is_at_work(pod));
     g.pods = reader.list(namespace, "", matters).await?;
     g.volumes = reader.list("", "", |_| true).await?;
+    if !namespace.is_empty() {
+        owners(reader, g).await?;
+    }
     g.attachments = reader.list("", "", |_| true).await?;
     g.nodes = reader.list("", "", |_| true).await?;
     g.snapshots = reader.list(namespace, "", |_| true).await?;
@@ -70,23 +78,8 @@ async fn all(reader: &mut Reader<'_>, g: &mut Gathered, namespace: &str) -> anyh
     }
     of_the_cluster(reader, g).await?;
     g.leases = reader.list("", "", |lease: &Lease| lease.meta.namespace != NODE_LEASES).await?;
-    let starting = |pod: &&Pod| matches!(pod.status.phase, PodPhase::Pending | PodPhase::Unknown);
-    let starting: BTreeSet<Key> = g.pods.all().iter().filter(starting).map(|pod| pod.meta.key()).collect();
-    // Most events of a cluster are of pods that start as they should, and would leave no room for the others.
-    let matters = |told: &Told| {
-        told.is_warning() || (diagnose::is_news(&told.reason) && told.pod().is_none_or(|pod| starting.contains(&pod)))
-    };
-    let events = if namespace.is_empty() { vec![""] } else { vec![namespace, CLUSTER_EVENTS] };
-    for namespace in events {
-        let found: Seen<Told> = reader.list(namespace, "", matters).await?;
-        g.events.is_known &= found.is_known;
-        g.events.extend(found.into_all());
-    }
-    Ok(())
+    events::all(reader, g, namespace).await
 }
-
-/// Where events of objects without a namespace are.
-const CLUSTER_EVENTS: &str = "default";
 
 fn is_at_work(pod: &Pod) -> bool {
     pod.status.phase == PodPhase::Running && !pod.meta.is_deleting()
@@ -99,35 +92,35 @@ async fn around(
     namespace: &str,
     claims: BTreeSet<Key>,
 ) -> anyhow::Result<()> {
-    for key in &claims {
-        reader.find(&mut g.claims, key).await?;
-    }
+    reader.find_all(&mut g.claims, &claims).await?;
     if !namespace.is_empty() {
-        let known: BTreeSet<Key> = g.pods.all().iter().map(|pod| pod.meta.key()).collect();
-        let uses = |pod: &Pod| pod.claims().any(|claim| claims.contains(&claim)) && !known.contains(&pod.meta.key());
-        let users: Seen<Pod> = reader.list(namespace, "", uses).await?;
-        g.pods.is_known = users.is_known;
-        g.pods.extend(users.into_all());
-        // What else a pod waits for: a claim that was not read would be taken for one that is not there.
-        let read: BTreeSet<Key> = g.claims.all().iter().map(|claim| claim.meta.key()).chain(claims).collect();
-        let live = g.pods.all().iter().filter(|pod| !pod.is_terminal());
-        let others: BTreeSet<Key> = live.flat_map(|pod| pod.claims()).filter(|claim| !read.contains(claim)).collect();
-        for key in &others {
-            reader.find(&mut g.claims, key).await?;
-        }
         let snapshots: Seen<VolumeSnapshot> = reader.list(namespace, "", |_| true).await?;
         let known = g.snapshots.all().first().map(|snapshot| snapshot.meta.key());
         g.snapshots.is_known = snapshots.is_known;
         let others = snapshots.into_all().into_iter().filter(|snapshot| Some(snapshot.meta.key()) != known);
         g.snapshots.extend(others);
-        sources::find(reader, g, namespace).await?;
+        // A claim that holds what was deleted waits for its own pods.
+        let mut used = sources::copies(reader, g, namespace).await?;
+        used.extend(claims);
+        let known: BTreeSet<Key> = g.pods.all().iter().map(|pod| pod.meta.key()).collect();
+        let uses = |pod: &Pod| pod.claims().any(|claim| used.contains(&claim)) && !known.contains(&pod.meta.key());
+        let users: Seen<Pod> = reader.list(namespace, "", uses).await?;
+        g.pods.is_known = users.is_known;
+        g.pods.extend(users.into_all());
+        // What else a pod waits for: a claim that was not read would be taken for one that is not there.
+        let live = g.pods.all().iter().filter(|pod| !pod.is_terminal());
+        let others: BTreeSet<Key> = live.flat_map(|pod| pod.claims()).filter(|claim| !used.contains(claim)).collect();
+        reader.find_all(&mut g.claims, &others).await?;
+        sources::find(reader, g).await?;
     }
     volumes(reader, g).await?;
+    owners(reader, g).await?;
     contents(reader, g).await?;
     of_the_cluster(reader, g).await?;
 
     let volumes: BTreeSet<String> = g.volumes.all().iter().map(|volume| volume.meta.name.clone()).collect();
-    let mut nodes: BTreeSet<String> = g.pods.all().iter().map(|pod| pod.spec.node_name.clone()).collect();
+    let live = g.pods.all().iter().filter(|pod| is_in_the_way(g, pod));
+    let mut nodes: BTreeSet<String> = live.map(|pod| pod.spec.node_name.clone()).collect();
     let matters = |one: &VolumeAttachment| {
         one.volume_name().is_some_and(|name| volumes.contains(name)) || nodes.contains(&one.spec.node_name)
     };
@@ -139,23 +132,39 @@ async fn around(
     } else {
         nodes.extend(g.attachments.all().iter().map(|one| one.spec.node_name.clone()));
         nodes.extend(g.claims.all().iter().filter_map(|claim| claim.selected_node().map(str::to_owned)));
-        for node in nodes.iter().filter(|node| !node.is_empty()) {
-            reader.find(&mut g.nodes, &Key::cluster(node.as_str())).await?;
-        }
+        reader.find_all(&mut g.nodes, &of_cluster(&nodes)).await?;
     }
-    for name in lease_names(&g.drivers_in_play()) {
-        let found: Seen<Lease> = reader.list("", &field("metadata.name", &name), |_| true).await?;
+    leases(reader, g).await?;
+    events::around(reader, g).await
+}
+
+/// Whether a pod has something to tell: one that has ended keeps its claims until it is deleted, and that is all.
+fn is_in_the_way(g: &Gathered, pod: &Pod) -> bool {
+    !pod.is_terminal() || pod.meta.is_deleting() || g.wanted == Wanted::Pod(pod.meta.key())
+}
+
+/// Keys of the names, without that which is none.
+fn of_cluster(names: &BTreeSet<String>) -> BTreeSet<Key> {
+    names.iter().filter(|name| !name.is_empty()).map(|name| Key::cluster(name.as_str())).collect()
+}
+
+async fn leases(reader: &mut Reader<'_>, g: &mut Gathered) -> anyhow::Result<()> {
+    let names = lease_names(&g.drivers_in_play());
+    if names.len() > FEW {
+        g.leases = reader.list("", "", |lease: &Lease| names.contains(&lease.meta.name)).await?;
+        return Ok(());
+    }
+    for name in &names {
+        let found: Seen<Lease> = reader.list("", &field("metadata.name", name), |_| true).await?;
         g.leases.is_known &= found.is_known;
         g.leases.extend(found.into_all());
     }
-    events(reader, g).await
+    Ok(())
 }
 
 async fn volumes(reader: &mut Reader<'_>, g: &mut Gathered) -> anyhow::Result<()> {
     let names: BTreeSet<String> = g.claims.all().iter().map(|claim| claim.spec.volume_name.clone()).collect();
-    for name in names.iter().filter(|name| !name.is_empty()) {
-        reader.find(&mut g.volumes, &Key::cluster(name.as_str())).await?;
-    }
+    reader.find_all(&mut g.volumes, &of_cluster(&names)).await?;
     if names.contains("") {
         let known: BTreeSet<String> = g.volumes.all().iter().map(|volume| volume.meta.name.clone()).collect();
         let claims = g.claims.all();
@@ -171,12 +180,26 @@ async fn volumes(reader: &mut Reader<'_>, g: &mut Gathered) -> anyhow::Result<()
     Ok(())
 }
 
+/// The claims that have the volumes which others name: whether they live decides what may be done with their data.
+async fn owners(reader: &mut Reader<'_>, g: &mut Gathered) -> anyhow::Result<()> {
+    let named = g.claims.all().iter().filter(|claim| claim.names_volume());
+    let taken = named.filter_map(|claim| {
+        let volume = g.volumes.named(&claim.spec.volume_name).there().filter(|volume| !volume.is_bound_to(claim))?;
+        volume.spec.claim_ref.as_ref().map(|reference| reference.key())
+    });
+    let owners: BTreeSet<Key> = taken.collect();
+    reader.find_all(&mut g.claims, &owners).await
+}
+
 async fn contents(reader: &mut Reader<'_>, g: &mut Gathered) -> anyhow::Result<()> {
+    let touched = touched(g);
     let names: BTreeSet<String> = g
         .snapshots
         .all()
         .iter()
-        .filter(|snapshot| !snapshot.is_ready() || snapshot.meta.is_deleting())
+        .filter(|snapshot| {
+            touched.contains(&snapshot.meta.key()) && (!snapshot.is_ready() || snapshot.meta.is_deleting())
+        })
         .flat_map(|snapshot| {
             let given = snapshot.spec.source.volume_snapshot_content_name.clone();
             let bound = snapshot.bound_content().map(str::to_owned);
@@ -187,11 +210,28 @@ async fn contents(reader: &mut Reader<'_>, g: &mut Gathered) -> anyhow::Result<(
     if names.is_empty() {
         return Ok(());
     }
-    for name in &names {
-        reader.find(&mut g.contents, &Key::cluster(name.as_str())).await?;
-    }
+    reader.find_all(&mut g.contents, &of_cluster(&names)).await?;
     g.snapshot_classes = reader.list("", "", |_| true).await?;
     Ok(())
+}
+
+/// The snapshots that were asked about, that claims are filled from, and that deleted claims wait for.
+fn touched(g: &Gathered) -> BTreeSet<Key> {
+    let asked =
+        g.snapshots.all().iter().map(|one| one.meta.key()).filter(|key| g.wanted == Wanted::Snapshot(key.clone()));
+    let sources = g.claims.all().iter().filter(|claim| !claim.is_bind_completed()).filter_map(|claim| {
+        let source = claim.data_source().filter(|source| source.kind == kinds::VOLUME_SNAPSHOT.kind)?;
+        let namespace = source.namespace.as_ref().unwrap_or(&claim.meta.namespace);
+        Some(Key::namespaced(namespace.as_str(), source.name.as_str()))
+    });
+    let deleted: BTreeSet<Key> =
+        g.claims.all().iter().filter(|claim| claim.meta.is_deleting()).map(|claim| claim.meta.key()).collect();
+    let holds = |snapshot: &&VolumeSnapshot| {
+        let claim = snapshot.spec.source.persistent_volume_claim_name.as_deref();
+        claim.is_some_and(|name| deleted.contains(&Key::namespaced(snapshot.meta.namespace.as_str(), name)))
+    };
+    let held = g.snapshots.all().iter().filter(holds).map(|snapshot| snapshot.meta.key());
+    asked.chain(sources).chain(held).collect()
 }
 
 async fn of_the_cluster(reader: &mut Reader<'_>, g: &mut Gathered) -> anyhow::Result<()> {
@@ -209,35 +249,9 @@ async fn of_the_cluster(reader: &mut Reader<'_>, g: &mut Gathered) -> anyhow::Re
     Ok(())
 }
 
-/// The events of every object that may have some to tell.
-async fn events(reader: &mut Reader<'_>, g: &mut Gathered) -> anyhow::Result<()> {
-    fn keys<T: Projection>(seen: &Seen<T>) -> impl Iterator<Item = (Kind, Key)> {
-        seen.all().iter().map(|object| (T::KIND, object.key()))
-    }
-    let about: Vec<(Kind, Key)> = keys(&g.claims)
-        .chain(keys(&g.pods))
-        .chain(keys(&g.contents))
-        .chain(keys(&g.volumes).filter(|(_, key)| is_in_play(g, key)))
-        .chain(keys(&g.snapshots).filter(|(_, key)| g.snapshots.look(key).there().is_some_and(|s| !s.is_ready())))
-        .collect();
-    for (kind, key) in about {
-        let namespace = if key.namespace.is_empty() { CLUSTER_EVENTS } else { &key.namespace };
-        let query = field("involvedObject.name", &key.name);
-        let found: Seen<Told> = reader.list(namespace, &query, |_| true).await?;
-        g.events.is_known &= found.is_known;
-        // Objects of several kinds may have the name.
-        let of_kind = found.into_all().into_iter().filter(|told| told.is_of(kind));
-        g.events.extend(of_kind);
-    }
-    Ok(())
-}
-
-/// Whether a claim has the volume, or it is what was asked about: of free ones there may be thousands.
-fn is_in_play(g: &Gathered, volume: &Key) -> bool {
-    g.wanted == Wanted::Volume(volume.clone())
-        || g.claims.all().iter().any(|claim| claim.spec.volume_name == volume.name)
-}
-
 fn field(name: &str, value: &str) -> String {
     format!("fieldSelector={}", escape(&format!("{name}={value}")))
 }
+
+#[cfg(test)]
+mod tests;

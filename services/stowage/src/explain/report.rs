@@ -69,6 +69,8 @@ pub enum Leader {
     Released { lease: Key, renewed: Option<Timestamp> },
     /// It was renewed at a time that has not come: a clock is wrong, or somebody lies.
     Ahead { lease: Key },
+    /// Nobody holds it any more, and the component has worked since: it runs without an election now.
+    Abandoned { lease: Key, renewed: Timestamp },
     /// Its holder has not renewed it in time.
     Stale { lease: Key, holder: String, renewed: Option<Timestamp> },
     /// Its holder is alive.

@@ -122,6 +122,9 @@ fn who(who: &Who, now: Timestamp) -> String {
         Leader::Absent { names } => write!(text, " (no Lease {})", names.join(" or ")),
         Leader::Released { lease, .. } => write!(text, " (Lease {lease} is held by nobody)"),
         Leader::Ahead { lease } => write!(text, " (Lease {lease} was renewed in the future)"),
+        Leader::Abandoned { lease, renewed } => {
+            write!(text, " (Lease {lease} is abandoned, renewed {} ago)", ago(*renewed, now))
+        }
         Leader::Stale { lease, holder, renewed: at } => {
             write!(text, " (dead: {holder} held Lease {lease}{})", renewed(at))
         }
@@ -173,6 +176,9 @@ fn cause_json(cause: &Cause) -> Value {
             ("released", json!({ "name": lease.to_string(), "renewed": time(*renewed) }))
         }
         Leader::Ahead { lease } => ("ahead", json!({ "name": lease.to_string() })),
+        Leader::Abandoned { lease, renewed } => {
+            ("abandoned", json!({ "name": lease.to_string(), "renewed": renewed.to_string() }))
+        }
         Leader::Stale { lease, holder, renewed } => {
             ("stale", json!({ "name": lease.to_string(), "holder": holder, "renewed": time(*renewed) }))
         }

@@ -9,19 +9,25 @@ use stowage_model::object::{ObjectId, kinds};
 
 use super::*;
 
-fn server() -> (Server, Api) {
+pub(super) fn server() -> (Server, Api) {
     let server = Server::in_memory(stowage_apiserver::Options::system());
     let api = Api::new(kube::Client::new(server.service(), "default"));
     (server, api)
 }
 
-async fn create(api: &Api, kind: Kind, body: Value) {
+pub(super) async fn create(api: &Api, kind: Kind, body: Value) {
     api.create_raw(kind, body).await.unwrap();
 }
 
-async fn delete(api: &Api, kind: Kind, key: &Key) {
+pub(super) async fn delete(api: &Api, kind: Kind, key: &Key) {
     let request = http::Request::delete(kind.object_path(key)).body(Vec::new()).unwrap();
     let _: Value = api.client().request(request).await.unwrap();
+}
+
+pub(super) async fn send(api: &Api, method: &str, path: &str, body: Value) {
+    let media = if method == "PATCH" { "application/merge-patch+json" } else { "application/json" };
+    let request = http::Request::builder().method(method).uri(path).header("content-type", media);
+    let _: Value = api.client().request(request.body(body.to_string().into_bytes()).unwrap()).await.unwrap();
 }
 
 /// A claim of a class that is not there, and a pod that was put on a node whose driver never came.
@@ -88,7 +94,45 @@ async fn what_a_server_holds_is_read_and_explained() {
     assert_eq!(elsewhere, Vec::<&str>::new());
 }
 
-async fn tell(api: &Api, about: (&str, &str), severity: &str, reason: &str, at: &str) {
+#[tokio::test(start_paused = true)]
+async fn the_claim_that_has_the_volume_another_names_is_read() {
+    let (_server, api) = server();
+    create(&api, kinds::NAMESPACE, json!({ "metadata": { "name": "shop" } })).await;
+    let claim = |namespace: &str| {
+        json!({
+            "metadata": { "namespace": namespace, "name": "data" },
+            "spec": { "accessModes": ["ReadWriteOnce"], "storageClassName": "", "volumeName": "pv-1",
+                      "resources": { "requests": { "storage": "1Gi" } } },
+        })
+    };
+    let owner = api.create_raw(kinds::CLAIM, claim("shop")).await.unwrap();
+    create(&api, kinds::CLAIM, claim("default")).await;
+    // The pv-controller was away, so that the phase is an old one: the claim alone tells.
+    let volume = json!({
+        "metadata": { "name": "pv-1" },
+        "spec": { "capacity": { "storage": "1Gi" }, "accessModes": ["ReadWriteOnce"],
+                  "csi": { "driver": "d.example.com", "volumeHandle": "v" },
+                  "claimRef": { "namespace": "shop", "name": "data", "uid": owner["metadata"]["uid"] } },
+    });
+    create(&api, kinds::VOLUME, volume).await;
+    let path = format!("{}/status", kinds::VOLUME.object_path(&Key::cluster("pv-1")));
+    send(&api, "PATCH", &path, json!({ "status": { "phase": "Available" } })).await;
+    for wanted in [
+        Wanted::Claim(Key::namespaced("default", "data")),
+        Wanted::All { namespace: Some("default".to_owned()) },
+        Wanted::All { namespace: None },
+    ] {
+        let report = diagnose(&gather(&api, wanted.clone()).await.unwrap(), Timestamp::now());
+        let is_of_one = wanted != Wanted::All { namespace: None };
+        assert!(!is_of_one || report.stories.iter().all(|story| story.key.namespace == "default"), "{report:#?}");
+        let mut causes = report.stories.iter().flat_map(|story| &story.causes);
+        let cause = causes.find(|cause| cause.id == "volume-taken");
+        let way_out = &cause.unwrap_or_else(|| panic!("{report:#?}")).way_out;
+        assert!(!way_out.contains("kubectl patch"), "{way_out}");
+    }
+}
+
+pub(super) async fn tell(api: &Api, about: (&str, &str), severity: &str, reason: &str, at: &str) {
     let (kind, name) = about;
     create(
         api,
@@ -124,11 +168,16 @@ async fn the_survey_hears_that_a_failure_is_settled() {
     assert!(!settled.contains(&"provisioning-failed") && !settled.contains(&"mount-failed"), "{settled:?}");
 }
 
-/// Claim `data`, snapshot `snap` of it that is not ready, and claim `restored` that is to be filled from that.
-async fn a_restore(api: &Api) {
+/// Snapshots are served.
+pub(super) async fn define(api: &Api) {
     for definition in stowage_crds::definitions() {
         create(api, kinds::DEFINITION, definition.object()).await;
     }
+}
+
+/// Claim `data`, snapshot `snap` of it that is not ready, and claim `restored` that is to be filled from that.
+async fn a_restore(api: &Api) {
+    define(api).await;
     let claim = |name: &str| {
         json!({
             "metadata": { "namespace": "default", "name": name },
@@ -204,9 +253,7 @@ async fn allowed(server: &Server, api: &Api, verbs: &[&str]) -> Api {
         "subjects": [{ "kind": "User", "apiGroup": "rbac.authorization.k8s.io", "name": "jo" }],
     });
     for (plural, body) in [("roles", role), ("rolebindings", binding)] {
-        let path = format!("/apis/rbac.authorization.k8s.io/v1/namespaces/default/{plural}");
-        let request = http::Request::post(path).header("content-type", "application/json");
-        let _: Value = api.client().request(request.body(body.to_string().into_bytes()).unwrap()).await.unwrap();
+        send(api, "POST", &format!("/apis/rbac.authorization.k8s.io/v1/namespaces/default/{plural}"), body).await;
     }
     let user = User::new("jo", ["system:authenticated"]);
     Api::new(kube::Client::new(server.service_as(user), "default"))

@@ -87,9 +87,8 @@ fn not_attached(view: &View<'_>, one: &VolumeAttachment, driver: &str) -> Vec<Ca
     causes.extend(not_on_node(view, driver, node));
     if causes.is_empty() {
         let (silence, way_out) = view.silence(&who);
-        let since = if view.is_dead(&who) { Some(Timestamp::MIN) } else { one.meta.creation_timestamp };
         let why = format!("status.attached of VolumeAttachment {} is false: {silence}", one.meta.name);
-        causes.push(view.slow("attacher-silent", who, since, why, way_out));
+        causes.push(view.slow("attacher-silent", who, one.meta.creation_timestamp, why, way_out));
     }
     causes
 }
@@ -138,10 +137,9 @@ fn not_wanted(view: &View<'_>, pod: &Pod, claim: &Claim, volume: &Volume) -> Vec
     }
     let who = view.who("attach-detach-controller");
     let (silence, way_out) = view.silence(&who);
-    let since = if view.is_dead(&who) { Some(Timestamp::MIN) } else { scheduled_at(pod) };
     let why =
         format!("there is no VolumeAttachment of PersistentVolume {:?} for node {node}: {silence}", volume.meta.name);
-    vec![view.slow("attach-not-wanted", who, since, why, way_out)]
+    vec![view.slow("attach-not-wanted", who, scheduled_at(pod), why, way_out)]
 }
 
 /// A volume of one node is still on another one.

@@ -1,13 +1,14 @@
 //! From the claim to a volume that is there already, or to the wish for a new one.
 
 use stowage_model::annotations;
+use stowage_model::claim::DataSource;
 use stowage_model::class::default_class;
 use stowage_model::matching;
 use stowage_model::object::{Key, kinds};
-use stowage_model::phase::ClaimPhase;
+use stowage_model::phase::{ClaimPhase, VolumePhase};
 use stowage_model::{Claim, StorageClass, Volume};
 
-use super::{View, by_hand, kubectl, kubectl_claim, placing, provisioning, some};
+use super::{View, behind, by_hand, kubectl, kubectl_claim, placing, provisioning, some, worst};
 use crate::explain::gathered::Look;
 use crate::explain::report::{Cause, Who};
 
@@ -71,19 +72,7 @@ fn named_volume(view: &View<'_>, claim: &Claim) -> Vec<Cause> {
             format!("create it, or {again}"),
         )],
         Look::There(volume) if volume.spec.claim_ref.is_some() && !volume.is_bound_to(claim) => {
-            let reference = volume.spec.claim_ref.as_ref().map(|reference| reference.uid.clone()).unwrap_or_default();
-            let is_same_name = volume.spec.claim_ref.as_ref().is_some_and(|one| one.key() == claim.meta.key())
-                && !reference.is_empty();
-            let why = match is_same_name {
-                true => format!(
-                    "spec.claimRef.uid of PersistentVolume {name:?} is {reference}, that of an earlier claim of this name"
-                ),
-                false => format!("spec.claimRef of PersistentVolume {name:?} names {}", owner(volume)),
-            };
-            let free =
-                format!(r#"kubectl patch pv {name} --type=json -p '[{{"op":"remove","path":"/spec/claimRef"}}]'"#);
-            let way_out = format!("if its data may be given to this claim, free it: `{free}`; otherwise {again}");
-            vec![Cause::stuck("volume-taken", Who::user(), why, way_out)]
+            vec![taken(view, claim, volume, again)]
         }
         Look::There(volume) => match matching::satisfies(volume, claim) {
             Err(misfit) if !claim.is_bind_completed() => {
@@ -98,11 +87,48 @@ fn named_volume(view: &View<'_>, claim: &Claim) -> Vec<Cause> {
     }
 }
 
+/// Another claim has the volume that this one names.
+fn taken(view: &View<'_>, claim: &Claim, volume: &Volume, again: &str) -> Cause {
+    let name = &volume.meta.name;
+    let reference = volume.spec.claim_ref.as_ref();
+    let uid = reference.map(|reference| reference.uid.as_str()).unwrap_or_default();
+    let is_same_name = reference.is_some_and(|one| one.key() == claim.meta.key()) && !uid.is_empty();
+    let why = match is_same_name {
+        true => {
+            format!("spec.claimRef.uid of PersistentVolume {name:?} is {uid}, that of an earlier claim of this name")
+        }
+        false => format!("spec.claimRef of PersistentVolume {name:?} names {}", owner(volume)),
+    };
+    let way_out = match is_given_up(view, volume) {
+        true => format!(
+            "if its data may be given to this claim, free it: `kubectl patch pv {name} --type=json -p \
+             '[{{\"op\":\"remove\",\"path\":\"/spec/claimRef\"}}]'`; otherwise {again}"
+        ),
+        false => again.to_owned(),
+    };
+    Cause::stuck("volume-taken", Who::user(), why, way_out)
+}
+
+/// Whether nobody loses data when its claim reference goes: the claim in it was looked for and is gone, and the
+/// pv-controller knows that.
+fn is_given_up(view: &View<'_>, volume: &Volume) -> bool {
+    let Some(reference) = &volume.spec.claim_ref else { return false };
+    let is_gone = match view.g.claims.look(&reference.key()) {
+        Look::Absent => true,
+        // A name is used again, a uid is not.
+        Look::There(now) => !reference.uid.is_empty() && reference.uid != now.meta.uid,
+        Look::Unread => false,
+    };
+    is_gone
+        && matches!(volume.status.phase, VolumePhase::Released | VolumePhase::Available)
+        && !volume.meta.is_deleting()
+}
+
 /// Everything is there that the pv-controller needs.
 pub fn binder(view: &View<'_>, claim: &Claim) -> Cause {
     let who = view.who("pv-controller");
     let (why, way_out) = view.silence(&who);
-    let since = if view.is_dead(&who) { Some(jiff::Timestamp::MIN) } else { claim.meta.creation_timestamp };
+    let since = claim.meta.creation_timestamp;
     view.slow("binder-silent", who, since, format!("it is to be bound or provisioned for, and is not: {why}"), way_out)
 }
 
@@ -162,7 +188,8 @@ fn of_class(view: &View<'_>, claim: &Claim, class: &StorageClass) -> Vec<Cause> 
 
 /// What it is to be filled from is not there, or not ready.
 fn source(view: &View<'_>, claim: &Claim) -> Option<Cause> {
-    let source = claim.data_source().filter(|source| source.namespace.is_none())?;
+    let is_read = |source: &&DataSource| source.namespace.is_none() && !provisioning::is_for_populator(source);
+    let source = claim.data_source().filter(is_read)?;
     let key = Key::namespaced(claim.meta.namespace.as_str(), source.name.as_str());
     let missing = |kind: &str| {
         let why = format!("spec.dataSource names {kind} {:?}, which is not there", source.name);
@@ -182,11 +209,9 @@ fn source(view: &View<'_>, claim: &Claim) -> Option<Cause> {
                     "spec.dataSource names VolumeSnapshot {:?}, whose status.readyToUse is not true",
                     source.name
                 );
-                let inner = super::snapshot::causes(view, snapshot).into_iter().next();
-                let who = inner.as_ref().map_or_else(|| view.who("snapshot-controller"), |cause| cause.who.clone());
-                let because = inner.map(|cause| format!(": {}", cause.why)).unwrap_or_default();
                 let way = format!("`stowage explain {}`", kubectl(kinds::VOLUME_SNAPSHOT.plural, &key));
-                Some(view.slow("source-not-ready", who, claim.meta.creation_timestamp, format!("{why}{because}"), way))
+                let inner = worst(super::snapshot::causes(view, snapshot))?;
+                Some(behind(inner.clone(), "source-not-ready", format!("{why}: {}", inner.why), way))
             }
             _ => None,
         };
@@ -197,7 +222,8 @@ fn source(view: &View<'_>, claim: &Claim) -> Option<Cause> {
         Look::There(from) if is_claim && from.status.phase != ClaimPhase::Bound => {
             let why = format!("spec.dataSource names claim {:?}, whose phase is {}", source.name, from.status.phase);
             let way = format!("`stowage explain {}`", kubectl_claim(from));
-            Some(view.slow("source-not-ready", Who::user(), claim.meta.creation_timestamp, why, way))
+            let since = claim.meta.creation_timestamp.max(from.meta.creation_timestamp);
+            Some(view.slow("source-not-ready", Who::user(), since, why, way))
         }
         _ => None,
     }

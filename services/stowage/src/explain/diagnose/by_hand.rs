@@ -46,7 +46,8 @@ fn create_one(claim: &Claim) -> String {
 
 /// Volumes of the class are made by hand, and none fits.
 pub fn causes(view: &View<'_>, claim: &Claim, class: Option<&StorageClass>) -> Vec<Cause> {
-    if let Some(class) = class.filter(|class| class.waits_for_consumer()) {
+    // One with a node has had its consumer: asking that pod again, which asks its claims, would have no end.
+    if let Some(class) = class.filter(|class| class.waits_for_consumer() && claim.selected_node().is_none()) {
         return placing::first_consumer(view, claim, class);
     }
     if has_fit(view, claim) {

@@ -99,7 +99,7 @@ fn at_controller(
     }
     let (silence, way_out) = view.silence(&who);
     // Nobody wrote when more was asked for: an old claim is late at once where no resizer has begun.
-    let since = if view.is_dead(&who) { Some(Timestamp::MIN) } else { since.or(claim.meta.creation_timestamp) };
+    let since = since.or(claim.meta.creation_timestamp);
     let begun = match status {
         ResizeStatus::ControllerResizeInProgress => "the resizer has begun and not ended",
         _ => "no resizer has begun",

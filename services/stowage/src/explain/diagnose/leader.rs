@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use jiff::SignedDuration;
+use jiff::{SignedDuration, Timestamp};
 
 use stowage_model::migration::IN_TREE;
 use stowage_model::object::Projection as _;
@@ -13,7 +13,7 @@ use super::View;
 use crate::explain::report::{Leader, Who, ago};
 
 /// Clocks of this machine and of the holder may differ, and a busy API server takes its time.
-const SLACK: SignedDuration = SignedDuration::from_secs(30);
+pub(super) const SLACK: SignedDuration = SignedDuration::from_secs(30);
 
 /// client-go's lease duration, where a Lease does not say.
 const USUAL: SignedDuration = SignedDuration::from_secs(15);
@@ -22,12 +22,16 @@ const USUAL: SignedDuration = SignedDuration::from_secs(15);
 const CONTROLLER_MANAGER: &str = "kube-controller-manager";
 
 fn names(service: &str, driver: &str) -> Vec<String> {
-    let own = stowage_services::find(service).and_then(|service| service.lease_name(driver));
+    let own = match driver.contains('/') {
+        // No CSI driver: the library of its provisioner knows one rule only.
+        true => (service == "provisioner").then(|| driver.replace('/', "-")),
+        false => stowage_services::find(service).and_then(|service| service.lease_name(driver)),
+    };
     let others = matches!(service, "pv-controller" | "attach-detach-controller").then(|| CONTROLLER_MANAGER.to_owned());
     own.into_iter().chain(others).collect()
 }
 
-/// Where its Lease is, and that of what it stands in for; empty for one that has it in a namespace of its own.
+/// Where its Lease must be, and that of what it stands in for; empty for one that has it where it chooses.
 fn namespace(service: &str) -> &'static str {
     stowage_services::find(service).and_then(|service| service.lease).map_or("", |(namespace, _)| namespace)
 }
@@ -54,15 +58,12 @@ pub fn lease_names(drivers: &BTreeSet<String>) -> BTreeSet<String> {
 impl View<'_> {
     /// A component of the cluster.
     pub(super) fn who(&self, service: &str) -> Who {
-        Who { component: service.to_owned(), leader: self.leader(namespace(service), names(service, "")) }
+        Who { component: service.to_owned(), leader: self.leader(service, "") }
     }
 
     /// A driver's sidecar.
     pub(super) fn sidecar(&self, service: &str, driver: &str) -> Who {
-        Who {
-            component: format!("{service} of {driver}"),
-            leader: self.leader(namespace(service), names(service, driver)),
-        }
+        Who { component: format!("{service} of {driver}"), leader: self.leader(service, driver) }
     }
 
     /// Who deletes a volume's data: whoever made it. What no CSI driver has, and all that is only erased, is the
@@ -83,8 +84,8 @@ impl View<'_> {
         }
     }
 
-    /// `namespace` is where the Lease must be; empty where its holder chooses.
-    fn leader(&self, namespace: &str, names: Vec<String>) -> Leader {
+    fn leader(&self, service: &str, driver: &str) -> Leader {
+        let (namespace, names) = (namespace(service), names(service, driver));
         let is_there = |lease: &&Lease| namespace.is_empty() || lease.meta.namespace == namespace;
         let leases = names.iter().flat_map(|name| self.index.leases(name)).copied().filter(is_there);
         // Whoever may write Leases somewhere could outdo the true one with a time that never comes.
@@ -98,10 +99,17 @@ impl View<'_> {
             };
         };
         let (lease, renewed) = (latest.key(), latest.spec.renew_time);
+        let lasts = if latest.duration().is_zero() { USUAL } else { latest.duration() };
+        // Up to then its holder may have worked and died.
+        let is_valid = |renewed: Timestamp, at: Timestamp| at.duration_since(renewed) <= lasts + SLACK;
+        if let (Some(renewed), Some(worked)) = (renewed, self.work.last(service, driver))
+            && !is_valid(renewed, worked)
+        {
+            return Leader::Abandoned { lease, renewed };
+        }
         let Some(holder) = latest.holder() else { return Leader::Released { lease, renewed } };
         let holder = holder.to_owned();
-        let lasts = if latest.duration().is_zero() { USUAL } else { latest.duration() };
-        let is_alive = renewed.is_some_and(|renewed| self.now.duration_since(renewed) <= lasts + SLACK);
+        let is_alive = renewed.is_some_and(|renewed| is_valid(renewed, self.now));
         if is_alive { Leader::Alive { lease, holder, renewed } } else { Leader::Stale { lease, holder, renewed } }
     }
 
@@ -121,6 +129,13 @@ impl View<'_> {
                 (format!("{component} is dead: {holder} has not renewed Lease {lease}{since}"), restart)
             }
             Leader::Released { lease, .. } => (format!("{component} has stopped: nobody holds Lease {lease}"), restart),
+            Leader::Abandoned { lease, renewed } => {
+                let since = ago(*renewed, self.now);
+                let why = format!(
+                    "{component} {told} of this; Lease {lease} was left {since} ago, and it has worked since without"
+                );
+                (why, restart)
+            }
             Leader::Ahead { lease } => {
                 (format!("{component} {told}, and Lease {lease} was renewed in the future"), restart)
             }
@@ -133,6 +148,14 @@ impl View<'_> {
                 restart,
             ),
             Leader::None | Leader::Unread => (format!("{component} {told}"), restart),
+        }
+    }
+
+    /// When a dead component was seen last.
+    pub(super) fn dead_since(&self, who: &Who) -> Option<Timestamp> {
+        match &who.leader {
+            Leader::Stale { renewed, .. } | Leader::Released { renewed, .. } if self.is_dead(who) => *renewed,
+            _ => None,
         }
     }
 

@@ -3,7 +3,7 @@
 use jiff::Timestamp;
 
 use stowage_model::phase::PodPhase;
-use stowage_model::{Node, Pod, condition};
+use stowage_model::{Node, Pod, VolumeAttachment, condition};
 
 use super::{View, attaching, quoted};
 use crate::explain::gathered::Look;
@@ -13,6 +13,9 @@ use crate::explain::told::Told;
 /// What the kubelet tells of volumes it cannot give to a pod.
 const FAILURES: [&str; 5] =
     ["FailedMount", "FailedMapVolume", "FailedAttachVolume", "FailedMountOnFilesystemMismatch", "VolumeFailedRestore"];
+
+/// What the attach-detach controller tells of each volume that came to the pod's node.
+const ATTACHED: &str = "SuccessfulAttachVolume";
 
 /// Only a pod whose volumes are mounted comes so far.
 pub const AFTER_MOUNT: [&str; 8] =
@@ -46,7 +49,8 @@ pub fn causes(view: &View<'_>, pod: &Pod) -> Vec<Cause> {
         causes.push(Cause::stuck("mount-failed", kubelet(), quoted(told, view.now), way_out));
     }
     if causes.is_empty() && is_mounted(view, pod) == Some(false) {
-        let since = attaching::scheduled_at(pod).or(pod.meta.creation_timestamp);
+        // Its turn begins when the last volume is attached.
+        let since = attached_at(view, pod).max(attaching::scheduled_at(pod)).or(pod.meta.creation_timestamp);
         let way_out = format!("read the log of the kubelet on {node}, and of the driver's pod there");
         let why = format!("the kubelet of {node} has not mounted the volumes and has told nothing");
         causes.push(view.slow("kubelet-silent", kubelet(), since, why, way_out));
@@ -54,12 +58,46 @@ pub fn causes(view: &View<'_>, pod: &Pod) -> Vec<Cause> {
     causes
 }
 
-/// The last failure; what only says that time is up hides the one that says why.
+/// The last failure that is none of the past; what only says that time is up hides the one that says why.
 fn failure<'a>(view: &View<'a>, pod: &Pod) -> Option<&'a Told> {
     let told = view.told(pod);
-    let failures = || told.iter().copied().filter(|told| FAILURES.contains(&told.reason.as_str()));
-    let is_umbrella = |told: &&Told| told.message.contains("timed out waiting for the condition");
+    let attached_at = attached_at(view, pod);
+    let is_umbrella = |told: &Told| told.message.contains("timed out waiting for the condition");
+    let is_over = |failure: &Told| {
+        (failure.reason == "FailedAttachVolume" && is_attached_since(view, pod, failure))
+            || (is_umbrella(failure) && attached_at.is_some_and(|at| failure.last().is_some_and(|last| last < at)))
+    };
+    let is_failure = |told: &&Told| FAILURES.contains(&told.reason.as_str()) && !is_over(told);
+    let failures = || told.iter().copied().filter(is_failure);
     failures().find(|told| !is_umbrella(told)).or_else(|| failures().next())
+}
+
+/// Whether the volume is attached now that could not be: every move of a volume of one node begins with such a failure.
+fn is_attached_since(view: &View<'_>, pod: &Pod, failure: &Told) -> bool {
+    let Some(name) = volume_in(&failure.message) else { return false };
+    let succeeded = |told: &&Told| told.reason == ATTACHED && volume_in(&told.message) == Some(name);
+    let told = view.told(pod).into_iter().find(succeeded);
+    told.is_some_and(|told| told.last() >= failure.last()) || attachment(view, pod, name).is_some()
+}
+
+/// The volume that the attach-detach controller speaks of: `... for volume "NAME"`.
+fn volume_in(message: &str) -> Option<&str> {
+    let (_, rest) = message.split_once("for volume \"")?;
+    rest.split('"').next()
+}
+
+/// A volume's attachment to the pod's node, if it is attached.
+fn attachment<'a>(view: &View<'a>, pod: &Pod, volume: &str) -> Option<&'a VolumeAttachment> {
+    let is_here = |one: &VolumeAttachment| one.spec.node_name == pod.spec.node_name && !one.meta.is_deleting();
+    view.attachments_of(volume).find(|one| is_here(one) && one.status.attached)
+}
+
+/// When the last of the pod's volumes came to its node, as far as that is known: not before that was asked for.
+fn attached_at(view: &View<'_>, pod: &Pod) -> Option<Timestamp> {
+    let told = view.told(pod).into_iter().filter(|told| told.reason == ATTACHED).filter_map(Told::last);
+    let claims = pod.claims().filter_map(|key| view.g.claims.look(&key).there());
+    let attachments = claims.filter_map(|claim| attachment(view, pod, &claim.spec.volume_name));
+    told.chain(attachments.filter_map(|one| one.meta.creation_timestamp)).max()
 }
 
 fn hint(text: &str, pod: &Pod) -> String {

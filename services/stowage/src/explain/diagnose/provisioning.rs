@@ -1,14 +1,19 @@
 //! The volume is to be made: by the provisioner of the class's driver.
 
-use jiff::Timestamp;
-
+use stowage_model::claim::DataSource;
 use stowage_model::object::kinds;
 use stowage_model::quantity::Quantity;
 use stowage_model::{Claim, StorageClass};
 
 use super::{View, kubectl_claim, quoted};
 use crate::explain::gathered::Look;
-use crate::explain::report::{Cause, Leader, Who};
+use crate::explain::report::{Cause, Leader, State, Who};
+
+/// Told when the driver is asked, by the original at every try and by ours where it takes long.
+const ASKED: &str = "Provisioning";
+
+/// Told when the driver has answered, or the call was given up.
+const ENDS: [&str; 2] = ["ProvisioningFailed", "ProvisioningSucceeded"];
 
 /// Why no volume was made.
 pub fn causes(view: &View<'_>, claim: &Claim, class: Option<&StorageClass>) -> Vec<Cause> {
@@ -17,6 +22,12 @@ pub fn causes(view: &View<'_>, claim: &Claim, class: Option<&StorageClass>) -> V
         return vec![view.unseen(kinds::STORAGE_CLASS, None, "it has no volume, and its class was not seen")];
     };
     let who = view.sidecar("provisioner", driver);
+    if let Some(source) = claim.data_source().filter(|source| is_for_populator(source)) {
+        return vec![populating(view, claim, source)];
+    }
+    if let Some(cause) = asked(view, claim, &who) {
+        return vec![cause];
+    }
     let mut causes = Vec::new();
     causes.extend(refused(view, claim, &who));
     causes.extend(selected_node(view, claim, driver));
@@ -26,10 +37,56 @@ pub fn causes(view: &View<'_>, claim: &Claim, class: Option<&StorageClass>) -> V
         let (silence, way_out) = view.silence(&who);
         let since = claim.meta.creation_timestamp;
         let id = if view.is_dead(&who) { "provisioner-dead" } else { "provisioner-silent" };
-        let since = if view.is_dead(&who) { Some(Timestamp::MIN) } else { since };
         causes.push(view.slow(id, who, since, silence, way_out));
     }
     causes
+}
+
+/// Whether neither the provisioner nor this command knows what it is: whoever has registered the kind fills the volume.
+pub fn is_for_populator(source: &DataSource) -> bool {
+    let group = source.api_group.as_deref().unwrap_or_default();
+    let known = [kinds::VOLUME_SNAPSHOT, kinds::CLAIM];
+    !known.iter().any(|kind| kind.kind == source.kind && (group.is_empty() || group == kind.group))
+}
+
+/// Somebody else fills the volume, for which the provisioner is asked under another claim.
+fn populating(view: &View<'_>, claim: &Claim, source: &DataSource) -> Cause {
+    let (kind, name) = (&source.kind, &source.name);
+    let kind = match source.api_group.as_deref() {
+        Some(group) if !group.is_empty() => format!("{kind}.{group}"),
+        _ => kind.clone(),
+    };
+    let who = Who::named(format!("the populator of {kind}"));
+    let told = view.told(claim).into_iter().find(|told| told.is_warning());
+    let words = told.map(|told| format!("; its last warning: {}", quoted(told, view.now))).unwrap_or_default();
+    let why = format!("spec.dataSourceRef names {kind} {name:?}, from which a populator fills the volume{words}");
+    let namespace = source.namespace.as_deref().unwrap_or(&claim.meta.namespace);
+    let way_out = format!(
+        "see what it tells (`kubectl describe {}`), that `kubectl get {kind} {name} -n {namespace}` finds it, and that its \
+         populator is installed (`kubectl get volumepopulators`)",
+        kubectl_claim(claim)
+    );
+    let cause = Cause::stuck("waits-for-populator", who, why, way_out);
+    if told.is_some_and(|told| told.reason == "UnrecognizedDataSourceKind") {
+        return Cause { id: "populator-missing", ..cause };
+    }
+    // However long it takes: an import of an image has its own object that tells.
+    Cause { state: State::Working, ..cause }
+}
+
+/// The provisioner has begun to ask the driver since its last failure. How long that takes is the driver's to say.
+fn asked(view: &View<'_>, claim: &Claim, who: &Who) -> Option<Cause> {
+    let asked = view.told(claim).into_iter().find(|told| told.reason == ASKED)?;
+    let failed = view.told(claim).into_iter().find(|told| ENDS.contains(&told.reason.as_str()));
+    // Of one second the end is later than the beginning.
+    if view.is_dead(who) || failed.is_some_and(|failed| failed.last() >= asked.last()) {
+        return None;
+    }
+    let before = failed.map(|failed| format!("; before that: {}", quoted(failed, view.now))).unwrap_or_default();
+    let why = format!("the driver was asked and has not answered yet: {}{before}", quoted(asked, view.now));
+    let way_out = "wait; if it takes longer than the driver should, read the driver's log";
+    let cause = Cause::stuck("driver-at-work", who.clone(), why, way_out);
+    Some(Cause { state: State::Working, ..cause })
 }
 
 /// The driver's own words.
@@ -100,6 +157,10 @@ fn no_room(view: &View<'_>, claim: &Claim, driver: &str) -> Option<Cause> {
 /// Nobody of that name is installed.
 fn nobody(view: &View<'_>, claim: &Claim, driver: &str, who: &Who) -> Option<Cause> {
     let Leader::Absent { names } = &who.leader else { return None };
+    // Only CSI drivers have those objects, and no name of one has a slash.
+    if driver.contains('/') {
+        return None;
+    }
     let is_registered = view.g.csi_nodes.all().iter().any(|node| node.driver(driver).is_some());
     let has_told = view.told(claim).iter().any(|told| told.component().contains(driver));
     let is_known = view.g.csi_nodes.is_known && view.g.drivers.named(driver).is_absent();

@@ -1,7 +1,5 @@
 //! The life of a VolumeSnapshot.
 
-use jiff::Timestamp;
-
 use stowage_model::object::{Key, Projection as _, kinds};
 use stowage_model::phase::ClaimPhase;
 use stowage_model::{VolumeSnapshot, VolumeSnapshotContent, names};
@@ -103,7 +101,7 @@ fn source(view: &View<'_>, snapshot: &VolumeSnapshot) -> Option<Cause> {
         Look::There(claim) if claim.status.phase != ClaimPhase::Bound => {
             let why = format!("{field} is {name:?}, whose phase is {}, not Bound", claim.status.phase);
             let way_out = format!("`stowage explain {}`", kubectl_claim(claim));
-            Some(Cause::stuck("source-not-bound", Who::user(), why, way_out))
+            Some(view.slow("source-not-bound", Who::user(), snapshot.meta.creation_timestamp, why, way_out))
         }
         _ => None,
     }
@@ -174,15 +172,19 @@ fn given_content(view: &View<'_>, snapshot: &VolumeSnapshot) -> Option<Cause> {
 
 fn silence(view: &View<'_>, snapshot: &VolumeSnapshot, content: Option<&VolumeSnapshotContent>) -> Cause {
     let created = snapshot.meta.creation_timestamp;
-    let late = |who: &Who, since| if view.is_dead(who) { Some(Timestamp::MIN) } else { since };
     let Some(content) = content else {
         if !view.g.contents.is_known {
             return view.unseen(kinds::VOLUME_SNAPSHOT_CONTENT, created, "no content of it was seen");
         }
         let who = view.who("snapshot-controller");
         let (silence, way_out) = view.silence(&who);
-        let since = late(&who, created);
-        return view.slow("snapshot-controller-silent", who, since, format!("no content was made: {silence}"), way_out);
+        return view.slow(
+            "snapshot-controller-silent",
+            who,
+            created,
+            format!("no content was made: {silence}"),
+            way_out,
+        );
     };
     let name = &content.meta.name;
     let who = view.sidecar("snapshotter", &content.spec.driver);
@@ -200,15 +202,13 @@ fn silence(view: &View<'_>, snapshot: &VolumeSnapshot, content: Option<&VolumeSn
     if content.is_ready() {
         let who = view.who("snapshot-controller");
         let (silence, way_out) = view.silence(&who);
-        let since = late(&who, created);
         let why = format!("VolumeSnapshotContent {name} is ready, and the snapshot does not say so: {silence}");
-        return view.slow("content-not-bound", who, since, why, way_out);
+        return view.slow("content-not-bound", who, created, why, way_out);
     }
-    let since = late(&who, created);
     view.slow(
         "snapshotter-silent",
         who,
-        since,
+        created,
         format!("VolumeSnapshotContent {name} has no snapshot yet: {silence}"),
         way_out,
     )

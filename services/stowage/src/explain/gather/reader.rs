@@ -1,5 +1,7 @@
 //! One read of the API, and what comes of one that is refused.
 
+use std::collections::{BTreeMap, BTreeSet};
+
 use anyhow::{Context as _, bail};
 
 use stowage_model::object::{Key, Kind, Projection};
@@ -10,16 +12,26 @@ use crate::explain::gathered::{Seen, Unread};
 /// No more of a kind are kept: some hundred bytes each.
 const MOST: usize = 50_000;
 
+/// So many objects are got one by one: a list of their kind may be thousands.
+pub const FEW: usize = 20;
+
 /// Reads, and notes what may not be read.
 pub struct Reader<'a> {
-    pub api: &'a Api,
+    api: &'a Api,
     pub unread: Vec<Unread>,
+    /// How often it asked; a list of many pages is one.
+    pub asked: usize,
 }
 
-impl Reader<'_> {
+impl<'a> Reader<'a> {
+    pub fn new(api: &'a Api) -> Self {
+        Self { api, unread: Vec::new(), asked: 0 }
+    }
+
     /// The object that the whole answer is about.
-    pub async fn asked_for<T: Projection>(&self, key: &Key) -> anyhow::Result<T> {
+    pub async fn asked_for<T: Projection>(&mut self, key: &Key) -> anyhow::Result<T> {
         let plural = T::KIND.plural;
+        self.asked += 1;
         match self.api.get::<T>(key).await {
             Ok(Some(object)) => Ok(object),
             Err(error) if error.is_not_found() && !error.is_absent() => bail!(
@@ -42,10 +54,31 @@ impl Reader<'_> {
         if seen.look(key).there().is_some() {
             return Ok(());
         }
+        self.asked += 1;
         match self.api.get::<T>(key).await {
             Ok(found) => seen.extend(found),
             Err(error) => {
                 seen.is_known &= self.is_known_after::<T>(error, "get")?;
+            }
+        }
+        Ok(())
+    }
+
+    /// As `find` for each of them; where they are many of a namespace, it is listed instead.
+    pub async fn find_all<T: Projection>(&mut self, seen: &mut Seen<T>, keys: &BTreeSet<Key>) -> anyhow::Result<()> {
+        let mut missing: BTreeMap<&str, BTreeSet<&Key>> = BTreeMap::new();
+        for key in keys.iter().filter(|key| seen.look(key).there().is_none()) {
+            missing.entry(&key.namespace).or_default().insert(key);
+        }
+        for (namespace, keys) in missing {
+            if keys.len() > FEW {
+                let found: Seen<T> = self.list(namespace, "", |one: &T| keys.contains(&one.key())).await?;
+                seen.is_known &= found.is_known;
+                seen.extend(found.into_all());
+                continue;
+            }
+            for key in keys {
+                self.find(seen, key).await?;
             }
         }
         Ok(())
@@ -57,6 +90,7 @@ impl Reader<'_> {
         query: &str,
         wanted: impl Fn(&T) -> bool + Send,
     ) -> anyhow::Result<Seen<T>> {
+        self.asked += 1;
         match self.api.select::<T>(namespace, query, MOST, wanted).await {
             Ok(selected) => {
                 if selected.unreadable > 0 {

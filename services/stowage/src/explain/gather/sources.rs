@@ -8,14 +8,17 @@ use stowage_model::object::{Key, kinds};
 use super::reader::Reader;
 use crate::explain::gathered::{Gathered, Seen, Wanted};
 
-pub async fn find(reader: &mut Reader<'_>, g: &mut Gathered, namespace: &str) -> anyhow::Result<()> {
+/// Adds the claims that the others are filled from.
+pub async fn find(reader: &mut Reader<'_>, g: &mut Gathered) -> anyhow::Result<()> {
     let sources: BTreeSet<Key> = g.claims.all().iter().filter_map(|claim| source_of(g, claim)).collect();
-    for key in &sources {
-        reader.find(&mut g.claims, key).await?;
-    }
+    reader.find_all(&mut g.claims, &sources).await
+}
+
+/// Adds the claims that are filled from what was deleted, and returns their keys.
+pub async fn copies(reader: &mut Reader<'_>, g: &mut Gathered, namespace: &str) -> anyhow::Result<BTreeSet<Key>> {
     let deleted = deleted(g);
     if deleted.is_empty() {
-        return Ok(());
+        return Ok(BTreeSet::new());
     }
     let known: BTreeSet<Key> = g.claims.all().iter().map(|claim| claim.meta.key()).collect();
     let copies = |claim: &Claim| {
@@ -24,9 +27,10 @@ pub async fn find(reader: &mut Reader<'_>, g: &mut Gathered, namespace: &str) ->
         source.is_some() && !claim.is_bind_completed() && !known.contains(&claim.meta.key())
     };
     let found: Seen<Claim> = reader.list(namespace, "", copies).await?;
+    let keys = found.all().iter().map(|claim| claim.meta.key()).collect();
     g.claims.is_known &= found.is_known;
     g.claims.extend(found.into_all());
-    Ok(())
+    Ok(keys)
 }
 
 /// The claim that a claim's data comes from, straight or by a snapshot that is still to be made.

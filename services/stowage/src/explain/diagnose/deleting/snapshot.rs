@@ -4,7 +4,7 @@ use stowage_model::object::{Key, kinds};
 use stowage_model::{VolumeSnapshot, finalizers};
 
 use super::super::{View, kubectl_claim, quoted, snapshot as life};
-use super::{foreign, gone_soon, unneeded, unreleased};
+use super::{filling, foreign, gone_soon, unneeded, unreleased};
 use crate::explain::gathered::Look;
 use crate::explain::report::{Cause, Who};
 
@@ -24,7 +24,7 @@ pub fn snapshot(view: &View<'_>, snapshot: &VolumeSnapshot) -> Vec<Cause> {
             let way_out = "delete the group: `kubectl get volumegroupsnapshots`".to_owned();
             Cause::stuck("in-group", Who::user(), why, way_out)
         }
-        other => foreign(meta, kinds::VOLUME_SNAPSHOT, other),
+        other => foreign(view, meta, kinds::VOLUME_SNAPSHOT, other),
     };
     meta.finalizers.iter().map(|finalizer| held(finalizer)).collect()
 }
@@ -33,7 +33,8 @@ fn restored_from(view: &View<'_>, snapshot: &VolumeSnapshot, finalizer: &str) ->
     match view.index.copies(snapshot).first() {
         Some(claim) => {
             let why = format!("finalizer {finalizer}: claim {} is being filled from it", claim.meta.key());
-            Cause::stuck("restore-under-way", Who::user(), why, format!("`stowage explain {}`", kubectl_claim(claim)))
+            let way_out = format!("`stowage explain {}`", kubectl_claim(claim));
+            filling(view, claim, "restore-under-way", why, way_out)
         }
         None => {
             let who = match finalizer {

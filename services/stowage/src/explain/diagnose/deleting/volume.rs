@@ -5,7 +5,7 @@ use stowage_model::phase::{ReclaimPolicy, VolumePhase};
 use stowage_model::{Volume, finalizers};
 
 use super::super::leader::driver_of;
-use super::super::{View, attaching, kubectl_claim, quoted};
+use super::super::{View, attaching, behind, kubectl_claim, quoted, worst};
 use super::{foreign, gone_soon, unneeded, unreleased};
 use crate::explain::gathered::Look;
 use crate::explain::report::{Cause, Who};
@@ -27,7 +27,7 @@ pub fn volume(view: &View<'_>, volume: &Volume) -> Vec<Cause> {
         finalizers::PROVISIONER => delete_in_driver(view, volume),
         finalizers::IN_TREE_DELETER => vec![unreleased(view, view.who("pv-controller"), meta, finalizer)],
         other if other.starts_with(OF_ATTACHER) => vec![still_attached(view, volume, other)],
-        other => vec![foreign(meta, kinds::VOLUME, other)],
+        other => vec![foreign(view, meta, kinds::VOLUME, other)],
     };
     // The one that the others wait for comes first.
     let order = |finalizer: &&str| match *finalizer {
@@ -48,13 +48,15 @@ fn still_bound(view: &View<'_>, volume: &Volume) -> Cause {
     match claim.as_ref().map(|key| view.g.claims.look(key)) {
         Some(Look::There(claim)) => {
             let why = format!("finalizer {finalizer}: bound to claim {}", claim.meta.key());
-            let way_out = match claim.meta.is_deleting() {
-                true => format!("the claim is being deleted: `stowage explain {}`", kubectl_claim(claim)),
-                false => {
-                    format!("delete the claim, if its data is not needed: `kubectl delete {}`", kubectl_claim(claim))
-                }
-            };
-            Cause::stuck("bound-to-claim", Who::user(), why, way_out)
+            if claim.meta.is_deleting()
+                && let Some(inner) = worst(super::claim(view, claim))
+            {
+                let way_out = format!("the claim is being deleted: `stowage explain {}`", kubectl_claim(claim));
+                return behind(inner, "bound-to-claim", why, way_out);
+            }
+            let way_out =
+                format!("delete the claim, if its data is not needed: `kubectl delete {}`", kubectl_claim(claim));
+            view.slow("bound-to-claim", Who::user(), volume.meta.deletion_timestamp, why, way_out)
         }
         Some(Look::Unread) => {
             let why = format!("finalizer {finalizer} is held, and status.phase is Bound");
@@ -103,7 +105,6 @@ pub fn delete_in_driver(view: &View<'_>, volume: &Volume) -> Vec<Cause> {
     if causes.is_empty() {
         let (silence, way_out) = view.silence(&who);
         let done = if volume.spec.reclaim_policy == ReclaimPolicy::Recycle { "erased" } else { "deleted" };
-        let since = if view.is_dead(&who) { Some(jiff::Timestamp::MIN) } else { since };
         causes.push(view.slow("deleter-silent", who, since, format!("its data is not {done} yet: {silence}"), way_out));
     }
     causes

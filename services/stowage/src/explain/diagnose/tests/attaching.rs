@@ -198,6 +198,76 @@ fn a_mount_that_fails_is_told_in_the_nodes_words_and_not_in_the_umbrella_over_th
     check(&rows);
 }
 
+/// The pod came to its node when the volume was on another, and was told so.
+fn moved(world: &mut Value) {
+    let mut refused = event("Pod", "web", "FailedAttachVolume", "Multi-Attach error for volume \"pv-1\" Volume is ...");
+    refused["lastTimestamp"] = "2026-01-01T00:09:00Z".into();
+    world["events"] = json!([refused]);
+    world["pods"][0]["status"]["conditions"][0]["lastTransitionTime"] = "2026-01-01T00:08:59Z".into();
+}
+
+#[test]
+fn a_volume_that_came_late_is_mounted_and_not_stuck() {
+    let rows: [Row; 4] = [
+        // What is attached is so, whatever was told before.
+        (
+            "kubelet-silent",
+            pod,
+            |w| {
+                moved(w);
+                w["attachments"][0]["metadata"]["creationTimestamp"] = "2026-01-01T00:09:50Z".into();
+            },
+            State::Working,
+            &["kubelet of node-1"],
+        ),
+        // Nor does the kubelet's wait for that count. Where attachments may not be read, the event tells.
+        (
+            "kubelet-silent",
+            pod,
+            |w| {
+                moved(w);
+                let mut umbrella = event("Pod", "web", "FailedMount", "timed out waiting for the condition");
+                umbrella["lastTimestamp"] = "2026-01-01T00:09:40Z".into();
+                let mut attached = event("Pod", "web", "SuccessfulAttachVolume", "succeeded for volume \"pv-1\" ");
+                attached["type"] = "Normal".into();
+                attached["lastTimestamp"] = "2026-01-01T00:09:45Z".into();
+                w["events"].as_array_mut().unwrap().extend([umbrella, attached]);
+                w["attachments"] = Value::Null;
+            },
+            State::Working,
+            &["kubelet of node-1"],
+        ),
+        // That another volume came settles nothing.
+        (
+            "mount-failed",
+            pod,
+            |w| {
+                moved(w);
+                w["events"][0]["message"] = "Multi-Attach error for volume \"other\" Volume is ...".into();
+                let mut attached = event("Pod", "web", "SuccessfulAttachVolume", "succeeded for volume \"pv-1\" ");
+                attached["type"] = "Normal".into();
+                w["events"].as_array_mut().unwrap().push(attached);
+            },
+            State::Stuck,
+            &["Multi-Attach error for volume \"other\""],
+        ),
+        // What is told of the mount itself stays.
+        (
+            "mount-failed",
+            pod,
+            |w| {
+                moved(w);
+                let failed = event("Pod", "web", "FailedMount", "MountVolume.MountDevice failed: exit status 32");
+                w["events"].as_array_mut().unwrap().push(failed);
+            },
+            State::Stuck,
+            &["exit status 32"],
+        ),
+    ];
+    check(&rows);
+    assert!(is_news("SuccessfulAttachVolume"), "the survey does not read it");
+}
+
 #[test]
 fn a_pod_that_waits_for_its_image_is_no_matter_of_volumes() {
     let mut pulls = event("Pod", "web", "BackOff", "Back-off pulling image");

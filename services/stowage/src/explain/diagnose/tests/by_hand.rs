@@ -69,3 +69,23 @@ fn no_step_says_that_a_class_is_there_which_is_not() {
     });
     assert_eq!(bound, ["claim created", "pv-controller binds it to pv-1"]);
 }
+
+#[test]
+fn two_claims_of_a_pod_that_have_a_node_and_no_volume_are_told_of_once() {
+    let mut world = good();
+    unbound(&mut world);
+    with_policy(&mut world, "WaitForFirstConsumer");
+    world["classes"][0]["provisioner"] = "kubernetes.io/no-provisioner".into();
+    world["claims"][0]["metadata"]["annotations"] = json!({ "volume.kubernetes.io/selected-node": "node-1" });
+    let mut other = world["claims"][0].clone();
+    other["metadata"]["name"] = "other".into();
+    world["claims"].as_array_mut().unwrap().push(other);
+    world["pods"] = good()["pods"].clone();
+    unplaced(&mut world);
+    let volume = json!({ "name": "other", "persistentVolumeClaim": { "claimName": "other" } });
+    world["pods"][0]["spec"]["volumes"].as_array_mut().unwrap().push(volume);
+    for wanted in [claim(), pod()] {
+        let report = diagnose(&gathered(wanted, &world), NOW.parse().unwrap());
+        assert_eq!(report.stories[0].causes[0].id, "no-fitting-volume", "{report:#?}");
+    }
+}

@@ -261,3 +261,157 @@ fn what_was_deleted_and_is_there_is_told_by_whom_it_is_held() {
     ];
     check(&rows);
 }
+
+const SOON: &str = "2026-01-01T00:10:28Z";
+
+/// Deleted two seconds ago.
+fn just_deleted(object: &mut Value, finalizers: &[&str]) {
+    deleted(object, finalizers);
+    object["metadata"]["deletionTimestamp"] = FRESH.into();
+}
+
+/// A claim that is to be filled from an object, and whose provisioner was just asked.
+fn copied(world: &mut Value, kind: &str, name: &str) {
+    let copy = json!({
+        "metadata": { "namespace": "default", "name": "copy", "creationTimestamp": FRESH,
+                      "annotations": { "volume.kubernetes.io/storage-provisioner": DRIVER } },
+        "spec": { "storageClassName": "fast", "dataSource": { "kind": kind, "name": name } },
+    });
+    world["claims"].as_array_mut().unwrap().push(copy);
+}
+
+/// The driver has made the snapshot and still copies its data.
+fn copying(world: &mut Value) {
+    world["snapshots"][0]["status"]["readyToUse"] = false.into();
+    world["contents"][0]["status"]["readyToUse"] = false.into();
+}
+
+#[test]
+fn what_is_under_way_is_not_stuck() {
+    let rows: [Row; 10] = [
+        (
+            "used-by-pod",
+            claim,
+            |w| {
+                deleted(&mut w["claims"][0], &["kubernetes.io/pvc-protection"]);
+                deleted(&mut w["pods"][0], &[]);
+                w["pods"][0]["metadata"]["deletionTimestamp"] = SOON.into();
+            },
+            State::Working,
+            &["kubelet of node-1", "stowage explain pod web -n default"],
+        ),
+        (
+            "used-by-pod",
+            claim,
+            |w| just_deleted(&mut w["claims"][0], &["kubernetes.io/pvc-protection"]),
+            State::Working,
+            &["kubectl delete pod web"],
+        ),
+        // Its pod goes on no more than its node does.
+        (
+            "used-by-pod",
+            claim,
+            |w| {
+                just_deleted(&mut w["claims"][0], &["kubernetes.io/pvc-protection"]);
+                just_deleted(&mut w["pods"][0], &[]);
+                w["nodes"][0]["status"]["conditions"][0]["status"] = "Unknown".into();
+            },
+            State::Stuck,
+            &["kubelet of node-1"],
+        ),
+        (
+            "snapshot-under-way",
+            claim,
+            |w| {
+                deleted(&mut w["claims"][0], &["snapshot.storage.kubernetes.io/pvc-as-source-protection"]);
+                copying(w);
+            },
+            State::Working,
+            &["has made it and does not say yet", "snapshotter of d.example.com"],
+        ),
+        (
+            "clone-under-way",
+            claim,
+            |w| {
+                deleted(&mut w["claims"][0], &["provisioner.storage.kubernetes.io/cloning-protection"]);
+                copied(w, "PersistentVolumeClaim", "data");
+            },
+            State::Working,
+            &["claim default/copy is being filled from it", "provisioner of d.example.com"],
+        ),
+        (
+            "restore-under-way",
+            snapshot,
+            |w| {
+                deleted(
+                    &mut w["snapshots"][0],
+                    &["snapshot.storage.kubernetes.io/volumesnapshot-as-source-protection"],
+                );
+                copied(w, "VolumeSnapshot", "snap");
+            },
+            State::Working,
+            &["claim default/copy", "provisioner of d.example.com"],
+        ),
+        (
+            "source-not-ready",
+            claim,
+            |w| {
+                let snapshot = good()["snapshots"].clone();
+                unbound(w);
+                w["snapshots"] = snapshot;
+                w["snapshots"][0]["spec"]["source"] = json!({ "volumeSnapshotContentName": "snapcontent-uid-snap" });
+                copying(w);
+                w["claims"][0]["spec"]["dataSource"] = json!({ "kind": "VolumeSnapshot", "name": "snap" });
+            },
+            State::Working,
+            &["has made it and does not say yet", "snapshotter of d.example.com"],
+        ),
+        (
+            "foreign-finalizer",
+            claim,
+            |w| just_deleted(&mut w["claims"][0], &["example.com/backup"]),
+            State::Working,
+            &["example.com/backup"],
+        ),
+        (
+            "bound-to-claim",
+            volume,
+            |w| {
+                deleted(&mut w["volumes"][0], &["kubernetes.io/pv-protection"]);
+                just_deleted(&mut w["claims"][0], &[]);
+            },
+            State::Working,
+            &["the claim is being deleted"],
+        ),
+        (
+            "source-not-bound",
+            snapshot,
+            |w| {
+                copying(w);
+                w["contents"] = json!([]);
+                w["claims"][0]["status"]["phase"] = "Pending".into();
+                w["snapshots"][0]["metadata"]["creationTimestamp"] = FRESH.into();
+            },
+            State::Working,
+            &["Pending"],
+        ),
+    ];
+    check(&rows);
+}
+
+#[test]
+fn nobody_is_told_to_taint_a_node_that_is_gone() {
+    let gone = |w: &mut Value| {
+        deleted(&mut w["pods"][0], &[]);
+        w["nodes"] = json!([]);
+    };
+    let mut world = good();
+    gone(&mut world);
+    let story = |world: &Value| diagnose(&gathered(pod(), world), NOW.parse().unwrap()).stories.remove(0);
+    let cause = story(&world).causes.remove(0);
+    assert_eq!((cause.id, cause.state), ("node-missing", State::Stuck), "{cause:#?}");
+    assert!(cause.who.component.starts_with("pod garbage collection"), "{cause:#?}");
+    assert!(!cause.way_out.contains("taint"), "{cause:#?}");
+    world["pods"][0]["metadata"]["deletionTimestamp"] = FRESH.into();
+    assert_eq!(story(&world).state(), State::Working);
+}
