@@ -6,7 +6,7 @@ use anyhow::bail;
 use clap::Parser;
 
 use stowage_csi::UnixConnector;
-use stowage_process::admin::{Admin, Bound};
+use stowage_process::admin::Admin;
 use stowage_process::args::LogArgs;
 use stowage_process::duration::GoDuration;
 use stowage_process::{Process, launch};
@@ -58,7 +58,10 @@ struct Addresses {
 
 impl Args {
     pub async fn run(self) -> anyhow::Result<()> {
-        let process = launch::start(&self.log, "livenessprobe")?;
+        self.serve(launch::start(&self.log, "livenessprobe")?).await
+    }
+
+    async fn serve(&self, process: Process) -> anyhow::Result<()> {
         let addresses = self.addresses()?;
         self.deprecated().into_iter().for_each(|sentence| tracing::warn!("{sentence}"));
         let probe = Probe::new(process.clone(), Arc::new(UnixConnector), &self.options()?)?;
@@ -69,14 +72,7 @@ impl Args {
             Some(address) => Some(self.metrics(&process).bind(address).await?),
             None => None,
         };
-        let shutdown = process.shutdown.clone();
-        let beside = async {
-            match metrics {
-                Some(metrics) => Bound::serve(metrics, shutdown.requested()).await,
-                None => shutdown.requested().await,
-            }
-        };
-        let service = async { tokio::join!(run(probe), beside).0 };
+        let service = launch::serve(&process, metrics, run(probe));
         launch::run(&process, Some(bound), service).await
     }
 
@@ -123,6 +119,9 @@ impl Args {
 mod tests {
     use std::time::Duration;
 
+    use tonic::service::Routes;
+
+    use stowage_csi::server::{Socket, SocketMode};
     use stowage_process::flags;
 
     use super::*;
@@ -167,5 +166,29 @@ mod tests {
             assert!(error.contains("keep only --http-endpoint") || error.contains("slash"), "{error}");
         }
         assert!(parse(&["--probe-timeout=0s"]).options().unwrap_err().to_string().contains("--probe-timeout"));
+    }
+
+    /// What served the numbers went on until a shutdown, and so did a process that had nothing left to do.
+    #[tokio::test]
+    async fn a_driver_that_cannot_say_its_name_ends_the_process_whatever_is_served_beside() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("csi.sock");
+        let socket = Socket::bind(&path, SocketMode::default()).unwrap();
+        let address = format!("--csi-address={}", path.display());
+        let story = async {
+            for served in [&["--http-endpoint=127.0.0.1:0"][..], &["--health-port=0", "--metrics-address=127.0.0.1:0"]]
+            {
+                let args = parse(&[&[address.as_str()], served].concat());
+                // Real time passes, and the machine may be busy.
+                let ended = tokio::time::timeout(Duration::from_secs(60), args.serve(Process::real("test")));
+                let reason = ended.await.expect("it goes on").unwrap_err().to_string();
+                assert!(reason.contains("its name") && reason.contains("Unimplemented"), "{served:?}: {reason}");
+            }
+        };
+        tokio::select! {
+            biased;
+            ended = socket.serve(Routes::default(), std::future::pending()) => panic!("{ended:?}"),
+            () = story => {}
+        }
     }
 }
