@@ -11,7 +11,8 @@ use stowage_csi::{Channel, Deadline};
 
 use crate::backoff::Backoff;
 use crate::caller::Caller;
-use crate::context::{Context, Stop};
+use crate::context::{Context, Process, Stop};
+use crate::metrics::UNKNOWN_DRIVER;
 
 /// Between two questions whether a driver is as it was: doubled up to the originals' limit of a second.
 const FIRST_PAUSE: Duration = Duration::from_millis(20);
@@ -59,7 +60,8 @@ impl Driver {
             ),
         };
         let channel = context.csi.connect(address).map_err(|error| unable(&error))?;
-        let driver = Self::ask(channel, Deadline(timeout)).await.map_err(|error| unable(&error))?;
+        let asked = Self::ask(&context.process, channel, Deadline(timeout), UNKNOWN_DRIVER).await;
+        let driver = asked.map_err(|error| unable(&error))?;
         tracing::info!(driver = driver.name, "found the driver");
         Ok(driver)
     }
@@ -75,7 +77,10 @@ impl Driver {
     {
         let met = context.unless_shutdown(Self::meet(&context, &options.csi_address, options.timeout)).await;
         match met.transpose()? {
-            Some(driver) => Self::unless_changed(driver.changed(options.timeout), service(context, driver)).await,
+            Some(driver) => {
+                let changed = driver.changed(&context, options.timeout);
+                Self::unless_changed(changed, service(context, driver)).await
+            }
             None => Ok(()),
         }
     }
@@ -94,12 +99,12 @@ impl Driver {
     }
 
     /// Resolves when the driver comes back with another name or other capabilities, from this call on.
-    pub fn changed(&self, timeout: Duration) -> BoxFuture<'static, Stop> {
-        let (known, timeout) = (self.clone(), Deadline(timeout));
+    pub fn changed(&self, process: &Process, timeout: Duration) -> BoxFuture<'static, Stop> {
+        let (process, known, timeout) = (process.clone(), self.clone(), Deadline(timeout));
         self.changes("name or capabilities", move || {
-            let known = known.clone();
+            let (process, known) = (process.clone(), known.clone());
             Box::pin(async move {
-                let now = Self::ask(known.channel, timeout).await?;
+                let now = Self::ask(&process, known.channel, timeout, &known.name).await?;
                 Ok((now.name, now.plugin, now.controller) == (known.name, known.plugin, known.controller))
             })
         })
@@ -153,12 +158,23 @@ impl Driver {
         })
     }
 
-    async fn ask(channel: Channel, deadline: Deadline) -> Result<Self, identity::Error> {
-        identity::wait_until_ready(&channel, deadline, CONNECT_BUDGET).await?;
-        let name = identity::plugin_name(&channel, deadline).await?;
-        let plugin = identity::plugin_capabilities(&channel, deadline).await?;
+    async fn ask(
+        process: &Process,
+        channel: Channel,
+        deadline: Deadline,
+        known_as: &str,
+    ) -> Result<Self, identity::Error> {
+        let probe = || process.ask(known_as, "/csi.v1.Identity/Probe", identity::probe(&channel, deadline));
+        identity::until_ready(probe, CONNECT_BUDGET).await?;
+        let name = identity::plugin_name(&channel, deadline);
+        let name = process.ask(known_as, "/csi.v1.Identity/GetPluginInfo", name).await?;
+        let plugin = identity::plugin_capabilities(&channel, deadline);
+        let plugin = process.ask(&name, "/csi.v1.Identity/GetPluginCapabilities", plugin).await?;
         let controller = match plugin.contains(&Service::ControllerService) {
-            true => identity::controller_capabilities(&channel, deadline).await?,
+            true => {
+                let controller = identity::controller_capabilities(&channel, deadline);
+                process.ask(&name, "/csi.v1.Controller/ControllerGetCapabilities", controller).await?
+            }
             false => ControllerCapabilities::new(),
         };
         Ok(Self { channel, name, plugin, controller })

@@ -54,7 +54,7 @@ impl Launch<'_> {
             let Some(driver) = met.transpose()? else { return Ok(()) };
             let election = election(&driver.name)?;
             // From now on, not from the lease on, for which it may wait long.
-            let changed = driver.changed(timeout);
+            let changed = driver.changed(&context, timeout);
             let service = |context| Driver::unless_changed(changed, service(context, driver));
             self.work(context, election, service).await
         };

@@ -99,10 +99,10 @@ async fn asked(plugin: &Plugin, times: usize) {
 /// An attacher whose driver attaches nothing makes no calls: it went on with what the driver had been.
 #[tokio::test]
 async fn a_driver_that_comes_back_is_asked_though_no_call_is_made_and_one_that_can_do_more_ends_the_service() {
-    let (_folder, path, channel) = place();
+    let (process, (_folder, path, channel)) = (Process::real("test"), place());
     let first = start(&path, &Plugin::default());
-    let driver = Driver::ask(channel, DEADLINE).await.unwrap();
-    let changed = driver.changed(DEADLINE.0);
+    let driver = Driver::ask(&process, channel, DEADLINE, UNKNOWN_DRIVER).await.unwrap();
+    let changed = driver.changed(&process, DEADLINE.0);
     let story = async {
         kill(first).await;
         let same = Plugin::default();
@@ -118,14 +118,28 @@ async fn a_driver_that_comes_back_is_asked_though_no_call_is_made_and_one_that_c
     };
     let said = ended.unwrap_err().to_string();
     assert!(said.contains("driver \"driver.test\" was restarted and has another name or capabilities"), "{said}");
+    // At the start and after each return; whoever was not reached meanwhile was not called.
+    let numbers = process.metrics.encode();
+    for (driver, method, times) in [
+        ("unknown-driver", "Identity/Probe", 1),
+        ("unknown-driver", "Identity/GetPluginInfo", 1),
+        ("driver.test", "Identity/Probe", 2),
+        ("driver.test", "Identity/GetPluginInfo", 2),
+        ("driver.test", "Identity/GetPluginCapabilities", 3),
+        ("driver.test", "Controller/ControllerGetCapabilities", 3),
+    ] {
+        let labels = format!("{{driver_name=\"{driver}\",method_name=\"/csi.v1.{method}\",grpc_status_code=\"OK\"}}");
+        let wanted = format!("csi_sidecar_operations_seconds_count{labels} {times}\n");
+        assert!(numbers.contains(&wanted), "no {wanted} in\n{numbers}");
+    }
 }
 
 #[tokio::test]
 async fn a_restart_while_the_lease_is_waited_for_is_not_missed() {
-    let (_folder, path, channel) = place();
+    let (process, (_folder, path, channel)) = (Process::real("test"), place());
     let first = start(&path, &Plugin::default());
-    let driver = Driver::ask(channel, DEADLINE).await.unwrap();
-    let changed = driver.changed(DEADLINE.0);
+    let driver = Driver::ask(&process, channel, DEADLINE, UNKNOWN_DRIVER).await.unwrap();
+    let changed = driver.changed(&process, DEADLINE.0);
     kill(first).await;
     let _second = start(&path, &Plugin { clones: true, ..Plugin::default() });
     let said = Driver::unless_changed(changed, std::future::pending()).await.unwrap_err().to_string();
@@ -134,14 +148,14 @@ async fn a_restart_while_the_lease_is_waited_for_is_not_missed() {
 
 #[tokio::test]
 async fn a_driver_that_comes_back_and_cannot_say_is_asked_again() {
-    let (_folder, path, channel) = place();
+    let (process, (_folder, path, channel)) = (Process::real("test"), place());
     let first = start(&path, &Plugin::default());
-    let driver = Driver::ask(channel, DEADLINE).await.unwrap();
+    let driver = Driver::ask(&process, channel, DEADLINE, UNKNOWN_DRIVER).await.unwrap();
     kill(first).await;
     let starting = Plugin { stumbles: 3, ..Plugin::default() };
     let second = start(&path, &starting);
     tokio::select! {
-        stop = driver.changed(DEADLINE.0) => panic!("{stop}"),
+        stop = driver.changed(&process, DEADLINE.0) => panic!("{stop}"),
         () = asked(&starting, 4) => {}
     }
     assert_eq!(starting.asked.load(Ordering::Relaxed), 4);
