@@ -3,6 +3,7 @@
 //! The registry adds `_total` to counters, so they are registered without it.
 
 mod format;
+mod usage;
 
 use std::any::{Any, TypeId};
 use std::collections::BTreeMap;
