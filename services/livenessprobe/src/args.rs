@@ -7,7 +7,7 @@ use clap::Parser;
 
 use stowage_csi::UnixConnector;
 use stowage_process::admin::Admin;
-use stowage_process::args::LogArgs;
+use stowage_process::args::{AUTOMAXPROCS, LogArgs};
 use stowage_process::duration::GoDuration;
 use stowage_process::{Process, launch};
 
@@ -63,7 +63,7 @@ impl Args {
 
     async fn serve(&self, process: Process) -> anyhow::Result<()> {
         let addresses = self.addresses()?;
-        self.deprecated().into_iter().for_each(|sentence| tracing::warn!("{sentence}"));
+        self.remarks().into_iter().for_each(|sentence| tracing::warn!("{sentence}"));
         let probe = Probe::new(process.clone(), Arc::new(UnixConnector), &self.options()?)?;
         let health = process.admin().check(probe.check()).metrics_path(self.metrics_path.clone());
         let health = if addresses.with_metrics { health } else { health.without_metrics() };
@@ -105,11 +105,12 @@ impl Args {
         }
     }
 
-    /// What the original means to drop, one sentence each.
-    fn deprecated(&self) -> Vec<&'static str> {
+    /// What the original means to drop, and what has no effect here, one sentence each.
+    fn remarks(&self) -> Vec<&'static str> {
         let flags = [
             (self.health_port != HEALTH_PORT, "--health-port is deprecated: use --http-endpoint"),
             (!self.metrics_address.is_empty(), "--metrics-address is deprecated: use --http-endpoint"),
+            (self.automaxprocs, AUTOMAXPROCS),
         ];
         flags.into_iter().filter(|(set, _)| *set).map(|(_, sentence)| sentence).collect()
     }
@@ -138,7 +139,7 @@ mod tests {
         assert_eq!(args.options().unwrap(), expected);
         let health = Addresses { health: ":9808".into(), with_metrics: false, metrics: None };
         assert_eq!(args.addresses().unwrap(), health);
-        assert!(args.deprecated().is_empty());
+        assert!(args.remarks().is_empty());
     }
 
     #[test]
@@ -148,10 +149,10 @@ mod tests {
         let metrics = Some(":8080".to_owned());
         let expected = Addresses { health: ":9999".into(), with_metrics: false, metrics };
         assert_eq!(args.addresses().unwrap(), expected);
-        assert_eq!(args.deprecated().len(), 2);
+        assert_eq!(args.remarks().len(), 2);
         let one = parse(&["--http-endpoint=127.0.0.1:1", "--metrics-path=/m", "--automaxprocs"]);
         let expected = Addresses { health: "127.0.0.1:1".into(), with_metrics: true, metrics: None };
-        assert_eq!(one.addresses().unwrap(), expected);
+        assert_eq!((one.addresses().unwrap(), one.remarks()), (expected, vec![AUTOMAXPROCS]));
         assert!(parse(&["--http-endpoint=:1", "--health-port=9808"]).addresses().is_ok(), "the default says nothing");
     }
 
