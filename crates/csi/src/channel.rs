@@ -21,6 +21,20 @@ mod socket;
 
 pub use socket::Unreachable;
 
+/// How often a channel was connected, and how often it lost the connection.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Connections {
+    made: u64,
+    lost: u64,
+}
+
+impl Connections {
+    /// What it is while a call is answered: as now, or with one connection more where there is none.
+    pub fn in_use(self) -> Self {
+        Self { made: self.made.max(self.lost + 1), lost: self.lost }
+    }
+}
+
 /// A cheap clone of a way to one driver, over which the generated clients run: `NodeClient::new(channel)`.
 ///
 /// Its errors are statuses already. Whatever breaks between us and the driver, before or after the request was sent,
@@ -29,7 +43,7 @@ pub use socket::Unreachable;
 pub struct Channel {
     service: BoxCloneSyncService<Request<Body>, Response<Body>, Status>,
     label: Arc<str>,
-    connections: Option<watch::Receiver<u64>>,
+    connections: Option<watch::Receiver<Connections>>,
 }
 
 impl Channel {
@@ -39,14 +53,14 @@ impl Channel {
     /// about a missing driver is worth more than silence. At `-v=5` every call is logged. Must be called inside a tokio
     /// runtime.
     pub fn unix(endpoint: &Endpoint) -> Self {
-        let (count, connections) = watch::channel(0);
+        let (count, connections) = watch::channel(Connections::default());
         let channel = Self::named(endpoint.to_string(), LoggedCalls::new(socket::connect(endpoint, count)));
         channel.counting(Some(connections))
     }
 
     /// The same for a driver that runs in this process and logs the calls itself.
     pub fn unlogged(endpoint: &Endpoint) -> Self {
-        let (count, connections) = watch::channel(0);
+        let (count, connections) = watch::channel(Connections::default());
         Self::named(endpoint.to_string(), socket::connect(endpoint, count)).counting(Some(connections))
     }
 
@@ -78,12 +92,13 @@ impl Channel {
         Self::named(label, tower::service_fn(move |request| through(request, self.clone()))).counting(connections)
     }
 
-    /// How many connections were made so far; none where there is no socket. Behind a new one may be another driver.
-    pub fn connections(&self) -> Option<watch::Receiver<u64>> {
+    /// The connections so far; none where there is no socket. A lost one is told also while no call is made, and behind a
+    /// new one may be another driver.
+    pub fn connections(&self) -> Option<watch::Receiver<Connections>> {
         self.connections.clone()
     }
 
-    fn counting(self, connections: Option<watch::Receiver<u64>>) -> Self {
+    fn counting(self, connections: Option<watch::Receiver<Connections>>) -> Self {
         Self { connections, ..self }
     }
 

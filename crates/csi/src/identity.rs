@@ -59,10 +59,18 @@ pub async fn probe(channel: &Channel, deadline: Deadline) -> Result<bool, Error>
 /// says it is not healthy (CSI's FAILED_PRECONDITION) is there all the same and is not waited for: a driver whose disk is
 /// full must be asked to delete. An answer other than these, "not yet" or silence is an error.
 pub async fn wait_until_ready(channel: &Channel, deadline: Deadline, budget: Duration) -> Result<(), Error> {
+    until_ready(|| probe(channel, deadline), budget).await
+}
+
+/// The same by another's way to [`probe`], such as one that counts.
+pub async fn until_ready<F>(probe: impl Fn() -> F, budget: Duration) -> Result<(), Error>
+where
+    F: Future<Output = Result<bool, Error>>,
+{
     let mut since = Instant::now();
     let mut retry = FIRST_RETRY;
     loop {
-        match probe(channel, deadline).await {
+        match probe().await {
             Ok(true) => return Ok(()),
             Err(error) if error.is_unreachable() => {
                 if since.elapsed() + retry > budget {

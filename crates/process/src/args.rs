@@ -149,6 +149,9 @@ impl CsiArgs {
     }
 }
 
+/// Said of `--automaxprocs` where it is set.
+pub const AUTOMAXPROCS: &str = "--automaxprocs has no effect: threads follow the container's quota without it";
+
 /// Gates that stand for all others of their age, and that every component knows.
 pub const ALL_ALPHA: &str = "AllAlpha";
 /// As [`ALL_ALPHA`].
@@ -214,7 +217,7 @@ impl FeatureArgs {
 
     /// What was asked for in vain, one sentence each, beside gates that nobody knows.
     pub fn ignored(&self) -> Option<&'static str> {
-        self.automaxprocs.then_some("--automaxprocs has no effect: threads follow the container's quota without it")
+        self.automaxprocs.then_some(AUTOMAXPROCS)
     }
 
     fn last(&self, gate: &str) -> Option<bool> {

@@ -15,6 +15,7 @@ pub fn start(log: &LogArgs, identity: impl Into<String>) -> anyhow::Result<Proce
     log.ignored().iter().for_each(|sentence| tracing::warn!("{sentence}"));
     let process = Process::real(identity);
     process.metrics.started(process.clock.now());
+    process.metrics.watch_this_process();
     Ok(process)
 }
 

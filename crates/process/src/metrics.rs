@@ -3,6 +3,7 @@
 //! The registry adds `_total` to counters, so they are registered without it.
 
 mod format;
+mod usage;
 
 use std::any::{Any, TypeId};
 use std::collections::BTreeMap;
@@ -22,6 +23,9 @@ pub use format::Format;
 
 /// Seconds; what csi-lib-utils uses for driver calls.
 const CSI_BUCKETS: [f64; 13] = [0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 15.0, 25.0, 50.0, 120.0, 300.0, 600.0];
+
+/// The name of a driver that has not told it yet, as csi-lib-utils writes it.
+pub const UNKNOWN_DRIVER: &str = "unknown-driver";
 
 /// A gauge of seconds.
 pub type SecondsGauge = Gauge<f64, AtomicU64>;

@@ -3,6 +3,8 @@
 use std::future::Future;
 use std::sync::Arc;
 
+use stowage_csi::{code, identity};
+
 use crate::admin::Admin;
 use crate::clock::{Clock, SystemClock};
 use crate::metrics::Metrics;
@@ -45,6 +47,24 @@ impl Process {
     /// An admin server of this process's numbers and readiness.
     pub fn admin(&self) -> Admin {
         Admin::new(self.metrics.clone(), self.readiness.clone())
+    }
+
+    /// Asks a driver about itself, and counts the call as the originals' clients do: under the name that is known so far,
+    /// and not at all where nobody was reached, since theirs connect before they call.
+    pub async fn ask<T>(
+        &self,
+        driver: &str,
+        rpc: &str,
+        question: impl Future<Output = Result<T, identity::Error>>,
+    ) -> Result<T, identity::Error> {
+        let begin = self.clock.boottime();
+        let answer = question.await;
+        if !answer.as_ref().is_err_and(identity::Error::is_unreachable) {
+            let code = answer.as_ref().err().and_then(identity::Error::code).map_or("OK", code::name);
+            let took = self.clock.boottime().saturating_sub(begin);
+            self.metrics.observe_csi(driver, rpc, code, None, took);
+        }
+        answer
     }
 
     /// Waits for something unless a shutdown comes first.

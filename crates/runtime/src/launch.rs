@@ -53,7 +53,9 @@ impl Launch<'_> {
             let met = context.unless_shutdown(Driver::meet(&context, address, timeout)).await;
             let Some(driver) = met.transpose()? else { return Ok(()) };
             let election = election(&driver.name)?;
-            let service = |context| driver.clone().unless_changed(timeout, service(context, driver));
+            // From now on, not from the lease on, for which it may wait long.
+            let changed = driver.changed(&context, timeout);
+            let service = |context| Driver::unless_changed(changed, service(context, driver));
             self.work(context, election, service).await
         };
         launch::until_signal(shutdown, work).await

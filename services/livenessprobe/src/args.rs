@@ -6,8 +6,8 @@ use anyhow::bail;
 use clap::Parser;
 
 use stowage_csi::UnixConnector;
-use stowage_process::admin::{Admin, Bound};
-use stowage_process::args::LogArgs;
+use stowage_process::admin::Admin;
+use stowage_process::args::{AUTOMAXPROCS, LogArgs};
 use stowage_process::duration::GoDuration;
 use stowage_process::{Process, launch};
 
@@ -58,9 +58,12 @@ struct Addresses {
 
 impl Args {
     pub async fn run(self) -> anyhow::Result<()> {
-        let process = launch::start(&self.log, "livenessprobe")?;
+        self.serve(launch::start(&self.log, "livenessprobe")?).await
+    }
+
+    async fn serve(&self, process: Process) -> anyhow::Result<()> {
         let addresses = self.addresses()?;
-        self.deprecated().into_iter().for_each(|sentence| tracing::warn!("{sentence}"));
+        self.remarks().into_iter().for_each(|sentence| tracing::warn!("{sentence}"));
         let probe = Probe::new(process.clone(), Arc::new(UnixConnector), &self.options()?)?;
         let health = process.admin().check(probe.check()).metrics_path(self.metrics_path.clone());
         let health = if addresses.with_metrics { health } else { health.without_metrics() };
@@ -69,14 +72,7 @@ impl Args {
             Some(address) => Some(self.metrics(&process).bind(address).await?),
             None => None,
         };
-        let shutdown = process.shutdown.clone();
-        let beside = async {
-            match metrics {
-                Some(metrics) => Bound::serve(metrics, shutdown.requested()).await,
-                None => shutdown.requested().await,
-            }
-        };
-        let service = async { tokio::join!(run(probe), beside).0 };
+        let service = launch::serve(&process, metrics, run(probe));
         launch::run(&process, Some(bound), service).await
     }
 
@@ -109,11 +105,12 @@ impl Args {
         }
     }
 
-    /// What the original means to drop, one sentence each.
-    fn deprecated(&self) -> Vec<&'static str> {
+    /// What the original means to drop, and what has no effect here, one sentence each.
+    fn remarks(&self) -> Vec<&'static str> {
         let flags = [
             (self.health_port != HEALTH_PORT, "--health-port is deprecated: use --http-endpoint"),
             (!self.metrics_address.is_empty(), "--metrics-address is deprecated: use --http-endpoint"),
+            (self.automaxprocs, AUTOMAXPROCS),
         ];
         flags.into_iter().filter(|(set, _)| *set).map(|(_, sentence)| sentence).collect()
     }
@@ -123,6 +120,9 @@ impl Args {
 mod tests {
     use std::time::Duration;
 
+    use tonic::service::Routes;
+
+    use stowage_csi::server::{Socket, SocketMode};
     use stowage_process::flags;
 
     use super::*;
@@ -139,7 +139,7 @@ mod tests {
         assert_eq!(args.options().unwrap(), expected);
         let health = Addresses { health: ":9808".into(), with_metrics: false, metrics: None };
         assert_eq!(args.addresses().unwrap(), health);
-        assert!(args.deprecated().is_empty());
+        assert!(args.remarks().is_empty());
     }
 
     #[test]
@@ -149,10 +149,10 @@ mod tests {
         let metrics = Some(":8080".to_owned());
         let expected = Addresses { health: ":9999".into(), with_metrics: false, metrics };
         assert_eq!(args.addresses().unwrap(), expected);
-        assert_eq!(args.deprecated().len(), 2);
+        assert_eq!(args.remarks().len(), 2);
         let one = parse(&["--http-endpoint=127.0.0.1:1", "--metrics-path=/m", "--automaxprocs"]);
         let expected = Addresses { health: "127.0.0.1:1".into(), with_metrics: true, metrics: None };
-        assert_eq!(one.addresses().unwrap(), expected);
+        assert_eq!((one.addresses().unwrap(), one.remarks()), (expected, vec![AUTOMAXPROCS]));
         assert!(parse(&["--http-endpoint=:1", "--health-port=9808"]).addresses().is_ok(), "the default says nothing");
     }
 
@@ -167,5 +167,29 @@ mod tests {
             assert!(error.contains("keep only --http-endpoint") || error.contains("slash"), "{error}");
         }
         assert!(parse(&["--probe-timeout=0s"]).options().unwrap_err().to_string().contains("--probe-timeout"));
+    }
+
+    /// What served the numbers went on until a shutdown, and so did a process that had nothing left to do.
+    #[tokio::test]
+    async fn a_driver_that_cannot_say_its_name_ends_the_process_whatever_is_served_beside() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("csi.sock");
+        let socket = Socket::bind(&path, SocketMode::default()).unwrap();
+        let address = format!("--csi-address={}", path.display());
+        let story = async {
+            for served in [&["--http-endpoint=127.0.0.1:0"][..], &["--health-port=0", "--metrics-address=127.0.0.1:0"]]
+            {
+                let args = parse(&[&[address.as_str()], served].concat());
+                // Real time passes, and the machine may be busy.
+                let ended = tokio::time::timeout(Duration::from_secs(60), args.serve(Process::real("test")));
+                let reason = ended.await.expect("it goes on").unwrap_err().to_string();
+                assert!(reason.contains("its name") && reason.contains("Unimplemented"), "{served:?}: {reason}");
+            }
+        };
+        tokio::select! {
+            biased;
+            ended = socket.serve(Routes::default(), std::future::pending()) => panic!("{ended:?}"),
+            () = story => {}
+        }
     }
 }

@@ -7,12 +7,10 @@ use futures::future::BoxFuture;
 use http::StatusCode;
 use tonic::Code;
 
-use stowage_csi::{Channel, Connector, Deadline, code, identity};
+use stowage_csi::{Channel, Connector, Deadline, identity};
 use stowage_process::admin::Check;
+use stowage_process::metrics::UNKNOWN_DRIVER;
 use stowage_process::{Process, Stop};
-
-/// What csi-lib-utils calls a driver that has not said its name yet.
-const UNKNOWN: &str = "unknown-driver";
 
 /// Between two attempts to reach a driver that is not there: doubled up to the originals' limit of a second.
 const FIRST_RETRY: Duration = Duration::from_millis(20);
@@ -49,7 +47,7 @@ pub struct Probe {
 impl Probe {
     /// Refuses an address that is none.
     pub fn new(process: Process, csi: Arc<dyn Connector>, options: &Options) -> Result<Self, Stop> {
-        let driver = Arc::new(Mutex::new(UNKNOWN.to_owned()));
+        let driver = Arc::new(Mutex::new(UNKNOWN_DRIVER.to_owned()));
         let probe = Self { csi, address: options.csi_address.clone(), timeout: options.probe_timeout, process, driver };
         probe.connect()?;
         Ok(probe)
@@ -85,7 +83,7 @@ impl Probe {
             let mut retry = FIRST_RETRY;
             loop {
                 let answer = identity::probe(&channel, Deadline(self.timeout));
-                match self.measured("/csi.v1.Identity/Probe", answer).await {
+                match self.process.ask(&self.driver(), "/csi.v1.Identity/Probe", answer).await {
                     Ok(true) => return Ok(()),
                     Ok(false) => return Err("driver responded but is not ready".to_owned()),
                     Err(error) if error.is_unreachable() => {
@@ -110,7 +108,7 @@ impl Probe {
         let mut retry = FIRST_RETRY;
         loop {
             let asked = identity::plugin_name(&channel, Deadline(PATIENCE));
-            match self.measured("/csi.v1.Identity/GetPluginInfo", asked).await {
+            match self.process.ask(UNKNOWN_DRIVER, "/csi.v1.Identity/GetPluginInfo", asked).await {
                 Err(error) if error.is_unreachable() || error.code() == Some(Code::DeadlineExceeded) => {
                     // Said once, so that nobody wonders what is waited for.
                     if retry == FIRST_RETRY {
@@ -122,19 +120,6 @@ impl Probe {
                 ended => return ended.map_err(unable),
             }
         }
-    }
-
-    async fn measured<T>(
-        &self,
-        method: &str,
-        call: impl Future<Output = Result<T, identity::Error>>,
-    ) -> Result<T, identity::Error> {
-        let begin = self.process.clock.boottime();
-        let answer = call.await;
-        let code = answer.as_ref().err().and_then(identity::Error::code).unwrap_or(Code::Ok);
-        let took = self.process.clock.boottime().saturating_sub(begin);
-        self.process.metrics.observe_csi(&self.driver(), method, code::name(code), None, took);
-        answer
     }
 
     fn driver(&self) -> String {

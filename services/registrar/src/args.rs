@@ -7,7 +7,7 @@ use anyhow::bail;
 use clap::Parser;
 
 use stowage_csi::{Connector, UnixConnector};
-use stowage_process::args::LogArgs;
+use stowage_process::args::{AUTOMAXPROCS, LogArgs};
 use stowage_process::duration::GoDuration;
 use stowage_process::launch;
 
@@ -51,7 +51,7 @@ pub struct Args {
     /// Accepted for compatibility
     #[arg(long, hide = true)]
     connection_timeout: Option<GoDuration>,
-    /// Accepted for compatibility
+    /// Accepted for compatibility: threads follow the container's quota without it
     #[arg(long, hide = true)]
     automaxprocs: bool,
 }
@@ -82,6 +82,7 @@ impl Args {
         let flags = [
             (self.enable_pprof, "--enable-pprof has no effect: there are no Go profiles here"),
             (self.connection_timeout.is_some(), "--connection-timeout has no effect: the driver is waited for"),
+            (self.automaxprocs, AUTOMAXPROCS),
         ];
         flags.into_iter().filter(|(set, _)| *set).map(|(_, sentence)| sentence).collect()
     }
@@ -144,8 +145,9 @@ mod tests {
     #[test]
     fn a_flag_that_means_nothing_here_is_named_when_it_is_set() {
         assert!(parse(&["--v=5"]).ignored().is_empty());
-        let ignored = parse(&["--enable-pprof", "--connection-timeout=5s"]).ignored();
+        let ignored = parse(&["--enable-pprof", "--connection-timeout=5s", "--automaxprocs"]).ignored();
         assert!(ignored[0].starts_with("--enable-pprof") && ignored[1].starts_with("--connection-timeout"));
+        assert_eq!(ignored[2..], [AUTOMAXPROCS]);
     }
 
     #[test]

@@ -11,6 +11,7 @@ use tonic::service::Routes;
 
 use stowage_csi::registration::registration_server::RegistrationServer;
 use stowage_csi::{Channel, Connector, Deadline, identity};
+use stowage_process::metrics::UNKNOWN_DRIVER;
 use stowage_process::{Process, Stop};
 
 use crate::health::Health;
@@ -80,7 +81,7 @@ async fn keep_registered(
     let driver = tokio::select! {
         biased;
         () = process.shutdown.requested() => return Ok(()),
-        driver = driver_name(&*csi, &options) => driver?,
+        driver = driver_name(&process, &*csi, &options) => driver?,
     };
     let socket = options.socket(&driver);
     let Some(socket) = socket.to_str() else {
@@ -131,14 +132,15 @@ async fn keep_registered(
 }
 
 /// The driver's name; a driver that is not there yet is waited for.
-async fn driver_name(csi: &dyn Connector, options: &Options) -> Result<String, Stop> {
+async fn driver_name(process: &Process, csi: &dyn Connector, options: &Options) -> Result<String, Stop> {
     let address = &options.csi_address;
     let channel: Channel =
         csi.connect(address).map_err(|error| unable(format!("--csi-address {address:?}: {error}")))?;
     let mut waited = Duration::ZERO;
     let mut retry = FIRST_RETRY;
     loop {
-        match identity::plugin_name(&channel, Deadline(options.timeout)).await {
+        let name = identity::plugin_name(&channel, Deadline(options.timeout));
+        match process.ask(UNKNOWN_DRIVER, "/csi.v1.Identity/GetPluginInfo", name).await {
             Ok(name) => return Ok(name),
             Err(error) if error.is_unreachable() && waited < options.connect_budget => {
                 // Said once, so that nobody wonders what is waited for.

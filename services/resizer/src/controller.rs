@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use futures::future::BoxFuture;
+use futures::future::{BoxFuture, TryFutureExt};
 use jiff::Timestamp;
 use tonic::Code;
 
@@ -47,21 +47,31 @@ pub async fn run(context: Context, options: Options) -> Result<(), Stop> {
 ///
 /// Boxed, so that it is compiled with this crate and not once more with the binary.
 pub fn run_with(context: Context, driver: Driver, options: Options) -> BoxFuture<'static, Result<(), Stop>> {
-    // Driver calls have turns of their own; what is written beside them need not wait for those.
-    let parallel = options.driver.workers.saturating_mul(4);
-    let retry = options.driver.retry;
-    Box::pin(engine::serve_with(context, parallel, retry, async move |setup| {
-        let expansion = expansion(&driver, &options).await?;
-        let place = match &options.node {
-            Some(node) => Some(place(&driver, node, &options).await?),
-            None => None,
-        };
-        Controller::new(setup, &driver, expansion, place, options)
-    }))
+    Box::pin(async move {
+        // The engine announces it anew, once the driver has answered.
+        context.readiness.handle(<Controller as engine::Controller>::NAME);
+        let asked = context.unless_shutdown(nodes(&context, &driver, &options)).await;
+        let Some(nodes) = asked.transpose()? else { return Ok(()) };
+        let changed = changed(&context, &driver, &options, &nodes);
+        // Driver calls have turns of their own; what is written beside them need not wait for those.
+        let parallel = options.driver.workers.saturating_mul(4);
+        let retry = options.driver.retry;
+        let served = engine::serve_with(context, parallel, retry, async move |setup| {
+            Controller::new(setup, &driver, nodes.expansion, nodes.place, options)
+        });
+        Driver::unless_changed(changed, served).await
+    })
 }
 
-/// Who expands the driver's volumes. What nodes can do is asked on the same socket, as the original does.
-async fn expansion(driver: &Driver, options: &Options) -> Result<Expansion, Stop> {
+/// What the driver says of its nodes.
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct Nodes {
+    expansion: Expansion,
+    /// Where this one is, in node deployment.
+    place: Option<Place>,
+}
+
+async fn nodes(context: &Context, driver: &Driver, options: &Options) -> Result<Nodes, Stop> {
     if !driver.plugin.contains(&Service::ControllerService) {
         let reason = format!(
             "driver {:?} has no Controller service (it lacks the capability CONTROLLER_SERVICE); remove this sidecar, or \
@@ -70,33 +80,57 @@ async fn expansion(driver: &Driver, options: &Options) -> Result<Expansion, Stop
         );
         return Err(Stop::Unable { reason });
     }
+    ask(context, driver, options).await.map_err(|error| Stop::Unable {
+        reason: format!(
+            "driver {:?} does not say what its nodes can do, or where this one is: {error}; check that it serves the \
+             Node service at --csi-address, and see its log",
+            driver.name
+        ),
+    })
+}
+
+/// Resolves when the driver comes back and says something else of its nodes.
+fn changed(context: &Context, driver: &Driver, options: &Options, nodes: &Nodes) -> BoxFuture<'static, Stop> {
+    if nodes.expansion == Expansion::Controller && nodes.place.is_none() {
+        return Box::pin(std::future::pending());
+    }
+    let known = (context.clone(), driver.clone(), options.clone(), nodes.clone());
+    driver.changes("way to expand volumes or place of this node", move || {
+        let (context, driver, options, nodes) = known.clone();
+        Box::pin(async move { Ok(ask(&context, &driver, &options).await? == nodes) })
+    })
+}
+
+async fn ask(context: &Context, driver: &Driver, options: &Options) -> Result<Nodes, identity::Error> {
+    let expansion = expansion(context, driver, options).await?;
+    let place = match &options.node {
+        Some(node) => Some(place(context, driver, node, options).await?),
+        None => None,
+    };
+    Ok(Nodes { expansion, place })
+}
+
+/// Who expands the driver's volumes. What nodes can do is asked on the same socket, as the original does.
+async fn expansion(context: &Context, driver: &Driver, options: &Options) -> Result<Expansion, identity::Error> {
     if driver.controller.contains(&Call::ExpandVolume) {
         return Ok(Expansion::Controller);
     }
-    match identity::node_capabilities(&driver.channel, Deadline(options.driver.timeout)).await {
+    let asked = identity::node_capabilities(&driver.channel, Deadline(options.driver.timeout));
+    match context.ask(&driver.name, "/csi.v1.Node/NodeGetCapabilities", asked).await {
         Ok(calls) if calls.contains(&NodeCall::ExpandVolume) => Ok(Expansion::Node),
         Ok(_) => Ok(Expansion::Nobody),
         // A controller's socket need not serve the Node service.
         Err(error) if error.code() == Some(Code::Unimplemented) => Ok(Expansion::Nobody),
-        Err(error) => Err(Stop::Unable {
-            reason: format!(
-                "driver {:?} does not say what its nodes can do: {error}; see the driver's log",
-                driver.name
-            ),
-        }),
+        Err(error) => Err(error),
     }
 }
 
 /// Where the driver says that this node is.
-async fn place(driver: &Driver, node: &str, options: &Options) -> Result<Place, Stop> {
+async fn place(context: &Context, driver: &Driver, node: &str, options: &Options) -> Result<Place, identity::Error> {
     let mut client = NodeClient::new(driver.channel.clone());
     let asked = Deadline(options.driver.timeout).call(NodeGetInfoRequest {}, |request| client.node_get_info(request));
-    let info = asked.await.map_err(|error| Stop::Unable {
-        reason: format!(
-            "driver {:?} does not say where it is: {error}; check that it serves the Node service at --csi-address",
-            driver.name
-        ),
-    })?;
+    let asked = asked.map_err(|source| identity::Error::CallDriver { rpc: "NodeGetInfo", source });
+    let info = context.ask(&driver.name, "/csi.v1.Node/NodeGetInfo", asked).await?;
     Ok(Place {
         node: node.to_owned(),
         segments: info.accessible_topology.map(|place| place.segments).unwrap_or_default(),

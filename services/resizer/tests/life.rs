@@ -5,18 +5,22 @@
 #[path = "life/stage.rs"]
 mod stage;
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use serde_json::json;
 use tonic::Code;
 
 use resizer::{Gates, Options};
+use stowage_csi::UnixConnector;
+use stowage_csi::server::{Socket, SocketMode};
 use stowage_csi::v1::volume_capability::{AccessMode, AccessType, MountVolume, access_mode::Mode};
 use stowage_csi::v1::{CapacityRange, ControllerExpandVolumeRequest, ControllerModifyVolumeRequest, VolumeCapability};
 use stowage_model::annotations::{
     MODIFY_SECRET_NAME, MODIFY_SECRET_NAMESPACE, NODE_EXPANSION_NOT_REQUIRED, PRE_RESIZE_CAPACITY,
 };
 use stowage_model::object::{Key, kinds};
+use stowage_runtime::Context;
 use stowage_testing::driver::{Abilities, Growth, LARGEST, Step};
 use stowage_testing::{Changes, Driver, Fault, Mode as Way};
 
@@ -619,6 +623,49 @@ async fn a_driver_that_only_changes_volumes_is_served_with_the_gate_off_and_noth
         assert!(stage.claim()["status"]["modifyVolumeStatus"].is_null() && stage.reasons().is_empty());
     })
     .await;
+}
+
+/// Real sockets and real time: it is their connections that end. No call is made meanwhile.
+#[tokio::test]
+async fn a_driver_that_comes_back_with_other_nodes_ends_the_service() {
+    let stage = Stage::with(Abilities { expansion: false, ..Abilities::default() }, Growth::default()).await;
+    let (world, folder) = (&stage.world, tempfile::tempdir().unwrap());
+    world.driver().be_local();
+    let path = folder.path().join("csi.sock");
+    let serve = |node: &str| {
+        let socket = Socket::bind(&path, SocketMode::default()).unwrap();
+        let routes = world.driver().routes(node, world.node(node));
+        tokio::spawn(async move { socket.serve(routes, std::future::pending()).await.unwrap() })
+    };
+    for in_node_deployment in [false, true] {
+        world.driver().grow(Growth::default());
+        let first = serve("a");
+        let context = Context { csi: Arc::new(UnixConnector), ..world.life("resizer").context };
+        // As the resizer will, once it has met the driver.
+        context.readiness.handle("resizer");
+        let mut options = Options { node: in_node_deployment.then(|| "a".to_owned()), ..options() };
+        options.driver.csi_address = path.display().to_string();
+        let mut second = None;
+        let restarted = async {
+            context.readiness.wait().await;
+            first.abort();
+            drop(first.await);
+            if !in_node_deployment {
+                world.driver().grow(FOR_NODE);
+            }
+            second = Some(serve(if in_node_deployment { "b" } else { "a" }));
+        };
+        let both = async { tokio::join!(resizer::run(context.clone(), options), restarted).0 };
+        let ended = tokio::time::timeout(Duration::from_secs(60), both).await.expect("it ends");
+        let stop = ended.unwrap_err().to_string();
+        assert!(stop.contains("was restarted and has another way to expand volumes or place of this node"), "{stop}");
+        let numbers = context.metrics.encode();
+        let asked = |method: &str| numbers.contains(&format!("method_name=\"/csi.v1.Node/{method}\""));
+        assert_eq!((asked("NodeGetCapabilities"), asked("NodeGetInfo")), (true, in_node_deployment), "{numbers}");
+        let second = second.unwrap();
+        second.abort();
+        drop(second.await);
+    }
 }
 
 /// 4.7, each write and call in each way, online and for the node.

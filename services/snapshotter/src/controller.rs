@@ -46,16 +46,17 @@ pub async fn run(context: Context, options: Options) -> Result<(), Stop> {
 /// Boxed, so that it is compiled with this crate and not once more with the binary.
 pub fn run_with(context: Context, driver: Driver, options: Options) -> BoxFuture<'static, Result<(), Stop>> {
     Box::pin(engine::serve(context, options.driver.workers, async move |setup| {
-        let groups = options.with_groups && has_groups(&driver, &options).await?;
+        let groups = options.with_groups && has_groups(&setup.context, &driver, &options).await?;
         Controller::new(setup, &driver, groups, options)
     }))
 }
 
-async fn has_groups(driver: &Driver, options: &Options) -> Result<bool, Stop> {
+async fn has_groups(context: &Context, driver: &Driver, options: &Options) -> Result<bool, Stop> {
     if !driver.plugin.contains(&Service::GroupControllerService) {
         return Ok(false);
     }
-    match identity::group_controller_capabilities(&driver.channel, Deadline(options.driver.timeout)).await {
+    let asked = identity::group_controller_capabilities(&driver.channel, Deadline(options.driver.timeout));
+    match context.ask(&driver.name, "/csi.v1.GroupController/GroupControllerGetCapabilities", asked).await {
         Ok(capabilities) => Ok(capabilities.contains(&GroupCall::CreateDeleteGetVolumeGroupSnapshot)),
         Err(error) if error.code() == Some(Code::Unimplemented) => Ok(false),
         Err(error) => Err(Stop::Unable {

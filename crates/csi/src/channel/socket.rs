@@ -12,7 +12,7 @@ use bytes::Bytes;
 use http::{HeaderMap, Request, Response, StatusCode};
 use http_body::{Frame, SizeHint};
 use hyper_util::rt::TokioIo;
-use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::{TcpStream, UnixStream};
 use tokio::sync::watch;
 use tonic::{
@@ -22,6 +22,7 @@ use tonic::{
 };
 use tower::{Service, ServiceExt, service_fn};
 
+use super::Connections;
 use crate::Endpoint;
 
 /// Nobody answered at the endpoint, so this very request reached no driver. It is the source of such a status.
@@ -41,7 +42,7 @@ impl Unreachable {
 
 pub(super) fn connect(
     endpoint: &Endpoint,
-    count: watch::Sender<u64>,
+    count: watch::Sender<Connections>,
 ) -> impl Service<Request<Body>, Response = Response<Body>, Error = Status, Future: Send> + Clone + Send + Sync + use<>
 {
     let label: Arc<str> = endpoint.to_string().into();
@@ -51,8 +52,8 @@ pub(super) fn connect(
         async move {
             match open(&endpoint).await {
                 Ok(stream) => {
-                    count.send_modify(|count| *count += 1);
-                    Ok(TokioIo::new(stream))
+                    count.send_modify(|count| count.made += 1);
+                    Ok(TokioIo::new(Counted { stream, count }))
                 }
                 Err(source) => Err(Unreachable { endpoint, source }),
             }
@@ -70,6 +71,50 @@ pub(super) fn connect(
 trait Stream: AsyncRead + AsyncWrite + Send + Unpin {}
 
 impl<S: AsyncRead + AsyncWrite + Send + Unpin> Stream for S {}
+
+/// A stream whose end is counted. The transport reads also while no call is made, and drops it when the driver is gone.
+struct Counted {
+    stream: Box<dyn Stream>,
+    count: Arc<watch::Sender<Connections>>,
+}
+
+impl Drop for Counted {
+    fn drop(&mut self) {
+        self.count.send_modify(|count| count.lost += 1);
+    }
+}
+
+impl AsyncRead for Counted {
+    fn poll_read(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buffer: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream).poll_read(cx, buffer)
+    }
+}
+
+impl AsyncWrite for Counted {
+    fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
+        Pin::new(&mut self.stream).poll_write(cx, bytes)
+    }
+
+    fn poll_write_vectored(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        parts: &[io::IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        Pin::new(&mut self.stream).poll_write_vectored(cx, parts)
+    }
+
+    fn is_write_vectored(&self) -> bool {
+        self.stream.is_write_vectored()
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream).poll_flush(cx)
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream).poll_shutdown(cx)
+    }
+}
 
 async fn open(endpoint: &Endpoint) -> io::Result<Box<dyn Stream>> {
     match (endpoint.path(), endpoint.host_and_port()) {

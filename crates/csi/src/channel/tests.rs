@@ -173,6 +173,27 @@ async fn a_driver_that_comes_later_or_again_is_found() {
 }
 
 #[tokio::test]
+async fn a_connection_that_is_lost_is_told_while_no_call_is_made() {
+    let (_directory, endpoint) = place();
+    let (stop, served) = serve(&endpoint);
+    let channel = Channel::unix(&endpoint);
+    let mut connections = channel.connections().unwrap();
+    let expected = connections.borrow().in_use();
+    create(&channel, "a").await.unwrap();
+    assert_eq!(*connections.borrow_and_update(), expected, "a call makes one connection");
+    assert_eq!(expected.in_use(), expected, "and the next goes over it");
+    stop.send(()).unwrap();
+    served.await.unwrap();
+    let lost = *connections.wait_for(|now| *now != expected).await.unwrap();
+    assert_eq!(lost, Connections { lost: 1, ..expected });
+    let (stop, served) = serve(&endpoint);
+    create(&channel, "b").await.unwrap();
+    assert_eq!(*connections.borrow(), lost.in_use());
+    stop.send(()).unwrap();
+    served.await.unwrap();
+}
+
+#[tokio::test]
 async fn the_driver_s_own_error_comes_through_unchanged() {
     let (_directory, endpoint) = place();
     let (stop, served) = serve(&endpoint);

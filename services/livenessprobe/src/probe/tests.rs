@@ -1,7 +1,7 @@
 use std::path::Path;
 
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
-use tokio::net::TcpStream;
+use tokio::net::{TcpStream, UnixListener};
 use tonic::service::Routes;
 use tonic::{Request, Response, Status};
 
@@ -102,7 +102,8 @@ async fn healthz_says_what_the_driver_says_and_the_metrics_count_it() {
 async fn a_driver_that_is_not_there_has_the_whole_time_to_come_and_no_more() {
     let directory = tempfile::tempdir().unwrap();
     let options = Options { probe_timeout: Duration::from_secs(3), ..options(&directory.path().join("nobody.sock")) };
-    let probe = Probe::new(Process::real("test"), Arc::new(UnixConnector), &options).unwrap();
+    let process = Process::real("test");
+    let probe = Probe::new(process.clone(), Arc::new(UnixConnector), &options).unwrap();
     let begin = tokio::time::Instant::now();
     let (status, reason) = (probe.check())().await.unwrap_err();
     assert_eq!(begin.elapsed(), Duration::from_secs(3));
@@ -111,6 +112,43 @@ async fn a_driver_that_is_not_there_has_the_whole_time_to_come_and_no_more() {
     // And it does not end for that.
     let waited = tokio::time::timeout(Duration::from_secs(3600), run(probe)).await;
     assert!(waited.is_err(), "{waited:?}");
+    // Who was not reached was not called: the original waits for a connection first, and counts nothing.
+    let metrics = process.metrics.encode();
+    assert!(!metrics.contains("csi_sidecar_operations_seconds_count"), "{metrics}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_driver_that_lets_everybody_in_and_never_answers_is_not_well_and_does_not_end_it() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("csi.sock");
+    let listener = UnixListener::bind(&path).unwrap();
+    let accept = async {
+        let mut guests = Vec::new();
+        loop {
+            guests.push(listener.accept().await.unwrap());
+        }
+    };
+    let options = Options { probe_timeout: Duration::from_secs(3), ..options(&path) };
+    let process = Process::real("test");
+    let probe = Probe::new(process.clone(), Arc::new(UnixConnector), &options).unwrap();
+    let story = async {
+        let begin = tokio::time::Instant::now();
+        let (status, reason) = (probe.check())().await.unwrap_err();
+        assert_eq!(begin.elapsed(), Duration::from_secs(3));
+        assert_eq!(status, StatusCode::INTERNAL_SERVER_ERROR);
+        assert!(reason.contains("Probe: no answer from the driver"), "{reason}");
+        let waited = tokio::time::timeout(Duration::from_secs(3600), run(probe)).await;
+        assert!(waited.is_err(), "{waited:?}");
+        assert!(process.readiness.check().is_err());
+        let metrics = process.metrics.encode();
+        let silent = "Identity/Probe\",grpc_status_code=\"DeadlineExceeded\"} 1";
+        assert!(metrics.contains(silent), "{metrics}");
+    };
+    tokio::select! {
+        biased;
+        never = accept => never,
+        () = story => {}
+    }
 }
 
 #[tokio::test]

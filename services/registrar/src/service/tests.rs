@@ -87,6 +87,8 @@ async fn the_kubelet_learns_the_driver_and_shutdown_takes_the_socket_away() {
         process.readiness.wait().await;
         let check = options.health.check(Arc::new(UnixConnector), options.timeout);
         assert_eq!(check().await, Ok(()));
+        let asked = "driver_name=\"unknown-driver\",method_name=\"/csi.v1.Identity/GetPluginInfo\",grpc_status_code=\"OK\"} 1\n";
+        assert!(process.metrics.encode().contains(asked), "not counted");
         process.shutdown.trigger();
     })
     .await;
