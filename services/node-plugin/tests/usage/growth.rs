@@ -1,6 +1,7 @@
 //! Growth of an ext4 before it is mounted, and what keeps it from that.
 
 use std::fs;
+use std::os::unix::fs::FileExt;
 use std::path::PathBuf;
 use std::process::Command;
 use std::sync::Arc;
@@ -54,6 +55,32 @@ async fn total(client: &Client, volume: &str) -> i64 {
 fn mark(world: &World, kind: &str) -> Option<PathBuf> {
     let name = world.files().into_iter().find(|name| name.ends_with(kind))?;
     Some(world.pool().join("volumes").join(name))
+}
+
+/// A volume of which a driver was killed when half of its growth was on the device.
+async fn half_grown(world: &World, client: &Client) -> String {
+    let counted = away(client, "counted", "").await;
+    expand_controller(client, &counted, GROWN).await.unwrap();
+    let counting = Arc::new(Counting::new(Arc::new(LinuxMounter)));
+    EXT4.stage(&world.local_on("a", counting.clone()), &counted).await.unwrap();
+    let stop = Stop::Before(at(&counting.changes(), "carry_out_growth"));
+    client.unstage(&counted).await.unwrap();
+    client.delete(&counted).await.unwrap();
+
+    let volume = away(client, "v", "").await;
+    expand_controller(client, &volume, GROWN).await.unwrap();
+    let dying = Arc::new(Counting::stopping(Arc::new(LinuxMounter), stop));
+    assert_eq!(EXT4.stage(&world.local_on("a", dying), &volume).await.unwrap_err().code(), Code::Unavailable);
+    // A plan is its mark, the superblock it was made for, and pieces with their places.
+    let plan = fs::read(mark(world, ".growing").unwrap()).unwrap();
+    let device = fs::OpenOptions::new().write(true).open(world.loops().remove(0)).unwrap();
+    let pieces: Vec<_> = plan[16 + 1024..].chunks(8 + 1024).collect();
+    for piece in &pieces[..pieces.len() / 2] {
+        let (place, bytes) = piece.split_at(8);
+        device.write_all_at(bytes, u64::from_le_bytes(place.try_into().unwrap())).unwrap();
+    }
+    device.sync_all().unwrap();
+    volume
 }
 
 fn at(changes: &[String], verb: &str) -> u64 {
@@ -215,6 +242,23 @@ fn a_growth_that_was_cut_short_is_not_copied_and_a_late_plan_beside_a_mounted_vo
             client.delete(volume).await.unwrap();
         }
         client.delete_snapshot(&snapshot.snapshot_id).await.unwrap();
+        assert_eq!(world.files(), Vec::<String>::new());
+    });
+}
+
+#[test]
+fn a_volume_that_is_tuned_in_the_middle_of_its_growth_grows_and_is_tuned_when_it_is_staged() {
+    unmounted(async |world| {
+        let client = world.local("a").await;
+        let volume = half_grown(&world, &client).await;
+        client.modify(&volume, &[("reservedPercent", "5")]).await.unwrap();
+        EXT4.stage(&client, &volume).await.unwrap();
+        assert!(total(&client, &volume).await > ROOM);
+        let stats = nix::sys::statvfs::statvfs(&client.staging()).unwrap();
+        assert!(stats.blocks_available() + stats.blocks() / 25 < stats.blocks_free(), "nothing was reserved");
+        client.unstage(&volume).await.unwrap();
+        run(Command::new("fsck.ext4").arg("-fn").arg(world.only_image()));
+        client.delete(&volume).await.unwrap();
         assert_eq!(world.files(), Vec::<String>::new());
     });
 }
