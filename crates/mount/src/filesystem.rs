@@ -18,7 +18,7 @@ use crate::{Error, Result};
 pub(crate) use self::btrfs::{device as btrfs_device, id as btrfs_id};
 pub(crate) use self::growth::{carry_out as carry_out_growth, plan as plan_growth};
 pub(crate) use self::superblock::size;
-pub(crate) use self::tools::{CHECK, check, grow, make, renew_id, reserve_blocks};
+pub(crate) use self::tools::{CHECK, check, check_wholly, grow, make, renew_id, reserve_blocks};
 
 /// How much of the start of a device is read: beyond the last known signature (btrfs, 64 KiB) and generous, because
 /// a device is only called blank if all of it is zero.

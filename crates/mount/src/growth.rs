@@ -23,6 +23,9 @@ pub trait Growth: Send + Sync {
 
     /// Carries out such a plan; `false`, and nothing is changed, if the file system is not the planned one any more.
     async fn carry_out_growth(&self, plan: &Path, device: &Path) -> Result<bool>;
+
+    /// Checks an unmounted file system also where it says of itself that it is whole, and repairs what is safe to repair.
+    async fn check_wholly(&self, device: &Path, kind: FileSystem) -> Result<()>;
 }
 
 #[async_trait]
@@ -40,6 +43,11 @@ impl Growth for LinuxMounter {
         let (device, plan) = (device.to_owned(), plan.to_owned());
         blocking(move || filesystem::carry_out_growth(&plan, &device)).await
     }
+
+    async fn check_wholly(&self, device: &Path, kind: FileSystem) -> Result<()> {
+        let device = device.to_owned();
+        blocking(move || filesystem::check_wholly(&device, kind)).await
+    }
 }
 
 #[async_trait]
@@ -54,6 +62,10 @@ impl Growth for Counting {
 
     async fn carry_out_growth(&self, plan: &Path, device: &Path) -> Result<bool> {
         self.change("carry_out_growth", device, self.inner().carry_out_growth(plan, device)).await
+    }
+
+    async fn check_wholly(&self, device: &Path, kind: FileSystem) -> Result<()> {
+        self.change("check_wholly", device, self.inner().check_wholly(device, kind)).await
     }
 }
 

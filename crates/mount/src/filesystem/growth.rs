@@ -18,8 +18,9 @@ use std::path::{Path, PathBuf};
 
 use nix::libc;
 
+use super::FileSystem;
 use super::ext::{Group, Room, SUPERBLOCK, Superblock};
-use super::tools::{CHECK, listen};
+use super::tools::{check_wholly, listen};
 use crate::clone::copy_data;
 use crate::extents::data_of;
 use crate::files::{failed, parent, sync_dir, unless_missing, waiting_name};
@@ -50,7 +51,7 @@ pub(crate) fn plan(device: &Path, path: &Path) -> Result<bool> {
         Room::Elsewhere(reason) => return Err(Error::GrowUnmounted { device: device.into(), reason }),
     }
     // resize2fs wants a check that is younger than the last mount.
-    listen(CHECK, [OsStr::new("-fp"), device.as_os_str()], device, &[0, 1, 2])?;
+    check_wholly(device, FileSystem::Ext4)?;
     let scratch = || Scratch::new(path).map_err(failed("plan a growth at", path));
     let (before, after) = (scratch()?, scratch()?);
     full(path, listen("e2image", [OsStr::new("-r"), device.as_os_str(), before.path.as_os_str()], device, &[0]))?;

@@ -36,10 +36,19 @@ pub(crate) fn make(device: &Path, kind: FileSystem, options: &[String]) -> Resul
 }
 
 pub(crate) fn check(device: &Path, kind: FileSystem) -> Result<()> {
+    check_with("-p", device, kind)
+}
+
+/// Whatever its superblock says of itself.
+pub(crate) fn check_wholly(device: &Path, kind: FileSystem) -> Result<()> {
+    check_with("-fp", device, kind)
+}
+
+fn check_with(words: &str, device: &Path, kind: FileSystem) -> Result<()> {
     match kind {
         // e2fsck: 0 clean, 1 repaired, 2 repaired and reboot (which only matters to a mounted root).
         FileSystem::Ext2 | FileSystem::Ext3 | FileSystem::Ext4 => {
-            run(CHECK, [OsStr::new("-p"), device.as_os_str()], device, &[0, 1, 2])
+            run(CHECK, [OsStr::new(words), device.as_os_str()], device, &[0, 1, 2])
         }
         // xfs and btrfs replay their logs on mount and advise against checking before it.
         FileSystem::Xfs | FileSystem::Btrfs => Ok(()),
@@ -75,7 +84,7 @@ pub(crate) fn renew_id(device: &Path, kind: FileSystem) -> Result<()> {
     match kind {
         FileSystem::Ext2 | FileSystem::Ext3 | FileSystem::Ext4 => {
             // tune2fs wants a check that is younger than the last mount.
-            run(CHECK, [OsStr::new("-fp"), device.as_os_str()], device, &[0, 1, 2])?;
+            check_wholly(device, kind)?;
             let words = ["-U", "random"].map(OsStr::new);
             run("tune2fs", words.into_iter().chain([device.as_os_str()]), device, &[0])
         }

@@ -266,7 +266,7 @@ impl Volume<'_> {
         let marker = self.pool.formatting(self.id);
         match host.probe(&device.path).await? {
             Content::FileSystem(found) if found == kind => {
-                self.finish_growth(device).await?;
+                self.finish_growth(device, kind).await?;
                 host.check_filesystem(&device.path, kind).await?;
                 if !self.pool.exists(&self.pool.fresh(self.id)).await? {
                     return self.grow_unmounted(device, kind, record, wanted).await;

@@ -34,14 +34,16 @@ impl Volume<'_> {
 
     /// What a kill has left of a growth, on whichever node, before anybody else reads what is half of one size; tells
     /// whether there was a plan and it was carried out.
-    pub async fn finish_growth(&self, device: &LoopDevice) -> Result<bool, Error> {
+    pub async fn finish_growth(&self, device: &LoopDevice, kind: FileSystem) -> Result<bool, Error> {
         let (host, plan) = (&self.shared.host, self.pool.growing(self.id));
         if !self.pool.exists(&plan).await? {
             return Ok(false);
         }
         let has_grown = host.carry_out_growth(&plan, &device.path).await?;
         if !has_grown {
-            tracing::warn!(volume = %self.id, "a plan for a growth is older than the file system, and not carried out");
+            tracing::warn!(volume = %self.id, "a plan for a growth is not of this file system, and not carried out");
+            // Somebody may have changed the superblock of what is half of one size, and a mark says nothing of that.
+            host.check_wholly(&device.path, kind).await?;
         }
         host.remove_file(&plan).await?;
         Ok(has_grown)
@@ -64,7 +66,7 @@ impl Volume<'_> {
                 tracing::warn!(volume = %self.id, %error, "the file system keeps its size");
                 Ok(())
             }
-            Ok(is_planned) => self.carry_out(is_planned, device, record, wanted).await,
+            Ok(is_planned) => self.carry_out(is_planned, device, kind, record, wanted).await,
         }
     }
 
@@ -78,7 +80,7 @@ impl Volume<'_> {
     ) -> Result<(), Error> {
         let refused = |source| Error::GrowCopy { volume: self.name(), source };
         let is_planned = self.plan_growth(device, kind).await.map_err(refused)?;
-        self.carry_out(is_planned, device, record, wanted).await
+        self.carry_out(is_planned, device, kind, record, wanted).await
     }
 
     async fn plan_growth(&self, device: &LoopDevice, kind: FileSystem) -> stowage_mount::Result<bool> {
@@ -96,6 +98,7 @@ impl Volume<'_> {
         &self,
         is_planned: bool,
         device: &LoopDevice,
+        kind: FileSystem,
         record: &Record,
         wanted: &Staging,
     ) -> Result<(), Error> {
@@ -103,7 +106,7 @@ impl Volume<'_> {
             return Ok(());
         }
         self.check_again(wanted, record).await?;
-        if !self.finish_growth(device).await? {
+        if !self.finish_growth(device, kind).await? {
             return Err(Error::LosePlan { volume: self.name() });
         }
         tracing::info!(volume = %self.id, bytes = device.size, "the file system grew before it was mounted");

@@ -262,3 +262,24 @@ fn a_volume_that_is_tuned_in_the_middle_of_its_growth_grows_and_is_tuned_when_it
         assert_eq!(world.files(), Vec::<String>::new());
     });
 }
+
+#[test]
+fn what_somebody_else_has_written_to_in_the_middle_of_its_growth_is_given_to_nobody() {
+    unmounted(async |world| {
+        let client = world.local("a").await;
+        let volume = half_grown(&world, &client).await;
+        run(Command::new("tune2fs").args(["-m", "7"]).arg(world.loops().remove(0)));
+        for _ in 0..2 {
+            assert_eq!(refused(EXT4.stage(&client, &volume).await, &["fsck.ext4"]), Code::Internal);
+            assert!(world.loops().is_empty() && world.mount_at(&client.staging()).is_none());
+            assert!(mark(&world, ".growing").is_some(), "what tells that it is half of one size is gone");
+        }
+        // Once a person has mended it, it is a volume again.
+        let _ = run_program(Command::new("fsck.ext4").arg("-fy").arg(world.only_image())).unwrap();
+        EXT4.stage(&client, &volume).await.unwrap();
+        assert!(total(&client, &volume).await > ROOM && mark(&world, ".growing").is_none());
+        client.unstage(&volume).await.unwrap();
+        client.delete(&volume).await.unwrap();
+        assert_eq!(world.files(), Vec::<String>::new());
+    });
+}
