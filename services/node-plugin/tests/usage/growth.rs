@@ -283,3 +283,48 @@ fn what_somebody_else_has_written_to_in_the_middle_of_its_growth_is_given_to_nob
         assert_eq!(world.files(), Vec::<String>::new());
     });
 }
+
+#[test]
+fn what_grows_while_it_is_copied_is_copied_anew_or_not_at_all() {
+    test(async |world| {
+        let client = world.local("a").await;
+        let volume = away(&client, "v", "").await;
+        let image = world.only_image();
+        let counting = Arc::new(Counting::new(Arc::new(LinuxMounter)));
+        let snapshot = world.local_on("a", counting.clone()).snapshot(&volume, "counted").await.unwrap();
+        let copied = at(&counting.changes(), "copy_image");
+        client.delete_snapshot(&snapshot.snapshot_id).await.unwrap();
+        let meddling = |meddle: Box<dyn FnOnce() + Send>| {
+            let port = Arc::new(Counting::meddling(Arc::new(LinuxMounter), copied, meddle));
+            (world.local_on("a", port.clone()), port)
+        };
+
+        let plan = image.with_extension("growing");
+        let planned = plan.clone();
+        let (busy, port) = meddling(Box::new(move || fs::write(planned, "of another node").unwrap()));
+        let answer = busy.snapshot(&volume, "snap").await;
+        assert_eq!(refused(answer, &["growing", "repeat"]), Code::Unavailable);
+        assert!(port.changes().iter().filter(|change| change.starts_with("copy_image")).count() > 1);
+        assert_eq!(fs::read_dir(world.pool().join("snapshots")).unwrap().count(), 0);
+        fs::remove_file(plan).unwrap();
+
+        // Its size is another one than at the beginning.
+        let resize = move || {
+            run(Command::new("fsck.ext4").arg("-fp").arg(&image));
+            run(Command::new("resize2fs").arg(&image).arg("200M"));
+        };
+        let (changing, port) = meddling(Box::new(resize));
+        let snapshot = changing.snapshot(&volume, "snap").await.unwrap().snapshot_id;
+        assert_eq!(port.changes().iter().filter(|change| change.starts_with("copy_image")).count(), 2);
+        client.delete(&volume).await.unwrap();
+        let volume_content_source = request_from("restored", of_snapshot(&snapshot)).volume_content_source;
+        let restored = CreateVolumeRequest { volume_content_source, ..EXT4.request("restored", ROOM) };
+        let restored = client.create(restored).await.unwrap().volume_id;
+        EXT4.stage(&client, &restored).await.unwrap();
+        total(&client, &restored).await;
+        client.unstage(&restored).await.unwrap();
+        client.delete(&restored).await.unwrap();
+        client.delete_snapshot(&snapshot).await.unwrap();
+        assert_eq!(world.files(), Vec::<String>::new());
+    });
+}
