@@ -58,6 +58,8 @@ pub(super) struct Superblock {
     blocks_per_group: u64,
     /// Blocks of each group that hold its inodes.
     inode_blocks: u64,
+    /// Blocks that it gives away at once: more than one with bigalloc, and it has no part of that.
+    cluster: u64,
     descriptor_bytes: u64,
     /// Blocks kept for more descriptors.
     reserved: u64,
@@ -81,8 +83,14 @@ impl Superblock {
         if blocks_per_group == 0 {
             return None;
         }
+        let read_only_compatible = word(0x64)?;
+        let cluster = match read_only_compatible & BIGALLOC {
+            0 => 1,
+            _ => 1024u64.checked_shl(word(0x1C)?).filter(|bytes| *bytes >= block_bytes)? / block_bytes,
+        };
         Some(Superblock {
             block_bytes,
+            cluster,
             blocks: high << 32 | u64::from(word(0x4)?),
             first_block: word(0x14)?.into(),
             blocks_per_group,
@@ -91,7 +99,7 @@ impl Superblock {
             reserved: short(0xCE)?.into(),
             compatible: word(0x5C)?,
             incompatible,
-            read_only_compatible: word(0x64)?,
+            read_only_compatible,
         })
     }
 
@@ -136,7 +144,7 @@ impl Superblock {
         let more = blocks.saturating_sub(self.blocks);
         let ends_with_a_group = self.blocks.saturating_sub(self.first_block).is_multiple_of(self.blocks_per_group);
         // Its two bitmaps and its inodes come first.
-        if more == 0 || ends_with_a_group && more < 2 + self.inode_blocks + LEAST_OF_A_GROUP {
+        if more < self.cluster || ends_with_a_group && more < 2 + self.inode_blocks + LEAST_OF_A_GROUP {
             return Room::None;
         }
         if self.incompatible & WIDE == 0 && blocks > u32::MAX.into() {
@@ -174,6 +182,7 @@ mod tests {
             first_block: 1,
             blocks_per_group: 8192,
             inode_blocks: 512,
+            cluster: 1,
             descriptor_bytes: 64,
             reserved: 256,
             compatible: RESIZE_INODE,
@@ -213,6 +222,10 @@ mod tests {
         assert_eq!(whole.room((65536 + 2 + 512 + 49) << 10), Room::None);
         assert_eq!(whole.room((65536 + 2 + 512 + 50) << 10), Room::InPlace);
         assert_eq!(small().room(65537 << 10), Room::InPlace);
+        // As mkfs rounds it down.
+        let clusters = Superblock { cluster: 16, read_only_compatible: BIGALLOC | 0x400, ..small() };
+        assert_eq!(clusters.room((65536 + 15) << 10), Room::None);
+        assert!(matches!(clusters.room((65536 + 16) << 10), Room::Elsewhere(_)));
     }
 
     proptest! {

@@ -173,6 +173,15 @@ fn a_plan_that_is_old_or_not_whole_changes_nothing() {
 }
 
 #[test]
+fn a_rest_that_is_smaller_than_what_is_given_away_at_once_is_no_room() {
+    let world = World::new(&["-b", "4096", "-O", "bigalloc", "-C", "65536"], 64 * MIB + 8192, 64 * MIB + 8192);
+    assert!(super::super::size(&world.image).unwrap().unwrap() < 64 * MIB + 8192);
+    assert!(!plan(&world.image, &world.plan).unwrap());
+    OpenOptions::new().write(true).open(&world.image).unwrap().set_len(65 * MIB).unwrap();
+    assert!(matches!(plan(&world.image, &world.plan).unwrap_err(), Error::GrowUnmounted { .. }));
+}
+
+#[test]
 fn what_could_only_grow_by_moving_data_is_left_as_it_is_and_says_so() {
     for feature in ["^resize_inode", "^metadata_csum,^uninit_bg"] {
         let world = World::new(&["-O", feature], 32 * MIB, 1024 * MIB);
