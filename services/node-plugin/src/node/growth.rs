@@ -49,7 +49,8 @@ impl Volume<'_> {
         Ok(has_grown)
     }
 
-    /// Before it is mounted, where it could not grow afterwards.
+    /// Before it is mounted, where it could not grow afterwards. Also a copy that is as large as its source: if the file system
+    /// of that was smaller than its image, nobody asks for more with the copy.
     pub async fn grow_unmounted(
         &self,
         device: &LoopDevice,
@@ -70,7 +71,7 @@ impl Volume<'_> {
         }
     }
 
-    /// A claim for a copy has its size from the start, so the copy has it too or is not used.
+    /// A claim for a copy that is larger than its source has its size from the start, so the copy has it too or is not used.
     pub async fn grow_copy(
         &self,
         device: &LoopDevice,

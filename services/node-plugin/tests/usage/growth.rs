@@ -328,3 +328,42 @@ fn what_grows_while_it_is_copied_is_copied_anew_or_not_at_all() {
         assert_eq!(world.files(), Vec::<String>::new());
     });
 }
+
+#[test]
+fn a_copy_as_large_as_its_source_is_staged_with_the_file_system_that_it_has() {
+    unmounted(async |world| {
+        let client = world.local("a").await;
+        for (name, mkfs_options, bytes) in [
+            // What is left of the device is smaller than what is given away at once.
+            ("clusters", "-O bigalloc -C 65536", ROOM + 8192),
+            // It could not grow into the image that has been made larger for it, and no smaller copy may be asked for.
+            ("grown", "-O ^resize_inode -g 256", GROWN),
+        ] {
+            let mut request = EXT4.request(name, if bytes < GROWN { bytes } else { ROOM });
+            request.parameters.insert("mkfsOptions".into(), mkfs_options.into());
+            let volume = client.create(request).await.unwrap().volume_id;
+            EXT4.stage(&client, &volume).await.unwrap();
+            fs::write(client.staging().join("data"), "kept").unwrap();
+            client.unstage(&volume).await.unwrap();
+            expand_controller(&client, &volume, bytes).await.unwrap();
+            let snapshot = client.snapshot(&volume, name).await.unwrap();
+            assert_eq!(snapshot.size_bytes, bytes);
+            let clone = of_volume(&volume);
+            for (copy, source) in [("restored", of_snapshot(&snapshot.snapshot_id)), ("clone", clone)] {
+                let volume_content_source = request_from(copy, source).volume_content_source;
+                let copy = EXT4.request(&format!("{name}-{copy}"), bytes);
+                let copy =
+                    client.create(CreateVolumeRequest { volume_content_source, ..copy }).await.unwrap().volume_id;
+                for _ in 0..2 {
+                    EXT4.stage(&client, &copy).await.unwrap();
+                    assert!(total(&client, &copy).await < bytes && mark(&world, ".fresh").is_none());
+                    client.unstage(&copy).await.unwrap();
+                }
+                client.delete(&copy).await.unwrap();
+            }
+            client.delete_snapshot(&snapshot.snapshot_id).await.unwrap();
+            client.delete(&volume).await.unwrap();
+        }
+        assert_eq!(world.files(), Vec::<String>::new());
+    });
+}
