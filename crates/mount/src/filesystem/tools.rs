@@ -137,8 +137,7 @@ pub(super) fn listen<'a>(
         return Err(Error::FindInUse { tool, device: device.into() });
     }
     let output_words = words.chars().take(MAX_OUTPUT).collect();
-    let status = output.status.to_string();
-    Err(Error::FinishTool { tool, device: device.into(), status, output: output_words })
+    Err(Error::FinishTool { tool, device: device.into(), status: output.status, output: output_words })
 }
 
 fn says(output: &str, words: &[&str]) -> bool {

@@ -147,6 +147,8 @@ impl From<Error> for Status {
 #[cfg(test)]
 mod tests {
     use std::io;
+    use std::os::unix::process::ExitStatusExt;
+    use std::process::ExitStatus;
 
     use stowage_mount::Error as Cause;
 
@@ -170,7 +172,12 @@ mod tests {
             (Cause::Stopped { at: 1 }, Code::Unavailable),
             (Cause::Moved { path: "stage".into() }, Code::Unavailable),
             (
-                Cause::FinishTool { tool, device: "loop0".into(), status: "4".into(), output: String::new() },
+                Cause::FinishTool {
+                    tool,
+                    device: "loop0".into(),
+                    status: ExitStatus::from_raw(4 << 8),
+                    output: String::new(),
+                },
                 Code::Internal,
             ),
         ] {

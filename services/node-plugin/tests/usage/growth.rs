@@ -1,7 +1,7 @@
 //! Growth of an ext4 before it is mounted, and what keeps it from that.
 
 use std::fs;
-use std::os::unix::fs::FileExt;
+use std::os::unix::fs::{FileExt, PermissionsExt};
 use std::path::PathBuf;
 use std::process::Command;
 use std::sync::Arc;
@@ -11,6 +11,7 @@ use stowage_mount::{Counting, LinuxMounter, Stop, run_program};
 use tonic::Code;
 
 use crate::expand::{GROWN, expand_controller, expand_node};
+use crate::killed::Process;
 use crate::volumes::{Made, ROOM, may_grow};
 use crate::world::{Client, MIB, World, of_snapshot, of_volume, refused, request_from, run, test};
 
@@ -108,6 +109,33 @@ fn a_file_system_that_its_growth_finds_damaged_is_given_to_nobody() {
             assert!(world.loops().is_empty() && world.mount_at(&client.staging()).is_none());
         }
         client.delete(&volume).await.unwrap();
+    });
+}
+
+#[test]
+fn a_check_that_is_killed_says_nothing_of_a_file_system_which_keeps_its_size() {
+    unmounted(async |world| {
+        let programs = world.root.join("programs");
+        fs::create_dir(&programs).unwrap();
+        let (check, path) = (programs.join("fsck.ext4"), std::env::var("PATH").unwrap());
+        // As where its memory is not enough: the whole check, and not the one that believes a mark.
+        let script = format!("#!/bin/sh\n[ $1 = -fp ] && kill -9 $$\nPATH='{path}' exec fsck.ext4 \"$@\"\n");
+        fs::write(&check, script).unwrap();
+        fs::set_permissions(&check, fs::Permissions::from_mode(0o755)).unwrap();
+        let mut command = Process::command(&world);
+        let path = format!("{}:{path}", programs.display());
+        let (process, client) = Process::spawn(&world, command.arg("--driver=local").env("PATH", path), None).await;
+        let volume = away(&client, "v", "").await;
+        expand_controller(&client, &volume, GROWN).await.unwrap();
+        EXT4.stage(&client, &volume).await.unwrap();
+        assert!(total(&client, &volume).await < ROOM);
+        client.unstage(&volume).await.unwrap();
+        fs::remove_file(check).unwrap();
+        EXT4.stage(&client, &volume).await.unwrap();
+        assert!(total(&client, &volume).await > ROOM);
+        client.unstage(&volume).await.unwrap();
+        client.delete(&volume).await.unwrap();
+        drop(process);
     });
 }
 
