@@ -65,7 +65,7 @@ pub(crate) fn plan(device: &Path, path: &Path) -> Result<bool> {
     let bitmaps = match new_bitmaps(&before.file, &after.file).map_err(planning)? {
         Bitmaps::At(blocks) => blocks,
         Bitmaps::WithInodes => {
-            let reason = "resize2fs wrote out the inodes of new groups, as it does where the kernel does not";
+            let reason = "this resize2fs writes out the inodes of new groups, megabytes of zeros for each";
             return Err(Error::GrowUnmounted { device: device.into(), reason });
         }
     };

@@ -16,6 +16,10 @@ use crate::{Error, Result, run_program};
 
 /// Checks ext file systems of all generations.
 pub(crate) const CHECK: &str = "fsck.ext4";
+/// With it resize2fs leaves the inodes of new groups to the kernel. Else it does so only if it sees in /sys that the kernel can,
+/// and there is nothing to see before the module of ext4 is loaded, which the mount of this file system may be the first to
+/// need. All kernels since 2.6.37 can.
+const LATER: &str = "RESIZE2FS_FORCE_LAZY_ITABLE_INIT";
 /// How much of a failed program's words is kept.
 const MAX_OUTPUT: usize = 600;
 
@@ -115,7 +119,7 @@ pub(super) fn listen<'a>(
     good: &[i32],
 ) -> Result<String> {
     let mut command = Command::new(tool);
-    command.args(words).env("LC_ALL", "C");
+    command.args(words).env("LC_ALL", "C").env(LATER, "1");
     let parent = Pid::this();
     // SAFETY: between fork and exec only prctl and getppid are called, which are safe there.
     unsafe {

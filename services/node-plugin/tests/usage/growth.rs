@@ -2,7 +2,7 @@
 
 use std::fs;
 use std::os::unix::fs::{FileExt, PermissionsExt};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::Arc;
 
@@ -13,7 +13,7 @@ use tonic::Code;
 use crate::expand::{GROWN, expand_controller, expand_node};
 use crate::killed::Process;
 use crate::volumes::{Made, ROOM, may_grow};
-use crate::world::{Client, MIB, World, of_snapshot, of_volume, refused, request_from, run, test};
+use crate::world::{Client, MIB, World, of_snapshot, of_volume, refused, request_from, run, test, unmount};
 
 const EXT4: Made = Made::Of("ext4");
 
@@ -136,6 +136,26 @@ fn a_check_that_is_killed_says_nothing_of_a_file_system_which_keeps_its_size() {
         client.unstage(&volume).await.unwrap();
         client.delete(&volume).await.unwrap();
         drop(process);
+    });
+}
+
+#[test]
+fn a_file_system_grows_also_where_it_is_the_first_that_needs_the_module_of_ext4() {
+    use nix::mount::{MsFlags, mount};
+    unmounted(async |world| {
+        let client = world.local("a").await;
+        let source = away(&client, "source", "").await;
+        let copy = larger(&client, "copy", &source).await;
+        // As before the module is loaded; nobody else sees this.
+        let features = Path::new("/sys/fs/ext4");
+        mount(None::<&str>, features, Some("tmpfs"), MsFlags::empty(), None::<&str>).unwrap();
+        EXT4.stage(&client, &copy).await.unwrap();
+        assert!(total(&client, &copy).await > ROOM);
+        client.unstage(&copy).await.unwrap();
+        unmount(features);
+        for volume in [&copy, &source] {
+            client.delete(volume).await.unwrap();
+        }
     });
 }
 
