@@ -16,7 +16,8 @@ use std::str::FromStr;
 use crate::{Error, Result};
 
 pub(crate) use self::btrfs::{device as btrfs_device, id as btrfs_id};
-pub(crate) use self::growth::{carry_out as carry_out_growth, plan as plan_growth};
+pub use self::ext::Room;
+pub(crate) use self::growth::{carry_out as carry_out_growth, plan as plan_growth, room as room_to_grow};
 pub(crate) use self::superblock::size;
 pub(crate) use self::tools::{CHECK, check, check_wholly, grow, make, renew_id, reserve_blocks};
 

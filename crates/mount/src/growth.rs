@@ -6,8 +6,8 @@ use std::path::Path;
 use async_trait::async_trait;
 
 use crate::files::failed;
-use crate::linux::blocking;
-use crate::{Counting, FileSystem, LinuxMounter, Result, filesystem};
+use crate::linux::{blocking, on};
+use crate::{Counting, FileSystem, LinuxMounter, Result, Room, filesystem};
 
 /// The part of the port that lets unmounted file systems grow.
 ///
@@ -17,6 +17,9 @@ use crate::{Counting, FileSystem, LinuxMounter, Result, filesystem};
 pub trait Growth: Send + Sync {
     /// Whether this process may grow a mounted file system of this kind.
     async fn may_grow_mounted(&self, kind: FileSystem) -> Result<bool>;
+
+    /// Where the ext file system on a device, mounted or not, finds what it needs to fill it while it is not mounted.
+    async fn room_to_grow(&self, device: &Path) -> Result<Room>;
 
     /// Writes down what must change on a device for its ext file system to fill it; `false` if it does.
     async fn plan_growth(&self, device: &Path, plan: &Path) -> Result<bool>;
@@ -32,6 +35,10 @@ pub trait Growth: Send + Sync {
 impl Growth for LinuxMounter {
     async fn may_grow_mounted(&self, kind: FileSystem) -> Result<bool> {
         blocking(move || may_grow(kind)).await
+    }
+
+    async fn room_to_grow(&self, device: &Path) -> Result<Room> {
+        on(device, filesystem::room_to_grow).await
     }
 
     async fn plan_growth(&self, device: &Path, plan: &Path) -> Result<bool> {
@@ -54,6 +61,10 @@ impl Growth for LinuxMounter {
 impl Growth for Counting {
     async fn may_grow_mounted(&self, kind: FileSystem) -> Result<bool> {
         self.look()?.may_grow_mounted(kind).await
+    }
+
+    async fn room_to_grow(&self, device: &Path) -> Result<Room> {
+        self.look()?.room_to_grow(device).await
     }
 
     async fn plan_growth(&self, device: &Path, plan: &Path) -> Result<bool> {

@@ -5,8 +5,8 @@ pub(super) const SUPERBLOCK: u64 = 1024;
 
 /// Where an ext file system finds what it needs to fill its device.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Room {
-    /// It fills the device already, but for a rest that is too small for a group.
+pub enum Room {
+    /// It fills the device already, but for a rest that is too small for a group of blocks.
     None,
     /// Nothing that is there has to move.
     InPlace,

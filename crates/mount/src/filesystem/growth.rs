@@ -39,13 +39,8 @@ const CHUNK: usize = 1 << 20;
 type Piece = [u8; PIECE];
 
 pub(crate) fn plan(device: &Path, path: &Path) -> Result<bool> {
-    let look = failed("look at the file system on", device);
-    let read = || -> io::Result<(u64, Piece)> {
-        let mut file = File::open(device)?;
-        Ok((file.seek(SeekFrom::End(0))?, read_piece(&file, SUPERBLOCK)?))
-    };
-    let (bytes, superblock) = read().map_err(look)?;
-    match Superblock::parse(&superblock).map_or(Room::None, |superblock| superblock.room(bytes)) {
+    let (bytes, superblock) = look(device)?;
+    match room_of(superblock, bytes) {
         Room::None => return Ok(false),
         Room::InPlace => {}
         Room::Elsewhere(reason) => return Err(Error::GrowUnmounted { device: device.into(), reason }),
@@ -75,6 +70,25 @@ pub(crate) fn plan(device: &Path, path: &Path) -> Result<bool> {
         sync_dir(parent(path)).inspect_err(|_| drop(fs::remove_file(path)))?;
     }
     Ok(planned)
+}
+
+/// Of an ext file system, mounted or not; others have none.
+pub(crate) fn room(device: &Path) -> Result<Room> {
+    look(device).map(|(bytes, superblock)| room_of(superblock, bytes))
+}
+
+fn room_of(superblock: Option<Superblock>, bytes: u64) -> Room {
+    superblock.map_or(Room::None, |superblock| superblock.room(bytes))
+}
+
+/// How large the device is, and what its file system says of itself.
+fn look(device: &Path) -> Result<(u64, Option<Superblock>)> {
+    let read = || -> io::Result<(u64, Piece)> {
+        let mut file = File::open(device)?;
+        Ok((file.seek(SeekFrom::End(0))?, read_piece(&file, SUPERBLOCK)?))
+    };
+    let (bytes, piece) = read().map_err(failed("look at the file system on", device))?;
+    Ok((bytes, Superblock::parse(&piece)))
 }
 
 /// The programs say it in words.

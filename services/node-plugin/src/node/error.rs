@@ -73,6 +73,10 @@ pub enum Error {
         "growing the mounted file system of volume {volume} needs the capability SYS_RESOURCE: stop all its pods on this node, then start its pod again, and it grows before it is mounted; or give the driver the capability"
     )]
     GrowMounted { volume: String },
+    #[error(
+        "growing the mounted file system of volume {volume} needs the capability SYS_RESOURCE: give it to the driver; to stop its pods does not help, since unmounted it cannot grow to its size: {reason}"
+    )]
+    GrowNever { volume: String, reason: &'static str },
     /// Whoever asked for the copy was told that it is as large as its device.
     #[error("volume {volume} was made from a smaller one, and its file system cannot grow to its size: {source}")]
     GrowCopy { volume: String, source: stowage_mount::Error },
@@ -118,6 +122,7 @@ impl Error {
             | Error::StillPublished { .. }
             | Error::GrowReadOnly { .. }
             | Error::GrowMounted { .. }
+            | Error::GrowNever { .. }
             | Error::GrowCopy { source: stowage_mount::Error::GrowUnmounted { .. }, .. }
             | Error::TrustContent { .. } => Code::FailedPrecondition,
             Error::KeepInline { source, .. } => source.code(),
@@ -187,6 +192,10 @@ mod tests {
             assert!(refusal.to_string().ends_with(&said));
         }
         assert_eq!(Error::LosePlan { volume: "v".into() }.code(), Code::Unavailable);
-        assert_eq!(Error::GrowMounted { volume: "v".into() }.code(), Code::FailedPrecondition);
+        for mounted in
+            [Error::GrowMounted { volume: "v".into() }, Error::GrowNever { volume: "v".into(), reason: "no room" }]
+        {
+            assert_eq!(mounted.code(), Code::FailedPrecondition, "{mounted}");
+        }
     }
 }

@@ -1,7 +1,7 @@
 //! A file system that is smaller than its device: it was copied from a smaller volume, or the volume grew while it was
 //! not mounted, or where a mounted one may not grow.
 
-use stowage_mount::{FileSystem, LoopDevice, Target};
+use stowage_mount::{FileSystem, LoopDevice, Room, Target};
 
 use super::Error;
 use super::device::Volume;
@@ -16,7 +16,14 @@ impl Volume<'_> {
             return Ok(());
         }
         match host.grow_filesystem(&device.path, kind, mounted.path()).await {
-            Err(stowage_mount::Error::GrowWithoutRight { .. }) => Err(Error::GrowMounted { volume: self.name() }),
+            Err(stowage_mount::Error::GrowWithoutRight { .. }) => {
+                let volume = self.name();
+                Err(match host.room_to_grow(&device.path).await? {
+                    Room::Elsewhere(reason) => Error::GrowNever { volume, reason },
+                    // Where there is none, resize2fs does not ask the kernel: somebody else has let it grow meanwhile.
+                    Room::InPlace | Room::None => Error::GrowMounted { volume },
+                })
+            }
             other => Ok(other?),
         }
     }
@@ -24,7 +31,7 @@ impl Volume<'_> {
     /// A volume that is smaller than it could be is better than none: who asks for its growth is refused until it grew.
     pub async fn grow_if_allowed(&self, device: &LoopDevice, kind: FileSystem, mounted: &Target) -> Result<(), Error> {
         match self.grow(device, kind, mounted).await {
-            Err(error @ Error::GrowMounted { .. }) => {
+            Err(error @ (Error::GrowMounted { .. } | Error::GrowNever { .. })) => {
                 tracing::warn!(volume = %self.id, %error, "the file system keeps its size");
                 Ok(())
             }

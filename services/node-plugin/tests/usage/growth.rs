@@ -178,7 +178,23 @@ fn what_cannot_grow_is_staged_as_it_is_and_its_copies_are_refused() {
         EXT4.stage(&client, &volume).await.unwrap();
         assert!(total(&client, &volume).await < ROOM);
         let answer = expand_node(&client, &volume, &client.staging(), GROWN).await;
-        assert_eq!(refused(answer, &["SYS_RESOURCE"]), Code::FailedPrecondition);
+        assert_eq!(
+            refused(answer, &["SYS_RESOURCE", "table of groups", "to stop its pods does not help"]),
+            Code::FailedPrecondition
+        );
+        client.unstage(&volume).await.unwrap();
+        client.delete(&volume).await.unwrap();
+
+        // Two groups, and a rest that is less than the inodes of a third: there is nothing to do.
+        let mut request = EXT4.request("rest", 256 * MIB);
+        request.parameters.insert("mkfsOptions".into(), "-b 4096 -i 4096".into());
+        let volume = client.create(request).await.unwrap().volume_id;
+        EXT4.stage(&client, &volume).await.unwrap();
+        expand_controller(&client, &volume, 257 * MIB).await.unwrap();
+        assert_eq!(expand_node(&client, &volume, &client.staging(), 257 * MIB).await.unwrap(), 257 * MIB);
+        expand_controller(&client, &volume, GROWN).await.unwrap();
+        let answer = expand_node(&client, &volume, &client.staging(), GROWN).await;
+        assert_eq!(refused(answer, &["stop all its pods"]), Code::FailedPrecondition);
         client.unstage(&volume).await.unwrap();
         client.delete(&volume).await.unwrap();
         assert_eq!(world.files(), Vec::<String>::new());
