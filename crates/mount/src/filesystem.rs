@@ -17,7 +17,9 @@ use crate::{Error, Result};
 
 pub(crate) use self::btrfs::{device as btrfs_device, id as btrfs_id};
 pub use self::ext::Room;
-pub(crate) use self::growth::{carry_out as carry_out_growth, plan as plan_growth, room as room_to_grow};
+pub(crate) use self::growth::{
+    carry_out as carry_out_growth, plan as plan_growth, room as room_to_grow, scratch as scratch_to_grow,
+};
 pub(crate) use self::superblock::size;
 pub(crate) use self::tools::{CHECK, check, check_wholly, grow, make, renew_id, reserve_blocks};
 

@@ -21,6 +21,9 @@ pub trait Growth: Send + Sync {
     /// Where the ext file system on a device, mounted or not, finds what it needs to fill it while it is not mounted.
     async fn room_to_grow(&self, device: &Path) -> Result<Room>;
 
+    /// How many bytes such a plan may take while it is made, as far as that can be told; `shares`: where files share blocks.
+    async fn scratch_to_grow(&self, device: &Path, shares: bool) -> Result<u64>;
+
     /// Writes down what must change on a device for its ext file system to fill it; `false` if it does.
     async fn plan_growth(&self, device: &Path, plan: &Path) -> Result<bool>;
 
@@ -39,6 +42,11 @@ impl Growth for LinuxMounter {
 
     async fn room_to_grow(&self, device: &Path) -> Result<Room> {
         on(device, filesystem::room_to_grow).await
+    }
+
+    async fn scratch_to_grow(&self, device: &Path, shares: bool) -> Result<u64> {
+        let device = device.to_owned();
+        blocking(move || filesystem::scratch_to_grow(&device, shares)).await
     }
 
     async fn plan_growth(&self, device: &Path, plan: &Path) -> Result<bool> {
@@ -65,6 +73,10 @@ impl Growth for Counting {
 
     async fn room_to_grow(&self, device: &Path) -> Result<Room> {
         self.look()?.room_to_grow(device).await
+    }
+
+    async fn scratch_to_grow(&self, device: &Path, shares: bool) -> Result<u64> {
+        self.look()?.scratch_to_grow(device, shares).await
     }
 
     async fn plan_growth(&self, device: &Path, plan: &Path) -> Result<bool> {

@@ -21,7 +21,7 @@ use nix::libc;
 use super::FileSystem;
 use super::ext::{Group, Room, SUPERBLOCK, Superblock};
 use super::tools::{check_wholly, listen};
-use crate::clone::copy_data;
+use crate::clone::share_or_copy;
 use crate::extents::data_of;
 use crate::files::{failed, parent, sync_dir, unless_missing, waiting_name};
 use crate::{Error, Result};
@@ -50,7 +50,7 @@ pub(crate) fn plan(device: &Path, path: &Path) -> Result<bool> {
     let scratch = || Scratch::new(path).map_err(failed("plan a growth at", path));
     let (before, after) = (scratch()?, scratch()?);
     full(path, listen("e2image", [OsStr::new("-r"), device.as_os_str(), before.path.as_os_str()], device, &[0]))?;
-    let copied = before.file.set_len(bytes).and_then(|()| copy_data(&before.file, &after.file));
+    let copied = before.file.set_len(bytes).and_then(|()| share_or_copy(&before.file, &after.file));
     copied.and_then(|()| after.file.set_len(bytes)).map_err(failed("plan a growth at", path))?;
     let told = full(path, listen("resize2fs", [OsStr::new("-p"), after.path.as_os_str()], device, &[0]))?;
     if moves(&told) {
@@ -79,6 +79,12 @@ pub(crate) fn room(device: &Path) -> Result<Room> {
 
 fn room_of(superblock: Option<Superblock>, bytes: u64) -> Room {
     superblock.map_or(Room::None, |superblock| superblock.room(bytes))
+}
+
+/// What a plan may take beside the file system, in bytes, while it is made. `shares`: files share blocks where it is made.
+pub(crate) fn scratch(device: &Path, shares: bool) -> Result<u64> {
+    let (bytes, superblock) = look(device)?;
+    Ok(superblock.map_or(0, |superblock| superblock.scratch(bytes, if shares { 1 } else { 2 })))
 }
 
 /// How large the device is, and what its file system says of itself.

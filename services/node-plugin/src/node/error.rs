@@ -80,6 +80,10 @@ pub enum Error {
     /// Whoever asked for the copy was told that it is as large as its device.
     #[error("volume {volume} was made from a smaller one, and its file system cannot grow to its size: {source}")]
     GrowCopy { volume: String, source: stowage_mount::Error },
+    #[error(
+        "pool {pool:?} can promise {free} more bytes, and the growth of volume {volume} takes {wanted} while it is planned; delete volumes or add space"
+    )]
+    PlanBesidePromises { volume: String, pool: String, free: u64, wanted: u64 },
     /// Somebody else was at it: not a final answer.
     #[error(
         "the plan by which volume {volume} was to grow is gone or of another state of its file system; repeat the call"
@@ -128,6 +132,7 @@ impl Error {
             Error::KeepInline { source, .. } => source.code(),
             Error::UsePool(error) => error.code(),
             Error::ChangeHost(stowage_mount::Error::GrowWithoutRight { .. }) => Code::FailedPrecondition,
+            Error::PlanBesidePromises { .. } => Code::ResourceExhausted,
             Error::ChangeHost(error) | Error::GrowCopy { source: error, .. } if error.is_out_of_space() => {
                 Code::ResourceExhausted
             }

@@ -5,6 +5,7 @@ use stowage_mount::{FileSystem, LoopDevice, Room, Target};
 
 use super::Error;
 use super::device::Volume;
+use crate::pool::{self, Promise};
 use crate::staging::Staging;
 use crate::volume::Record;
 
@@ -65,16 +66,18 @@ impl Volume<'_> {
         record: &Record,
         wanted: &Staging,
     ) -> Result<(), Error> {
-        match self.plan_growth(device, kind).await {
-            Err(error) if error.is_busy() || error.is_uncertain() || error.is_moved() => Err(error.into()),
+        match self.plan_growth(device, kind, record).await {
+            Err(Error::ChangeHost(error)) if error.is_busy() || error.is_uncertain() || error.is_moved() => {
+                Err(error.into())
+            }
             // The check before it believes a mark; this one has looked, and what it found is not for a pod.
-            Err(error) if error.is_failed_check() => Err(error.into()),
+            Err(Error::ChangeHost(error)) if error.is_failed_check() => Err(error.into()),
             // Nobody has been told the new size: the claim gets it when NodeExpandVolume succeeds.
-            Err(error) => {
+            Err(error @ (Error::ChangeHost(_) | Error::PlanBesidePromises { .. })) => {
                 tracing::warn!(volume = %self.id, %error, "the file system keeps its size");
                 Ok(())
             }
-            Ok(is_planned) => self.carry_out(is_planned, device, kind, record, wanted).await,
+            planned => self.carry_out(planned?, device, kind, record, wanted).await,
         }
     }
 
@@ -86,18 +89,48 @@ impl Volume<'_> {
         record: &Record,
         wanted: &Staging,
     ) -> Result<(), Error> {
-        let refused = |source| Error::GrowCopy { volume: self.name(), source };
-        let is_planned = self.plan_growth(device, kind).await.map_err(refused)?;
+        let refused = |error| match error {
+            Error::ChangeHost(source) => Error::GrowCopy { volume: self.name(), source },
+            other => other,
+        };
+        let is_planned = self.plan_growth(device, kind, record).await.map_err(refused)?;
         self.carry_out(is_planned, device, kind, record, wanted).await
     }
 
-    async fn plan_growth(&self, device: &LoopDevice, kind: FileSystem) -> stowage_mount::Result<bool> {
+    async fn plan_growth(&self, device: &LoopDevice, kind: FileSystem, record: &Record) -> Result<bool, Error> {
         let (host, plan) = (&self.shared.host, self.pool.growing(self.id));
-        let size = host.filesystem_size(&device.path).await?;
-        if size.is_none_or(|size| size >= device.size) || host.may_grow_mounted(kind).await? {
+        let Some(size) = host.filesystem_size(&device.path).await? else { return Ok(false) };
+        if size >= device.size || host.may_grow_mounted(kind).await? {
             return Ok(false);
         }
-        host.plan_growth(&device.path, &plan).await
+        let _promise = match host.room_to_grow(&device.path).await? {
+            Room::InPlace => self.set_aside(device, device.size - size, record).await?,
+            Room::None | Room::Elsewhere(_) => None,
+        };
+        Ok(host.plan_growth(&device.path, &plan).await?)
+    }
+
+    /// What the plan takes while it is made must not be what others were promised. By what a thin volume is about to grow it
+    /// was promised more than anybody can write in it before.
+    async fn set_aside(&self, device: &LoopDevice, more: u64, record: &Record) -> Result<Option<Promise<'_>>, Error> {
+        let shares = match self.pool.can_clone().await {
+            // To find out takes a block.
+            Err(error) if error.is_out_of_space() => false,
+            answer => answer?,
+        };
+        let scratch = self.shared.host.scratch_to_grow(&device.path, shares).await?;
+        let wanted = scratch.saturating_sub(if record.thin { more } else { 0 });
+        if wanted == 0 {
+            return Ok(None);
+        }
+        let (promise, free) = pool::set_aside(self.shared, self.pool, self.id.key(), wanted).await?;
+        match wanted <= free.thick {
+            true => Ok(Some(promise)),
+            false => {
+                let (volume, pool) = (self.name(), self.pool.name().into());
+                Err(Error::PlanBesidePromises { volume, pool, free: free.thick, wanted })
+            }
+        }
     }
 
     /// A node that stood still meanwhile may have lost the volume. What it has planned then is of no use to the next one,

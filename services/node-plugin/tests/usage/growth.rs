@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::Arc;
 
+use node_plugin::Options;
 use stowage_csi::v1::*;
 use stowage_mount::{Counting, LinuxMounter, Stop, run_program};
 use tonic::Code;
@@ -13,7 +14,7 @@ use tonic::Code;
 use crate::expand::{GROWN, expand_controller, expand_node};
 use crate::killed::Process;
 use crate::volumes::{Made, ROOM, may_grow};
-use crate::world::{Client, MIB, World, of_snapshot, of_volume, refused, request_from, run, test, unmount};
+use crate::world::{Client, MIB, World, of_snapshot, of_volume, refused, request_from, run, test, test_on, unmount};
 
 const EXT4: Made = Made::Of("ext4");
 
@@ -430,4 +431,49 @@ fn a_copy_as_large_as_its_source_is_staged_with_the_file_system_that_it_has() {
         }
         assert_eq!(world.files(), Vec::<String>::new());
     });
+}
+
+#[test]
+fn a_plan_is_not_made_of_the_space_that_others_were_promised() {
+    if may_grow("ext4") {
+        return;
+    }
+    for pool in ["ext4", "xfs"] {
+        test_on(pool, 1200 * MIB, async |world| {
+            let options = Options { overcommit: 1.0, ..world.local_options("a") };
+            let client = world.start(options, Arc::new(LinuxMounter));
+            // All that is promised to it is written already.
+            let mut request = EXT4.request("thick", 64 * MIB);
+            request.parameters.insert("thin".into(), "false".into());
+            let volume = client.create(request).await.unwrap().volume_id;
+            EXT4.stage(&client, &volume).await.unwrap();
+            fs::write(client.staging().join("data"), "kept").unwrap();
+            client.unstage(&volume).await.unwrap();
+            expand_controller(&client, &volume, 192 * MIB).await.unwrap();
+            let others = EXT4.create(&client, "others", client.capacity(&[]).await).await.unwrap();
+            EXT4.stage(&client, &volume).await.unwrap();
+            assert!(total(&client, &volume).await < 64 * MIB);
+            client.unstage(&volume).await.unwrap();
+            client.delete(&others).await.unwrap();
+            EXT4.stage(&client, &volume).await.unwrap();
+            assert!(total(&client, &volume).await > 64 * MIB);
+            client.unstage(&volume).await.unwrap();
+            client.delete(&volume).await.unwrap();
+
+            // And this one writes nothing of what it was promised before it has grown.
+            let volume = EXT4.create(&client, "thin", 64 * MIB).await.unwrap();
+            EXT4.stage(&client, &volume).await.unwrap();
+            fs::write(client.staging().join("data"), "kept").unwrap();
+            client.unstage(&volume).await.unwrap();
+            expand_controller(&client, &volume, 192 * MIB).await.unwrap();
+            let others = EXT4.create(&client, "others", client.capacity(&[]).await).await.unwrap();
+            EXT4.stage(&client, &volume).await.unwrap();
+            assert!(total(&client, &volume).await > 64 * MIB);
+            client.unstage(&volume).await.unwrap();
+            for volume in [&volume, &others] {
+                client.delete(volume).await.unwrap();
+            }
+            assert_eq!(world.files(), Vec::<String>::new());
+        });
+    }
 }
