@@ -92,8 +92,9 @@ pub async fn cut(
             return Ok(moment);
         }
         // Another node may have begun to let it grow, or have ended: first there is a plan, then comes the superblock, then
-        // the plan goes. A copy of what is half of one size could never be used.
-        if size().await? == before && !source_pool.exists(&source_pool.growing(source)).await? {
+        // the plan goes. So that is looked for first: where it went before, the size is another one. A copy of what is half
+        // of one size could never be used.
+        if !source_pool.exists(&source_pool.growing(source)).await? && size().await? == before {
             return Ok(moment);
         }
         tracing::info!(volume = %source, "grew while it was copied; the copy is made anew");
