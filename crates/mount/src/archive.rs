@@ -147,8 +147,8 @@ fn pack_with_program(root: OwnedFd, file: &File, compress: bool, path: &Path) ->
         // 1: something changed while it was read.
         Some(0 | 1) => Ok(()),
         _ => {
-            let (status, said) = (output.status.to_string(), String::from_utf8_lossy(&output.stderr).trim().to_owned());
-            Err(Error::FinishTool { tool, device: path.into(), status, output: said })
+            let said = String::from_utf8_lossy(&output.stderr).trim().to_owned();
+            Err(Error::FinishTool { tool, device: path.into(), status: output.status, output: said })
         }
     }
 }

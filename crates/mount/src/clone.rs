@@ -27,6 +27,18 @@ fn clone_blocks(source: &File, target: &File) -> nix::Result<()> {
     unsafe { ficlone(target.as_raw_fd(), source.as_raw_fd() as libc::c_ulong) }.map(drop)
 }
 
+/// Fills an empty file with what another holds; they share their blocks where files can here.
+pub(crate) fn share_or_copy(source: &File, target: &File) -> io::Result<()> {
+    match clone_blocks(source, target) {
+        Err(errno) if is_unsupported(errno) => copy_data(source, target),
+        shared => Ok(shared?),
+    }
+}
+
+fn is_unsupported(errno: Errno) -> bool {
+    matches!(errno, Errno::EOPNOTSUPP | Errno::ENOTTY | Errno::EINVAL | Errno::EXDEV | Errno::ENOSYS)
+}
+
 pub(crate) fn make(path: &Path, bytes: u64, space: Space) -> Result<()> {
     create(path, bytes, space, |_| Ok(())).map_err(failed("make image", path))
 }
@@ -68,7 +80,7 @@ pub(crate) fn is_possible_in(directory: &Path) -> Result<bool> {
         source.write_all_at(&[1; GRAIN], 0)?;
         match clone_blocks(&source, &target) {
             Ok(()) => Ok(true),
-            Err(Errno::EOPNOTSUPP | Errno::ENOTTY | Errno::EINVAL | Errno::EXDEV | Errno::ENOSYS) => Ok(false),
+            Err(errno) if is_unsupported(errno) => Ok(false),
             Err(errno) => Err(errno.into()),
         }
     };
@@ -150,7 +162,7 @@ fn regular(file: File) -> io::Result<File> {
     }
 }
 
-pub(crate) fn copy_data(source: &File, target: &File) -> io::Result<()> {
+fn copy_data(source: &File, target: &File) -> io::Result<()> {
     let mut buffer = vec![0u8; CHUNK];
     for range in extents::data_of(source)? {
         let mut at = range.start;

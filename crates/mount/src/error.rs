@@ -1,5 +1,6 @@
 use std::io;
 use std::path::PathBuf;
+use std::process::ExitStatus;
 
 use crate::filesystem::{CHECK, FileSystem};
 
@@ -91,7 +92,7 @@ pub enum Error {
     RunTool { tool: &'static str, device: PathBuf, source: io::Error },
     /// A program such as mkfs ran and failed.
     #[error("{tool} on {device} ended with {status}: {output}")]
-    FinishTool { tool: &'static str, device: PathBuf, status: String, output: String },
+    FinishTool { tool: &'static str, device: PathBuf, status: ExitStatus, output: String },
     /// A program that works on the device alone found somebody else there.
     #[error("{device} is in use by another program, so {tool} cannot work on it; wait until that has ended")]
     FindInUse { tool: &'static str, device: PathBuf },
@@ -182,9 +183,14 @@ impl Error {
         }
     }
 
-    /// Whether a file system was checked and is not whole, or could not be checked.
+    /// Whether an ext file system was checked and is not whole; of one that could not be checked nothing is known.
     pub fn is_failed_check(&self) -> bool {
-        matches!(self, Error::RunTool { tool: CHECK, .. } | Error::FinishTool { tool: CHECK, .. })
+        /// e2fsck: there are errors that it has left as they were.
+        const LEFT: i32 = 4;
+        match self {
+            Error::FinishTool { tool: CHECK, status, .. } => status.code().is_some_and(|code| code & LEFT != 0),
+            _ => false,
+        }
     }
 
     /// Whether somebody changed what leads to a path while it was used.
@@ -220,5 +226,30 @@ impl Error {
     /// Whether the file system is mounted read-only.
     pub fn is_read_only(&self) -> bool {
         self.os_error() == Some(nix::libc::EROFS)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::process::ExitStatusExt;
+
+    use super::*;
+
+    #[test]
+    fn only_a_check_that_has_ended_by_itself_says_that_a_file_system_is_damaged() {
+        let ended = |tool, raw| {
+            let status = ExitStatus::from_raw(raw);
+            Error::FinishTool { tool, device: "loop0".into(), status, output: String::new() }
+        };
+        for (code, says) in [(4, true), (4 | 8, true), (8, false), (16, false), (32, false)] {
+            assert_eq!(ended(CHECK, code << 8).is_failed_check(), says, "{code}");
+        }
+        // Killed: 4 is SIGILL here, 9 SIGKILL.
+        for signal in [4, 9, 15] {
+            assert!(!ended(CHECK, signal).is_failed_check(), "signal {signal}");
+        }
+        assert!(!ended("resize2fs", 4 << 8).is_failed_check());
+        let missing = io::Error::from(io::ErrorKind::NotFound);
+        assert!(!Error::RunTool { tool: CHECK, device: "loop0".into(), source: missing }.is_failed_check());
     }
 }

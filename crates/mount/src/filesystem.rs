@@ -16,9 +16,12 @@ use std::str::FromStr;
 use crate::{Error, Result};
 
 pub(crate) use self::btrfs::{device as btrfs_device, id as btrfs_id};
-pub(crate) use self::growth::{carry_out as carry_out_growth, plan as plan_growth};
+pub use self::ext::Room;
+pub(crate) use self::growth::{
+    carry_out as carry_out_growth, plan as plan_growth, room as room_to_grow, scratch as scratch_to_grow,
+};
 pub(crate) use self::superblock::size;
-pub(crate) use self::tools::{CHECK, check, grow, make, renew_id, reserve_blocks};
+pub(crate) use self::tools::{CHECK, check, check_wholly, grow, make, renew_id, reserve_blocks};
 
 /// How much of the start of a device is read: beyond the last known signature (btrfs, 64 KiB) and generous, because
 /// a device is only called blank if all of it is zero.

@@ -59,7 +59,7 @@ pub use digest::Digest;
 pub use enter::{Shown, enter};
 pub use error::Error;
 pub use files::{DirEntry, FileId, FileInfo, FileKind, NodeKind, Usage};
-pub use filesystem::{Content, FileSystem, classify};
+pub use filesystem::{Content, FileSystem, Room, classify};
 pub use folder::{Folder, FolderWork, Folders};
 pub use growth::Growth;
 pub use host::Host;

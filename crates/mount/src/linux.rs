@@ -39,7 +39,7 @@ pub(crate) async fn apart<T: Send + 'static>(call: impl FnOnce() -> Result<T> + 
 }
 
 /// Runs a function of one path on a blocking thread.
-async fn on<T: Send + 'static>(path: &Path, call: fn(&Path) -> Result<T>) -> Result<T> {
+pub(crate) async fn on<T: Send + 'static>(path: &Path, call: fn(&Path) -> Result<T>) -> Result<T> {
     let path = path.to_owned();
     blocking(move || call(&path)).await
 }

@@ -205,11 +205,12 @@ async fn cut_all(
         }
         let subjects: Vec<_> = parts.iter().filter_map(|part| part.plan.subject(part.pool, &part.volume)).collect();
         let fill = async {
-            let moment = shared.host.now();
+            let mut moment = shared.host.now();
             for part in &parts {
-                let (image, target) = (part.pool.image(&part.volume), part.pool.snapshot_image(&part.snapshot));
-                let (way, bytes) = (part.plan.way, part.record.size_bytes);
-                copying::fill(shared, part.pool, way, &image, &target, bytes, Space::Sparse).await?;
+                let (pool, bytes) = (part.pool, part.record.size_bytes);
+                let target = pool.snapshot_image(&part.snapshot);
+                moment = copying::cut(shared, (pool, &part.volume), &part.plan, (pool, &target), bytes, Space::Sparse)
+                    .await?;
             }
             Ok::<_, Error>(moment)
         };

@@ -214,6 +214,11 @@ impl View {
         self.ours.iter().find(|device| device.tag == tag && !device.autoclear)
     }
 
+    /// Whether anything shows this device here; one that nothing shows is on its way up or down, or a kill has left it.
+    pub fn is_mounted(&self, device: &LoopDevice) -> bool {
+        self.table.iter().any(|mount| is_of(mount, device))
+    }
+
     /// Devices this node has detached that somebody still writes the image through, or may.
     pub fn leaving(&self) -> impl Iterator<Item = &LoopDevice> {
         let serves = |device: &&LoopDevice| self.image.is_some_and(|image| device.image == image.id);

@@ -12,6 +12,10 @@ pub const RECORD_VERSION: u32 = 3;
 /// The sectors of new volumes: what direct I/O to a file with shared blocks needs on any file system.
 pub const SECTOR_BYTES: u32 = 4096;
 
+/// What the mark of a copy holds that is no larger than its source: its file system is as good as its source's where it
+/// cannot grow. One that is larger has an empty mark, and so has one that an older driver made.
+pub const AS_LARGE: &[u8] = b"as large as its source\n";
+
 /// What a volume is made of.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]

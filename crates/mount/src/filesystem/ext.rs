@@ -5,8 +5,8 @@ pub(super) const SUPERBLOCK: u64 = 1024;
 
 /// Where an ext file system finds what it needs to fill its device.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Room {
-    /// It fills the device already, but for a rest that is too small for a group.
+pub enum Room {
+    /// It fills the device already, but for a rest that is too small for a group of blocks.
     None,
     /// Nothing that is there has to move.
     InPlace,
@@ -14,6 +14,7 @@ pub(super) enum Room {
     Elsewhere(&'static str),
 }
 
+const HAS_JOURNAL: u32 = 0x4;
 const RESIZE_INODE: u32 = 0x10;
 const SPARSE_SUPER2: u32 = 0x200;
 const META_BG: u32 = 0x10;
@@ -58,6 +59,11 @@ pub(super) struct Superblock {
     blocks_per_group: u64,
     /// Blocks of each group that hold its inodes.
     inode_blocks: u64,
+    /// Blocks that it gives away at once: more than one with bigalloc, and it has no part of that.
+    cluster: u64,
+    inodes_in_use: u64,
+    inode_bytes: u64,
+    journal_bytes: u64,
     descriptor_bytes: u64,
     /// Blocks kept for more descriptors.
     reserved: u64,
@@ -73,7 +79,7 @@ impl Superblock {
         if short(0x38)? != 0xEF53 {
             return None;
         }
-        let incompatible = word(0x60)?;
+        let (compatible, incompatible) = (word(0x5C)?, word(0x60)?);
         let wide = incompatible & WIDE != 0;
         let high = if wide { u64::from(word(0x150)?) } else { 0 };
         let block_bytes = 1024u64.checked_shl(word(0x18)?).filter(|bytes| (1024..=65536).contains(bytes))?;
@@ -81,17 +87,31 @@ impl Superblock {
         if blocks_per_group == 0 {
             return None;
         }
+        let read_only_compatible = word(0x64)?;
+        let cluster = match read_only_compatible & BIGALLOC {
+            0 => 1,
+            _ => 1024u64.checked_shl(word(0x1C)?).filter(|bytes| *bytes >= block_bytes)? / block_bytes,
+        };
+        // Its inode is kept here as well: its size is the last of these words, and what of it is above 32 bits the last but one.
+        let journal_bytes = match compatible & HAS_JOURNAL != 0 && bytes.get(0xFD) == Some(&1) {
+            true => u64::from(word(0x148)?) << 32 | u64::from(word(0x14C)?),
+            false => 0,
+        };
         Some(Superblock {
             block_bytes,
+            cluster,
+            inodes_in_use: u64::from(word(0x0)?).saturating_sub(word(0x10)?.into()),
+            inode_bytes: short(0x58)?.into(),
+            journal_bytes,
             blocks: high << 32 | u64::from(word(0x4)?),
             first_block: word(0x14)?.into(),
             blocks_per_group,
             inode_blocks: u64::from(word(0x28)?) * u64::from(short(0x58)?) / block_bytes,
             descriptor_bytes: if wide { u64::from(short(0xFE)?).max(64) } else { 32 },
             reserved: short(0xCE)?.into(),
-            compatible: word(0x5C)?,
+            compatible,
             incompatible,
-            read_only_compatible: word(0x64)?,
+            read_only_compatible,
         })
     }
 
@@ -101,6 +121,11 @@ impl Superblock {
 
     pub(super) fn blocks(&self) -> u64 {
         self.blocks
+    }
+
+    #[cfg(test)]
+    pub(super) fn journal_bytes(&self) -> u64 {
+        self.journal_bytes
     }
 
     pub(super) fn groups(&self) -> u64 {
@@ -131,12 +156,28 @@ impl Superblock {
         groups.saturating_mul(self.descriptor_bytes).div_ceil(self.block_bytes)
     }
 
+    /// What so many copies of all metadata take, and what a growth adds to them: estimated, and rather too much. The journal
+    /// is most of it, for it is metadata to e2image.
+    pub(super) fn scratch(&self, bytes: u64, copies: u64) -> u64 {
+        /// Directories and maps of blocks are beside the inodes, and inodes that are free again among them.
+        const SLACK: u64 = 4;
+        /// Beyond what can be counted.
+        const LEAST: u64 = 1 << 20;
+        let of_groups = |blocks| self.groups_of(blocks).saturating_mul(2 * self.block_bytes + self.descriptor_bytes);
+        let inodes = self.inodes_in_use.saturating_mul(self.inode_bytes * SLACK);
+        let sum = |parts: [u64; 4]| parts.into_iter().fold(0u64, u64::saturating_add);
+        let copy = sum([self.journal_bytes, of_groups(self.blocks), inodes, LEAST]);
+        // Both in the second copy and in the plan.
+        let new = of_groups(bytes / self.block_bytes).saturating_sub(of_groups(self.blocks)).saturating_mul(2);
+        copy.saturating_mul(copies).saturating_add(new)
+    }
+
     pub(super) fn room(&self, bytes: u64) -> Room {
         let blocks = bytes / self.block_bytes;
         let more = blocks.saturating_sub(self.blocks);
         let ends_with_a_group = self.blocks.saturating_sub(self.first_block).is_multiple_of(self.blocks_per_group);
         // Its two bitmaps and its inodes come first.
-        if more == 0 || ends_with_a_group && more < 2 + self.inode_blocks + LEAST_OF_A_GROUP {
+        if more < self.cluster || ends_with_a_group && more < 2 + self.inode_blocks + LEAST_OF_A_GROUP {
             return Room::None;
         }
         if self.incompatible & WIDE == 0 && blocks > u32::MAX.into() {
@@ -174,6 +215,10 @@ mod tests {
             first_block: 1,
             blocks_per_group: 8192,
             inode_blocks: 512,
+            cluster: 1,
+            inodes_in_use: 11,
+            inode_bytes: 256,
+            journal_bytes: 4 << 20,
             descriptor_bytes: 64,
             reserved: 256,
             compatible: RESIZE_INODE,
@@ -213,6 +258,10 @@ mod tests {
         assert_eq!(whole.room((65536 + 2 + 512 + 49) << 10), Room::None);
         assert_eq!(whole.room((65536 + 2 + 512 + 50) << 10), Room::InPlace);
         assert_eq!(small().room(65537 << 10), Room::InPlace);
+        // As mkfs rounds it down.
+        let clusters = Superblock { cluster: 16, read_only_compatible: BIGALLOC | 0x400, ..small() };
+        assert_eq!(clusters.room((65536 + 15) << 10), Room::None);
+        assert!(matches!(clusters.room((65536 + 16) << 10), Room::Elsewhere(_)));
     }
 
     proptest! {
@@ -226,6 +275,7 @@ mod tests {
             }
             if let Some(superblock) = Superblock::parse(&bytes) {
                 superblock.room(size);
+                superblock.scratch(size, 2);
                 superblock.descriptor(superblock.groups().min(1 << 32));
                 superblock.group(&bytes);
             }

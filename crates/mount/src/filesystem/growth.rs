@@ -18,9 +18,10 @@ use std::path::{Path, PathBuf};
 
 use nix::libc;
 
+use super::FileSystem;
 use super::ext::{Group, Room, SUPERBLOCK, Superblock};
-use super::tools::{CHECK, listen};
-use crate::clone::copy_data;
+use super::tools::{check_wholly, listen};
+use crate::clone::share_or_copy;
 use crate::extents::data_of;
 use crate::files::{failed, parent, sync_dir, unless_missing, waiting_name};
 use crate::{Error, Result};
@@ -38,23 +39,18 @@ const CHUNK: usize = 1 << 20;
 type Piece = [u8; PIECE];
 
 pub(crate) fn plan(device: &Path, path: &Path) -> Result<bool> {
-    let look = failed("look at the file system on", device);
-    let read = || -> io::Result<(u64, Piece)> {
-        let mut file = File::open(device)?;
-        Ok((file.seek(SeekFrom::End(0))?, read_piece(&file, SUPERBLOCK)?))
-    };
-    let (bytes, superblock) = read().map_err(look)?;
-    match Superblock::parse(&superblock).map_or(Room::None, |superblock| superblock.room(bytes)) {
+    let (bytes, superblock) = look(device)?;
+    match room_of(superblock, bytes) {
         Room::None => return Ok(false),
         Room::InPlace => {}
         Room::Elsewhere(reason) => return Err(Error::GrowUnmounted { device: device.into(), reason }),
     }
     // resize2fs wants a check that is younger than the last mount.
-    listen(CHECK, [OsStr::new("-fp"), device.as_os_str()], device, &[0, 1, 2])?;
+    check_wholly(device, FileSystem::Ext4)?;
     let scratch = || Scratch::new(path).map_err(failed("plan a growth at", path));
     let (before, after) = (scratch()?, scratch()?);
     full(path, listen("e2image", [OsStr::new("-r"), device.as_os_str(), before.path.as_os_str()], device, &[0]))?;
-    let copied = before.file.set_len(bytes).and_then(|()| copy_data(&before.file, &after.file));
+    let copied = before.file.set_len(bytes).and_then(|()| share_or_copy(&before.file, &after.file));
     copied.and_then(|()| after.file.set_len(bytes)).map_err(failed("plan a growth at", path))?;
     let told = full(path, listen("resize2fs", [OsStr::new("-p"), after.path.as_os_str()], device, &[0]))?;
     if moves(&told) {
@@ -64,7 +60,7 @@ pub(crate) fn plan(device: &Path, path: &Path) -> Result<bool> {
     let bitmaps = match new_bitmaps(&before.file, &after.file).map_err(planning)? {
         Bitmaps::At(blocks) => blocks,
         Bitmaps::WithInodes => {
-            let reason = "resize2fs wrote out the inodes of new groups, as it does where the kernel does not";
+            let reason = "this resize2fs writes out the inodes of new groups, megabytes of zeros for each";
             return Err(Error::GrowUnmounted { device: device.into(), reason });
         }
     };
@@ -74,6 +70,31 @@ pub(crate) fn plan(device: &Path, path: &Path) -> Result<bool> {
         sync_dir(parent(path)).inspect_err(|_| drop(fs::remove_file(path)))?;
     }
     Ok(planned)
+}
+
+/// Of an ext file system, mounted or not; others have none.
+pub(crate) fn room(device: &Path) -> Result<Room> {
+    look(device).map(|(bytes, superblock)| room_of(superblock, bytes))
+}
+
+fn room_of(superblock: Option<Superblock>, bytes: u64) -> Room {
+    superblock.map_or(Room::None, |superblock| superblock.room(bytes))
+}
+
+/// What a plan may take beside the file system, in bytes, while it is made. `shares`: files share blocks where it is made.
+pub(crate) fn scratch(device: &Path, shares: bool) -> Result<u64> {
+    let (bytes, superblock) = look(device)?;
+    Ok(superblock.map_or(0, |superblock| superblock.scratch(bytes, if shares { 1 } else { 2 })))
+}
+
+/// How large the device is, and what its file system says of itself.
+fn look(device: &Path) -> Result<(u64, Option<Superblock>)> {
+    let read = || -> io::Result<(u64, Piece)> {
+        let mut file = File::open(device)?;
+        Ok((file.seek(SeekFrom::End(0))?, read_piece(&file, SUPERBLOCK)?))
+    };
+    let (bytes, piece) = read().map_err(failed("look at the file system on", device))?;
+    Ok((bytes, Superblock::parse(&piece)))
 }
 
 /// The programs say it in words.

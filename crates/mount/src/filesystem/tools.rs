@@ -16,6 +16,10 @@ use crate::{Error, Result, run_program};
 
 /// Checks ext file systems of all generations.
 pub(crate) const CHECK: &str = "fsck.ext4";
+/// With it resize2fs leaves the inodes of new groups to the kernel. Else it does so only if it sees in /sys that the kernel can,
+/// and there is nothing to see before the module of ext4 is loaded, which the mount of this file system may be the first to
+/// need. All kernels since 2.6.37 can.
+const LATER: &str = "RESIZE2FS_FORCE_LAZY_ITABLE_INIT";
 /// How much of a failed program's words is kept.
 const MAX_OUTPUT: usize = 600;
 
@@ -36,10 +40,19 @@ pub(crate) fn make(device: &Path, kind: FileSystem, options: &[String]) -> Resul
 }
 
 pub(crate) fn check(device: &Path, kind: FileSystem) -> Result<()> {
+    check_with("-p", device, kind)
+}
+
+/// Whatever its superblock says of itself.
+pub(crate) fn check_wholly(device: &Path, kind: FileSystem) -> Result<()> {
+    check_with("-fp", device, kind)
+}
+
+fn check_with(words: &str, device: &Path, kind: FileSystem) -> Result<()> {
     match kind {
         // e2fsck: 0 clean, 1 repaired, 2 repaired and reboot (which only matters to a mounted root).
         FileSystem::Ext2 | FileSystem::Ext3 | FileSystem::Ext4 => {
-            run(CHECK, [OsStr::new("-p"), device.as_os_str()], device, &[0, 1, 2])
+            run(CHECK, [OsStr::new(words), device.as_os_str()], device, &[0, 1, 2])
         }
         // xfs and btrfs replay their logs on mount and advise against checking before it.
         FileSystem::Xfs | FileSystem::Btrfs => Ok(()),
@@ -75,7 +88,7 @@ pub(crate) fn renew_id(device: &Path, kind: FileSystem) -> Result<()> {
     match kind {
         FileSystem::Ext2 | FileSystem::Ext3 | FileSystem::Ext4 => {
             // tune2fs wants a check that is younger than the last mount.
-            run(CHECK, [OsStr::new("-fp"), device.as_os_str()], device, &[0, 1, 2])?;
+            check_wholly(device, kind)?;
             let words = ["-U", "random"].map(OsStr::new);
             run("tune2fs", words.into_iter().chain([device.as_os_str()]), device, &[0])
         }
@@ -106,7 +119,7 @@ pub(super) fn listen<'a>(
     good: &[i32],
 ) -> Result<String> {
     let mut command = Command::new(tool);
-    command.args(words).env("LC_ALL", "C");
+    command.args(words).env("LC_ALL", "C").env(LATER, "1");
     let parent = Pid::this();
     // SAFETY: between fork and exec only prctl and getppid are called, which are safe there.
     unsafe {
@@ -128,8 +141,7 @@ pub(super) fn listen<'a>(
         return Err(Error::FindInUse { tool, device: device.into() });
     }
     let output_words = words.chars().take(MAX_OUTPUT).collect();
-    let status = output.status.to_string();
-    Err(Error::FinishTool { tool, device: device.into(), status, output: output_words })
+    Err(Error::FinishTool { tool, device: device.into(), status: output.status, output: output_words })
 }
 
 fn says(output: &str, words: &[&str]) -> bool {

@@ -67,7 +67,9 @@ pub async fn expand(
     Ok(ControllerExpandVolumeResponse { capacity_bytes, node_expansion_required: true })
 }
 
-/// In force at once on a volume staged by this process' node, elsewhere when it is staged next.
+/// In force at once on a volume staged by this process' node, elsewhere when it is staged next: a kill may have left a
+/// device that nothing shows, and half of a growth or a copy's old identity on it, which is not to be written to before
+/// the stage has seen to it.
 pub async fn modify(
     shared: &Shared,
     request: &ControllerModifyVolumeRequest,
@@ -94,7 +96,7 @@ pub async fn modify(
     let before = Tuning { direct_io: record.tuning.direct_io.or(Some(true)), ..record.tuning };
     record.tuning = wanted.over(record.tuning);
     let view = View::look(shared, pool, &id).await.map_err(|source| pool.failed(source))?;
-    let devices = || view.ours.iter().filter(|device| !device.autoclear);
+    let devices = || view.ours.iter().filter(|device| !device.autoclear && view.is_mounted(device));
     let applied = async {
         for device in devices() {
             let refused = |source| Error::ApplyTuning { volume: id.to_string(), source };

@@ -1,6 +1,7 @@
 //! How the data of one volume or snapshot gets into another.
 
 use std::path::{Path, PathBuf};
+use std::time::SystemTime;
 
 use stowage_mount::Space;
 
@@ -10,6 +11,9 @@ use crate::freezing::{Subject, Use};
 use crate::handle::Handle;
 use crate::pool::Pool;
 use crate::volume::Record;
+
+/// How often a copy is begun before its caller is asked to come again.
+const MOST_CUTS: u32 = 3;
 
 /// How an image is filled from another.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -66,6 +70,36 @@ pub async fn plan(
         (Way::Copy, Use::Device(_)) => Err(Error::CopyDevice { volume, pool: pool.name().into() }),
         (Way::Copy, Use::Elsewhere { node }) => Err(Error::CopyElsewhere { volume, node, pool: pool.name().into() }),
     }
+}
+
+/// Fills the image of a copy with a volume as it is at one moment, which is returned; `target` is in the pool of the copy.
+pub async fn cut(
+    shared: &Shared,
+    (source_pool, source): (&Pool, &Handle),
+    plan: &Plan,
+    (pool, target): (&Pool, &Path),
+    bytes: u64,
+    space: Space,
+) -> Result<SystemTime, Error> {
+    let image = source_pool.image(source);
+    let size = async || shared.host.filesystem_size(&image).await.map_err(|error| source_pool.failed(error));
+    for _ in 0..MOST_CUTS {
+        let before = size().await?;
+        let moment = shared.host.now();
+        fill(shared, pool, plan.way, &image, target, bytes, space).await?;
+        // A file system that stands still does not grow.
+        if plan.freeze.is_some() {
+            return Ok(moment);
+        }
+        // Another node may have begun to let it grow, or have ended: first there is a plan, then comes the superblock, then
+        // the plan goes. So that is looked for first: where it went before, the size is another one. A copy of what is half
+        // of one size could never be used.
+        if !source_pool.exists(&source_pool.growing(source)).await? && size().await? == before {
+            return Ok(moment);
+        }
+        tracing::info!(volume = %source, "grew while it was copied; the copy is made anew");
+    }
+    Err(Error::CopyMoving { volume: source.to_string() })
 }
 
 /// Fills `target`, which appears whole or not at all.

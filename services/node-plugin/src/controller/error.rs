@@ -68,6 +68,9 @@ pub enum Error {
     CopyMounted { volume: String, pool: String },
     #[error("the file system of volume {volume} is still being made; stage it until that succeeds, then copy it")]
     CopyUnfinished { volume: String },
+    /// Not a final answer: another node is at it, and will have done.
+    #[error("volume {volume} was growing whenever it was copied; repeat the call")]
+    CopyMoving { volume: String },
     #[error("the growth of volume {volume} was cut short; stage it until that succeeds, then copy it")]
     CopyGrowing { volume: String },
     #[error(
@@ -172,7 +175,9 @@ impl Error {
             | Error::CutTogether { .. } => Code::FailedPrecondition,
             Error::ApplyTuning { source, .. } if source.is_unsupported() => Code::InvalidArgument,
             Error::UsePool(error) => error.code(),
-            Error::ApplyTuning { .. } | Error::RemoveForeign { .. } | Error::Undo { .. } => Code::Unavailable,
+            Error::ApplyTuning { .. } | Error::RemoveForeign { .. } | Error::CopyMoving { .. } | Error::Undo { .. } => {
+                Code::Unavailable
+            }
         }
     }
 }

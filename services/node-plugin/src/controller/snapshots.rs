@@ -126,12 +126,8 @@ async fn cut(
     if let Some(device) = &plan.flush {
         shared.host.flush_device(device).await.map_err(|error| pool.failed(error))?;
     }
-    let (image, target) = (pool.image(source), pool.snapshot_image(id));
-    let fill = async {
-        let moment = shared.host.now();
-        copying::fill(shared, pool, plan.way, &image, &target, snapshot.size_bytes, Space::Sparse).await?;
-        Ok::<_, Error>(moment)
-    };
+    let target = pool.snapshot_image(id);
+    let fill = copying::cut(shared, (pool, source), plan, (pool, &target), snapshot.size_bytes, Space::Sparse);
     let subjects: Vec<_> = plan.subject(pool, source).into_iter().collect();
     let moment = while_frozen(shared, &subjects, fill).await?;
     snapshot.cut = Some(moment.into());

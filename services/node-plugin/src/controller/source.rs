@@ -118,9 +118,10 @@ impl Origin<'_> {
         // Shared blocks are not its own: the first write to each would need another one.
         let shares = could_share && record.thin;
         let (target, space) = (pool.image(id), volumes::space(record));
-        let fill = |way| copying::fill(shared, pool, way, &self.image, &target, record.capacity_bytes, space);
+        let bytes = record.capacity_bytes;
         let Some((source, source_record)) = &self.volume else {
-            return fill(if shares { copying::Way::Share } else { copying::Way::Copy }).await;
+            let way = if shares { copying::Way::Share } else { copying::Way::Copy };
+            return copying::fill(shared, pool, way, &self.image, &target, bytes, space).await;
         };
         let plan = copying::plan(shared, self.pool, source, source_record, shares, freeze_for_copy).await;
         let plan = plan.map_err(|error| match error {
@@ -137,6 +138,7 @@ impl Origin<'_> {
             shared.host.flush_device(device).await.map_err(|error| self.pool.failed(error))?;
         }
         let subjects: Vec<_> = plan.subject(self.pool, source).into_iter().collect();
-        while_frozen(shared, &subjects, fill(plan.way)).await
+        let cut = copying::cut(shared, (self.pool, source), &plan, (pool, &target), bytes, space);
+        while_frozen(shared, &subjects, cut).await.map(drop)
     }
 }

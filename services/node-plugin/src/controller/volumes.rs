@@ -17,7 +17,7 @@ use crate::parameters::Parameters;
 use crate::pool::{self, Pool, Promise};
 use crate::size::{self, Limits};
 use crate::tuning::Tuning;
-use crate::volume::{Backend, RECORD_VERSION, Record, SECTOR_BYTES, Source, VolumeId};
+use crate::volume::{AS_LARGE, Backend, RECORD_VERSION, Record, SECTOR_BYTES, Source, VolumeId};
 
 /// A CreateVolumeRequest whose fields fit together.
 struct Wanted {
@@ -261,7 +261,8 @@ async fn make(
         (Backend::Image, Some(origin)) => {
             if !record.block {
                 // Before the image has its name: no node may mount a copy under the identity of its source.
-                shared.host.write_file(&pool.fresh(id), b"").await.map_err(failed)?;
+                let mark = if record.capacity_bytes > origin.bytes { b"" } else { AS_LARGE };
+                shared.host.write_file(&pool.fresh(id), mark).await.map_err(failed)?;
             }
             origin.copy_to(shared, pool, id, record, freeze_for_copy).await?;
         }

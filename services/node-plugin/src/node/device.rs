@@ -14,7 +14,7 @@ use crate::driver::Shared;
 use crate::parameters::check_mkfs_options;
 use crate::pool::{self, Pool};
 use crate::staging::{DEVICE, Form, Staging, Tag, View, device_node};
-use crate::volume::{Record, VolumeId};
+use crate::volume::{AS_LARGE, Record, VolumeId};
 use crate::{token, tuning};
 
 pub struct Volume<'a> {
@@ -266,14 +266,18 @@ impl Volume<'_> {
         let marker = self.pool.formatting(self.id);
         match host.probe(&device.path).await? {
             Content::FileSystem(found) if found == kind => {
-                self.finish_growth(device).await?;
+                self.finish_growth(device, kind).await?;
                 host.check_filesystem(&device.path, kind).await?;
-                if !self.pool.exists(&self.pool.fresh(self.id)).await? {
+                let fresh = self.pool.fresh(self.id);
+                let Some(mark) = host.read_file(&fresh).await? else {
                     return self.grow_unmounted(device, kind, record, wanted).await;
-                }
+                };
                 self.renew_id(device, kind, target).await?;
-                self.grow_copy(device, kind, record, wanted).await?;
-                return Ok(host.remove_file(&self.pool.fresh(self.id)).await?);
+                match mark == AS_LARGE {
+                    true => self.grow_unmounted(device, kind, record, wanted).await?,
+                    false => self.grow_copy(device, kind, record, wanted).await?,
+                }
+                return Ok(host.remove_file(&fresh).await?);
             }
             // Not only where signatures are: whoever has lost the head of his data still has the rest.
             Content::Blank if host.is_zero(&self.pool.image(self.id)).await? => {}

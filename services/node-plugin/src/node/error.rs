@@ -73,9 +73,17 @@ pub enum Error {
         "growing the mounted file system of volume {volume} needs the capability SYS_RESOURCE: stop all its pods on this node, then start its pod again, and it grows before it is mounted; or give the driver the capability"
     )]
     GrowMounted { volume: String },
+    #[error(
+        "growing the mounted file system of volume {volume} needs the capability SYS_RESOURCE: give it to the driver; to stop its pods does not help, since unmounted it cannot grow to its size: {reason}"
+    )]
+    GrowNever { volume: String, reason: &'static str },
     /// Whoever asked for the copy was told that it is as large as its device.
     #[error("volume {volume} was made from a smaller one, and its file system cannot grow to its size: {source}")]
     GrowCopy { volume: String, source: stowage_mount::Error },
+    #[error(
+        "pool {pool:?} can promise {free} more bytes, and the growth of volume {volume} takes {wanted} while it is planned; delete volumes or add space"
+    )]
+    PlanBesidePromises { volume: String, pool: String, free: u64, wanted: u64 },
     /// Somebody else was at it: not a final answer.
     #[error(
         "the plan by which volume {volume} was to grow is gone or of another state of its file system; repeat the call"
@@ -118,11 +126,13 @@ impl Error {
             | Error::StillPublished { .. }
             | Error::GrowReadOnly { .. }
             | Error::GrowMounted { .. }
+            | Error::GrowNever { .. }
             | Error::GrowCopy { source: stowage_mount::Error::GrowUnmounted { .. }, .. }
             | Error::TrustContent { .. } => Code::FailedPrecondition,
             Error::KeepInline { source, .. } => source.code(),
             Error::UsePool(error) => error.code(),
             Error::ChangeHost(stowage_mount::Error::GrowWithoutRight { .. }) => Code::FailedPrecondition,
+            Error::PlanBesidePromises { .. } => Code::ResourceExhausted,
             Error::ChangeHost(error) | Error::GrowCopy { source: error, .. } if error.is_out_of_space() => {
                 Code::ResourceExhausted
             }
@@ -147,6 +157,8 @@ impl From<Error> for Status {
 #[cfg(test)]
 mod tests {
     use std::io;
+    use std::os::unix::process::ExitStatusExt;
+    use std::process::ExitStatus;
 
     use stowage_mount::Error as Cause;
 
@@ -170,7 +182,12 @@ mod tests {
             (Cause::Stopped { at: 1 }, Code::Unavailable),
             (Cause::Moved { path: "stage".into() }, Code::Unavailable),
             (
-                Cause::FinishTool { tool, device: "loop0".into(), status: "4".into(), output: String::new() },
+                Cause::FinishTool {
+                    tool,
+                    device: "loop0".into(),
+                    status: ExitStatus::from_raw(4 << 8),
+                    output: String::new(),
+                },
                 Code::Internal,
             ),
         ] {
@@ -180,6 +197,10 @@ mod tests {
             assert!(refusal.to_string().ends_with(&said));
         }
         assert_eq!(Error::LosePlan { volume: "v".into() }.code(), Code::Unavailable);
-        assert_eq!(Error::GrowMounted { volume: "v".into() }.code(), Code::FailedPrecondition);
+        for mounted in
+            [Error::GrowMounted { volume: "v".into() }, Error::GrowNever { volume: "v".into(), reason: "no room" }]
+        {
+            assert_eq!(mounted.code(), Code::FailedPrecondition, "{mounted}");
+        }
     }
 }

@@ -173,6 +173,39 @@ fn a_plan_that_is_old_or_not_whole_changes_nothing() {
 }
 
 #[test]
+fn what_a_plan_may_take_is_at_least_what_its_copies_take_and_not_out_of_all_proportion() {
+    use std::os::unix::fs::MetadataExt;
+    for (options, from, to) in [
+        (&[] as &[&str], 8 * MIB, 64 * MIB),
+        (&["-b", "4096"], 256 * MIB, 2048 * MIB),
+        (&["-i", "1024"], 32 * MIB, 64 * MIB),
+    ] {
+        let world = World::new(options, from, to);
+        let superblock = read_piece(&File::open(&world.image).unwrap(), SUPERBLOCK).unwrap();
+        let journal = Superblock::parse(&superblock).unwrap().journal_bytes();
+        let dumped = world.dir.path().join("journal");
+        let words = format!("dump <8> {}", dumped.display());
+        run(Command::new("debugfs").args(["-R", &words]).arg(&world.image));
+        assert_eq!(fs::metadata(&dumped).unwrap().len(), journal);
+        let copy = world.dir.path().join("copy");
+        run(Command::new("e2image").arg("-r").arg(&world.image).arg(&copy));
+        let taken = fs::metadata(&copy).unwrap().blocks() * 512;
+        let once = scratch(&world.image, true).unwrap();
+        assert!(taken <= once && once <= journal + taken + to / 50 + 2 * MIB, "{options:?}: {taken}, {once}");
+        assert!(scratch(&world.image, false).unwrap() > once + journal);
+    }
+}
+
+#[test]
+fn a_rest_that_is_smaller_than_what_is_given_away_at_once_is_no_room() {
+    let world = World::new(&["-b", "4096", "-O", "bigalloc", "-C", "65536"], 64 * MIB + 8192, 64 * MIB + 8192);
+    assert!(super::super::size(&world.image).unwrap().unwrap() < 64 * MIB + 8192);
+    assert!(!plan(&world.image, &world.plan).unwrap());
+    OpenOptions::new().write(true).open(&world.image).unwrap().set_len(65 * MIB).unwrap();
+    assert!(matches!(plan(&world.image, &world.plan).unwrap_err(), Error::GrowUnmounted { .. }));
+}
+
+#[test]
 fn what_could_only_grow_by_moving_data_is_left_as_it_is_and_says_so() {
     for feature in ["^resize_inode", "^metadata_csum,^uninit_bg"] {
         let world = World::new(&["-O", feature], 32 * MIB, 1024 * MIB);
