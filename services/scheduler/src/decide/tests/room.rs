@@ -168,7 +168,7 @@ fn room_that_comes_or_grows_wakes_the_pods_that_wait_for_it_and_less_wakes_nobod
         world.size("a", "waits", size);
         let after = world.caches.capacities.get(&Key::namespaced("storage", "csisc-a-waits"));
         let key = Key::namespaced("storage", "csisc-a-waits");
-        let change = stowage_runtime::cache::Change { key: &key, before: before.as_ref(), after: after.as_ref() };
+        let change = stowage_runtime::cache::Change::new(&key, before.as_ref(), after.as_ref());
         world.controller.capacity_changed(&change).len()
     };
     assert_eq!(["5Gi", "5Gi", "4Gi", "6Gi"].map(|size| woken(&mut world, size)), [1, 0, 0, 1]);
