@@ -18,14 +18,15 @@ use crate::refusals::Refusal;
 
 impl Controller {
     pub(crate) async fn carry_out(&self, handle: VolumeHandle, action: Action) -> Result<(), Error> {
-        let written_for = action.written_for().map(|(uid, what)| (uid.to_owned(), what));
+        let written_for = action.written_for();
         let done = self.act(handle, action).await;
-        if let Some((uid, what)) = written_for {
+        if let Some((attachments, what)) = written_for {
             match &done {
-                Ok(()) => self.refusals.remove(&uid),
+                Ok(()) => attachments.iter().for_each(|attachment| self.refusals.remove(&attachment.uid)),
                 Err(error) if error.must_be_told() => {
                     let (code, text) = (error.answer().and_then(api::Error::code), format!("{what}: {error}"));
-                    self.refusals.insert(&uid, Refusal { what, code, text });
+                    let refusal = Refusal { what, code, text };
+                    attachments.iter().for_each(|attachment| self.refusals.insert(&attachment.uid, refusal.clone()));
                 }
                 Err(_) => {}
             }

@@ -501,6 +501,31 @@ async fn a_volume_that_was_detached_behind_our_back_is_attached_again() {
     assert_eq!(stage.world.numbers()["attacher"].missed_wakeups, 0);
 }
 
+/// Each of its attachments used to protect the volume for itself, and all were written at once.
+#[tokio::test(start_paused = true)]
+async fn a_volume_for_many_nodes_is_protected_once_and_its_attachments_are_written_a_few_at_a_time() {
+    const NODES: usize = 60;
+    let stage = Stage::set(Backend::default()).await;
+    stage.make_volume_of("shared", "ReadWriteMany").await;
+    for n in 0..NODES {
+        stage.register(&format!("n{n:02}"), &format!("id-n{n:02}")).await;
+        stage.attach_to(&format!("n{n:02}"), "shared", &format!("{n:02}"), json!({})).await;
+    }
+    stage
+        .play(options(), async {
+            let is_attached = |n: usize| stage.attachment(&format!("{n:02}")).status.attached;
+            stage.until("attached", || (0..NODES).all(is_attached)).await;
+            stage.world.settle().await;
+        })
+        .await;
+    let writes = stage.writes();
+    let of_volume = writes.iter().filter(|what| what.contains("/persistentvolumes/")).count();
+    assert_eq!((of_volume, writes.len()), (1, 1 + 2 * NODES), "{writes:?}");
+    let saved = writes.iter().position(|what| what.ends_with("/status")).unwrap();
+    assert!(saved < NODES, "the first is attached before the last is marked");
+    assert_eq!(stage.world.numbers()["attacher"].missed_wakeups, 0);
+}
+
 impl Stage {
     /// Attached, detached, and the volume deleted; where the attachment was deleted at a fault, that part is over early.
     async fn live(&self) {
