@@ -138,7 +138,7 @@ impl Controller {
     }
 
     /// What came of the attachment's calls of these sorts, by whatever id of its node.
-    fn forget(&self, handle: &VolumeHandle, attachment: &Meta, kinds: &[Kind]) {
+    pub(crate) fn forget(&self, handle: &VolumeHandle, attachment: &Meta, kinds: &[Kind]) {
         let is_its = |operation: &Operation| operation.handle == *handle && operation.attachment_uid == attachment.uid;
         // The first that it can have, as they are ordered.
         let first = Operation::new(handle, attachment, Kind::Publish, "");

@@ -153,6 +153,10 @@ impl engine::Controller for Controller {
             if case.refused.is_some() && !matches!(reason, Reason::Writing | Reason::Unknown) {
                 self.refusals.remove(&case.attachment.meta.uid);
             }
+            // Saved, though the answer to that may have been lost: if it comes to be doubted, the driver is called again.
+            if let (Key::Handle(handle), Reason::Attached, Some(_)) = (key, reason, &case.publish) {
+                self.forget(handle, &case.attachment.meta, &Kind::ALL);
+            }
         }
         // Their attachments went while the calls were under way, and nobody asks for them any more.
         snapshot.abandoned.iter().for_each(|operation| self.operations.forget(operation));

@@ -501,6 +501,39 @@ async fn a_volume_that_was_detached_behind_our_back_is_attached_again() {
     assert_eq!(stage.world.numbers()["attacher"].missed_wakeups, 0);
 }
 
+/// What the publish had given outlived a lost answer, and was saved once more instead of a call; only the doubt after that
+/// one led to a call.
+#[tokio::test(start_paused = true)]
+async fn a_volume_that_is_lost_long_after_its_status_was_saved_without_an_answer_is_published_again() {
+    let options = || Options { reconcile_sync: Duration::from_secs(30), ..options() };
+    let attach = async |stage: &Stage| {
+        stage.make_volume("a").await;
+        stage.attach("a", json!({})).await;
+        stage.until("attached", || stage.attachment("a").status.attached).await;
+        stage.world.settle().await;
+    };
+    let recording = Stage::set(Backend::default()).await;
+    recording.play(options(), attach(&recording)).await;
+    let points = recording.world.trace().points();
+    let saved = points.iter().find(|point| point.what.starts_with("PATCH") && point.what.contains("/va-a/status"));
+    let number = saved.unwrap().number;
+
+    let stage = Stage::set(Backend::default()).await;
+    stage.world.arm(Fault { service: "attacher".into(), number, mode: Mode::AnswerLostAlive }, None);
+    stage
+        .play(options(), async {
+            attach(&stage).await;
+            assert!(!stage.world.is_armed());
+            tokio::time::sleep(Duration::from_secs(86_400)).await;
+            assert_eq!(stage.backend.lock().publishes["handle-a"], 1);
+            stage.backend.lock().published.clear();
+            tokio::time::sleep(Duration::from_secs(31)).await;
+            assert_eq!(stage.backend.lock().publishes["handle-a"], 2);
+            assert!(stage.is_published("a", "id-1"));
+        })
+        .await;
+}
+
 /// Each of its attachments used to protect the volume for itself, and all were written at once.
 #[tokio::test(start_paused = true)]
 async fn a_volume_for_many_nodes_is_protected_once_and_its_attachments_are_written_a_few_at_a_time() {
