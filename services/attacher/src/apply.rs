@@ -13,7 +13,7 @@ use stowage_runtime::engine::Error;
 
 use crate::calls::{Kind, Operation, Request, call};
 use crate::controller::Controller;
-use crate::decide::{Action, is_left, is_right};
+use crate::decide::{Action, Waiting, is_left, is_right};
 use crate::refusals::Refusal;
 
 impl Controller {
@@ -26,12 +26,21 @@ impl Controller {
                 Err(error) if error.must_be_told() => {
                     let (code, text) = (error.answer().and_then(api::Error::code), format!("{what}: {error}"));
                     let refusal = Refusal { what, code, text };
-                    attachments.iter().for_each(|attachment| self.refusals.insert(&attachment.uid, refusal.clone()));
+                    attachments.iter().for_each(|attachment| self.refuse(attachment, refusal.clone()));
                 }
                 Err(_) => {}
             }
         }
         done
+    }
+
+    fn refuse(&self, attachment: &Waiting, refusal: Refusal) {
+        self.refusals.insert(&attachment.uid, refusal);
+        // Asked after the insert: its end, which forgets the refusal, may have come before.
+        let known = self.caches.attachments.get(&Key::cluster(attachment.name.as_str()));
+        if known.is_none_or(|known| known.meta.uid != attachment.uid) {
+            self.refusals.remove(&attachment.uid);
+        }
     }
 
     async fn act(&self, handle: VolumeHandle, action: Action) -> Result<(), Error> {
