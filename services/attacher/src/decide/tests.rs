@@ -14,6 +14,8 @@ use super::*;
 use crate::calls::Kind;
 use crate::snapshot::Room;
 
+mod many;
+
 const DRIVER: &str = "d.example";
 
 fn at(second: i64) -> Timestamp {
