@@ -35,9 +35,17 @@ pub struct Change<'a, T> {
     pub before: Option<&'a Arc<T>>,
     /// What is known now; `None` when the object is gone.
     pub after: Option<&'a Arc<T>>,
+    /// Nothing has changed but that the object is known again: for those who rested meanwhile. Who wrote and heard nothing
+    /// decides again by that error.
+    pub is_reminder: bool,
 }
 
-impl<T> Change<'_, T> {
+impl<'a, T> Change<'a, T> {
+    /// What was known, and what is known now.
+    pub fn new(key: &'a Key, before: Option<&'a Arc<T>>, after: Option<&'a Arc<T>>) -> Self {
+        Self { key, before, after, is_reminder: false }
+    }
+
     /// The object before and after, as far as there was and is one.
     pub fn both(&self) -> impl Iterator<Item = &T> {
         self.before.into_iter().chain(self.after).map(AsRef::as_ref)
@@ -69,7 +77,7 @@ struct Inner<T> {
 struct State<T> {
     objects: BTreeMap<Key, Arc<T>>,
     /// A write of ours got no answer, and no fresh read since.
-    unknown: BTreeSet<Key>,
+    unknown: BTreeMap<Key, Silence>,
     /// Unknown keys that whoever feeds the cache must read.
     unread: BTreeSet<Key>,
     /// Objects that exist in a form we cannot read.
@@ -80,6 +88,15 @@ struct State<T> {
     reached: u64,
     followed: bool,
     indexes: Vec<Index<T>>,
+}
+
+/// What was not answered.
+#[derive(Clone, Copy, PartialEq)]
+enum Silence {
+    /// A write; who wrote is reading.
+    Write,
+    /// The fresh read after it too: who wrote rests like all others.
+    Read,
 }
 
 impl<T: Projection> Cache<T> {
@@ -94,7 +111,7 @@ impl<T: Projection> Cache<T> {
         Self(Arc::new(Inner {
             state: Mutex::new(State {
                 objects: BTreeMap::new(),
-                unknown: BTreeSet::new(),
+                unknown: BTreeMap::new(),
                 unread: BTreeSet::new(),
                 unreadable: BTreeSet::new(),
                 gone: BTreeMap::new(),
@@ -195,23 +212,24 @@ impl<T: Projection> Cache<T> {
     pub fn observe_shared(&self, object: Arc<T>) -> bool {
         let key = object.key();
         let mut state = self.lock();
-        let was_unknown = state.unknown.remove(&key);
+        let silence = state.unknown.remove(&key);
         if !state.objects.contains_key(&key) && object.meta().revision <= state.reached {
             drop(state);
-            self.known_again(&key, was_unknown);
+            self.known_again(&key, silence);
             return false;
         }
         let changed = self.take(state, key.clone(), object);
-        self.known_again(&key, was_unknown);
+        self.known_again(&key, silence);
         changed
     }
 
     /// Whoever rested because the object was unknown must decide again, even if nothing changed, or nothing that would
     /// concern them otherwise.
-    fn known_again(&self, key: &Key, was_unknown: bool) {
-        if was_unknown {
+    fn known_again(&self, key: &Key, silence: Option<Silence>) {
+        if let Some(silence) = silence {
             let object = self.get(key);
-            self.publish(&Change { key, before: object.as_ref(), after: object.as_ref() });
+            let is_reminder = silence == Silence::Write;
+            self.publish(&Change { key, before: object.as_ref(), after: object.as_ref(), is_reminder });
         }
     }
 
@@ -228,21 +246,21 @@ impl<T: Projection> Cache<T> {
         state.insert(key, Arc::clone(&object));
         // Told without the lock: whoever hears of a change looks into the cache to find the keys that it wakes.
         drop(state);
-        self.publish(&Change { key: &object.key(), before: before.as_ref(), after: Some(&object) });
+        self.publish(&Change::new(&object.key(), before.as_ref(), Some(&object)));
         true
     }
 
     /// Takes in an answer that says the object with this uid is gone.
     pub fn observe_gone(&self, key: &Key, uid: &str) -> bool {
         let mut state = self.lock();
-        let was_unknown = state.unknown.remove(key);
+        let silence = state.unknown.remove(key);
         let present = state.objects.get(key).is_some_and(|known| known.meta().uid == uid);
         if present {
             state.gone.insert(key.clone(), uid.to_owned());
         }
         let changed = self.drop_object(state, key, uid);
         if !changed {
-            self.known_again(key, was_unknown);
+            self.known_again(key, silence);
         }
         changed
     }
@@ -256,12 +274,12 @@ impl<T: Projection> Cache<T> {
             drop(state);
             // Nobody ever saw it, but somebody may rest because it could not be read.
             if was_unreadable {
-                self.publish(&Change { key, before: None, after: None });
+                self.publish(&Change::new(key, None, None));
             }
             return false;
         };
         drop(state);
-        self.publish(&Change { key, before: Some(&before), after: None });
+        self.publish(&Change::new(key, Some(&before), None));
         true
     }
 
@@ -271,8 +289,8 @@ impl<T: Projection> Cache<T> {
         match known.filter(is_known) {
             Some(uid) => self.observe_gone(key, uid),
             None => {
-                let was_unknown = self.lock().unknown.remove(key);
-                self.known_again(key, was_unknown);
+                let silence = self.lock().unknown.remove(key);
+                self.known_again(key, silence);
                 false
             }
         }
@@ -280,13 +298,13 @@ impl<T: Projection> Cache<T> {
 
     /// A write got no answer: nobody decides on this object until a fresh read is observed.
     pub fn mark_unknown(&self, key: &Key) {
-        self.lock().unknown.insert(key.clone());
+        self.lock().unknown.entry(key.clone()).or_insert(Silence::Write);
     }
 
     /// The fresh read of an unknown object failed too: whoever feeds the cache goes on trying.
     pub fn leave_unread(&self, key: &Key) {
         let mut state = self.lock();
-        state.unknown.insert(key.clone());
+        state.unknown.insert(key.clone(), Silence::Read);
         state.unread.insert(key.clone());
         drop(state);
         self.0.unread.notify_one();
@@ -295,7 +313,7 @@ impl<T: Projection> Cache<T> {
     /// The fresh read failed again: it is tried once more, unless the object has come to be known otherwise.
     pub fn read_later(&self, key: &Key) {
         let mut state = self.lock();
-        if state.unknown.contains(key) {
+        if state.unknown.contains_key(key) {
             state.unread.insert(key.clone());
         }
     }
@@ -385,7 +403,7 @@ impl<T: Projection> Cache<T> {
             (restored, missing, never_seen)
         };
         for key in never_seen {
-            self.publish(&Change { key: &key, before: None, after: None });
+            self.publish(&Change::new(&key, None, None));
         }
         for (key, uid) in missing {
             self.drop_object(self.lock(), &key, &uid);
@@ -416,7 +434,7 @@ impl<T: Projection> Cache<T> {
         }
         drop(state);
         for object in &objects {
-            self.publish(&Change { key: &object.key(), before: None, after: Some(object) });
+            self.publish(&Change::new(&object.key(), None, Some(object)));
         }
         None
     }
@@ -466,7 +484,7 @@ impl<T: Projection> Cache<T> {
     /// Tells every subscriber about every object again; used by the slow resync.
     pub fn replay(&self) {
         for object in self.list() {
-            self.publish(&Change { key: &object.key(), before: Some(&object), after: Some(&object) });
+            self.publish(&Change::new(&object.key(), Some(&object), Some(&object)));
         }
     }
 
@@ -490,7 +508,7 @@ impl<T: Projection> Default for Cache<T> {
 
 impl<T: Projection> State<T> {
     fn is_unknown(&self, key: &Key) -> bool {
-        self.unknown.contains(key) || self.unreadable.contains(key)
+        self.unknown.contains_key(key) || self.unreadable.contains(key)
     }
 
     fn take_unread(&mut self, last: Option<&Key>) -> Option<Key> {

@@ -234,10 +234,9 @@ pub async fn run<C: Controller>(
                 if !failed.is_empty() {
                     controller.failed(&key, &failed);
                 }
-                let result = failed.into_iter().rev().max_by_key(Error::weight).map_or(Ok(()), Err);
                 touched.iter().for_each(|id| reserved.remove(id));
                 // Before those that waited for its objects: what is begun is finished first.
-                settle(&queue, &mut stale, key, result)?;
+                settle(&queue, &mut stale, key, &failed)?;
                 for id in &touched {
                     parked.take(id).for_each(|waiting| queue.add(waiting));
                 }
@@ -340,36 +339,43 @@ fn settle<K: Ord + Hash + Clone + Debug>(
     queue: &Queue<K>,
     stale: &mut BTreeMap<K, u32>,
     key: K,
-    result: Result<(), Error>,
+    failed: &[Error],
 ) -> Result<(), Stop> {
-    match result {
-        Ok(()) => {
+    match failed.iter().rev().max_by_key(|error| error.weight()) {
+        None => {
             stale.remove(&key);
             // Deciding again gives the next step, or proves that the last one did what it should.
             queue.go_on(key.clone());
         }
-        Err(error) => match error.retry() {
+        Some(error) => match error.retry() {
             Retry::Stop => return Err(Stop::Unable { reason: error.to_string() }),
+            Retry::Now if is_tried_at_once(stale, &key) => {
+                tracing::debug!(?key, %error, "view was stale, deciding again");
+                queue.add(key.clone());
+            }
             Retry::Now => {
-                let tries = stale.entry(key.clone()).or_insert(0);
-                *tries += 1;
-                if *tries <= IMMEDIATE_RETRIES {
-                    tracing::debug!(?key, %error, "view was stale, deciding again");
-                    queue.add(key.clone());
-                } else {
-                    let delay = queue.retry(&key);
-                    tracing::info!(?key, %error, ?delay, "view keeps being stale");
-                }
+                let delay = queue.retry(&key);
+                tracing::info!(?key, %error, ?delay, "view keeps being stale");
             }
             Retry::Wait => tracing::debug!(?key, %error, "waiting"),
             Retry::Later => {
                 let delay = queue.retry(&key);
                 tracing::warn!(?key, %error, ?delay, "action failed");
+                // What was only stale beside it does not wait for that.
+                if failed.iter().any(|error| error.retry() == Retry::Now) && is_tried_at_once(stale, &key) {
+                    queue.add(key.clone());
+                }
             }
         },
     }
     queue.done(&key);
     Ok(())
+}
+
+fn is_tried_at_once<K: Ord + Clone>(stale: &mut BTreeMap<K, u32>, key: &K) -> bool {
+    let tries = stale.entry(key.clone()).or_insert(0);
+    *tries += 1;
+    *tries <= IMMEDIATE_RETRIES
 }
 
 #[cfg(test)]

@@ -70,6 +70,8 @@ struct Entry {
     running: Option<Instant>,
     /// Added again while running, since when and whether as begun: to be run once more when done.
     dirty: Option<(Instant, bool)>,
+    /// Reminded while running: to be run once more when done, unless it failed.
+    is_reminded: bool,
     /// Delayed, until when.
     due: Option<Instant>,
     failures: u32,
@@ -77,7 +79,7 @@ struct Entry {
 
 impl Entry {
     fn is_empty(&self) -> bool {
-        matches!(self, Self { queued: None, running: None, dirty: None, due: None, failures: 0 })
+        matches!(self, Self { queued: None, running: None, dirty: None, is_reminded: false, due: None, failures: 0 })
     }
 }
 
@@ -110,6 +112,21 @@ impl<K: Ord + Hash + Clone + Debug> Queue<K> {
     /// The same for a key that is worked on and has more to do: it goes before those that are new.
     pub fn go_on(&self, key: K) {
         self.enqueue(key, true);
+    }
+
+    /// The same for a key that may have rested for lack of a view: one that failed, or fails yet, keeps its backoff. Else a
+    /// server that fails every write would be written to without a pause.
+    pub fn remind(&self, key: K) {
+        if let Some(entry) = self.lock().keys.get_mut(&key) {
+            if entry.running.is_some() {
+                entry.is_reminded = true;
+                return;
+            }
+            if entry.failures > 0 && entry.due.is_some() {
+                return;
+            }
+        }
+        self.add(key);
     }
 
     fn enqueue(&self, key: K, begun: bool) {
@@ -186,14 +203,20 @@ impl<K: Ord + Hash + Clone + Debug> Queue<K> {
         let state = &mut *guard;
         let Some(entry) = state.keys.get_mut(key).filter(|entry| entry.running.is_some()) else { return };
         let (since, dirty) = (entry.running.take(), entry.dirty.take());
+        let is_reminded = std::mem::take(&mut entry.is_reminded);
         state.running -= 1;
-        if entry.is_empty() && dirty.is_none() {
+        if entry.is_empty() && dirty.is_none() && !is_reminded {
             state.remove(key);
         }
         if let (Some(since), Some(meter)) = (since, &mut state.meter) {
             meter.done(key, since.elapsed());
         }
-        if let Some((since, begun)) = dirty {
+        if is_reminded && dirty.is_none() {
+            state.added += 1;
+            state.enqueue(key.clone(), Instant::now(), false);
+            drop(guard);
+            self.0.changed.notify_one();
+        } else if let Some((since, begun)) = dirty {
             // It was counted when it was added.
             state.push(key.clone(), since, begun);
             drop(guard);
@@ -223,6 +246,7 @@ impl<K: Ord + Hash + Clone + Debug> Queue<K> {
             let mut state = self.lock();
             let entry = state.keys.entry(key.clone()).or_default();
             entry.failures = entry.failures.saturating_add(1);
+            entry.is_reminded = false;
             entry.failures
         };
         let delay = self.0.backoff.delay(failures);
@@ -494,6 +518,31 @@ mod tests {
         assert_eq!(queue.next().await, "a");
         queue.done(&"a");
         assert!(quiet.now_or_never().is_some());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_key_that_is_reminded_runs_again_unless_it_failed() {
+        let queue = queue();
+        queue.remind("a");
+        assert_eq!(queue.next().await, "a", "nobody works on it");
+        queue.remind("a");
+        queue.done(&"a");
+        assert_eq!(queue.next().await, "a");
+        queue.remind("a");
+        let delay = queue.retry(&"a");
+        queue.done(&"a");
+        let begin = Instant::now();
+        assert_eq!(queue.next().await, "a");
+        assert_eq!(begin.elapsed(), delay);
+        let delay = queue.retry(&"a");
+        queue.done(&"a");
+        queue.remind("a");
+        let begin = Instant::now();
+        assert_eq!(queue.next().await, "a");
+        assert_eq!(begin.elapsed(), delay);
+        queue.forget(&"a");
+        queue.done(&"a");
+        assert!(queue.is_empty() && queue.lock().keys.is_empty());
     }
 
     #[tokio::test(start_paused = true)]

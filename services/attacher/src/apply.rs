@@ -13,24 +13,34 @@ use stowage_runtime::engine::Error;
 
 use crate::calls::{Kind, Operation, Request, call};
 use crate::controller::Controller;
-use crate::decide::{Action, is_left, is_right};
+use crate::decide::{Action, Waiting, is_left, is_right};
 use crate::refusals::Refusal;
 
 impl Controller {
     pub(crate) async fn carry_out(&self, handle: VolumeHandle, action: Action) -> Result<(), Error> {
-        let written_for = action.written_for().map(|(uid, what)| (uid.to_owned(), what));
+        let written_for = action.written_for();
         let done = self.act(handle, action).await;
-        if let Some((uid, what)) = written_for {
+        if let Some((attachments, what)) = written_for {
             match &done {
-                Ok(()) => self.refusals.remove(&uid),
+                Ok(()) => attachments.iter().for_each(|attachment| self.refusals.remove(&attachment.uid)),
                 Err(error) if error.must_be_told() => {
                     let (code, text) = (error.answer().and_then(api::Error::code), format!("{what}: {error}"));
-                    self.refusals.insert(&uid, Refusal { what, code, text });
+                    let refusal = Refusal { what, code, text };
+                    attachments.iter().for_each(|attachment| self.refuse(attachment, refusal.clone()));
                 }
                 Err(_) => {}
             }
         }
         done
+    }
+
+    fn refuse(&self, attachment: &Waiting, refusal: Refusal) {
+        self.refusals.insert(&attachment.uid, refusal);
+        // Asked after the insert: its end, which forgets the refusal, may have come before.
+        let known = self.caches.attachments.get(&Key::cluster(attachment.name.as_str()));
+        if known.is_none_or(|known| known.meta.uid != attachment.uid) {
+            self.refusals.remove(&attachment.uid);
+        }
     }
 
     async fn act(&self, handle: VolumeHandle, action: Action) -> Result<(), Error> {
@@ -137,7 +147,7 @@ impl Controller {
     }
 
     /// What came of the attachment's calls of these sorts, by whatever id of its node.
-    fn forget(&self, handle: &VolumeHandle, attachment: &Meta, kinds: &[Kind]) {
+    pub(crate) fn forget(&self, handle: &VolumeHandle, attachment: &Meta, kinds: &[Kind]) {
         let is_its = |operation: &Operation| operation.handle == *handle && operation.attachment_uid == attachment.uid;
         // The first that it can have, as they are ordered.
         let first = Operation::new(handle, attachment, Kind::Publish, "");

@@ -21,6 +21,7 @@ use crate::reconcile::{Doubts, Reconciler};
 use crate::refusals::Refusals;
 use crate::snapshot::{Facts, Snapshot};
 use crate::watches::{Caches, Key};
+use crate::written::Written;
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Options {
@@ -59,6 +60,7 @@ pub(crate) struct Controller {
     pub(crate) lanes: Lanes,
     pub(crate) doubts: Doubts,
     pub(crate) refusals: Refusals,
+    pub(crate) written: Written,
     /// None for a driver that cannot say where its volumes are published.
     reconciler: Option<Reconciler>,
     spawner: Spawner,
@@ -107,6 +109,7 @@ impl Controller {
             lanes,
             doubts,
             refusals: Refusals::default(),
+            written: Written::default(),
             reconciler,
             spawner: setup.spawner.clone(),
             resync: options.resync,
@@ -137,6 +140,7 @@ impl engine::Controller for Controller {
 
     fn note(&self, key: &Key, snapshot: &Snapshot, decision: &Decision, _now: Timestamp) {
         if let Key::Handle(handle) = key {
+            self.written.note(handle, &decision.why.written_up_to);
             for kind in Kind::ALL {
                 let begun = decision.actions.iter().filter(|action| action.calls() == Some(kind)).count();
                 let turns = decision.why.turns.iter().filter(|(waiting, _)| *waiting == kind);
@@ -148,6 +152,10 @@ impl engine::Controller for Controller {
             // What was refused is not wanted any more, or was done all the same.
             if case.refused.is_some() && !matches!(reason, Reason::Writing | Reason::Unknown) {
                 self.refusals.remove(&case.attachment.meta.uid);
+            }
+            // Saved, though the answer to that may have been lost: if it comes to be doubted, the driver is called again.
+            if let (Key::Handle(handle), Reason::Attached, Some(_)) = (key, reason, &case.publish) {
+                self.forget(handle, &case.attachment.meta, &Kind::ALL);
             }
         }
         // Their attachments went while the calls were under way, and nobody asks for them any more.

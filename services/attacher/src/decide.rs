@@ -23,6 +23,7 @@ use crate::calls::{Kind, Request};
 use crate::refusals::Refusal;
 use crate::request::{self, Problem};
 use crate::snapshot::{Case, Facts, PublishContext, Snapshot, Source};
+use crate::written::UpTo;
 
 #[cfg(test)]
 mod tests;
@@ -35,10 +36,10 @@ pub enum Action {
         request: Request,
         secret: Option<SecretRef>,
     },
-    /// Puts our finalizer on the volume, for an attachment of it.
+    /// Puts our finalizer on the volume, for these attachments of it.
     ProtectVolume {
         volume: Meta,
-        attachment_uid: String,
+        attachments: Vec<Waiting>,
     },
     /// Takes our finalizer off the volume.
     ReleaseVolume(Meta),
@@ -66,12 +67,27 @@ pub enum Action {
     RefreshVolume(String),
 }
 
+/// An attachment that waits for a write which is not its own.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Waiting {
+    pub name: String,
+    pub uid: String,
+}
+
+impl Waiting {
+    fn new(attachment: &Meta) -> Self {
+        Self { name: attachment.name.clone(), uid: attachment.uid.clone() }
+    }
+}
+
 /// Why, attachment by attachment.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Why {
     pub attachments: Vec<(String, Reason)>,
     /// Calls that are due and wait for their turn, by the attachment's uid, or by none where the volume waits as one.
     pub turns: Vec<(Kind, String)>,
+    /// How far the writes of this round come, where some are left for the next.
+    pub written_up_to: UpTo,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -101,41 +117,106 @@ impl Action {
         }
     }
 
-    /// The attachment, by its uid, that does not come further without this write, and what people call the write. Not the
-    /// status itself: whoever cannot write that cannot be told in it.
-    pub fn written_for(&self) -> Option<(&str, &'static str)> {
+    /// The attachments that do not come further without this write, and what people call the write. Not the status itself:
+    /// whoever cannot write that cannot be told in it.
+    pub fn written_for(&self) -> Option<(Vec<Waiting>, &'static str)> {
+        let what = self.what()?;
         match self {
-            Self::ProtectVolume { attachment_uid, .. } => {
-                Some((attachment_uid, "could not add PersistentVolume finalizer"))
+            Self::ProtectVolume { attachments, .. } => Some((attachments.clone(), what)),
+            Self::MarkAttachment { attachment, .. } | Self::ReleaseAttachment(attachment) => {
+                Some((vec![Waiting::new(attachment)], what))
             }
-            Self::MarkAttachment { attachment, .. } => Some((&attachment.uid, "could not save VolumeAttachment")),
-            Self::ReleaseAttachment(attachment) => Some((&attachment.uid, "could not mark as detached")),
+            _ => None,
+        }
+    }
+
+    fn what(&self) -> Option<&'static str> {
+        match self {
+            Self::ProtectVolume { .. } => Some("could not add PersistentVolume finalizer"),
+            Self::MarkAttachment { .. } => Some("could not save VolumeAttachment"),
+            Self::ReleaseAttachment(_) => Some("could not mark as detached"),
             _ => None,
         }
     }
 
     /// Whether it is the write that was refused.
     fn is_of(&self, refused: &Refusal) -> bool {
-        self.written_for().is_some_and(|(_, what)| what == refused.what)
+        self.what() == Some(refused.what)
     }
 }
 
 pub fn decide(snapshot: &Snapshot, now: Timestamp) -> Decision {
     let facts = &*snapshot.facts;
     let mut why = Why::default();
-    let mut writes = Vec::new();
+    let mut planned = Vec::new();
     let mut wishes = Vec::new();
     for case in &snapshot.attachments {
         let part = decide_attachment(case, facts, now);
-        writes.extend(part.writes);
+        planned.push((case.attachment.meta.name.as_str(), part.writes));
         wishes.extend(part.call.map(|Due { at, is_repeated, request }| Wish { case, at, is_repeated, request }));
         why.attachments.push((case.attachment.meta.name.clone(), part.reason));
     }
+    // What a call has achieved is not held up by hundreds that have yet to be called for.
+    let (ended, others) = once_per_volume(planned).into_iter().partition(|(_, writes)| writes.iter().any(ends));
+    let (last, workers) = (&snapshot.written_up_to, facts.workers);
+    let (mut writes, ended) = share(ended, last.ended.as_deref(), workers);
+    let (more, others) = share(others, last.others.as_deref(), workers);
+    let written_up_to = UpTo { ended, others };
+    writes.extend(more);
     writes.extend(snapshot.unnamed.iter().filter_map(|volume| release(volume, facts)));
     let Choice { calls, turns, wake_at } = choose(snapshot, wishes, now);
-    why.turns = turns;
+    // What is left for the next round does not wait until a write of this one may be tried again.
+    let wake_at = if written_up_to == UpTo::default() { wake_at } else { Some(now) };
+    (why.turns, why.written_up_to) = (turns, written_up_to);
     // Side by side: a room was taken for each call, and one in trouble must not keep the others from theirs.
     Decision { wake_at, ..Decision::together(calls.into_iter().chain(writes).collect::<Vec<_>>(), why) }
+}
+
+/// What attachments need to have written, by their names.
+type Planned<'a> = Vec<(&'a str, Vec<Action>)>;
+
+/// What all attachments of a volume need is done once, for all of them.
+fn once_per_volume(mut planned: Planned<'_>) -> Planned<'_> {
+    let mut protected: BTreeMap<String, Vec<Waiting>> = BTreeMap::new();
+    for action in planned.iter().flat_map(|(_, writes)| writes) {
+        if let Action::ProtectVolume { volume, attachments } = action {
+            protected.entry(volume.uid.clone()).or_default().extend(attachments.iter().cloned());
+        }
+    }
+    let mut read = BTreeSet::new();
+    for (_, writes) in &mut planned {
+        writes.retain_mut(|action| match action {
+            Action::ProtectVolume { volume, attachments } => match protected.remove(&volume.uid) {
+                Some(all) => {
+                    *attachments = all;
+                    true
+                }
+                None => false,
+            },
+            Action::RefreshVolume(name) => read.insert(name.clone()),
+            _ => true,
+        });
+    }
+    planned.retain(|(_, writes)| !writes.is_empty());
+    planned
+}
+
+/// Whether it shows what a call has achieved.
+fn ends(action: &Action) -> bool {
+    matches!(action, Action::SaveAttached { .. } | Action::ReleaseAttachment(_) | Action::SaveDetached(_))
+}
+
+/// The writes of one round, for as many attachments as there are workers: the next calls begin when the slowest is answered.
+/// It begins after the last one of the round before, and gives its own where some are left. So all have their turn before one
+/// has its second, and those that are refused keep none out.
+fn share(planned: Planned<'_>, after: Option<&str>, workers: usize) -> (Vec<Action>, Option<String>) {
+    let is_ahead = |name: &str| after.is_none_or(|last| name > last);
+    let begin = planned.iter().position(|(name, _)| is_ahead(name)).unwrap_or(0);
+    let mut ahead = planned.into_iter().skip(begin);
+    let now: Planned<'_> = ahead.by_ref().take(workers.max(1)).collect();
+    let last = now.last().map(|(name, _)| (*name).to_owned());
+    let up_to = last.filter(|_| ahead.next().is_some());
+    (now.into_iter().flat_map(|(_, writes)| writes).collect(), up_to)
 }
 
 /// What one attachment needs.
@@ -318,8 +399,8 @@ fn attach(case: &Case, facts: &Facts, now: Timestamp) -> Result<Part, Problem> {
     if let Source::Volume(volume) = &case.source
         && !volume.meta.has_finalizer(&facts.finalizer)
     {
-        let attachment_uid = attachment.meta.uid.clone();
-        return Ok(Part::write(Action::ProtectVolume { volume: volume.meta.clone(), attachment_uid }));
+        let attachments = vec![Waiting::new(&attachment.meta)];
+        return Ok(Part::write(Action::ProtectVolume { volume: volume.meta.clone(), attachments }));
     }
     let marked = attachment.meta.has_finalizer(&facts.finalizer);
     match attachment.node_id() {

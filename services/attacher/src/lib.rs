@@ -19,6 +19,7 @@ mod refusals;
 mod request;
 mod snapshot;
 mod watches;
+mod written;
 
 use futures::future::BoxFuture;
 

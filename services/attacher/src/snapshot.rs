@@ -18,6 +18,7 @@ use crate::calls::{Kind, Operation};
 use crate::controller::{Controller, Options};
 use crate::refusals::Refusal;
 use crate::watches::Key;
+use crate::written::UpTo;
 
 /// What a publish gives to the node; empty for an unpublish.
 pub type PublishContext = BTreeMap<String, String>;
@@ -33,6 +34,8 @@ pub struct Facts {
     pub default_fs_type: String,
     /// Whether an attach error says the gRPC code.
     pub error_codes: bool,
+    /// For how many attachments of a volume is written at once, after their calls and beside that for others.
+    pub workers: usize,
 }
 
 impl Facts {
@@ -43,6 +46,7 @@ impl Facts {
             calls: driver.controller.clone(),
             default_fs_type: options.default_fs_type.clone(),
             error_codes: options.error_codes,
+            workers: options.driver.workers,
         }
     }
 
@@ -89,6 +93,8 @@ pub struct Snapshot {
     pub called: Option<Kind>,
     /// In the order of their names.
     pub attachments: Vec<Case>,
+    /// How far the writes of the last round came, where some were left.
+    pub written_up_to: UpTo,
     /// Calls that have ended for attachments that are gone.
     pub abandoned: Vec<Operation>,
 }
@@ -151,7 +157,9 @@ impl Controller {
         let caches = &self.caches;
         let room = Room { publish: self.lanes.room(Kind::Publish), unpublish: self.lanes.room(Kind::Unpublish) };
         let called = self.called(handle, "");
-        let mut snapshot = Snapshot { facts: Arc::clone(&self.facts), room, called, ..Snapshot::default() };
+        let written_up_to = self.written.up_to(handle);
+        let facts = Arc::clone(&self.facts);
+        let mut snapshot = Snapshot { facts, room, called, written_up_to, ..Snapshot::default() };
         let mut attachments = BTreeMap::new();
         for volume in caches.volumes.by_index("handle", handle.as_str()) {
             if caches.key_of_volume(&volume).is_none() {

@@ -501,6 +501,64 @@ async fn a_volume_that_was_detached_behind_our_back_is_attached_again() {
     assert_eq!(stage.world.numbers()["attacher"].missed_wakeups, 0);
 }
 
+/// What the publish had given outlived a lost answer, and was saved once more instead of a call; only the doubt after that
+/// one led to a call.
+#[tokio::test(start_paused = true)]
+async fn a_volume_that_is_lost_long_after_its_status_was_saved_without_an_answer_is_published_again() {
+    let options = || Options { reconcile_sync: Duration::from_secs(30), ..options() };
+    let attach = async |stage: &Stage| {
+        stage.make_volume("a").await;
+        stage.attach("a", json!({})).await;
+        stage.until("attached", || stage.attachment("a").status.attached).await;
+        stage.world.settle().await;
+    };
+    let recording = Stage::set(Backend::default()).await;
+    recording.play(options(), attach(&recording)).await;
+    let points = recording.world.trace().points();
+    let saved = points.iter().find(|point| point.what.starts_with("PATCH") && point.what.contains("/va-a/status"));
+    let number = saved.unwrap().number;
+
+    let stage = Stage::set(Backend::default()).await;
+    stage.world.arm(Fault { service: "attacher".into(), number, mode: Mode::AnswerLostAlive }, None);
+    stage
+        .play(options(), async {
+            attach(&stage).await;
+            assert!(!stage.world.is_armed());
+            tokio::time::sleep(Duration::from_secs(86_400)).await;
+            assert_eq!(stage.backend.lock().publishes["handle-a"], 1);
+            stage.backend.lock().published.clear();
+            tokio::time::sleep(Duration::from_secs(31)).await;
+            assert_eq!(stage.backend.lock().publishes["handle-a"], 2);
+            assert!(stage.is_published("a", "id-1"));
+        })
+        .await;
+}
+
+/// Each of its attachments used to protect the volume for itself, and all were written at once.
+#[tokio::test(start_paused = true)]
+async fn a_volume_for_many_nodes_is_protected_once_and_its_attachments_are_written_a_few_at_a_time() {
+    const NODES: usize = 60;
+    let stage = Stage::set(Backend::default()).await;
+    stage.make_volume_of("shared", "ReadWriteMany").await;
+    for n in 0..NODES {
+        stage.register(&format!("n{n:02}"), &format!("id-n{n:02}")).await;
+        stage.attach_to(&format!("n{n:02}"), "shared", &format!("{n:02}"), json!({})).await;
+    }
+    stage
+        .play(options(), async {
+            let is_attached = |n: usize| stage.attachment(&format!("{n:02}")).status.attached;
+            stage.until("attached", || (0..NODES).all(is_attached)).await;
+            stage.world.settle().await;
+        })
+        .await;
+    let writes = stage.writes();
+    let of_volume = writes.iter().filter(|what| what.contains("/persistentvolumes/")).count();
+    assert_eq!((of_volume, writes.len()), (1, 1 + 2 * NODES), "{writes:?}");
+    let saved = writes.iter().position(|what| what.ends_with("/status")).unwrap();
+    assert!(saved < NODES, "the first is attached before the last is marked");
+    assert_eq!(stage.world.numbers()["attacher"].missed_wakeups, 0);
+}
+
 impl Stage {
     /// Attached, detached, and the volume deleted; where the attachment was deleted at a fault, that part is over early.
     async fn live(&self) {

@@ -6,6 +6,10 @@ use serde::de::Error as _;
 
 use stowage_model::object::{Key, Kind, ObjectId};
 
+/// What kube-apiserver says of a JSON Patch that the object does not allow, and nothing besides: its `test` failed, or there
+/// is nothing where it points to.
+const NOT_APPLICABLE: &str = "the server rejected our request due to an error in our request";
+
 /// A request to the Kubernetes API did not do what was asked, or did not say so.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
@@ -118,9 +122,10 @@ impl Error {
         }
     }
 
+    /// A policy or a validation refuses with the same code and reason, but with a sentence of its own.
     pub(super) fn failed_test_is_conflict(self) -> Self {
         match self {
-            Self::Refused { verb, id, code: 422, message, retry_after, .. } => {
+            Self::Refused { verb, id, code: 422, message, retry_after, .. } if message.starts_with(NOT_APPLICABLE) => {
                 Self::Refused { verb, id, code: 409, reason: "Conflict".into(), message, retry_after }
             }
             other => other,
@@ -241,6 +246,35 @@ mod tests {
         ] {
             assert!(!answered(verb, code, reason).must_be_told(), "{verb} {code}");
         }
+    }
+
+    fn of_json_patch(body: serde_json::Value) -> Error {
+        let id = ObjectId { kind: kinds::VOLUME, key: Key::cluster("pv") };
+        let status = Box::new(serde_json::from_value(body).unwrap());
+        Error::from_client("patch", &id, kube::Error::Api(status)).failed_test_is_conflict()
+    }
+
+    /// Both bodies are kube-apiserver's, with code 422 and reason Invalid. Every one used to be taken for a conflict, so that
+    /// nobody was told of a policy that refuses our finalizer.
+    #[test]
+    fn only_a_json_patch_that_does_not_apply_is_a_conflict_and_not_one_that_a_policy_refuses() {
+        let failed_test = of_json_patch(json!({
+            "kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Failure",
+            "message": "the server rejected our request due to an error in our request",
+            "reason": "Invalid", "details": {}, "code": 422,
+        }));
+        assert!(failed_test.is_conflict() && !failed_test.must_be_told(), "{failed_test}");
+        let denial =
+            "ValidatingAdmissionPolicy 'finalizers' with binding 'finalizers' denied request: no finalizers here";
+        let denied = of_json_patch(json!({
+            "kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Failure",
+            "message": format!("persistentvolumes \"pv\" is forbidden: {denial}"),
+            "reason": "Invalid",
+            "details": { "name": "pv", "kind": "persistentvolumes", "causes": [{ "message": denial }] },
+            "code": 422,
+        }));
+        assert!(!denied.is_stale() && denied.is_invalid() && denied.must_be_told(), "{denied}");
+        assert!(denied.to_string().contains(denial), "{denied}");
     }
 
     #[test]

@@ -93,6 +93,30 @@ fn whoever_rested_on_an_unknown_object_is_woken_when_it_is_known_again() {
     assert_eq!(changes.load(Ordering::Relaxed), 3);
 }
 
+/// Each failed write was told as a change, and its key wrote again without a pause.
+#[test]
+fn that_an_object_is_known_again_is_a_reminder_unless_who_wrote_could_not_read_it() {
+    let cache = Cache::new();
+    cache.relist(vec![thing("a", "1", 5, "red")], 5);
+    let reminders: Arc<Mutex<Vec<bool>>> = Arc::default();
+    cache.on_change({
+        let reminders = Arc::clone(&reminders);
+        move |change| reminders.lock().unwrap().push(change.is_reminder)
+    });
+    cache.mark_unknown(&key("a"));
+    cache.observe(thing("a", "1", 5, "red"));
+    cache.mark_unknown(&key("absent"));
+    cache.observe_absent(&key("absent"), None);
+    assert_eq!(*reminders.lock().unwrap(), [true, true]);
+    reminders.lock().unwrap().clear();
+    cache.leave_unread(&key("a"));
+    cache.mark_unknown(&key("a"));
+    cache.observe(thing("a", "1", 5, "red"));
+    assert_eq!(*reminders.lock().unwrap(), [false]);
+    cache.observe(thing("a", "1", 6, "green"));
+    assert_eq!(*reminders.lock().unwrap(), [false, false]);
+}
+
 #[test]
 fn a_fresh_read_that_brings_a_newer_version_also_says_that_the_object_is_known_again() {
     let cache = Cache::new();

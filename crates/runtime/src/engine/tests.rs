@@ -1,6 +1,8 @@
 use std::collections::BTreeMap;
 use std::sync::Mutex;
 
+use futures::FutureExt as _;
+
 use stowage_model::VolumeSnapshot;
 use stowage_model::object::{Key, kinds};
 
@@ -129,8 +131,23 @@ async fn work_that_no_event_announced_is_found_by_the_resync_and_counted() {
 async fn an_error_that_means_stop_ends_the_service() {
     let mut stale = BTreeMap::new();
     let queue: Queue<&str> = Queue::new(Backoff::QUEUE);
-    let stopped = settle(&queue, &mut stale, "a", Err(Error::Deposed));
+    let stopped = settle(&queue, &mut stale, "a", &[Error::Deposed]);
     assert!(matches!(stopped, Err(Stop::Unable { .. })));
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_was_stale_beside_something_refused_is_decided_on_again_at_once_but_not_for_ever() {
+    let mut stale = BTreeMap::new();
+    let queue: Queue<&str> = Queue::new(Backoff::QUEUE);
+    let failed = [Error::other(std::io::Error::other("no")), Error::Stale("it")];
+    queue.add("a");
+    for _ in 0..=IMMEDIATE_RETRIES {
+        let next = queue.next().now_or_never();
+        assert_eq!(next, Some("a"));
+        settle(&queue, &mut stale, "a", &failed).unwrap();
+    }
+    assert_eq!(queue.next().now_or_never(), None, "it has a backoff by now");
+    assert_eq!(queue.next().await, "a");
 }
 
 #[tokio::test(start_paused = true)]

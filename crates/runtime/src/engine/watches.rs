@@ -86,7 +86,11 @@ impl<'a, C: Controller> Watches<'a, C> {
         let (controller, queue) = (Weak::clone(&self.controller), self.setup.queue.clone());
         cache.on_change(move |change| {
             if let Some(controller) = controller.upgrade() {
-                wakes(&controller, change).into_iter().for_each(|key| queue.add(key));
+                let keys = wakes(&controller, change).into_iter();
+                match change.is_reminder {
+                    true => keys.for_each(|key| queue.remind(key)),
+                    false => keys.for_each(|key| queue.add(key)),
+                }
             }
         });
         let context = &self.setup.context;

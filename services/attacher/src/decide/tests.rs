@@ -14,6 +14,8 @@ use super::*;
 use crate::calls::Kind;
 use crate::snapshot::Room;
 
+mod many;
+
 const DRIVER: &str = "d.example";
 
 fn at(second: i64) -> Timestamp {
@@ -27,6 +29,7 @@ fn facts() -> Facts {
         calls: [Call::PublishUnpublishVolume, Call::PublishReadonly].into(),
         default_fs_type: "ext4".into(),
         error_codes: true,
+        workers: 10,
     }
 }
 
@@ -622,6 +625,64 @@ fn a_volume_for_many_nodes_is_called_for_once_per_node_at_a_time() {
     many.attachments[2].called = Some(Kind::Publish);
     many.room.publish = 0;
     assert_eq!(calls(&decide(&many, at(0))), ["unpublish b", "publish c"], "whose turn it is");
+}
+
+/// Attachments of one volume to that many nodes, named in the order of the numbers.
+fn to_nodes(nodes: usize, volume: &Arc<Volume>, spoil: impl Fn(&mut Value)) -> Vec<Case> {
+    let to_node = |n| {
+        let name = format!("va-{n:03}");
+        let to_node = case(|object| {
+            object["metadata"]["name"] = json!(name);
+            object["metadata"]["uid"] = json!(name);
+            object["metadata"]["annotations"][annotations::ATTACHMENT_NODE_ID] = json!(name);
+            spoil(object);
+        });
+        Case { node_id: Some(name), source: Source::Volume(Arc::clone(volume)), ..to_node }
+    };
+    (0..nodes).map(to_node).collect()
+}
+
+/// Five hundred attachments wrote the same finalizer, and all but one heard of a conflict.
+#[test]
+fn what_all_attachments_of_a_volume_need_is_done_once_and_refused_to_all() {
+    let unprotected = volume(|object| {
+        object["metadata"]["finalizers"] = json!([]);
+        object["spec"]["accessModes"] = json!(["ReadWriteMany"]);
+    });
+    let many = snapshot(to_nodes(500, &unprotected, |_| {}));
+    let decision = decide(&many, at(0));
+    assert_eq!(words(&decision.actions), ["protect pv"]);
+    let (waiting, _) = decision.actions[0].written_for().unwrap();
+    assert_eq!(waiting.len(), 500);
+    let unread = many.attachments.into_iter().map(|case| Case { source: Source::Unknown("pv".into()), ..case });
+    assert_eq!(words(&decide(&snapshot(unread.collect()), at(0)).actions), ["read pv"]);
+}
+
+/// No call began before the slowest of hundreds of writes was answered.
+#[test]
+fn as_many_attachments_as_there_are_workers_are_written_in_a_round_and_each_once_in_a_pass() {
+    let unmarked = |object: &mut Value| object["metadata"]["annotations"] = json!({});
+    let mut many = snapshot(to_nodes(25, &of_mode("ReadWriteMany"), unmarked));
+    for pass in 0..2 {
+        let mut written = Vec::new();
+        for expected in [10, 10, 5] {
+            let decision = decide(&many, at(0));
+            // Whatever became of the last round's writes.
+            assert_eq!(decision.actions.len(), expected, "pass {pass}");
+            written.extend(words(&decision.actions));
+            let is_last = expected == 5;
+            assert_eq!(decision.wake_at, (!is_last).then(|| at(0)), "the others do not wait for a backoff");
+            many.written_up_to = decision.why.written_up_to;
+            assert_eq!(many.written_up_to.others.is_none(), is_last);
+        }
+        assert_eq!(written, (0..25).map(|n| format!("mark va-{n:03}")).collect::<Vec<_>>());
+    }
+    // Those that were left are done meanwhile: the next pass begins.
+    many.written_up_to.others = Some("va-999".into());
+    assert_eq!(decide(&many, at(0)).actions.len(), 10);
+    many.written_up_to.others = Some("va-019".into());
+    many.attachments[3].publish = record(State::Done(PublishContext::new()), 0);
+    assert_eq!(words(&decide(&many, at(0)).actions)[0], "attached {}", "what is done already does not wait for them");
 }
 
 fn of_mode(mode: &str) -> Arc<Volume> {

@@ -10,12 +10,18 @@ use stowage_runtime::engine::{self, Setup};
 use stowage_runtime::operation::Ended;
 use stowage_runtime::queue::Queue;
 use stowage_runtime::tasks::Tasks;
+use stowage_testing::World;
 
 use super::*;
+use crate::decide::Action;
 
 /// Nothing is asked of the API or of the driver here.
 fn controller(tasks: &Tasks) -> (Controller, Queue<Key>) {
-    let setup = Setup::new(Context::deaf(), tasks.spawner());
+    controller_in(Context::deaf(), tasks)
+}
+
+fn controller_in(context: Context, tasks: &Tasks) -> (Controller, Queue<Key>) {
+    let setup = Setup::new(context, tasks.spawner());
     let driver = Driver {
         channel: Channel::in_process(tonic::service::Routes::default()),
         name: "d.example".into(),
@@ -139,4 +145,22 @@ async fn a_volume_of_an_in_tree_plugin_is_found_by_the_handle_its_driver_knows()
     let odd = controller.gather(&Key::Attachment("b".into()));
     let error = odd.attachments[0].publish_request(&odd.facts).unwrap_err().to_string();
     assert!(error.contains("\"odd\"") && error.contains("aws://vol-2"), "{error}");
+}
+
+/// The refusal came after the attachment had gone, and nothing ever forgot it.
+#[tokio::test]
+async fn a_refusal_is_kept_for_an_attachment_that_is_there_and_for_no_other() {
+    let tasks = Tasks::new();
+    let mut life = World::new(5).life("attacher");
+    life.forbid("PATCH", "/volumeattachments/");
+    let (controller, _) = controller_in(life.context.clone(), &tasks);
+    let [there, replaced, gone] = ["there", "replaced", "gone"].map(|name| attachment(name, "pv", |_| {}));
+    let namesake = attachment("replaced", "pv", |object| object["metadata"]["uid"] = json!("another"));
+    controller.caches.attachments.relist(vec![there.clone(), namesake], 2);
+    for (written, is_kept) in [(there, true), (replaced, false), (gone, false)] {
+        let action = Action::MarkAttachment { attachment: written.meta.clone(), node_id: "id-1".into() };
+        let error = controller.carry_out("h".into(), action).await.unwrap_err();
+        assert!(error.must_be_told(), "{error}");
+        assert_eq!(controller.refusals.get(&written.meta.uid).is_some(), is_kept, "{}", written.meta.name);
+    }
 }

@@ -20,10 +20,22 @@ pub struct Rooms {
     others: Vec<Arc<StorageCapacity>>,
 }
 
+#[cfg(test)]
+thread_local! {
+    /// Groups and objects that were looked at.
+    pub static LOOKS: std::cell::Cell<usize> = const { std::cell::Cell::new(0) };
+}
+
+fn look() {
+    #[cfg(test)]
+    LOOKS.set(LOOKS.get() + 1);
+}
+
 impl Rooms {
     pub fn new(objects: Vec<Arc<StorageCapacity>>) -> Self {
         let mut rooms = Self::default();
         for object in objects {
+            look();
             // One that names no nodes is of no use to any.
             let Some(nodes) = &object.node_topology else { continue };
             if !nodes.match_expressions.is_empty() {
@@ -45,14 +57,16 @@ impl Rooms {
     pub fn at<'a>(&'a self, node: &'a Node) -> impl Iterator<Item = &'a StorageCapacity> {
         let labels = &node.meta.labels;
         let grouped = self.groups.iter().filter_map(move |(keys, of_values)| {
+            look();
             let values = keys.iter().map(|key| labels.get(key).cloned()).collect::<Option<Vec<_>>>()?;
             of_values.get(&values)
         });
         // A selector nobody can read chooses no node.
         let chosen = |object: &&Arc<StorageCapacity>| {
+            look();
             object.node_topology.as_ref().is_some_and(|nodes| nodes.matches(labels).unwrap_or(false))
         };
-        grouped.flatten().chain(self.others.iter().filter(chosen)).map(AsRef::as_ref)
+        grouped.flatten().inspect(|_| look()).chain(self.others.iter().filter(chosen)).map(AsRef::as_ref)
     }
 }
 
