@@ -31,7 +31,7 @@ impl Controller {
         let turns = match &action {
             // What waits for the journal asks the server for nothing, and those that look at all volumes share a look:
             // neither must keep others from it.
-            Action::Record(_) | Action::FlushJournal | Action::CleanUp { .. } => None,
+            Action::Record(_) | Action::FlushJournal | Action::CleanUp { .. } | Action::Keep { .. } => None,
             // A volume that is made does not queue behind those that are yet to be asked for.
             Action::MakeVolume { .. } => Some(&self.last_turns),
             _ => Some(&self.turns),
@@ -46,6 +46,7 @@ impl Controller {
             Action::Create { intent, wanted } => self.create(intent, wanted).await,
             Action::MakeVolume { intent, made } => self.make_volume(&intent, &made).await,
             Action::CleanUp { intent, handle } => self.clean_up(&intent, handle).await,
+            Action::Keep { intent, handle } => self.keep(key, &intent, &handle).await,
             Action::Protect(source) => self.protect(&source).await,
             Action::Unprotect { origin, uid } => self.unprotect(&origin, &uid).await,
             Action::Look(origin) => self.look(&origin),
@@ -226,15 +227,7 @@ impl Controller {
 
     async fn clean_up(&self, intent: &Intent, handle: VolumeHandle) -> Result<(), Error> {
         self.check_lease()?;
-        if self.has_owner(&handle).await? {
-            return Err(Error::Stale("the volume"));
-        }
-        let _turn = self.turns.acquire().await.ok();
-        // If the name is taken, the claim cannot have this volume, whether it waits or not.
-        let taken = self.read_volume(&intent.volume).await?.is_some();
-        if !taken && self.wanted_claim(intent).await?.is_some() {
-            return Err(Error::Stale("the claim"));
-        }
+        self.check_unwanted(intent, &handle).await?;
         let made = self.creations.record(&intent.claim.uid);
         let options = DeleteOptions {
             volume: intent.volume.clone(),
@@ -246,6 +239,39 @@ impl Controller {
         };
         let call = self.calls.clone().delete(options, None, handle);
         self.cleanups.start(intent.claim.uid.clone(), call);
+        Ok(())
+    }
+
+    /// The volume stays, and whoever reads this gives it an owner.
+    async fn keep(&self, key: Key, intent: &Intent, handle: &VolumeHandle) -> Result<(), Error> {
+        self.check_unwanted(intent, handle).await?;
+        let (driver, handle) = (&self.facts.driver, handle.as_str());
+        tracing::warn!(
+            claim = %intent.claim.key(), volume = intent.volume, handle, class = intent.class.name,
+            "a volume of a class that retains has neither claim nor PersistentVolume, and is kept"
+        );
+        let message = format!(
+            "volume {handle:?} of driver {driver:?} was made for this claim and has neither claim nor PersistentVolume now; it is \
+             kept, because StorageClass {:?} had the reclaim policy {:?}: make a PersistentVolume with that \
+             volumeHandle, or delete it in the driver",
+            intent.class.name, intent.class.reclaim_policy
+        );
+        self.calls.recorder.record(&intent.claim.reference(), Note::warning("VolumeRetained", message));
+        self.calls.metrics.retained.inc();
+        self.forget(key)
+    }
+
+    /// By fresh reads neither an object nor the claim has or gets the volume.
+    async fn check_unwanted(&self, intent: &Intent, handle: &VolumeHandle) -> Result<(), Error> {
+        if self.has_owner(handle).await? {
+            return Err(Error::Stale("the volume"));
+        }
+        let _turn = self.turns.acquire().await.ok();
+        // If the name is taken, the claim cannot have this volume, whether it waits or not.
+        let taken = self.read_volume(&intent.volume).await?.is_some();
+        if !taken && self.wanted_claim(intent).await?.is_some() {
+            return Err(Error::Stale("the claim"));
+        }
         Ok(())
     }
 

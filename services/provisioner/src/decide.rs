@@ -49,6 +49,11 @@ pub enum Action {
         intent: Arc<Intent>,
         handle: VolumeHandle,
     },
+    /// Leave a volume that has no owner to people: its class says that data is not deleted, and it may have some.
+    Keep {
+        intent: Arc<Intent>,
+        handle: VolumeHandle,
+    },
     /// Hold the source, so that it stays while a volume is made from it.
     Protect(Source),
     /// No volume is being made from the source with this uid any more.
@@ -137,6 +142,8 @@ pub enum Why {
     Unwanted,
     /// The volume was made, the claim is gone, but another object has it.
     OwnedBy(String),
+    /// The same, but an earlier run may have given it to somebody, and its class retains.
+    Retained,
     NothingMade,
     CleanedUp,
     UnknownVolume,

@@ -16,6 +16,7 @@ use stowage_csi::v1::{
 };
 use stowage_model::names::VolumeHandle;
 use stowage_model::object::{Key, ObjectRef, kinds};
+use stowage_model::phase::ReclaimPolicy;
 use stowage_model::topology::Segments;
 
 use crate::places::{self, Part, Places};
@@ -170,6 +171,11 @@ pub enum Error {
 impl Intent {
     pub fn new(claim: ClaimId, volume: String, request: Request, secrets: SecretRefs, class: ClassPart) -> Self {
         Self { version: version(&request, &class), claim, volume, request, secrets, class }
+    }
+
+    /// Whether its volume goes with its claim.
+    pub fn deletes(&self) -> bool {
+        self.class.reclaim_policy == ReclaimPolicy::Delete.as_str()
     }
 
     /// The same, but filled.

@@ -57,6 +57,8 @@ pub struct Recorded {
     pub durable: bool,
     /// Whether the driver may have made the volume.
     pub maybe_made: bool,
+    /// Whether an earlier run left it: nobody knows what has happened since it was written.
+    pub inherited: bool,
 }
 
 /// What is left of the record of a volume's making.
@@ -218,6 +220,7 @@ impl Journal {
             intent: Arc::clone(&entry.intent),
             durable: entry.stage == Stage::Stored,
             maybe_made: entry.maybe_made,
+            inherited: entry.inherited,
         })
     }
 

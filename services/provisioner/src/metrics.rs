@@ -33,6 +33,8 @@ type Durations<L> = Family<L, Histogram, fn() -> Histogram>;
 pub struct Metrics {
     /// Final answers that left open whether an earlier call had made the volume.
     pub unsettled_answers: Counter,
+    /// Volumes without claim and object that were left to people.
+    pub retained: Counter,
     provisioned: Family<ClaimLabels, Counter>,
     provision_failed: Family<ClaimLabels, Counter>,
     provision_duration: Durations<ClaimLabels>,
@@ -46,6 +48,7 @@ impl Default for Metrics {
         let histogram = || Histogram::new(BUCKETS);
         Self {
             unsettled_answers: Counter::default(),
+            retained: Counter::default(),
             provisioned: Family::default(),
             provision_failed: Family::default(),
             provision_duration: Family::new_with_constructor(histogram),
@@ -60,6 +63,8 @@ impl Metrics {
     pub fn register(&self, registry: &mut Registry) {
         let help = "Final CreateVolume answers that left open whether an earlier call had made the volume";
         registry.register("stowage_provisioner_unsettled_answers", help, self.unsettled_answers.clone());
+        let help = "Volumes of classes that retain, found after a restart without claim and PersistentVolume, and kept";
+        registry.register("stowage_provisioner_retained_volumes", help, self.retained.clone());
         let (claims, volumes) = ("controller_persistentvolumeclaim_provision", "controller_persistentvolume_delete");
         let help = "Volumes made for claims";
         registry.register(claims, help, self.provisioned.clone());

@@ -191,7 +191,7 @@ fn settle(s: &ClaimSnapshot, recorded: &Recorded, now: Timestamp) -> Decision {
         (Some(made), Some(_)) => {
             Decision::act([Action::MakeVolume { intent: Arc::clone(intent), made: made.clone() }], Why::Made)
         }
-        (Some(made), None) => clean_up(s, intent, made, now),
+        (Some(made), None) => clean_up(s, recorded, made, now),
         (None, _) if source::was_never_called(s, intent) => Decision::act([Action::Forget], Why::NothingMade),
         (None, Some(claim)) => create(s, recorded, claim, now),
         (None, None) if !recorded.maybe_made => Decision::act([Action::Forget], Why::NothingMade),
@@ -282,9 +282,15 @@ fn is_followed_up_here(s: &ClaimSnapshot, now: Timestamp) -> bool {
     s.facts.node.is_some() && s.creation.as_ref().is_some_and(|record| record.retry_at > now)
 }
 
-fn clean_up(s: &ClaimSnapshot, intent: &Arc<Intent>, made: &Made, now: Timestamp) -> Decision {
+fn clean_up(s: &ClaimSnapshot, recorded: &Recorded, made: &Made, now: Timestamp) -> Decision {
+    let intent = &recorded.intent;
     if let Some(owner) = &s.owner {
         return Decision::act([Action::Forget], Why::OwnedBy(owner.clone()));
+    }
+    // A record that is found may be old: since then the volume may have had an object, and that be deleted to keep the data.
+    if recorded.inherited && !intent.deletes() {
+        let (intent, handle) = (Arc::clone(intent), made.handle.clone());
+        return Decision::act([Action::Keep { intent, handle }], Why::Retained);
     }
     let done =
         s.cleanup.as_ref().is_some_and(|record| matches!(&record.state, State::Done(handle) if *handle == made.handle));

@@ -70,7 +70,7 @@ fn decide(s: &ClaimSnapshot, now: Timestamp) -> Decision {
 }
 
 fn recorded(maybe_made: bool) -> Option<Recorded> {
-    Some(Recorded { intent: intent(), durable: true, maybe_made })
+    Some(Recorded { intent: intent(), durable: true, maybe_made, inherited: false })
 }
 
 fn set_claim(s: &mut ClaimSnapshot, spoil: impl FnOnce(&mut Value)) {

@@ -56,6 +56,8 @@ pub struct Entry {
     pub stage: Stage,
     /// Whether the driver may have made the volume: a call was sent and no final failure was answered since.
     pub maybe_made: bool,
+    /// Whether an earlier run made or may have made the volume, at whatever time.
+    pub inherited: bool,
     /// The lists of places that the record named before, and names where it is stored until it is written anew.
     held: Vec<Places>,
     /// Distinguishes a record from its successor for the same claim.
@@ -230,6 +232,7 @@ impl Book {
             return Ok(());
         }
         let maybe_made = known.is_some_and(|entry| entry.maybe_made);
+        let inherited = known.is_some_and(|entry| entry.inherited);
         let on_page = known.filter(|entry| entry.stage != Stage::Kept);
         let held = on_page.map(|entry| entry.lists_besides(&intent)).unwrap_or_default();
         let page = match on_page.map(|entry| entry.page) {
@@ -242,7 +245,8 @@ impl Book {
         };
         self.generation += 1;
         let generation = self.generation;
-        self.insert(uid, Entry { intent, text, page, stage: Stage::Wanted, maybe_made, held, generation });
+        let stage = Stage::Wanted;
+        self.insert(uid, Entry { intent, text, page, stage, maybe_made, inherited, held, generation });
         Ok(())
     }
 
@@ -334,7 +338,11 @@ impl Book {
 
     /// Remembers whether the driver may have made the volume; returns what was remembered before.
     pub fn set_maybe_made(&mut self, uid: &str, maybe_made: bool) -> bool {
-        self.entries.get_mut(uid).is_some_and(|entry| std::mem::replace(&mut entry.maybe_made, maybe_made))
+        self.entries.get_mut(uid).is_some_and(|entry| {
+            // What is made from now on is of this run.
+            entry.inherited &= maybe_made;
+            std::mem::replace(&mut entry.maybe_made, maybe_made)
+        })
     }
 
     /// The page to be written next for a record: those of its places come first, and one that it has to leave comes before
@@ -438,11 +446,17 @@ impl Book {
             // It is read once the one on another page is gone.
             Ok(_) if self.entries.contains_key(uid) => {}
             Ok(intent) => {
-                let intent = Arc::new(intent);
-                let stage = Stage::Stored;
                 // Who wrote it may have called the driver before it died.
-                let entry =
-                    Entry { intent, text: text.into(), page, stage, maybe_made: true, held: Vec::new(), generation: 0 };
+                let entry = Entry {
+                    intent: Arc::new(intent),
+                    text: text.into(),
+                    page,
+                    stage: Stage::Stored,
+                    maybe_made: true,
+                    inherited: true,
+                    held: Vec::new(),
+                    generation: 0,
+                };
                 self.insert(uid.into(), entry);
                 edit.adopted.push(uid.into());
             }

@@ -140,6 +140,36 @@ async fn a_retained_volume_without_its_claim_reference_survives_its_object_and_a
     assert_eq!(world.driver.calls(), ["CreateVolume"]);
 }
 
+/// With the journal off, or the original in its place, a record stays that knows nothing of what became of the volume. The replay
+/// found the volume whose object had been deleted to keep the data, and deleted it.
+#[tokio::test(start_paused = true)]
+async fn a_retained_volume_that_only_an_old_record_knows_is_kept_and_named() {
+    let world = World::new();
+    world.make_class(json!({}), "Retain").await;
+    world.driver.next(Next::DoneAndSilent);
+    let running = world.start(Options::default());
+    let name = world.make_claim("db", "1Gi").await;
+    world.until("the call", async || world.driver.volumes() == [name.clone()]).await;
+    running.crash();
+    let running = world.start(Options { journal: false, ..Options::default() });
+    world.until("the volume", async || world.volume(&name).await.is_object()).await;
+    world.delete_claim("db").await;
+    world.release(&name).await;
+    world.send(Method::DELETE, &format!("/api/v1/persistentvolumes/{name}"), Value::Null).await;
+    world.until("the object's end", async || world.volume(&name).await.is_null()).await;
+    running.drain().await.unwrap();
+    assert_eq!(world.journal().await.len(), 1);
+    let running = world.start(Options::default());
+    world.until("the event", async || !world.events("VolumeRetained").await.is_empty()).await;
+    world.settle().await;
+    let said = world.events("VolumeRetained").await.remove(0);
+    assert!(said.contains(&format!("volume \"{name}\" of driver")) && said.contains("it is kept"), "{said}");
+    assert!(running.context.metrics.encode().contains("stowage_provisioner_retained_volumes_total 1"));
+    running.drain().await.unwrap();
+    assert_eq!(world.driver.volumes(), [name]);
+    assert!(world.journal().await.is_empty());
+}
+
 /// Neither forgotten nor cleaned up, the record was decided on at every backoff for ever.
 #[tokio::test(start_paused = true)]
 async fn the_record_of_a_retained_volume_without_its_claim_reference_ends_after_a_restart() {

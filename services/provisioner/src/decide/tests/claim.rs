@@ -11,7 +11,7 @@ fn nothing_is_called_before_the_intent_is_recorded() {
     let facts = facts();
     assert_eq!(decide(&fresh(&facts), now()), Decision::act([Action::Record(intent())], Why::Unrecorded));
     let mut s = fresh(&facts);
-    s.recorded = Some(Recorded { intent: intent(), durable: false, maybe_made: false });
+    s.recorded = Some(Recorded { intent: intent(), durable: false, maybe_made: false, inherited: false });
     assert_eq!(decide(&s, now()).actions, [Action::Record(intent())]);
     s.recorded = recorded(false);
     assert_eq!(decide(&s, now()).actions, create(true));
@@ -285,7 +285,7 @@ fn failures_back_off_and_what_the_driver_calls_invalid_waits_five_minutes() {
 fn a_record_that_rests_is_taken_up_when_its_call_is_due_and_not_before() {
     let facts = facts();
     let mut s = fresh(&facts);
-    s.recorded = Some(Recorded { intent: intent(), durable: false, maybe_made: false });
+    s.recorded = Some(Recorded { intent: intent(), durable: false, maybe_made: false, inherited: false });
     s.creation = ended(State::Failed(failure("Internal")), 2);
     assert_eq!(decide(&s, now()), Decision::wait_until(later(2), Why::BacksOff));
     assert_eq!(decide(&s, later(2)), Decision::act([Action::Record(intent())], Why::Unrecorded));
@@ -304,7 +304,7 @@ fn a_request_that_names_other_places_by_now_waits_for_its_call() {
     other.request.places = Some(Requirement { requisite: Places::of(vec![place]), first: 0 });
     for durable in [true, false] {
         let mut s = fresh(&facts);
-        s.recorded = Some(Recorded { intent: Arc::new(other.clone()), durable, maybe_made: false });
+        s.recorded = Some(Recorded { intent: Arc::new(other.clone()), durable, maybe_made: false, inherited: false });
         let decision = decide(&s, now());
         assert_eq!(decision.actions, [Action::Record(intent())], "nothing was called for");
         s.creation = ended(State::Failed(failure("Internal")), 2);

@@ -103,7 +103,7 @@ impl World {
                 if self.recorded.as_ref().is_none_or(|recorded| recorded.intent != intent) {
                     self.attributes = None;
                 }
-                self.recorded = Some(Recorded { intent, durable: true, maybe_made: false });
+                self.recorded = Some(Recorded { intent, durable: true, maybe_made: false, inherited: false });
             }
             Action::LookUp(name) => {
                 let class = json!({ "metadata": { "name": name }, "driverName": DRIVER, "parameters": { "a": "b" } });

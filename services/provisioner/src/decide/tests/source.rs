@@ -34,7 +34,10 @@ fn filled() -> Arc<Intent> {
 }
 
 fn begun(maybe_made: bool) -> ClaimSnapshot {
-    ClaimSnapshot { recorded: Some(Recorded { intent: filled(), durable: true, maybe_made }), ..restored() }
+    ClaimSnapshot {
+        recorded: Some(Recorded { intent: filled(), durable: true, maybe_made, inherited: false }),
+        ..restored()
+    }
 }
 
 #[test]
@@ -92,7 +95,7 @@ fn a_record_whose_source_went_before_it_was_held_is_done_with_when_the_driver_mi
         assert_eq!(decide(&there, now()).why, Why::BacksOff);
         let refused = ClaimSnapshot { creation: ended(State::Failed(failure("Internal")), 4), ..s.clone() };
         assert_eq!(decide(&refused, now()).why, Why::BacksOff);
-        let unheld = Recorded { intent: unheld(), durable: true, maybe_made: true };
+        let unheld = Recorded { intent: unheld(), durable: true, maybe_made: true, inherited: false };
         let unheld = ClaimSnapshot { recorded: Some(unheld), ..s.clone() };
         assert_eq!(decide(&unheld, now()).why, Why::BacksOff);
     }
@@ -105,9 +108,9 @@ fn no_call_from_a_snapshot_that_may_not_be_held_before_its_record_says_so() {
         s.claim = claim;
         s.is_protecting_forbidden = true;
         assert_eq!(decide(&s, now()).actions, [Action::Record(unheld())]);
-        s.recorded = Some(Recorded { intent: unheld(), durable: false, maybe_made });
+        s.recorded = Some(Recorded { intent: unheld(), durable: false, maybe_made, inherited: false });
         assert_eq!(decide(&s, now()).actions, [Action::Record(unheld())], "it is not stored yet");
-        s.recorded = Some(Recorded { intent: unheld(), durable: true, maybe_made });
+        s.recorded = Some(Recorded { intent: unheld(), durable: true, maybe_made, inherited: false });
         let wanted = s.claim.is_some();
         assert_eq!(decide(&s, now()).actions, [Action::Create { intent: unheld(), wanted }]);
     }
