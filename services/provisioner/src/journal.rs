@@ -18,7 +18,7 @@ use stowage_runtime::engine;
 use stowage_runtime::tasks::Spawner;
 
 use self::book::{Book, Stage};
-use self::pages::Pages;
+use self::pages::{Failure, Pages};
 use crate::intent::Intent;
 
 /// Why a record could not be made durable.
@@ -28,6 +28,11 @@ pub enum Error {
     Enter { source: book::Refused },
     #[error("cannot write the intent journal {lease}: {reason}")]
     Write { lease: String, reason: String },
+    #[error(
+        "may not write the intent journal {lease}: {reason}; grant get, list, create and update of leases in its namespace, \
+         meanwhile it is tried again"
+    )]
+    Allow { lease: String, reason: String },
     #[error("cannot read the intent journal in namespace {namespace:?}: {reason}")]
     Read { namespace: String, reason: String },
     #[error(
@@ -85,6 +90,8 @@ pub enum Change<'a> {
     Adopted { uid: &'a str },
     /// A record is leaving or gone.
     Left { intent: &'a Intent },
+    /// Whether records reach the API server from now on.
+    Storing(bool),
 }
 
 struct Shared {
@@ -109,7 +116,7 @@ struct State {
 }
 
 impl Journal {
-    /// A journal that reads and signs its pages before it returns; without the right to, it stays in memory.
+    /// A journal that reads and signs its pages before it returns; without the right to, it stays in memory until there is one.
     pub async fn open(
         pages: Pages,
         run: &str,
@@ -117,14 +124,28 @@ impl Journal {
         on_change: impl Fn(Change<'_>) + Send + Sync + 'static,
     ) -> Result<Self, Error> {
         let journal = Self::new(run, true, on_change);
-        writer::take_over(&journal, &pages).await?;
-        journal.settle();
-        spawner.spawn(writer::run(journal.clone(), pages));
+        match writer::take_over(&journal, &pages).await {
+            Ok(()) => {
+                journal.settle();
+                spawner.spawn(writer::run(journal.clone(), pages));
+            }
+            Err(Failure::Forbidden(error)) => {
+                tracing::warn!(
+                    %error,
+                    "no right to write Leases: intents stay in memory, so a crash can leak a volume; grant get, list, create \
+                     and update of leases in this namespace, which is tried every minute, or pass --intent-journal=false"
+                );
+                journal.stay_in_memory();
+                spawner.spawn(writer::run_once_allowed(journal.clone(), pages));
+            }
+            Err(Failure::Lost(error)) => return Err(error),
+        }
         Ok(journal)
     }
 
     /// A journal without storage: what the original does.
     pub fn in_memory(on_change: impl Fn(Change<'_>) + Send + Sync + 'static) -> Self {
+        on_change(Change::Storing(false));
         Self::new("", false, on_change)
     }
 

@@ -82,6 +82,8 @@ pub struct Book {
     shelf: Shelf,
     /// Records found before their lists of places, by claim and page; none once all pages were read.
     waiting: Option<BTreeMap<(String, usize), String>>,
+    /// Nothing new stands on a page before this one.
+    first: usize,
     generation: u64,
 }
 
@@ -183,6 +185,7 @@ impl Book {
             unreadable: BTreeMap::new(),
             shelf: Shelf::default(),
             waiting: Some(BTreeMap::new()),
+            first: 0,
             generation: 0,
         }
     }
@@ -277,9 +280,10 @@ impl Book {
     /// that removals ride on a write soon; then the first with room.
     fn page_with_room(&self, bytes: usize) -> usize {
         let is_free = |page: &usize| !self.pages.contains_key(page) && self.foreign_on(*page) + bytes <= RECORD_BYTES;
-        let free = (0..).find(is_free).unwrap_or_default();
-        let has_room =
-            |page: usize, fill: &Fill| fill.parts == 0 && fill.live + self.foreign_on(page) + bytes <= PAGE_BYTES;
+        let free = (self.first..).find(is_free).unwrap_or_default();
+        let has_room = |page: usize, fill: &Fill| {
+            page >= self.first && fill.parts == 0 && fill.live + self.foreign_on(page) + bytes <= PAGE_BYTES
+        };
         let fitting = self.pages.iter().filter(|(page, fill)| has_room(**page, fill));
         let best = fitting.max_by_key(|(page, fill)| (fill.wanted > 0, fill.leaving, std::cmp::Reverse(**page)));
         best.map_or(free, |(page, _)| *page)
@@ -496,6 +500,7 @@ impl Book {
             }
         }
         self.shelf.forget_joined();
+        self.first = 0;
         (edit.adopted, self.clear_left_parts())
     }
 
@@ -550,6 +555,23 @@ impl Book {
         self.pages.retain(|_, fill| fill.records > 0);
         self.pages.values_mut().for_each(|fill| fill.parts = 0);
         gone
+    }
+
+    /// What could not be stored is to be, on pages from this one on: those before are not read yet. Returns the claims.
+    pub fn store_from(&mut self, first: usize) -> Vec<String> {
+        self.first = first;
+        let entries = std::mem::take(&mut self.entries);
+        self.by_volume.clear();
+        self.pages.clear();
+        self.moved.clear();
+        self.shelf.clear();
+        for (uid, entry) in entries {
+            let page = self.page_with_room(bytes_of(&uid, &entry.text));
+            self.generation += 1;
+            let generation = self.generation;
+            self.insert(uid, Entry { page, stage: Stage::Wanted, held: Vec::new(), generation, ..entry });
+        }
+        self.uids()
     }
 }
 

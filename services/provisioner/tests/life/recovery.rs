@@ -186,6 +186,78 @@ async fn the_record_of_a_retained_volume_without_its_claim_reference_ends_after_
     assert_eq!(world.driver.calls(), ["CreateVolume", "CreateVolume"]);
 }
 
+/// One refusal and memory forgot what its page kept: the object could go, and the next run deleted the data.
+#[tokio::test(start_paused = true)]
+async fn a_retained_volume_keeps_its_object_until_its_record_is_gone_also_while_leases_may_not_be_written() {
+    let (world, running, name) = reused_volume(true).await;
+    world.send(Method::DELETE, &format!("/api/v1/persistentvolumes/{name}"), Value::Null).await;
+    tokio::time::sleep(std::time::Duration::from_secs(120)).await;
+    world.settle().await;
+    assert!(world.volume(&name).await.is_object(), "its record is on its page still");
+    assert_eq!(world.journal().await.len(), 1);
+    world.permit_all();
+    tokio::time::sleep(std::time::Duration::from_secs(120)).await;
+    world.until("the object's end", async || world.volume(&name).await.is_null()).await;
+    assert!(world.journal().await.is_empty());
+    running.crash();
+    let running = world.start(Options::default());
+    world.ready(&running).await;
+    world.settle().await;
+    running.drain().await.unwrap();
+    assert_eq!(world.driver.volumes(), [name]);
+    assert_eq!(world.driver.calls(), ["CreateVolume", "CreateVolume"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_claim_waits_while_its_record_may_not_be_written_and_is_told_why() {
+    let world = plain_world().await;
+    let running = world.start(Options::default());
+    world.ready(&running).await;
+    world.forbid(Some(Method::PUT), "/leases");
+    let name = world.make_claim("db", "1Gi").await;
+    world.until("the word", async || !world.events("ProvisioningFailed").await.is_empty()).await;
+    let said = world.events("ProvisioningFailed").await.remove(0);
+    assert!(said.contains("may not write the intent journal") && said.contains("grant get, list, create"), "{said}");
+    assert!(world.driver.calls().is_empty());
+    world.permit_all();
+    tokio::time::sleep(std::time::Duration::from_secs(60)).await;
+    world.until("the volume", async || world.volume(&name).await.is_object()).await;
+    running.drain().await.unwrap();
+}
+
+/// A refusal at the start switched the journal off for the whole run.
+#[tokio::test(start_paused = true)]
+async fn a_right_that_comes_after_the_start_stores_what_is_at_work_and_finds_what_an_earlier_run_left() {
+    let world = plain_world().await;
+    world.driver.next(Next::DoneAndSilent);
+    let running = world.start(Options::default());
+    let lost = world.make_claim("lost", "1Gi").await;
+    world.until("the call", async || world.driver.volumes() == [lost.clone()]).await;
+    running.crash();
+    world.delete_claim("lost").await;
+
+    world.forbid_leases();
+    let running = world.start(Options::default());
+    world.ready(&running).await;
+    let gauge = |value| format!("stowage_provisioner_intents_in_memory {value}");
+    assert!(running.context.metrics.encode().contains(&gauge(1)));
+    for _ in 0..30 {
+        world.driver.next(Next::Fails(Code::Aborted, "still at it"));
+    }
+    let name = world.make_claim("db", "1Gi").await;
+    world.until("the call", async || world.driver.calls().len() == 2).await;
+    world.permit_all();
+    tokio::time::sleep(std::time::Duration::from_secs(61)).await;
+    world.until("its record", async || world.journal().await.contains(&name.replace("pvc-", ""))).await;
+    assert!(running.context.metrics.encode().contains(&gauge(0)));
+    while world.driver.takes_next().is_some() {}
+    tokio::time::sleep(std::time::Duration::from_secs(600)).await;
+    world.until("both ends", async || world.driver.volumes() == [name.clone()]).await;
+    world.until("the journal's end", async || world.journal().await.is_empty()).await;
+    assert!(world.volume(&name).await.is_object());
+    running.drain().await.unwrap();
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_volume_made_before_a_crash_that_somebody_imported_under_another_name_is_kept() {
     let world = plain_world().await;

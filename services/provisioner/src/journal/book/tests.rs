@@ -98,6 +98,34 @@ fn a_record_with_fields_of_the_future_is_adopted_and_kept_as_it_is() {
 }
 
 #[test]
+fn what_stayed_in_memory_is_stored_beside_the_records_of_earlier_runs() {
+    let mut earlier = Book::new("run-1");
+    earlier.enter(intent_of("a", 1)).unwrap();
+    let mut stored = BTreeMap::new();
+    write_all(&mut earlier, &mut stored);
+
+    let mut book = Book::new("run-2");
+    for intent in [intent_of("a", 2), intent_of("b", 1)] {
+        book.enter(intent).unwrap();
+        book.give_up_storing();
+    }
+    assert_eq!(book.store_from(1), ["a", "b"]);
+    let mut lease = stored[&0].clone();
+    book.edit(0, &mut lease, true);
+    let key = format!("{RECORD}a");
+    assert_eq!(lease["metadata"]["annotations"][&key], intent_of("a", 1).encode(), "only it finds what run-1 made");
+    book.settle();
+    write_all(&mut book, &mut stored);
+    assert_eq!(stored[&1]["metadata"]["annotations"][&key], intent_of("a", 2).encode());
+    assert!(["a", "b"].iter().all(|uid| book.get(uid).unwrap().stage == Stage::Stored));
+    // Once the claim needs ours no more, theirs is taken in.
+    book.leave("a");
+    write_all(&mut book, &mut stored);
+    assert_eq!(book.edit(0, &mut lease, true).adopted, ["a"]);
+    assert!(book.get("a").unwrap().inherited);
+}
+
+#[test]
 fn a_record_that_cannot_be_read_is_left_alone() {
     let mut book = Book::new("run-1");
     let mut lease = page(&book);
