@@ -7,7 +7,7 @@ mod shelf;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use serde_json::{Value, json};
+use serde_json::{Map, Value, json};
 
 use self::shelf::Shelf;
 use crate::intent::{self, Intent};
@@ -20,6 +20,12 @@ pub const RECORD: &str = "intent.provisioner.stowage.dev/";
 
 /// Annotation that says which run of the provisioner writes the page.
 pub const WRITER: &str = "provisioner.stowage.dev/writer";
+
+/// Annotation with the uid of the Lease that the page is. A backup that is put back, here or elsewhere, has another uid.
+const STAMP: &str = "provisioner.stowage.dev/page-uid";
+
+/// What records become that are on a copy of their page: nobody settles them.
+const COPY: &str = "copied-intent.provisioner.stowage.dev/";
 
 /// A page takes no new record beyond this. Kubernetes allows 256 KiB of annotations on an object, but each write sends the
 /// whole page and has it checked, and all who wait for a record wait for that.
@@ -382,6 +388,7 @@ impl Book {
         if !lease["metadata"]["annotations"].is_object() {
             lease["metadata"]["annotations"] = json!({});
         }
+        let lease_uid = lease["metadata"]["uid"].as_str().unwrap_or_default().to_owned();
         let annotations = lease["metadata"]["annotations"].as_object_mut().expect("made an object just now");
         let writer = annotations.get(WRITER).and_then(Value::as_str).unwrap_or_default();
         if writer != self.writer && !take {
@@ -389,6 +396,10 @@ impl Book {
             return edit;
         }
         annotations.insert(WRITER.into(), self.writer.as_str().into());
+        if !lease_uid.is_empty() {
+            disown_copies(page, &lease_uid, annotations);
+            annotations.insert(STAMP.into(), lease_uid.into());
+        }
         self.forget_unreadable(page, |uid| annotations.contains_key(&format!("{RECORD}{uid}")));
         self.adopt_parts(page, annotations);
         for (key, value) in annotations.iter() {
@@ -587,6 +598,26 @@ impl Entry {
         }
         lists
     }
+}
+
+/// A copy tells of the time when it was taken: what it would find may long be somebody's, or another cluster's.
+fn disown_copies(page: usize, lease_uid: &str, annotations: &mut Map<String, Value>) {
+    let stamp = annotations.get(STAMP).and_then(Value::as_str).unwrap_or(lease_uid);
+    if stamp == lease_uid {
+        return;
+    }
+    let uids: Vec<String> = annotations.keys().filter_map(|key| key.strip_prefix(RECORD)).map(str::to_owned).collect();
+    for uid in &uids {
+        if let Some(text) = annotations.remove(&format!("{RECORD}{uid}")) {
+            annotations.insert(format!("{COPY}{uid}"), text);
+        }
+    }
+    tracing::error!(
+        page,
+        claims = uids.join(","),
+        "a Lease of the intent journal is a copy, as a backup puts it back: the records of these claims are not settled and \
+         stay as annotations {COPY}..., delete those once the driver has no volumes of them that nobody wants"
+    );
 }
 
 /// What a record takes of its page.
