@@ -31,7 +31,11 @@ impl Controller {
         let turns = match &action {
             // What waits for the journal asks the server for nothing, and those that look at all volumes share a look:
             // neither must keep others from it.
-            Action::Record(_) | Action::FlushJournal | Action::CleanUp { .. } | Action::Keep { .. } => None,
+            Action::Record(_)
+            | Action::Release { .. }
+            | Action::FlushJournal
+            | Action::CleanUp { .. }
+            | Action::Keep { .. } => None,
             // A volume that is made does not queue behind those that are yet to be asked for.
             Action::MakeVolume { .. } => Some(&self.last_turns),
             _ => Some(&self.turns),
@@ -48,6 +52,7 @@ impl Controller {
             Action::CleanUp { intent, handle } => self.clean_up(&intent, handle).await,
             Action::Keep { intent, handle } => self.keep(key, &intent, &handle).await,
             Action::Protect(source) => self.protect(&source).await,
+            Action::Release { intent, note } => self.release(key, intent, note).await,
             Action::Unprotect { origin, uid } => self.unprotect(&origin, &uid).await,
             Action::Look(origin) => self.look(&origin),
             Action::LookUp(name) => self.look_up(&key, name),
@@ -80,12 +85,15 @@ impl Controller {
     fn tell(&self, key: Key, note: Note) -> Result<(), Error> {
         let (metrics, is_failure) = (&self.calls.metrics, note.severity == Severity::Warning);
         let about: Option<ObjectRef> = match &key {
-            Key::Claim(uid) => self.caches.claims.by_index("uid", uid).first().map(|claim| {
-                if is_failure {
-                    metrics.refused_to_make(claim);
+            Key::Claim(uid) => match self.caches.claims.by_index("uid", uid).first() {
+                Some(claim) => {
+                    if is_failure {
+                        metrics.refused_to_make(claim);
+                    }
+                    Some(claim.reference())
                 }
-                claim.reference()
-            }),
+                None => self.journal().get(uid).map(|recorded| recorded.intent.claim.reference()),
+            },
             Key::Volume(name) => self.caches.volumes.get(&ObjectKey::cluster(name)).map(|volume| {
                 if is_failure {
                     metrics.refused_to_delete(volume.class_name());
@@ -102,6 +110,18 @@ impl Controller {
         let recorder = if is_of_populator { &self.populator_recorder } else { &self.calls.recorder };
         let taken = about.is_some_and(|about| recorder.record(&about, note.clone()));
         self.told.note(key, (), note, taken, self.context().clock.now());
+        Ok(())
+    }
+
+    /// What is asked on for a claim that is gone keeps nobody's source from being deleted.
+    async fn release(&self, key: Key, intent: Arc<Intent>, note: Note) -> Result<(), Error> {
+        let Some(source) = &intent.request.source else { return Ok(()) };
+        self.journal().release(Arc::clone(&intent)).await?;
+        tracing::warn!(claim = %intent.claim.key(), volume = intent.volume, "{}", note.message);
+        let origin = source.origin();
+        let about = ObjectRef { kind: origin.object_kind(), key: *origin.key, uid: source.uid.clone() };
+        self.calls.recorder.record(&about, note);
+        self.told.forget(&key);
         Ok(())
     }
 

@@ -283,7 +283,7 @@ async fn open_journal(
     let in_memory = metrics.intents_in_memory.clone();
     let on_change = move |change: Change<'_>| match change {
         Change::Adopted { uid } => queue.add(Key::Claim(uid.to_owned())),
-        Change::Left { intent } => {
+        Change::Left { intent } | Change::Released { intent } => {
             queue.add(Key::Volume(intent.volume.clone()));
             if let Some(source) = &intent.request.source {
                 needs.left(source.origin());

@@ -56,6 +56,11 @@ pub enum Action {
     },
     /// Hold the source, so that it stays while a volume is made from it.
     Protect(Source),
+    /// Go on asking without holding the source, and say so there.
+    Release {
+        intent: Arc<Intent>,
+        note: Note,
+    },
     /// No volume is being made from the source with this uid any more.
     Unprotect {
         origin: Origin,
@@ -130,6 +135,8 @@ pub enum Why {
     Unused,
     /// The same, but another node may be using it unseen.
     LeftOver,
+    /// The source is being deleted, nobody waits, and the driver may never tell.
+    Unanswerable,
     /// The intent is not durable yet.
     Unrecorded,
     /// The class or the claim changed since a call that certainly made nothing.

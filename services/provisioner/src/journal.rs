@@ -14,6 +14,7 @@ use std::sync::{Arc, Mutex, MutexGuard};
 
 use tokio::sync::{Notify, oneshot};
 
+use stowage_model::object::Key;
 use stowage_runtime::engine;
 use stowage_runtime::tasks::Spawner;
 
@@ -90,6 +91,8 @@ pub enum Change<'a> {
     Adopted { uid: &'a str },
     /// A record is leaving or gone.
     Left { intent: &'a Intent },
+    /// A record goes on without holding its source.
+    Released { intent: &'a Intent },
     /// Whether records reach the API server from now on.
     Storing(bool),
 }
@@ -181,6 +184,13 @@ impl Journal {
         written.await.unwrap_or(Err(Error::Stopped))
     }
 
+    /// The record goes on, and holds its source no more.
+    pub async fn release(&self, intent: Arc<Intent>) -> Result<(), Error> {
+        self.record(Arc::clone(&intent)).await?;
+        (self.0.on_change)(Change::Released { intent: &intent });
+        Ok(())
+    }
+
     /// The record is no longer needed; its removal rides on the next write.
     pub fn forget(&self, uid: &str) {
         let intent = {
@@ -262,10 +272,18 @@ impl Journal {
         state.book.uids().into_iter().filter(live).collect()
     }
 
-    /// Whether a volume is being made from the object with this uid, as far as this journal knows. One that was made counts
-    /// until its record is gone: what is replayed after a crash must find its source.
-    pub fn uses(&self, source: &str) -> bool {
-        self.lock().book.all().any(|entry| entry.intent.request.source.as_ref().is_some_and(|used| used.uid == source))
+    /// The claims for which a volume is being made from the object with this uid, as far as this journal knows, in order. One
+    /// that was made counts until its record is gone: what is replayed after a crash must find its source.
+    pub fn users(&self, source: &str) -> Vec<Key> {
+        let state = self.lock();
+        let uses = |intent: &Intent| {
+            let used = intent.request.source.as_ref();
+            used.is_some_and(|used| used.uid == source && !used.released)
+        };
+        let users = state.book.all().filter(|entry| uses(&entry.intent)).map(|entry| entry.intent.claim.key());
+        let mut users: Vec<Key> = users.collect();
+        users.sort();
+        users
     }
 
     /// A call is about to be sent: from now on the volume may exist. Returns whether it might have before; `None` where the
@@ -302,4 +320,5 @@ impl Journal {
     }
 }
 
+pub use book::RECORD;
 pub use pages::Pages as Storage;

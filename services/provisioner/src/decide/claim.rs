@@ -192,7 +192,6 @@ fn settle(s: &ClaimSnapshot, recorded: &Recorded, now: Timestamp) -> Decision {
             Decision::act([Action::MakeVolume { intent: Arc::clone(intent), made: made.clone() }], Why::Made)
         }
         (Some(made), None) => clean_up(s, recorded, made, now),
-        (None, _) if source::was_never_called(s, intent) => Decision::act([Action::Forget], Why::NothingMade),
         (None, Some(claim)) => create(s, recorded, claim, now),
         (None, None) if !recorded.maybe_made => Decision::act([Action::Forget], Why::NothingMade),
         // Only the same request sent again tells whether there is a volume, and which. A driver that will not say is
@@ -201,7 +200,7 @@ fn settle(s: &ClaimSnapshot, recorded: &Recorded, now: Timestamp) -> Decision {
             if !recorded.durable {
                 return Decision::act([Action::Record(Arc::clone(intent))], Why::Unrecorded);
             }
-            if let Some(decision) = source::protect(s, intent) {
+            if let Some(decision) = source::release(s, intent, now).or_else(|| source::protect(s, intent)) {
                 return decision;
             }
             let refused = s.creation.as_ref().is_some_and(|record| match &record.state {

@@ -118,12 +118,13 @@ fn a_ready_snapshot_gives_its_handle_and_a_bound_claim_that_of_its_volume() {
     let source = restore(|_| {}, content_with(|_| {}), &facts()).unwrap().unwrap();
     let (namespace, name) = ("shop".to_owned(), "nightly".to_owned());
     let uid = SNAPSHOT_UID.to_owned();
-    let expected = Source { kind: SourceKind::Snapshot, namespace, name, uid, handle: "pool-a/s1".into(), held: true };
+    let expected =
+        Source { kind: SourceKind::Snapshot, namespace, name, uid, handle: "pool-a/s1".into(), released: false };
     assert_eq!(source, expected);
     let source = clone(&source_claim_with(|_| {}), View::Known(source_volume_with(|_| {})), &facts()).unwrap().unwrap();
     let (namespace, name) = ("shop".to_owned(), "old".to_owned());
     let uid = SOURCE_UID.to_owned();
-    let expected = Source { kind: SourceKind::Claim, namespace, name, uid, handle: "pool-a/0".into(), held: true };
+    let expected = Source { kind: SourceKind::Claim, namespace, name, uid, handle: "pool-a/0".into(), released: false };
     assert_eq!(source, expected);
 }
 
