@@ -289,7 +289,7 @@ fn each_check_of_a_cloned_claim_names_field_value_and_way_out() {
             &["status.phase of PersistentVolumeClaim shop/old is Pending", "Bound"],
         ),
         (|c| c["spec"]["volumeName"] = "".into(), &["goes on once it is Bound"]),
-        (|c| c["spec"]["storageClassName"] = "".into(), &["spec.storageClassName"]),
+        (|c| c["spec"]["storageClassName"] = Value::Null, &["spec.storageClassName"]),
         (
             |c| c["spec"]["resources"]["requests"]["storage"] = "2Gi".into(),
             &["requests.storage is 1Gi", "of PersistentVolumeClaim shop/old is 2Gi", "at least 2Gi"],
@@ -317,6 +317,21 @@ fn each_check_of_a_cloned_claim_names_field_value_and_way_out() {
     assert!(
         said(gone).contains("spec.volumeName of PersistentVolumeClaim shop/old is \"pv-old\", which does not exist")
     );
+}
+
+/// As the original: only a claim that says nothing at all of a class is refused.
+#[test]
+fn a_claim_that_was_bound_by_hand_without_a_class_can_be_cloned() {
+    let spoils: [Spoil; 2] = [
+        |c| c["spec"]["storageClassName"] = "".into(),
+        |c| {
+            c["spec"]["storageClassName"] = Value::Null;
+            c["metadata"]["annotations"] = json!({ "volume.beta.kubernetes.io/storage-class": "" });
+        },
+    ];
+    for spoil in spoils {
+        assert!(clone(&source_claim_with(spoil), View::Known(source_volume_with(|_| {})), &facts()).is_ok());
+    }
 }
 
 #[test]
