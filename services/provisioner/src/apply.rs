@@ -297,7 +297,7 @@ impl Controller {
 
     /// Whether any PersistentVolume has the handle, by a fresh look: objects made by hand have any name.
     async fn has_owner(&self, handle: &VolumeHandle) -> Result<bool, Error> {
-        let owner = self.holders.find(self.api(), &self.facts.driver, handle).await;
+        let owner = self.holders.find(self.api(), &self.facts, handle).await;
         let owner = owner.map_err(|source| Error::Read { what: "the volumes", source })?;
         let Some(owner) = owner else { return Ok(false) };
         match Volume::read(owner.to_string().as_bytes()) {

@@ -20,7 +20,7 @@ use crate::decide::{Why, has_handle, is_wanted};
 use crate::facts::Facts;
 use crate::intent::Made;
 use crate::journal::{Recorded, Trace};
-use crate::ownership::Bid;
+use crate::ownership::{self, Bid};
 use crate::requirement::Cluster;
 use crate::source::{Found, Need, Object, Origin};
 
@@ -178,10 +178,12 @@ fn gather_claim(controller: &Controller, uid: &String, told: Known) -> ClaimSnap
     }
 }
 
-/// A PersistentVolume that has the handle.
+/// A PersistentVolume that has the handle, in node deployment on this node.
 fn owner_of(controller: &Controller, handle: &VolumeHandle) -> Option<String> {
     let mut volumes = controller.caches.volumes.by_index("handle", handle.as_str()).into_iter();
-    let owner = volumes.find(|volume| has_handle(volume, handle, &controller.facts.driver));
+    let facts = &controller.facts;
+    let owner =
+        volumes.find(|volume| has_handle(volume, handle, &facts.driver) && ownership::may_be_here(volume, facts));
     owner.map(|volume| volume.meta.name.clone())
 }
 

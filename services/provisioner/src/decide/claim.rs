@@ -178,10 +178,10 @@ fn settle(s: &ClaimSnapshot, recorded: &Recorded, now: Timestamp) -> Decision {
             Some(made) => {
                 has_handle(volume, &made.handle, &s.facts.driver) || migrated::is_ours(volume, &s.facts.driver)
             }
-            // What is on another node says nothing of what may have been made on this one.
-            None => is_our_volume(volume, &s.facts.driver) && ownership::is_here(volume, &s.facts),
+            None => is_our_volume(volume, &s.facts.driver),
         };
-        if owns {
+        // What is on another node says nothing of what was made, or may have been, on this one.
+        if owns && ownership::may_be_here(volume, &s.facts) {
             return Decision::act([Action::Forget], Why::VolumeExists);
         }
         // The name is taken, so whatever was made under it cannot become this claim's.
