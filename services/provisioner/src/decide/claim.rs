@@ -81,6 +81,8 @@ fn begin(s: &ClaimSnapshot, now: Timestamp) -> Decision {
     if let View::Known(volume) = &s.volume {
         return match is_made_for(volume, &claim.meta.uid, &s.facts.driver) {
             true => Decision::rest(Why::VolumeExists),
+            // Every node sees it.
+            false if !ownership::is_claimed(claim, &s.facts) => Decision::rest(Why::OtherNode),
             false => refuse(s, claim, Problem::UseName { volume: volume.meta.name.clone() }, now),
         };
     }
@@ -93,6 +95,10 @@ fn begin(s: &ClaimSnapshot, now: Timestamp) -> Decision {
 /// The intent as claim and class stand now, or what to do instead.
 fn intent_now(s: &ClaimSnapshot, claim: &Arc<Claim>, now: Timestamp) -> Result<Intent, Box<Decision>> {
     let Some(class) = &s.class else {
+        // Whether it is anybody's is not known without its class; of all nodes only the selected one tells.
+        if !ownership::is_claimed(claim, &s.facts) {
+            return Err(Decision::rest(Why::OtherNode).into());
+        }
         return Err(refuse(s, claim, Problem::FindClass { class: claim.class_name().to_owned() }, now).into());
     };
     if class.waits_for_consumer() && claim.selected_node().is_none() {
@@ -109,17 +115,30 @@ fn intent_now(s: &ClaimSnapshot, claim: &Arc<Claim>, now: Timestamp) -> Result<I
             _ => Decision::rest(Why::WaitsForPopulator),
         }));
     }
-    let built = request::build(claim, class, &s.facts, &s.cluster);
-    let built = match built {
+    let built = intent_of(s, claim, class, ownership, now);
+    if ownership == Ownership::Open {
+        return Err(match built {
+            Ok(intent) => bid(s, claim, Some(intent), now).into(),
+            // As the original: whoever takes it tells, and not every node.
+            Err(decision) if matches!(decision.why, Why::Problem(_)) => bid(s, claim, None, now).into(),
+            Err(decision) => decision,
+        });
+    }
+    built
+}
+
+fn intent_of(
+    s: &ClaimSnapshot,
+    claim: &Arc<Claim>,
+    class: &StorageClass,
+    ownership: Ownership,
+    now: Timestamp,
+) -> Result<Intent, Box<Decision>> {
+    match request::build(claim, class, &s.facts, &s.cluster) {
         Ok(intent) => {
             let intent = attributes::add(s, claim, intent, now)?;
-            Ok(source::fill(s, claim, ownership, intent, now)?)
+            source::fill(s, claim, ownership, intent, now)
         }
-        problem => problem,
-    };
-    match built {
-        Ok(intent) if ownership == Ownership::Open => Err(bid(s, claim, intent, now).into()),
-        Ok(intent) => Ok(intent),
         // The scheduler chose from what it knew, and the node has gone since. A driver that is not registered there is
         // most often about to register again.
         Err(problem @ Problem::FindNode { .. }) if class.waits_for_consumer() => {
@@ -136,14 +155,17 @@ fn give_back(mut decision: Decision, claim: &Arc<Claim>) -> Decision {
     decision
 }
 
-fn bid(s: &ClaimSnapshot, claim: &Arc<Claim>, intent: Intent, now: Timestamp) -> Decision {
-    match s.bid {
-        None => Decision::act([Action::Bid], Why::Bidding),
-        Some(bid) if bid.at > now => Decision::wait_until(bid.at, Why::Bidding),
-        Some(_) => match s.room.as_ref().map(|record| &record.state) {
+/// Without an intent there is nothing to have room for.
+fn bid(s: &ClaimSnapshot, claim: &Arc<Claim>, intent: Option<Intent>, now: Timestamp) -> Decision {
+    let take = || Decision::act([Action::Take(Arc::clone(claim))], Why::Bidding);
+    match (s.bid, intent) {
+        (None, _) => Decision::act([Action::Bid], Why::Bidding),
+        (Some(bid), _) if bid.at > now => Decision::wait_until(bid.at, Why::Bidding),
+        (Some(_), None) => take(),
+        (Some(_), Some(intent)) => match s.room.as_ref().map(|record| &record.state) {
             None => Decision::act([Action::AskForRoom(Arc::new(intent))], Why::Bidding),
             Some(State::Running) => Decision::rest(Why::Calling),
-            Some(State::Done(true)) => Decision::act([Action::Take(Arc::clone(claim))], Why::Bidding),
+            Some(State::Done(true)) => take(),
             // Not here, or not now: another node may be faster.
             Some(State::Done(false) | State::Failed(_) | State::Uncertain(_)) => {
                 Decision::act([Action::Bid], Why::NoRoom)

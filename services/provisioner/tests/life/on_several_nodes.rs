@@ -94,6 +94,26 @@ async fn of_nodes_that_take_a_claim_at_the_same_moment_one_makes_the_volume() {
     assert_eq!(world.claim_updates(), 1, "who was second wrote over the first");
 }
 
+/// Each of a thousand nodes told it, and asked for the class again and again.
+#[tokio::test(start_paused = true)]
+async fn of_a_claim_that_binds_at_once_and_cannot_be_served_people_hear_from_one_node() {
+    let world = plain_world().await;
+    let nodes = start(&world).await;
+    let selector = json!({ "matchLabels": { "disk": "fast" } });
+    world.make_claim_with("db", |claim| claim["spec"]["selector"] = selector).await;
+    world.make_claim_with("web", |claim| claim["spec"]["storageClassName"] = "none".into()).await;
+    tokio::time::sleep(Duration::from_secs(60)).await;
+    world.until("the word", async || !world.events("ProvisioningFailed").await.is_empty()).await;
+    tokio::time::sleep(Duration::from_secs(600)).await;
+    world.settle().await;
+    let told = world.events("ProvisioningFailed").await;
+    assert!(told.len() == 1 && told[0].contains("spec.selector cannot be met"), "{told:?}");
+    let failures =
+        nodes.iter().filter(|(_, running)| running.context.metrics.encode().contains("provision_failed_total{"));
+    assert_eq!(failures.count(), 1);
+    assert!(world.selected_node("db").await.is_string());
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_node_without_room_leaves_the_claim_to_one_that_has_it() {
     let world = plain_world().await;

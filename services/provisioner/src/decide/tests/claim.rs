@@ -144,6 +144,53 @@ fn a_claim_of_nobody_is_taken_where_its_volume_has_room() {
     assert!(matches!(decision.actions.as_slice(), [Action::Take(_)]), "{decision:?}");
 }
 
+/// Every node told it, and counted it as a failure.
+#[test]
+fn of_all_nodes_only_the_one_that_has_the_claim_tells_what_is_wrong_with_it() {
+    let segments = [("node".to_owned(), "a".to_owned())].into();
+    let node = Some(crate::facts::NodeFacts { name: "a".into(), segments });
+    let mut facts = Facts { topology: true, node, ..facts() };
+    facts.options.node_deployment = Some(crate::options::NodeDeployment { node: "a".into(), ..Default::default() });
+    let spoils: [fn(&mut ClaimSnapshot, &mut Value); 5] = [
+        |s, _| s.class = None,
+        |s, _| s.volume = View::Known(volume_with(|volume| volume["spec"]["claimRef"]["uid"] = "other".into())),
+        |_, claim| claim["spec"]["selector"] = json!({ "matchLabels": { "a": "b" } }),
+        |s, claim| {
+            claim["spec"]["volumeAttributesClassName"] = "gold".into();
+            let state = State::Done(crate::snapshot::LookedUp { name: "gold".into(), class: None });
+            s.attributes = Some(Record { state, since: now(), failures: 0, retry_at: now() });
+        },
+        |s, claim| {
+            claim["spec"]["dataSource"] = crate::source::tests::cloning();
+            let source = crate::source::tests::source_claim_with(|claim| claim["status"]["phase"] = "Pending".into());
+            s.source = Some(crate::source::tests::found_claim(source, View::Absent));
+        },
+    ];
+    for (index, spoil) in spoils.into_iter().enumerate() {
+        let at = |node: Value| {
+            let mut s = fresh(&facts);
+            let claim = claim_with(|claim| {
+                spoil(&mut s, claim);
+                claim["metadata"]["annotations"]["volume.kubernetes.io/selected-node"] = node;
+            });
+            ClaimSnapshot { claim: Some(Arc::new(claim)), ..s }
+        };
+        assert_eq!(decide(&at("b".into()), now()), Decision::rest(Why::OtherNode), "{index}");
+        let ours = decide(&at("a".into()), now());
+        assert!(matches!(ours.actions.as_slice(), [Action::Tell(_)]), "{index} {ours:?}");
+        let mut open = at("".into());
+        // Without its class nobody knows who may take it, and a name that is taken is no reason to.
+        if index < 2 {
+            assert_eq!(decide(&open, now()), Decision::rest(Why::OtherNode));
+            continue;
+        }
+        assert_eq!(decide(&open, now()), Decision::act([Action::Bid], Why::Bidding), "{index}");
+        open.bid = Some(crate::ownership::Bid { at: now(), failures: 0 });
+        let taken = decide(&open, now());
+        assert!(matches!(taken.actions.as_slice(), [Action::Take(_)]), "{index} {taken:?}");
+    }
+}
+
 #[test]
 fn a_source_of_an_unknown_kind_is_left_to_its_populator() {
     let facts = facts();
