@@ -268,12 +268,12 @@ impl Controller {
         let (driver, handle) = (&self.facts.driver, handle.as_str());
         tracing::warn!(
             claim = %intent.claim.key(), volume = intent.volume, handle, class = intent.class.name,
-            "a volume of a class that retains has neither claim nor PersistentVolume, and is kept"
+            "no PersistentVolume stands for a volume of a class that retains; it is kept: make one, or delete it in the driver"
         );
         let message = format!(
-            "volume {handle:?} of driver {driver:?} was made for this claim and has neither claim nor PersistentVolume now; it is \
-             kept, because StorageClass {:?} had the reclaim policy {:?}: make a PersistentVolume with that \
-             volumeHandle, or delete it in the driver",
+            "volume {handle:?} of driver {driver:?} was made for this claim, and no PersistentVolume stands for it now; it is \
+             kept, because StorageClass {:?} had the reclaim policy {:?}: make a PersistentVolume with that volumeHandle, or \
+             delete it in the driver",
             intent.class.name, intent.class.reclaim_policy
         );
         self.calls.recorder.record(&intent.claim.reference(), Note::warning("VolumeRetained", message));

@@ -308,8 +308,10 @@ fn clean_up(s: &ClaimSnapshot, recorded: &Recorded, made: &Made, now: Timestamp)
     if let Some(owner) = &s.owner {
         return Decision::act([Action::Forget], Why::OwnedBy(owner.clone()));
     }
-    // A record that is found may be old: since then the volume may have had an object, and that be deleted to keep the data.
-    if recorded.inherited && !intent.deletes() {
+    // A record that is found may be old: since then the volume may have had an object, and that be deleted to keep the data. A claim
+    // that is there and does not name it never had it.
+    let may_be_used = s.claim.as_ref().is_none_or(|claim| claim.spec.volume_name == intent.volume);
+    if recorded.inherited && may_be_used && !intent.deletes() {
         let (intent, handle) = (Arc::clone(intent), made.handle.clone());
         return Decision::act([Action::Keep { intent, handle }], Why::Retained);
     }

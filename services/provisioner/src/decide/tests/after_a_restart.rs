@@ -46,6 +46,16 @@ fn what_a_found_record_made_is_kept_where_its_class_retains_and_nobody_has_it() 
     assert_eq!(decide(&s, now()), Decision::act([keep], Why::Retained));
     let owned = ClaimSnapshot { owner: Some("imported".into()), ..s.clone() };
     assert_eq!(decide(&owned, now()), Decision::act([Action::Forget], Why::OwnedBy("imported".into())));
+    let spoils: [(Spoil, Why); 3] = [
+        (bind, Why::Retained),
+        (mark_deleting, Why::Unwanted),
+        (|claim| claim["spec"]["volumeName"] = "static".into(), Why::Unwanted),
+    ];
+    for (spoil, why) in spoils {
+        let mut there = s.clone();
+        set_claim(&mut there, spoil);
+        assert_eq!(decide(&there, now()).why, why, "one that never named it never had it");
+    }
     // What this run has made was nobody's yet.
     s.recorded = Some(Recorded { intent, durable: true, maybe_made: true, inherited: false });
     assert_eq!(decide(&s, now()).why, Why::Unwanted);
