@@ -1,6 +1,8 @@
 //! Access modes, and what they are called on the CSI side.
 
+use std::cmp::Ordering;
 use std::fmt;
+use std::hash::{Hash, Hasher};
 
 use serde::Deserialize;
 use thiserror::Error;
@@ -32,29 +34,49 @@ impl AccessMode {
     }
 }
 
-/// A set of access modes: duplicates and order do not matter.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Default)]
-pub struct AccessModes(u8);
+/// A set of access modes: duplicates and order do not matter, but for [`AccessModes::as_given`].
+#[derive(Clone, Copy, Default)]
+pub struct AccessModes {
+    set: u8,
+    /// The modes as they were given, each once, the first in the highest digits.
+    order: u16,
+}
 
 impl AccessModes {
+    /// Digits of the order that one mode takes.
+    const DIGITS: u32 = 3;
+
     /// How many modes there are.
     pub const fn len(self) -> usize {
-        self.0.count_ones() as usize
+        self.set.count_ones() as usize
     }
 
     /// Whether there is none.
     pub const fn is_empty(self) -> bool {
-        self.0 == 0
+        self.set == 0
     }
 
     /// Whether the mode is one of them.
     pub const fn contains(self, mode: AccessMode) -> bool {
-        self.0 & mode.bit() != 0
+        self.set & mode.bit() != 0
     }
 
     /// Whether all of the other's modes are among these.
     pub const fn contains_all(self, other: Self) -> bool {
-        self.0 & other.0 == other.0
+        self.set & other.set == other.set
+    }
+
+    /// The modes in the order in which their object has them, each once.
+    pub fn as_given(self) -> impl Iterator<Item = AccessMode> {
+        let digits = (0..self.len() as u32).rev().map(move |place| self.order >> (place * Self::DIGITS) & 0b111);
+        digits.filter_map(|digit| AccessMode::ALL.into_iter().find(|mode| *mode as u16 == digit))
+    }
+
+    fn with(self, mode: AccessMode) -> Self {
+        match self.contains(mode) {
+            true => self,
+            false => Self { set: self.set | mode.bit(), order: self.order << Self::DIGITS | mode as u16 },
+        }
     }
 
     /// The modes in canonical order.
@@ -73,9 +95,35 @@ impl AccessModes {
     }
 }
 
+impl PartialEq for AccessModes {
+    fn eq(&self, other: &Self) -> bool {
+        self.set == other.set
+    }
+}
+
+impl Eq for AccessModes {}
+
+impl PartialOrd for AccessModes {
+    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
+impl Ord for AccessModes {
+    fn cmp(&self, other: &Self) -> Ordering {
+        self.set.cmp(&other.set)
+    }
+}
+
+impl Hash for AccessModes {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        self.set.hash(state);
+    }
+}
+
 impl FromIterator<AccessMode> for AccessModes {
     fn from_iter<I: IntoIterator<Item = AccessMode>>(modes: I) -> Self {
-        Self(modes.into_iter().fold(0, |bits, mode| bits | mode.bit()))
+        modes.into_iter().fold(Self::default(), Self::with)
     }
 }
 
@@ -165,10 +213,10 @@ pub fn to_csi(mode: AccessMode, finer: bool) -> Result<CsiAccessMode, Error> {
     })
 }
 
-/// One CSI mode per Kubernetes mode, as the provisioner asks for them.
+/// One CSI mode per Kubernetes mode, as the provisioner asks for them: in the claim's order, for drivers that look at the first.
 pub fn each_to_csi(modes: AccessModes, finer: bool) -> Result<Vec<CsiAccessMode>, Error> {
     check(modes)?;
-    modes.iter().map(|mode| to_csi(mode, finer)).collect()
+    modes.as_given().map(|mode| to_csi(mode, finer)).collect()
 }
 
 /// All modes folded into one CSI mode, as attacher, resizer and nodes ask for it.
@@ -246,6 +294,18 @@ mod tests {
         let modes: AccessModes = serde_json::from_str(r#"["ReadWriteMany","ReadWriteOnce","ReadWriteMany"]"#).unwrap();
         assert_eq!(modes.names(), ["ReadWriteOnce", "ReadWriteMany"]);
         assert_eq!(modes.to_string(), "ReadWriteOnce,ReadWriteMany");
+    }
+
+    #[test]
+    fn the_order_in_which_modes_are_given_is_kept_for_who_asks_for_it() {
+        let read = |text| serde_json::from_str::<AccessModes>(text).unwrap();
+        let given = read(r#"["ReadWriteMany","ReadWriteOnce","ReadWriteMany","ReadOnlyMany"]"#);
+        assert_eq!(given.as_given().collect::<Vec<_>>(), [ReadWriteMany, ReadWriteOnce, ReadOnlyMany]);
+        let all: AccessModes = AccessMode::ALL.into_iter().rev().collect();
+        assert!(all.as_given().eq(AccessMode::ALL.into_iter().rev()));
+        assert_eq!(each_to_csi(given, false).unwrap()[0], CsiAccessMode::MultiNodeMultiWriter);
+        let canonical: AccessModes = given.iter().collect();
+        assert_eq!((given, given.cmp(&canonical)), (canonical, Ordering::Equal));
     }
 
     #[test]

@@ -1,6 +1,7 @@
 //! The example as a process, with the class that is shipped, against the embedded server and the real binder.
 #![allow(clippy::unwrap_used, clippy::panic)]
 
+use std::os::unix::fs::{MetadataExt, PermissionsExt, chown};
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
@@ -33,7 +34,13 @@ struct World {
 
 /// The example on this node, making directories in this one.
 fn provisioner(kubeconfig: &Path, directory: &Path, node: &str) -> Child {
-    Command::new(env!("CARGO_BIN_EXE_hostpath-provisioner"))
+    started(Command::new(PROGRAM), kubeconfig, directory, node)
+}
+
+const PROGRAM: &str = env!("CARGO_BIN_EXE_hostpath-provisioner");
+
+fn started(mut program: Command, kubeconfig: &Path, directory: &Path, node: &str) -> Child {
+    program
         .arg(format!("--kubeconfig={}", kubeconfig.display()))
         .arg(format!("--directory={}", directory.display()))
         .arg(format!("--node-name={node}"))
@@ -84,6 +91,20 @@ impl World {
     fn start_in(&mut self, directory: &str, node: &str) {
         let base = self.directory.path();
         self.provisioner = provisioner(&base.join("kubeconfig"), &base.join(directory), node);
+    }
+
+    /// The same, but with no more capabilities than the shipped manifest adds.
+    async fn restart_as_shipped(&mut self) {
+        self.provisioner.kill().await.unwrap();
+        let deployment = shipped("deployment.yaml").remove(0);
+        let context = &deployment["spec"]["template"]["spec"]["containers"][0]["securityContext"];
+        assert_eq!(context["capabilities"]["drop"], json!(["ALL"]));
+        let added = context["capabilities"]["add"].as_array().unwrap().iter();
+        let added: Vec<String> = added.map(|name| format!("+{}", name.as_str().unwrap().to_lowercase())).collect();
+        let mut program = Command::new("setpriv");
+        program.arg(format!("--bounding-set=-all,{}", added.join(","))).arg(PROGRAM);
+        let base = self.directory.path();
+        self.provisioner = started(program, &base.join("kubeconfig"), &base.join("volumes"), "node-1");
     }
 
     /// The shipped claim, for which the node was chosen.
@@ -237,6 +258,30 @@ async fn a_claim_gets_a_directory_on_the_right_node_and_takes_it_along_when_it_g
     world.api.delete(&world.claims, &target, Deletion::default()).await.unwrap();
     world.gone(&name).await;
     assert!(!directory.try_exists().unwrap());
+}
+
+/// Without FOWNER nobody but its owner, or that of the file, removes a file from a sticky directory.
+#[tokio::test]
+async fn what_pods_of_other_users_left_in_a_sticky_directory_is_removed_with_the_shipped_capabilities() {
+    let has_setpriv = Command::new("setpriv").arg("--version").output().await.is_ok_and(|ran| ran.status.success());
+    if std::fs::metadata("/proc/self").unwrap().uid() != 0 || !has_setpriv {
+        eprintln!("left out: it needs root and setpriv");
+        return;
+    }
+    let mut world = World::start().await;
+    let claim = world.ask().await;
+    let bound = world.claim("the volume", |claim| claim.status.phase == ClaimPhase::Bound).await;
+    let name = bound.spec.volume_name.clone();
+    let sticky = world.directory.path().join("volumes").join(&name).join("tmp");
+    std::fs::create_dir(&sticky).unwrap();
+    std::fs::write(sticky.join("file"), "of somebody").unwrap();
+    std::fs::set_permissions(&sticky, std::fs::Permissions::from_mode(0o1777)).unwrap();
+    chown(sticky.join("file"), Some(1001), Some(1001)).unwrap();
+    chown(&sticky, Some(1000), Some(1000)).unwrap();
+    world.restart_as_shipped().await;
+    world.delete(&claim).await;
+    world.gone(&name).await;
+    assert!(!sticky.try_exists().unwrap());
 }
 
 #[tokio::test]

@@ -31,7 +31,11 @@ impl Controller {
         let turns = match &action {
             // What waits for the journal asks the server for nothing, and those that look at all volumes share a look:
             // neither must keep others from it.
-            Action::Record(_) | Action::FlushJournal | Action::CleanUp { .. } => None,
+            Action::Record(_)
+            | Action::Release { .. }
+            | Action::FlushJournal
+            | Action::CleanUp { .. }
+            | Action::Keep { .. } => None,
             // A volume that is made does not queue behind those that are yet to be asked for.
             Action::MakeVolume { .. } => Some(&self.last_turns),
             _ => Some(&self.turns),
@@ -46,7 +50,9 @@ impl Controller {
             Action::Create { intent, wanted } => self.create(intent, wanted).await,
             Action::MakeVolume { intent, made } => self.make_volume(&intent, &made).await,
             Action::CleanUp { intent, handle } => self.clean_up(&intent, handle).await,
+            Action::Keep { intent, handle } => self.keep(key, &intent, &handle).await,
             Action::Protect(source) => self.protect(&source).await,
+            Action::Release { intent, note } => self.release(key, intent, note).await,
             Action::Unprotect { origin, uid } => self.unprotect(&origin, &uid).await,
             Action::Look(origin) => self.look(&origin),
             Action::LookUp(name) => self.look_up(&key, name),
@@ -79,12 +85,15 @@ impl Controller {
     fn tell(&self, key: Key, note: Note) -> Result<(), Error> {
         let (metrics, is_failure) = (&self.calls.metrics, note.severity == Severity::Warning);
         let about: Option<ObjectRef> = match &key {
-            Key::Claim(uid) => self.caches.claims.by_index("uid", uid).first().map(|claim| {
-                if is_failure {
-                    metrics.refused_to_make(claim);
+            Key::Claim(uid) => match self.caches.claims.by_index("uid", uid).first() {
+                Some(claim) => {
+                    if is_failure {
+                        metrics.refused_to_make(claim);
+                    }
+                    Some(claim.reference())
                 }
-                claim.reference()
-            }),
+                None => self.journal().get(uid).map(|recorded| recorded.intent.claim.reference()),
+            },
             Key::Volume(name) => self.caches.volumes.get(&ObjectKey::cluster(name)).map(|volume| {
                 if is_failure {
                     metrics.refused_to_delete(volume.class_name());
@@ -101,6 +110,18 @@ impl Controller {
         let recorder = if is_of_populator { &self.populator_recorder } else { &self.calls.recorder };
         let taken = about.is_some_and(|about| recorder.record(&about, note.clone()));
         self.told.note(key, (), note, taken, self.context().clock.now());
+        Ok(())
+    }
+
+    /// What is asked on for a claim that is gone keeps nobody's source from being deleted.
+    async fn release(&self, key: Key, intent: Arc<Intent>, note: Note) -> Result<(), Error> {
+        let Some(source) = &intent.request.source else { return Ok(()) };
+        self.journal().release(Arc::clone(&intent)).await?;
+        tracing::warn!(claim = %intent.claim.key(), volume = intent.volume, "{}", note.message);
+        let origin = source.origin();
+        let about = ObjectRef { kind: origin.object_kind(), key: *origin.key, uid: source.uid.clone() };
+        self.calls.recorder.record(&about, note);
+        self.told.forget(&key);
         Ok(())
     }
 
@@ -226,15 +247,7 @@ impl Controller {
 
     async fn clean_up(&self, intent: &Intent, handle: VolumeHandle) -> Result<(), Error> {
         self.check_lease()?;
-        if self.has_owner(&handle).await? {
-            return Err(Error::Stale("the volume"));
-        }
-        let _turn = self.turns.acquire().await.ok();
-        // If the name is taken, the claim cannot have this volume, whether it waits or not.
-        let taken = self.read_volume(&intent.volume).await?.is_some();
-        if !taken && self.wanted_claim(intent).await?.is_some() {
-            return Err(Error::Stale("the claim"));
-        }
+        self.check_unwanted(intent, &handle).await?;
         let made = self.creations.record(&intent.claim.uid);
         let options = DeleteOptions {
             volume: intent.volume.clone(),
@@ -249,9 +262,42 @@ impl Controller {
         Ok(())
     }
 
+    /// The volume stays, and whoever reads this gives it an owner.
+    async fn keep(&self, key: Key, intent: &Intent, handle: &VolumeHandle) -> Result<(), Error> {
+        self.check_unwanted(intent, handle).await?;
+        let (driver, handle) = (&self.facts.driver, handle.as_str());
+        tracing::warn!(
+            claim = %intent.claim.key(), volume = intent.volume, handle, class = intent.class.name,
+            "no PersistentVolume stands for a volume of a class that retains; it is kept: make one, or delete it in the driver"
+        );
+        let message = format!(
+            "volume {handle:?} of driver {driver:?} was made for this claim, and no PersistentVolume stands for it now; it is \
+             kept, because StorageClass {:?} had the reclaim policy {:?}: make a PersistentVolume with that volumeHandle, or \
+             delete it in the driver",
+            intent.class.name, intent.class.reclaim_policy
+        );
+        self.calls.recorder.record(&intent.claim.reference(), Note::warning("VolumeRetained", message));
+        self.calls.metrics.retained.inc();
+        self.forget(key)
+    }
+
+    /// By fresh reads neither an object nor the claim has or gets the volume.
+    async fn check_unwanted(&self, intent: &Intent, handle: &VolumeHandle) -> Result<(), Error> {
+        if self.has_owner(handle).await? {
+            return Err(Error::Stale("the volume"));
+        }
+        let _turn = self.turns.acquire().await.ok();
+        // If the name is taken, the claim cannot have this volume, whether it waits or not.
+        let taken = self.read_volume(&intent.volume).await?.is_some();
+        if !taken && self.wanted_claim(intent).await?.is_some() {
+            return Err(Error::Stale("the claim"));
+        }
+        Ok(())
+    }
+
     /// Whether any PersistentVolume has the handle, by a fresh look: objects made by hand have any name.
     async fn has_owner(&self, handle: &VolumeHandle) -> Result<bool, Error> {
-        let owner = self.holders.find(self.api(), &self.facts.driver, handle).await;
+        let owner = self.holders.find(self.api(), &self.facts, handle).await;
         let owner = owner.map_err(|source| Error::Read { what: "the volumes", source })?;
         let Some(owner) = owner else { return Ok(false) };
         match Volume::read(owner.to_string().as_bytes()) {

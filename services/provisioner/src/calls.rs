@@ -138,14 +138,14 @@ impl Calls {
 
     async fn provision(&self, options: ProvisionOptions) -> Provisioned {
         let call = self.provisioner.provision(options);
-        if !self.facts.library {
-            // Each call to the driver has its deadline.
+        let limit = self.facts.options.driver.timeout;
+        // Each call to a driver has its deadline.
+        if !self.facts.library || limit.is_zero() {
             return call.await;
         }
-        let limit = self.facts.options.driver.timeout;
         tokio::time::timeout(limit, call).await.unwrap_or_else(|_| {
             let code = code::name(Code::DeadlineExceeded).to_owned();
-            Provisioned::InBackground(Failure { code, message: format!("no answer within {} s", limit.as_secs()) })
+            Provisioned::InBackground(Failure { code, message: format!("cancelled after {} s", limit.as_secs()) })
         })
     }
 

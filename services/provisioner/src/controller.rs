@@ -46,6 +46,9 @@ const FLUSH: Duration = Duration::from_secs(5);
 /// from there without a write. Shorter than the longest wait between its tries, so that a crash finds few.
 const REST: Duration = Duration::from_secs(60);
 
+/// Between two words about records that nobody settles.
+const REMIND: Duration = Duration::from_secs(3600);
+
 /// Claims and volumes worked on at the same time: most of them wait for the journal, which writes them together.
 const ROUNDS: usize = 256;
 
@@ -179,14 +182,14 @@ impl Controller {
         let retry = facts.options.driver.retry;
         let journal_ready = context.readiness.handle("provisioner journal");
         let needs = Needs::default();
-        let journal =
-            open_journal(setup, &facts, &needs).await.map_err(|error| Stop::Unable { reason: error.to_string() })?;
+        let metrics = context.metrics.own(Metrics::register);
+        let journal = open_journal(setup, &facts, &needs, &metrics).await;
+        let journal = journal.map_err(|error| Stop::Unable { reason: error.to_string() })?;
         journal_ready.ready();
         setup.spawner.spawn(clean_when_quiet(journal.clone(), setup.queue.clone()));
         setup.spawner.spawn(clean_of_failures(journal.clone()));
         let component = format!("{}_{}_{}", facts.driver, context.identity, context.random.uuid());
         let recorder = setup.recorder(component);
-        let metrics = context.metrics.own(Metrics::register);
         let calls = Calls::new(context.clone(), Arc::clone(&facts), provisioner, journal, recorder, metrics, signals);
         let of_claim = |uid: &String| [Key::Claim(uid.clone())];
         let claims = caches.claims.clone();
@@ -249,8 +252,10 @@ async fn clean_when_quiet(journal: Journal, queue: Queue<Key>) {
     loop {
         journal.left().await;
         queue.quiet().await;
-        if let Err(error) = journal.flush().await {
+        // What stays would be found by the next run as if it were at work.
+        while let Err(error) = journal.flush().await {
             tracing::debug!(%error, "finished intents stay in the journal until its next write");
+            tokio::time::sleep(REST).await;
         }
     }
 }
@@ -268,26 +273,52 @@ async fn clean_of_failures(journal: Journal) {
     }
 }
 
-async fn open_journal(setup: &Setup<Key>, facts: &Facts, needs: &Needs) -> Result<Journal, journal::Error> {
+async fn open_journal(
+    setup: &Setup<Key>,
+    facts: &Facts,
+    needs: &Needs,
+    metrics: &Metrics,
+) -> Result<Journal, journal::Error> {
     let (context, queue, needs) = (&setup.context, setup.queue.clone(), needs.clone());
+    let in_memory = metrics.intents_in_memory.clone();
     let on_change = move |change: Change<'_>| match change {
         Change::Adopted { uid } => queue.add(Key::Claim(uid.to_owned())),
-        Change::Left { intent } => {
+        Change::Left { intent } | Change::Released { intent } => {
             queue.add(Key::Volume(intent.volume.clone()));
             if let Some(source) = &intent.request.source {
                 needs.left(source.origin());
                 queue.add(Key::Source(source.origin()));
             }
         }
+        Change::Storing(is_stored) => drop(in_memory.set(i64::from(!is_stored))),
     };
+    let storage = Storage::new(context.api.clone(), facts.options.namespace.clone(), &facts.journal_name());
     if !facts.options.journal {
+        setup.spawner.spawn(warn_of_records(storage));
         return Ok(Journal::in_memory(on_change));
     }
-    let storage = Storage::new(context.api.clone(), facts.options.namespace.clone(), &facts.journal_name());
     let storage = storage.owned_by(node_of(context, facts).await);
     // Two runs never sign alike, not even on one machine in one millisecond.
     let run = format!("{}-{}", context.identity, context.random.uuid());
     Journal::open(storage, &run, &setup.spawner, on_change).await
+}
+
+/// What an earlier run recorded is not looked at with the journal off, and knows nothing of what becomes of its volumes meanwhile.
+async fn warn_of_records(storage: Storage) {
+    loop {
+        match storage.count().await {
+            Ok(0) => return,
+            Ok(records) => tracing::warn!(
+                leases = %storage.key(0),
+                records,
+                "the intent journal is off and these Leases hold records of volumes that may exist: run without \
+                 --intent-journal=false until they hold none, or see that the driver has no such volumes and delete the \
+                 Leases; before the journal is on again, or what was made meanwhile and kept without an object can be deleted"
+            ),
+            Err(error) => tracing::debug!(%error, "whether the intent journal has records is not known"),
+        }
+        tokio::time::sleep(REMIND).await;
+    }
 }
 
 /// In node deployment the Node that the journal is of, as an owner reference. Where there is none yet, or it may not be

@@ -49,8 +49,18 @@ pub enum Action {
         intent: Arc<Intent>,
         handle: VolumeHandle,
     },
+    /// Leave a volume that has no owner to people: its class says that data is not deleted, and it may have some.
+    Keep {
+        intent: Arc<Intent>,
+        handle: VolumeHandle,
+    },
     /// Hold the source, so that it stays while a volume is made from it.
     Protect(Source),
+    /// Go on asking without holding the source, and say so there.
+    Release {
+        intent: Arc<Intent>,
+        note: Note,
+    },
     /// No volume is being made from the source with this uid any more.
     Unprotect {
         origin: Origin,
@@ -125,6 +135,8 @@ pub enum Why {
     Unused,
     /// The same, but another node may be using it unseen.
     LeftOver,
+    /// The source is being deleted, nobody waits, and the driver may never tell.
+    Unanswerable,
     /// The intent is not durable yet.
     Unrecorded,
     /// The class or the claim changed since a call that certainly made nothing.
@@ -137,6 +149,8 @@ pub enum Why {
     Unwanted,
     /// The volume was made, the claim is gone, but another object has it.
     OwnedBy(String),
+    /// The same, but an earlier run may have given it to somebody, and its class retains.
+    Retained,
     NothingMade,
     CleanedUp,
     UnknownVolume,

@@ -14,6 +14,8 @@ use stowage_model::volume::Volume;
 use stowage_runtime::api::{self, Api};
 
 use crate::decide::has_handle;
+use crate::facts::Facts;
+use crate::ownership;
 
 /// The object that has the volume, if one has.
 type Holder = Option<Value>;
@@ -41,7 +43,8 @@ pub struct Holders {
 
 impl Holders {
     /// The object that has the volume of the driver, by a look that begins no earlier than this call.
-    pub async fn find(&self, api: &Api, driver: &str, handle: &VolumeHandle) -> Found {
+    /// In node deployment it is of this node.
+    pub async fn find(&self, api: &Api, facts: &Facts, handle: &VolumeHandle) -> Found {
         loop {
             let (sender, mut answer) = oneshot::channel();
             self.lock().entry(handle.clone()).or_default().push(sender);
@@ -49,7 +52,7 @@ impl Holders {
             match answer.try_recv() {
                 // Whoever looked meanwhile took the question along.
                 Ok(found) => return found,
-                Err(oneshot::error::TryRecvError::Empty) => self.look(api, driver).await,
+                Err(oneshot::error::TryRecvError::Empty) => self.look(api, facts).await,
                 // Whoever took it along was dropped over it.
                 Err(oneshot::error::TryRecvError::Closed) => continue,
             }
@@ -60,13 +63,13 @@ impl Holders {
     }
 
     /// Looks for all who wait now.
-    async fn look(&self, api: &Api, driver: &str) {
+    async fn look(&self, api: &Api, facts: &Facts) {
         let asked = std::mem::take(&mut *self.lock());
         let found = Mutex::new(BTreeMap::new());
         let count = asked.len();
         let take = |object: &Value| {
             let mut found = found.lock().expect("no code panics while holding what was found");
-            for handle in asked.keys().filter(|handle| owns(object, handle, driver)) {
+            for handle in asked.keys().filter(|handle| owns(object, handle, facts)) {
                 found.insert(handle.clone(), object.clone());
             }
             found.len() == count
@@ -92,14 +95,17 @@ impl Holders {
 
 /// Whether the object stands for the volume. Of one that cannot be read as a whole, its source tells; where not even that can
 /// be read, it may.
-fn owns(object: &Value, handle: &VolumeHandle, driver: &str) -> bool {
+fn owns(object: &Value, handle: &VolumeHandle, facts: &Facts) -> bool {
+    let read = |object: &Value| Volume::read(object.to_string().as_bytes()).ok();
+    let may_be_here = |volume: Option<Volume>| volume.is_none_or(|volume| ownership::may_be_here(&volume, facts));
     let csi = &object["spec"]["csi"];
     if csi.is_object() {
-        return csi["driver"] == driver && csi["volumeHandle"] == handle.as_str();
+        let has_handle = csi["driver"] == facts.driver.as_str() && csi["volumeHandle"] == handle.as_str();
+        return has_handle && may_be_here(read(object));
     }
-    let read = |object: &Value| Volume::read(object.to_string().as_bytes()).ok();
-    match read(object).or_else(|| read(&source_of(object))) {
-        Some(volume) => has_handle(&volume, handle, driver),
+    let whole = read(object);
+    match whole.clone().or_else(|| read(&source_of(object))) {
+        Some(volume) => has_handle(&volume, handle, &facts.driver) && may_be_here(whole),
         None => object.to_string().contains(handle.as_str()),
     }
 }
@@ -138,12 +144,12 @@ mod tests {
     use serde_json::json;
 
     use super::*;
-    use crate::fixture::{DRIVER, HANDLE, VOLUME, volume_json};
+    use crate::fixture::{HANDLE, VOLUME, facts, volume_json};
 
     fn is_owner(handle: &str, spoil: impl FnOnce(&mut Value)) -> bool {
         let mut object = volume_json();
         spoil(&mut object);
-        owns(&object, &handle.into(), DRIVER)
+        owns(&object, &handle.into(), &facts())
     }
 
     #[test]
@@ -207,9 +213,9 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn the_owner_is_found_beyond_the_first_page_and_an_object_that_cannot_be_read() {
         let (api, sent) = two_pages();
-        let owner = Holders::default().find(&api, DRIVER, &HANDLE.into()).await.unwrap();
+        let owner = Holders::default().find(&api, &facts(), &HANDLE.into()).await.unwrap();
         assert_eq!((owner.unwrap()["metadata"]["name"].as_str(), sent.load(Ordering::Relaxed)), (Some(VOLUME), 2));
-        assert_eq!(Holders::default().find(&api, DRIVER, &"nobody".into()).await.unwrap(), None);
+        assert_eq!(Holders::default().find(&api, &facts(), &"nobody".into()).await.unwrap(), None);
     }
 
     #[tokio::test(start_paused = true)]
@@ -217,7 +223,8 @@ mod tests {
         let ((api, sent), holders) = (two_pages(), Holders::default());
         let others = (0..15).map(|number| VolumeHandle::from(format!("h{number}")));
         let handles: Vec<VolumeHandle> = others.chain([VolumeHandle::from(HANDLE)]).collect();
-        let found = futures::future::join_all(handles.iter().map(|handle| holders.find(&api, DRIVER, handle))).await;
+        let facts = facts();
+        let found = futures::future::join_all(handles.iter().map(|handle| holders.find(&api, &facts, handle))).await;
         let found: Vec<bool> = found.into_iter().map(|owner| owner.unwrap().is_some()).collect();
         assert_eq!(found.iter().position(|is_found| *is_found), Some(15));
         assert!(sent.load(Ordering::Relaxed) <= 4, "{} pages for sixteen", sent.load(Ordering::Relaxed));
@@ -239,7 +246,8 @@ mod tests {
         });
         let (api, holders) = (Api::new(kube::Client::new(service, "default")), Holders::default());
         let handles = [HANDLE, "b", "c"].map(VolumeHandle::from);
-        let find = |index: usize| holders.find(&api, DRIVER, &handles[index]);
+        let facts = facts();
+        let find = |index: usize| holders.find(&api, &facts, &handles[index]);
         // The second takes the third's question along, and fails.
         let (first, second, third) = tokio::join!(find(0), find(1), find(2));
         assert!(first.unwrap().is_some() && second.is_err() && third.is_err());

@@ -16,6 +16,7 @@ use stowage_csi::v1::{
 };
 use stowage_model::names::VolumeHandle;
 use stowage_model::object::{Key, ObjectRef, kinds};
+use stowage_model::phase::ReclaimPolicy;
 use stowage_model::topology::Segments;
 
 use crate::places::{self, Part, Places};
@@ -93,9 +94,9 @@ pub struct Source {
     pub uid: String,
     /// The driver's id of the snapshot, or of the volume of the claim.
     pub handle: String,
-    /// Whether every call for this record is sent with our finalizer on the object. Older records do not tell.
+    /// Whether the object was let go, though the record goes on: the driver may never tell what became of the call.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
-    pub held: bool,
+    pub released: bool,
 }
 
 /// The kinds of objects that volumes can be filled from.
@@ -172,6 +173,11 @@ impl Intent {
         Self { version: version(&request, &class), claim, volume, request, secrets, class }
     }
 
+    /// Whether its volume goes with its claim.
+    pub fn deletes(&self) -> bool {
+        self.class.reclaim_policy == ReclaimPolicy::Delete.as_str()
+    }
+
     /// The same, but filled.
     pub fn filled_from(self, source: Source) -> Self {
         self.asking(|request| request.source = Some(source))
@@ -179,8 +185,18 @@ impl Intent {
 
     /// Whether it asks for the same, though maybe elsewhere.
     pub fn asks_the_same_besides_places(&self, other: &Self) -> bool {
-        let placeless = |intent: &Self| intent.clone().asking(|request| request.places = None);
-        placeless(self) == placeless(other)
+        let asked = |intent: &Self| {
+            intent.clone().asking(|request| {
+                request.places = None;
+                request.source.iter_mut().for_each(|source| source.released = false);
+            })
+        };
+        asked(self) == asked(other)
+    }
+
+    /// The same, but its source is not held for it any more.
+    pub fn without_hold(self) -> Self {
+        self.asking(|request| request.source.iter_mut().for_each(|source| source.released = true))
     }
 
     /// The same, but with these attributes.

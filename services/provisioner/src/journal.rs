@@ -14,11 +14,12 @@ use std::sync::{Arc, Mutex, MutexGuard};
 
 use tokio::sync::{Notify, oneshot};
 
+use stowage_model::object::Key;
 use stowage_runtime::engine;
 use stowage_runtime::tasks::Spawner;
 
 use self::book::{Book, Stage};
-use self::pages::Pages;
+use self::pages::{Failure, Pages};
 use crate::intent::Intent;
 
 /// Why a record could not be made durable.
@@ -28,6 +29,11 @@ pub enum Error {
     Enter { source: book::Refused },
     #[error("cannot write the intent journal {lease}: {reason}")]
     Write { lease: String, reason: String },
+    #[error(
+        "may not write the intent journal {lease}: {reason}; grant get, list, create and update of leases in its namespace, \
+         meanwhile it is tried again"
+    )]
+    Allow { lease: String, reason: String },
     #[error("cannot read the intent journal in namespace {namespace:?}: {reason}")]
     Read { namespace: String, reason: String },
     #[error(
@@ -57,6 +63,8 @@ pub struct Recorded {
     pub durable: bool,
     /// Whether the driver may have made the volume.
     pub maybe_made: bool,
+    /// Whether an earlier run left it: nobody knows what has happened since it was written.
+    pub inherited: bool,
 }
 
 /// What is left of the record of a volume's making.
@@ -83,6 +91,10 @@ pub enum Change<'a> {
     Adopted { uid: &'a str },
     /// A record is leaving or gone.
     Left { intent: &'a Intent },
+    /// A record goes on without holding its source.
+    Released { intent: &'a Intent },
+    /// Whether records reach the API server from now on.
+    Storing(bool),
 }
 
 struct Shared {
@@ -107,7 +119,7 @@ struct State {
 }
 
 impl Journal {
-    /// A journal that reads and signs its pages before it returns; without the right to, it stays in memory.
+    /// A journal that reads and signs its pages before it returns; without the right to, it stays in memory until there is one.
     pub async fn open(
         pages: Pages,
         run: &str,
@@ -115,14 +127,28 @@ impl Journal {
         on_change: impl Fn(Change<'_>) + Send + Sync + 'static,
     ) -> Result<Self, Error> {
         let journal = Self::new(run, true, on_change);
-        writer::take_over(&journal, &pages).await?;
-        journal.settle();
-        spawner.spawn(writer::run(journal.clone(), pages));
+        match writer::take_over(&journal, &pages).await {
+            Ok(()) => {
+                journal.settle();
+                spawner.spawn(writer::run(journal.clone(), pages));
+            }
+            Err(Failure::Forbidden(error)) => {
+                tracing::warn!(
+                    %error,
+                    "no right to write Leases: intents stay in memory, so a crash can leak a volume; grant get, list, create \
+                     and update of leases in this namespace, which is tried every minute, or pass --intent-journal=false"
+                );
+                journal.stay_in_memory();
+                spawner.spawn(writer::run_once_allowed(journal.clone(), pages));
+            }
+            Err(Failure::Lost(error)) => return Err(error),
+        }
         Ok(journal)
     }
 
     /// A journal without storage: what the original does.
     pub fn in_memory(on_change: impl Fn(Change<'_>) + Send + Sync + 'static) -> Self {
+        on_change(Change::Storing(false));
         Self::new("", false, on_change)
     }
 
@@ -156,6 +182,13 @@ impl Journal {
         };
         self.0.work.notify_one();
         written.await.unwrap_or(Err(Error::Stopped))
+    }
+
+    /// The record goes on, and holds its source no more.
+    pub async fn release(&self, intent: Arc<Intent>) -> Result<(), Error> {
+        self.record(Arc::clone(&intent)).await?;
+        (self.0.on_change)(Change::Released { intent: &intent });
+        Ok(())
     }
 
     /// The record is no longer needed; its removal rides on the next write.
@@ -218,6 +251,7 @@ impl Journal {
             intent: Arc::clone(&entry.intent),
             durable: entry.stage == Stage::Stored,
             maybe_made: entry.maybe_made,
+            inherited: entry.inherited,
         })
     }
 
@@ -238,10 +272,18 @@ impl Journal {
         state.book.uids().into_iter().filter(live).collect()
     }
 
-    /// Whether a volume is being made from the object with this uid, as far as this journal knows. One that was made counts
-    /// until its record is gone: what is replayed after a crash must find its source.
-    pub fn uses(&self, source: &str) -> bool {
-        self.lock().book.all().any(|entry| entry.intent.request.source.as_ref().is_some_and(|used| used.uid == source))
+    /// The claims for which a volume is being made from the object with this uid, as far as this journal knows, in order. One
+    /// that was made counts until its record is gone: what is replayed after a crash must find its source.
+    pub fn users(&self, source: &str) -> Vec<Key> {
+        let state = self.lock();
+        let uses = |intent: &Intent| {
+            let used = intent.request.source.as_ref();
+            used.is_some_and(|used| used.uid == source && !used.released)
+        };
+        let users = state.book.all().filter(|entry| uses(&entry.intent)).map(|entry| entry.intent.claim.key());
+        let mut users: Vec<Key> = users.collect();
+        users.sort();
+        users
     }
 
     /// A call is about to be sent: from now on the volume may exist. Returns whether it might have before; `None` where the
@@ -278,4 +320,5 @@ impl Journal {
     }
 }
 
+pub use book::RECORD;
 pub use pages::Pages as Storage;

@@ -219,8 +219,9 @@ pub fn ignored(why: impl ToString) -> Failure {
     Failure { code: IGNORED.to_owned(), message: why.to_string() }
 }
 
-/// Provisions for the claims whose class names this provisioner, until asked to stop. `options.driver.timeout` is the time
-/// that one try has before it counts as going on in the background.
+/// Provisions for the claims whose class names this provisioner, until asked to stop; see [`Options::of_library`]. A try that
+/// takes longer than `options.driver.timeout` is cancelled where that is not zero: its future is dropped, and it is asked for
+/// again, since what it began may be there.
 pub fn run(
     context: Context,
     name: &str,

@@ -5,6 +5,7 @@ use std::time::Duration;
 use prometheus_client::encoding::EncodeLabelSet;
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
+use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::metrics::histogram::Histogram;
 use prometheus_client::registry::Registry;
 
@@ -33,6 +34,10 @@ type Durations<L> = Family<L, Histogram, fn() -> Histogram>;
 pub struct Metrics {
     /// Final answers that left open whether an earlier call had made the volume.
     pub unsettled_answers: Counter,
+    /// 1 while intents are not stored, so that a crash can leak a volume.
+    pub intents_in_memory: Gauge,
+    /// Volumes without claim and object that were left to people.
+    pub retained: Counter,
     provisioned: Family<ClaimLabels, Counter>,
     provision_failed: Family<ClaimLabels, Counter>,
     provision_duration: Durations<ClaimLabels>,
@@ -46,6 +51,8 @@ impl Default for Metrics {
         let histogram = || Histogram::new(BUCKETS);
         Self {
             unsettled_answers: Counter::default(),
+            intents_in_memory: Gauge::default(),
+            retained: Counter::default(),
             provisioned: Family::default(),
             provision_failed: Family::default(),
             provision_duration: Family::new_with_constructor(histogram),
@@ -60,6 +67,10 @@ impl Metrics {
     pub fn register(&self, registry: &mut Registry) {
         let help = "Final CreateVolume answers that left open whether an earlier call had made the volume";
         registry.register("stowage_provisioner_unsettled_answers", help, self.unsettled_answers.clone());
+        let help = "Whether intents are not stored, so that a crash can leak a volume";
+        registry.register("stowage_provisioner_intents_in_memory", help, self.intents_in_memory.clone());
+        let help = "Volumes of classes that retain, found after a restart without claim and PersistentVolume, and kept";
+        registry.register("stowage_provisioner_retained_volumes", help, self.retained.clone());
         let (claims, volumes) = ("controller_persistentvolumeclaim_provision", "controller_persistentvolume_delete");
         let help = "Volumes made for claims";
         registry.register(claims, help, self.provisioned.clone());

@@ -105,6 +105,14 @@ impl Default for NodeDeployment {
     }
 }
 
+impl Options {
+    /// The defaults of a provisioner that stands on the library: a try may take as long as it does.
+    pub fn of_library() -> Self {
+        let options = Self::default();
+        Self { driver: driver::Options { timeout: Duration::ZERO, ..options.driver }, ..options }
+    }
+}
+
 impl Default for Options {
     fn default() -> Self {
         Self {

@@ -72,6 +72,14 @@ pub fn is_here(volume: &Volume, facts: &Facts) -> bool {
     affinity.is_none_or(|required| required.matches(&node.name, &node.segments).unwrap_or(false))
 }
 
+/// Whether the object may stand for a volume of this node: ids of local drivers tell volumes of one node apart, not always of
+/// two. One that says that unreadably may.
+pub fn may_be_here(volume: &Volume, facts: &Facts) -> bool {
+    let Some(node) = &facts.node else { return true };
+    let affinity = volume.spec.node_affinity.as_ref().and_then(|affinity| affinity.required.as_ref());
+    affinity.is_none_or(|required| required.matches(&node.name, &node.segments).unwrap_or(true))
+}
+
 /// The bids of this provisioner, by claim uid.
 #[derive(Debug, Default)]
 pub struct Bids(Mutex<BTreeMap<String, Bid>>);

@@ -20,7 +20,7 @@ use crate::decide::{Why, has_handle, is_wanted};
 use crate::facts::Facts;
 use crate::intent::Made;
 use crate::journal::{Recorded, Trace};
-use crate::ownership::Bid;
+use crate::ownership::{self, Bid};
 use crate::requirement::Cluster;
 use crate::source::{Found, Need, Object, Origin};
 
@@ -53,10 +53,10 @@ pub struct ClaimSnapshot {
     pub source: Option<Found>,
     /// Whether the source that the record names is there, and not held yet.
     pub is_unprotected: bool,
+    /// Whether the source that the record names is being deleted.
+    pub is_source_going: bool,
     /// Whether the source that the record names is certainly gone.
     pub is_source_gone: bool,
-    /// Whether snapshots are used without being held.
-    pub is_protecting_forbidden: bool,
     /// The VolumeAttributesClass that the claim names, as it was found.
     pub attributes: Option<Record<LookedUp>>,
     /// Whether the server is known not to serve VolumeAttributesClasses.
@@ -98,8 +98,8 @@ pub struct SourceSnapshot {
     pub facts: Arc<Facts>,
     pub origin: Origin,
     pub object: Object,
-    /// Whether a record names it.
-    pub is_used: bool,
+    /// The claims whose records hold it, in order.
+    pub users: Vec<ObjectKey>,
     /// The claims that name it and wait for another node's provisioner, or for who knows whose: that one may be making
     /// their volumes. In order.
     pub others: Vec<ObjectKey>,
@@ -113,7 +113,7 @@ pub struct SourceSnapshot {
 impl SourceSnapshot {
     /// Whether what was seen of it need not be remembered.
     pub fn is_done_with(&self, why: &Why) -> bool {
-        matches!(why, Why::Gone | Why::Unprotected) && !self.is_awaited && !self.is_used
+        matches!(why, Why::Gone | Why::Unprotected) && !self.is_awaited && self.users.is_empty()
     }
 }
 
@@ -147,6 +147,7 @@ fn gather_claim(controller: &Controller, uid: &String, told: Known) -> ClaimSnap
     let cluster = is_placed.map(|claim| controller.cluster(claim)).unwrap_or_default();
     let source = is_placed.and_then(|claim| source::find(controller, claim));
     let is_unprotected = recorded.as_ref().is_some_and(|recorded| source::is_unprotected(controller, &recorded.intent));
+    let is_source_going = recorded.as_ref().is_some_and(|recorded| source::is_going(controller, &recorded.intent));
     let is_source_gone = recorded.as_ref().is_some_and(|recorded| source::is_gone(controller, &recorded.intent));
     let class_name = claim.as_ref().map(|claim| claim.class_name().to_owned()).unwrap_or_default();
     let name = recorded.as_ref().map_or_else(|| facts.volume_name(uid), |recorded| recorded.intent.volume.clone());
@@ -167,8 +168,8 @@ fn gather_claim(controller: &Controller, uid: &String, told: Known) -> ClaimSnap
         cluster,
         source,
         is_unprotected,
+        is_source_going,
         is_source_gone,
-        is_protecting_forbidden: controller.is_protecting_forbidden(),
         attributes: controller.attributes.record(uid),
         are_attributes_unserved: controller.attributes_unserved.load(Ordering::Relaxed),
         bid: controller.bids.get(uid),
@@ -177,10 +178,12 @@ fn gather_claim(controller: &Controller, uid: &String, told: Known) -> ClaimSnap
     }
 }
 
-/// A PersistentVolume that has the handle.
+/// A PersistentVolume that has the handle, in node deployment on this node.
 fn owner_of(controller: &Controller, handle: &VolumeHandle) -> Option<String> {
     let mut volumes = controller.caches.volumes.by_index("handle", handle.as_str()).into_iter();
-    let owner = volumes.find(|volume| has_handle(volume, handle, &controller.facts.driver));
+    let facts = &controller.facts;
+    let owner =
+        volumes.find(|volume| has_handle(volume, handle, &facts.driver) && ownership::may_be_here(volume, facts));
     owner.map(|volume| volume.meta.name.clone())
 }
 

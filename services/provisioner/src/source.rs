@@ -225,7 +225,14 @@ impl Asked<'_> {
 
     fn source(&self, uid: &str, handle: &str) -> Source {
         let ObjectKey { namespace, name } = (*self.origin.key).clone();
-        Source { kind: self.origin.kind, namespace, name, uid: uid.to_owned(), handle: handle.to_owned(), held: true }
+        Source {
+            kind: self.origin.kind,
+            namespace,
+            name,
+            uid: uid.to_owned(),
+            handle: handle.to_owned(),
+            released: false,
+        }
     }
 }
 

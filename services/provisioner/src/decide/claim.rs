@@ -81,6 +81,8 @@ fn begin(s: &ClaimSnapshot, now: Timestamp) -> Decision {
     if let View::Known(volume) = &s.volume {
         return match is_made_for(volume, &claim.meta.uid, &s.facts.driver) {
             true => Decision::rest(Why::VolumeExists),
+            // Every node sees it.
+            false if !ownership::is_claimed(claim, &s.facts) => Decision::rest(Why::OtherNode),
             false => refuse(s, claim, Problem::UseName { volume: volume.meta.name.clone() }, now),
         };
     }
@@ -93,6 +95,10 @@ fn begin(s: &ClaimSnapshot, now: Timestamp) -> Decision {
 /// The intent as claim and class stand now, or what to do instead.
 fn intent_now(s: &ClaimSnapshot, claim: &Arc<Claim>, now: Timestamp) -> Result<Intent, Box<Decision>> {
     let Some(class) = &s.class else {
+        // Whether it is anybody's is not known without its class; of all nodes only the selected one tells.
+        if !ownership::is_claimed(claim, &s.facts) {
+            return Err(Decision::rest(Why::OtherNode).into());
+        }
         return Err(refuse(s, claim, Problem::FindClass { class: claim.class_name().to_owned() }, now).into());
     };
     if class.waits_for_consumer() && claim.selected_node().is_none() {
@@ -109,17 +115,30 @@ fn intent_now(s: &ClaimSnapshot, claim: &Arc<Claim>, now: Timestamp) -> Result<I
             _ => Decision::rest(Why::WaitsForPopulator),
         }));
     }
-    let built = request::build(claim, class, &s.facts, &s.cluster);
-    let built = match built {
+    let built = intent_of(s, claim, class, ownership, now);
+    if ownership == Ownership::Open {
+        return Err(match built {
+            Ok(intent) => bid(s, claim, Some(intent), now).into(),
+            // As the original: whoever takes it tells, and not every node.
+            Err(decision) if matches!(decision.why, Why::Problem(_)) => bid(s, claim, None, now).into(),
+            Err(decision) => decision,
+        });
+    }
+    built
+}
+
+fn intent_of(
+    s: &ClaimSnapshot,
+    claim: &Arc<Claim>,
+    class: &StorageClass,
+    ownership: Ownership,
+    now: Timestamp,
+) -> Result<Intent, Box<Decision>> {
+    match request::build(claim, class, &s.facts, &s.cluster) {
         Ok(intent) => {
             let intent = attributes::add(s, claim, intent, now)?;
-            Ok(source::fill(s, claim, ownership, intent, now)?)
+            source::fill(s, claim, ownership, intent, now)
         }
-        problem => problem,
-    };
-    match built {
-        Ok(intent) if ownership == Ownership::Open => Err(bid(s, claim, intent, now).into()),
-        Ok(intent) => Ok(intent),
         // The scheduler chose from what it knew, and the node has gone since. A driver that is not registered there is
         // most often about to register again.
         Err(problem @ Problem::FindNode { .. }) if class.waits_for_consumer() => {
@@ -136,14 +155,17 @@ fn give_back(mut decision: Decision, claim: &Arc<Claim>) -> Decision {
     decision
 }
 
-fn bid(s: &ClaimSnapshot, claim: &Arc<Claim>, intent: Intent, now: Timestamp) -> Decision {
-    match s.bid {
-        None => Decision::act([Action::Bid], Why::Bidding),
-        Some(bid) if bid.at > now => Decision::wait_until(bid.at, Why::Bidding),
-        Some(_) => match s.room.as_ref().map(|record| &record.state) {
+/// Without an intent there is nothing to have room for.
+fn bid(s: &ClaimSnapshot, claim: &Arc<Claim>, intent: Option<Intent>, now: Timestamp) -> Decision {
+    let take = || Decision::act([Action::Take(Arc::clone(claim))], Why::Bidding);
+    match (s.bid, intent) {
+        (None, _) => Decision::act([Action::Bid], Why::Bidding),
+        (Some(bid), _) if bid.at > now => Decision::wait_until(bid.at, Why::Bidding),
+        (Some(_), None) => take(),
+        (Some(_), Some(intent)) => match s.room.as_ref().map(|record| &record.state) {
             None => Decision::act([Action::AskForRoom(Arc::new(intent))], Why::Bidding),
             Some(State::Running) => Decision::rest(Why::Calling),
-            Some(State::Done(true)) => Decision::act([Action::Take(Arc::clone(claim))], Why::Bidding),
+            Some(State::Done(true)) => take(),
             // Not here, or not now: another node may be faster.
             Some(State::Done(false) | State::Failed(_) | State::Uncertain(_)) => {
                 Decision::act([Action::Bid], Why::NoRoom)
@@ -178,10 +200,10 @@ fn settle(s: &ClaimSnapshot, recorded: &Recorded, now: Timestamp) -> Decision {
             Some(made) => {
                 has_handle(volume, &made.handle, &s.facts.driver) || migrated::is_ours(volume, &s.facts.driver)
             }
-            // What is on another node says nothing of what may have been made on this one.
-            None => is_our_volume(volume, &s.facts.driver) && ownership::is_here(volume, &s.facts),
+            None => is_our_volume(volume, &s.facts.driver),
         };
-        if owns {
+        // What is on another node says nothing of what was made, or may have been, on this one.
+        if owns && ownership::may_be_here(volume, &s.facts) {
             return Decision::act([Action::Forget], Why::VolumeExists);
         }
         // The name is taken, so whatever was made under it cannot become this claim's.
@@ -191,8 +213,7 @@ fn settle(s: &ClaimSnapshot, recorded: &Recorded, now: Timestamp) -> Decision {
         (Some(made), Some(_)) => {
             Decision::act([Action::MakeVolume { intent: Arc::clone(intent), made: made.clone() }], Why::Made)
         }
-        (Some(made), None) => clean_up(s, intent, made, now),
-        (None, _) if source::was_never_called(s, intent) => Decision::act([Action::Forget], Why::NothingMade),
+        (Some(made), None) => clean_up(s, recorded, made, now),
         (None, Some(claim)) => create(s, recorded, claim, now),
         (None, None) if !recorded.maybe_made => Decision::act([Action::Forget], Why::NothingMade),
         // Only the same request sent again tells whether there is a volume, and which. A driver that will not say is
@@ -201,7 +222,7 @@ fn settle(s: &ClaimSnapshot, recorded: &Recorded, now: Timestamp) -> Decision {
             if !recorded.durable {
                 return Decision::act([Action::Record(Arc::clone(intent))], Why::Unrecorded);
             }
-            if let Some(decision) = source::protect(s, intent) {
+            if let Some(decision) = source::release(s, intent, now).or_else(|| source::protect(s, intent)) {
                 return decision;
             }
             let refused = s.creation.as_ref().is_some_and(|record| match &record.state {
@@ -282,9 +303,17 @@ fn is_followed_up_here(s: &ClaimSnapshot, now: Timestamp) -> bool {
     s.facts.node.is_some() && s.creation.as_ref().is_some_and(|record| record.retry_at > now)
 }
 
-fn clean_up(s: &ClaimSnapshot, intent: &Arc<Intent>, made: &Made, now: Timestamp) -> Decision {
+fn clean_up(s: &ClaimSnapshot, recorded: &Recorded, made: &Made, now: Timestamp) -> Decision {
+    let intent = &recorded.intent;
     if let Some(owner) = &s.owner {
         return Decision::act([Action::Forget], Why::OwnedBy(owner.clone()));
+    }
+    // A record that is found may be old: since then the volume may have had an object, and that be deleted to keep the data. A claim
+    // that is there and does not name it never had it.
+    let may_be_used = s.claim.as_ref().is_none_or(|claim| claim.spec.volume_name == intent.volume);
+    if recorded.inherited && may_be_used && !intent.deletes() {
+        let (intent, handle) = (Arc::clone(intent), made.handle.clone());
+        return Decision::act([Action::Keep { intent, handle }], Why::Retained);
     }
     let done =
         s.cleanup.as_ref().is_some_and(|record| matches!(&record.state, State::Done(handle) if *handle == made.handle));

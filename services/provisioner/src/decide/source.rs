@@ -6,6 +6,7 @@ use jiff::{SignedDuration, Timestamp};
 
 use stowage_model::finalizers::{CLONING_PROTECTION, SNAPSHOT_SOURCE_OF_PROVISIONER};
 use stowage_model::labels::SNAPSHOT_MANAGED_BY;
+use stowage_model::object::Key;
 use stowage_runtime::cache::View;
 use stowage_runtime::events::Note;
 use stowage_runtime::operation::{Record, State};
@@ -31,9 +32,11 @@ pub fn decide(s: &SourceSnapshot, now: Timestamp) -> Decision {
     if !meta.has_finalizer(finalizer(s.origin.kind)) {
         return Decision::rest(Why::Unprotected);
     }
-    let is_held = !s.others.is_empty();
-    if s.is_used || is_held && !meta.is_deleting() {
-        return Decision::rest(Why::InUse);
+    let (is_used, is_held) = (!s.users.is_empty(), !s.others.is_empty());
+    match meta.is_deleting() {
+        false if is_used || is_held => return Decision::rest(Why::InUse),
+        true if is_used => return tell(&s.told, used(s), now, Why::InUse),
+        _ => {}
     }
     let free = || match is_held {
         true => tell(&s.told, kept(s), now, Why::InUse),
@@ -62,19 +65,35 @@ pub fn decide(s: &SourceSnapshot, now: Timestamp) -> Decision {
 /// So many claims are named in one sentence.
 const NAMED: usize = 5;
 
-/// Whom a source that is being deleted is kept for.
-fn kept(s: &SourceSnapshot) -> Note {
-    let named: Vec<String> = s.others.iter().take(NAMED).map(ToString::to_string).collect();
-    let more = match s.others.len().saturating_sub(NAMED) {
-        0 => String::new(),
-        more => format!(" and {more} more"),
-    };
+/// What a source that is being deleted is kept for.
+fn used(s: &SourceSnapshot) -> Note {
     let message = format!(
-        "{} is being deleted, and finalizer {} keeps it while claims that name it as their source wait for a volume: \
-         {}{more}; delete these claims, or wait until they are Bound",
+        "{} is being deleted, and finalizer {} keeps it while a volume is being made from it, or may be, for {}; see the events \
+         of these claims; deleted claims hold it until driver {:?} has answered for them",
         s.origin,
         finalizer(s.origin.kind),
-        named.join(", ")
+        named(&s.users),
+        s.facts.driver,
+    );
+    Note::warning("SourceInUse", message)
+}
+
+fn named(claims: &[Key]) -> String {
+    let first: Vec<String> = claims.iter().take(NAMED).map(ToString::to_string).collect();
+    match claims.len().saturating_sub(NAMED) {
+        0 => first.join(", "),
+        more => format!("{} and {more} more", first.join(", ")),
+    }
+}
+
+/// Whom a source that is being deleted is kept for.
+fn kept(s: &SourceSnapshot) -> Note {
+    let message = format!(
+        "{} is being deleted, and finalizer {} keeps it while claims that name it as their source wait for a volume: \
+         {}; delete these claims, or wait until they are Bound",
+        s.origin,
+        finalizer(s.origin.kind),
+        named(&s.others),
     );
     Note::warning("SourceInUse", message)
 }

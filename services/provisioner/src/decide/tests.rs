@@ -55,8 +55,8 @@ fn fresh(facts: &Facts) -> ClaimSnapshot {
         cluster: Cluster::default(),
         source: None,
         is_unprotected: false,
+        is_source_going: false,
         is_source_gone: false,
-        is_protecting_forbidden: false,
         attributes: None,
         are_attributes_unserved: false,
         bid: None,
@@ -70,7 +70,7 @@ fn decide(s: &ClaimSnapshot, now: Timestamp) -> Decision {
 }
 
 fn recorded(maybe_made: bool) -> Option<Recorded> {
-    Some(Recorded { intent: intent(), durable: true, maybe_made })
+    Some(Recorded { intent: intent(), durable: true, maybe_made, inherited: false })
 }
 
 fn set_claim(s: &mut ClaimSnapshot, spoil: impl FnOnce(&mut Value)) {

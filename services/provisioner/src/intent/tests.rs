@@ -30,10 +30,10 @@ fn places() -> impl Strategy<Value = Vec<Segments>> {
 }
 
 prop_compose! {
-    fn source()(is_claim in any::<bool>(), held in any::<bool>(), texts in (text(), text(), text(), text())) -> Source {
+    fn source()(is_claim in any::<bool>(), released in any::<bool>(), texts in (text(), text(), text(), text())) -> Source {
         let (namespace, name, uid, handle) = texts;
         let kind = if is_claim { SourceKind::Claim } else { SourceKind::Snapshot };
-        Source { kind, namespace, name, uid, handle, held }
+        Source { kind, namespace, name, uid, handle, released }
     }
 }
 
@@ -92,10 +92,10 @@ proptest! {
 }
 
 #[test]
-fn a_record_of_before_sources_were_surely_held_does_not_say_that_its_own_is() {
+fn a_record_of_before_sources_were_let_go_holds_its_own() {
     let text = r#"{"kind":"snapshot","namespace":"shop","name":"nightly","uid":"s-1","handle":"pool-a/s1"}"#;
     let source: Source = serde_json::from_str(text).unwrap();
-    assert!(!source.held);
+    assert!(!source.released);
     assert_eq!(serde_json::to_string(&source).unwrap(), text, "what holds nothing is written as before");
 }
 

@@ -7,7 +7,7 @@ mod shelf;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use serde_json::{Value, json};
+use serde_json::{Map, Value, json};
 
 use self::shelf::Shelf;
 use crate::intent::{self, Intent};
@@ -20,6 +20,12 @@ pub const RECORD: &str = "intent.provisioner.stowage.dev/";
 
 /// Annotation that says which run of the provisioner writes the page.
 pub const WRITER: &str = "provisioner.stowage.dev/writer";
+
+/// Annotation with the uid of the Lease that the page is. A backup that is put back, here or elsewhere, has another uid.
+const STAMP: &str = "provisioner.stowage.dev/page-uid";
+
+/// What records become that are on a copy of their page: nobody settles them.
+const COPY: &str = "copied-intent.provisioner.stowage.dev/";
 
 /// A page takes no new record beyond this. Kubernetes allows 256 KiB of annotations on an object, but each write sends the
 /// whole page and has it checked, and all who wait for a record wait for that.
@@ -56,6 +62,8 @@ pub struct Entry {
     pub stage: Stage,
     /// Whether the driver may have made the volume: a call was sent and no final failure was answered since.
     pub maybe_made: bool,
+    /// Whether an earlier run made or may have made the volume, at whatever time.
+    pub inherited: bool,
     /// The lists of places that the record named before, and names where it is stored until it is written anew.
     held: Vec<Places>,
     /// Distinguishes a record from its successor for the same claim.
@@ -80,6 +88,8 @@ pub struct Book {
     shelf: Shelf,
     /// Records found before their lists of places, by claim and page; none once all pages were read.
     waiting: Option<BTreeMap<(String, usize), String>>,
+    /// Nothing new stands on a page before this one.
+    first: usize,
     generation: u64,
 }
 
@@ -181,6 +191,7 @@ impl Book {
             unreadable: BTreeMap::new(),
             shelf: Shelf::default(),
             waiting: Some(BTreeMap::new()),
+            first: 0,
             generation: 0,
         }
     }
@@ -230,6 +241,7 @@ impl Book {
             return Ok(());
         }
         let maybe_made = known.is_some_and(|entry| entry.maybe_made);
+        let inherited = known.is_some_and(|entry| entry.inherited);
         let on_page = known.filter(|entry| entry.stage != Stage::Kept);
         let held = on_page.map(|entry| entry.lists_besides(&intent)).unwrap_or_default();
         let page = match on_page.map(|entry| entry.page) {
@@ -242,7 +254,8 @@ impl Book {
         };
         self.generation += 1;
         let generation = self.generation;
-        self.insert(uid, Entry { intent, text, page, stage: Stage::Wanted, maybe_made, held, generation });
+        let stage = Stage::Wanted;
+        self.insert(uid, Entry { intent, text, page, stage, maybe_made, inherited, held, generation });
         Ok(())
     }
 
@@ -273,9 +286,10 @@ impl Book {
     /// that removals ride on a write soon; then the first with room.
     fn page_with_room(&self, bytes: usize) -> usize {
         let is_free = |page: &usize| !self.pages.contains_key(page) && self.foreign_on(*page) + bytes <= RECORD_BYTES;
-        let free = (0..).find(is_free).unwrap_or_default();
-        let has_room =
-            |page: usize, fill: &Fill| fill.parts == 0 && fill.live + self.foreign_on(page) + bytes <= PAGE_BYTES;
+        let free = (self.first..).find(is_free).unwrap_or_default();
+        let has_room = |page: usize, fill: &Fill| {
+            page >= self.first && fill.parts == 0 && fill.live + self.foreign_on(page) + bytes <= PAGE_BYTES
+        };
         let fitting = self.pages.iter().filter(|(page, fill)| has_room(**page, fill));
         let best = fitting.max_by_key(|(page, fill)| (fill.wanted > 0, fill.leaving, std::cmp::Reverse(**page)));
         best.map_or(free, |(page, _)| *page)
@@ -334,7 +348,11 @@ impl Book {
 
     /// Remembers whether the driver may have made the volume; returns what was remembered before.
     pub fn set_maybe_made(&mut self, uid: &str, maybe_made: bool) -> bool {
-        self.entries.get_mut(uid).is_some_and(|entry| std::mem::replace(&mut entry.maybe_made, maybe_made))
+        self.entries.get_mut(uid).is_some_and(|entry| {
+            // What is made from now on is of this run.
+            entry.inherited &= maybe_made;
+            std::mem::replace(&mut entry.maybe_made, maybe_made)
+        })
     }
 
     /// The page to be written next for a record: those of its places come first, and one that it has to leave comes before
@@ -370,6 +388,7 @@ impl Book {
         if !lease["metadata"]["annotations"].is_object() {
             lease["metadata"]["annotations"] = json!({});
         }
+        let lease_uid = lease["metadata"]["uid"].as_str().unwrap_or_default().to_owned();
         let annotations = lease["metadata"]["annotations"].as_object_mut().expect("made an object just now");
         let writer = annotations.get(WRITER).and_then(Value::as_str).unwrap_or_default();
         if writer != self.writer && !take {
@@ -377,6 +396,10 @@ impl Book {
             return edit;
         }
         annotations.insert(WRITER.into(), self.writer.as_str().into());
+        if !lease_uid.is_empty() {
+            disown_copies(page, &lease_uid, annotations);
+            annotations.insert(STAMP.into(), lease_uid.into());
+        }
         self.forget_unreadable(page, |uid| annotations.contains_key(&format!("{RECORD}{uid}")));
         self.adopt_parts(page, annotations);
         for (key, value) in annotations.iter() {
@@ -438,11 +461,17 @@ impl Book {
             // It is read once the one on another page is gone.
             Ok(_) if self.entries.contains_key(uid) => {}
             Ok(intent) => {
-                let intent = Arc::new(intent);
-                let stage = Stage::Stored;
                 // Who wrote it may have called the driver before it died.
-                let entry =
-                    Entry { intent, text: text.into(), page, stage, maybe_made: true, held: Vec::new(), generation: 0 };
+                let entry = Entry {
+                    intent: Arc::new(intent),
+                    text: text.into(),
+                    page,
+                    stage: Stage::Stored,
+                    maybe_made: true,
+                    inherited: true,
+                    held: Vec::new(),
+                    generation: 0,
+                };
                 self.insert(uid.into(), entry);
                 edit.adopted.push(uid.into());
             }
@@ -482,6 +511,7 @@ impl Book {
             }
         }
         self.shelf.forget_joined();
+        self.first = 0;
         (edit.adopted, self.clear_left_parts())
     }
 
@@ -537,6 +567,23 @@ impl Book {
         self.pages.values_mut().for_each(|fill| fill.parts = 0);
         gone
     }
+
+    /// What could not be stored is to be, on pages from this one on: those before are not read yet. Returns the claims.
+    pub fn store_from(&mut self, first: usize) -> Vec<String> {
+        self.first = first;
+        let entries = std::mem::take(&mut self.entries);
+        self.by_volume.clear();
+        self.pages.clear();
+        self.moved.clear();
+        self.shelf.clear();
+        for (uid, entry) in entries {
+            let page = self.page_with_room(bytes_of(&uid, &entry.text));
+            self.generation += 1;
+            let generation = self.generation;
+            self.insert(uid, Entry { page, stage: Stage::Wanted, held: Vec::new(), generation, ..entry });
+        }
+        self.uids()
+    }
 }
 
 impl Entry {
@@ -551,6 +598,26 @@ impl Entry {
         }
         lists
     }
+}
+
+/// A copy tells of the time when it was taken: what it would find may long be somebody's, or another cluster's.
+fn disown_copies(page: usize, lease_uid: &str, annotations: &mut Map<String, Value>) {
+    let stamp = annotations.get(STAMP).and_then(Value::as_str).unwrap_or(lease_uid);
+    if stamp == lease_uid {
+        return;
+    }
+    let uids: Vec<String> = annotations.keys().filter_map(|key| key.strip_prefix(RECORD)).map(str::to_owned).collect();
+    for uid in &uids {
+        if let Some(text) = annotations.remove(&format!("{RECORD}{uid}")) {
+            annotations.insert(format!("{COPY}{uid}"), text);
+        }
+    }
+    tracing::error!(
+        page,
+        claims = uids.join(","),
+        "a Lease of the intent journal is a copy, as a backup puts it back: the records of these claims are not settled and \
+         stay as annotations {COPY}..., delete those once the driver has no volumes of them that nobody wants"
+    );
 }
 
 /// What a record takes of its page.

@@ -81,6 +81,18 @@ impl Pages {
         Ok(pages.into_iter().collect())
     }
 
+    /// How many records the pages hold, by fresh reads.
+    pub async fn count(&self) -> Result<usize, api::Error> {
+        let mut records = 0;
+        for page in self.list().await? {
+            let id = ObjectId { kind: kinds::LEASE, key: self.key(page) };
+            let lease = self.api.get_raw(&id).await?.unwrap_or_default();
+            let annotations = lease["metadata"]["annotations"].as_object();
+            records += annotations.map_or(0, |all| all.keys().filter(|key| key.starts_with(book::RECORD)).count());
+        }
+        Ok(records)
+    }
+
     /// Whether the page was there when it was last written or listed.
     pub fn exists(&self, page: usize) -> bool {
         self.lock().existing.contains(&page)
@@ -162,6 +174,16 @@ enum Refused {
 impl From<api::Error> for Refused {
     fn from(error: api::Error) -> Self {
         Self::Api(error)
+    }
+}
+
+impl Failure {
+    /// For whoever waited for the page.
+    pub fn into_error(self, pages: &Pages, page: usize) -> Error {
+        match self {
+            Self::Forbidden(error) => Error::Allow { lease: pages.key(page).to_string(), reason: error.to_string() },
+            Self::Lost(error) => error,
+        }
     }
 }
 

@@ -15,59 +15,71 @@ const START: Backoff = Backoff { base: Duration::from_millis(100), max: Duration
 /// Tries before the start is given up and left to whoever restarts us.
 const START_TRIES: u32 = 8;
 
+/// How often a run that began without the right to write Leases tries whether it has it now.
+const REGAIN: Duration = Duration::from_secs(60);
+
 /// Reads every page and signs it, so that an earlier run can write no more.
 ///
 /// The first page is signed before the others are looked for: an earlier run that makes a page later than that finds
 /// the signature before it uses the page, and one made before is in the list.
-pub async fn take_over(journal: &Journal, pages: &Pages) -> Result<(), Error> {
+pub async fn take_over(journal: &Journal, pages: &Pages) -> Result<(), Failure> {
     // The first list is for its rights and for the Lease of the first page.
-    if list(journal, pages).await?.is_none() || !sign(journal, pages, 0).await? {
-        return Ok(());
-    }
-    let Some(existing) = list(journal, pages).await? else { return Ok(()) };
-    for page in existing.into_iter().filter(|page| *page > 0) {
-        if !sign(journal, pages, page).await? {
-            return Ok(());
-        }
+    list(pages).await?;
+    sign(journal, pages, 0).await?;
+    for page in list(pages).await?.into_iter().filter(|page| *page > 0) {
+        sign(journal, pages, page).await?;
     }
     Ok(())
 }
 
-/// The pages there are; `None` without the right to know.
-async fn list(journal: &Journal, pages: &Pages) -> Result<Option<Vec<usize>>, Error> {
+/// The pages there are.
+async fn list(pages: &Pages) -> Result<Vec<usize>, Failure> {
     let mut failures = 0;
     loop {
         let error = match pages.list().await {
-            Ok(existing) => return Ok(Some(existing)),
-            Err(error) if error.is_forbidden() => {
-                journal.stay_in_memory(&error.to_string());
-                return Ok(None);
-            }
+            Ok(existing) => return Ok(existing),
+            Err(error) if error.is_forbidden() => return Err(Failure::Forbidden(error)),
             Err(error) => error,
         };
         failures += 1;
         let namespace = pages.key(0).namespace;
         if failures > START_TRIES {
-            return Err(Error::Read { namespace, reason: error.to_string() });
+            return Err(Failure::Lost(Error::Read { namespace, reason: error.to_string() }));
         }
         tracing::warn!(namespace, %error, "cannot list the intent journal yet");
         tokio::time::sleep(START.delay(failures)).await;
     }
 }
 
-/// Makes this run the page's writer; says whether it has the right to.
-async fn sign(journal: &Journal, pages: &Pages, page: usize) -> Result<bool, Error> {
-    match pages.write(journal, page, true).await {
-        Ok(edit) => {
-            journal.confirm(&edit);
-            Ok(true)
+/// Makes this run the page's writer.
+async fn sign(journal: &Journal, pages: &Pages, page: usize) -> Result<(), Failure> {
+    journal.confirm(&pages.write(journal, page, true).await?);
+    Ok(())
+}
+
+/// Works as the original, until the right is there; then whatever is at work is stored, and what earlier runs left is read.
+pub async fn run_once_allowed(journal: Journal, pages: Pages) {
+    loop {
+        tokio::time::sleep(REGAIN).await;
+        match regain(&journal, &pages).await {
+            Ok(()) => break,
+            Err(error) => {
+                tracing::debug!(error = %error.into_error(&pages, 0), "intents stay in memory");
+                journal.stay_in_memory();
+            }
         }
-        Err(Failure::Forbidden(error)) => {
-            journal.stay_in_memory(&error.to_string());
-            Ok(false)
-        }
-        Err(Failure::Lost(error)) => Err(error),
     }
+    tracing::info!("intents are stored from now on");
+    run(journal, pages).await;
+}
+
+async fn regain(journal: &Journal, pages: &Pages) -> Result<(), Failure> {
+    let existing = list(pages).await?;
+    // What earlier runs recorded for the claims that are at work now is not written over: only it finds what they made.
+    journal.store_from(existing.last().map_or(1, |page| page + 1));
+    take_over(journal, pages).await?;
+    journal.settle();
+    Ok(())
 }
 
 /// Writes a page. Around a page that does not exist yet the first one is written, for only there a run that was deposed
@@ -105,8 +117,8 @@ async fn write_all(journal: &Journal, pages: &Pages, batch: BTreeSet<usize>) -> 
     for page in batch {
         match write(journal, pages, page).await {
             Ok(edit) => journal.confirm(&edit),
-            Err(Failure::Forbidden(error)) => journal.stay_in_memory(&error.to_string()),
-            Err(Failure::Lost(error)) => {
+            Err(failure) => {
+                let error = failure.into_error(pages, page);
                 journal.lock().fail(page, &error);
                 written = Err(error);
             }
@@ -167,6 +179,7 @@ impl Journal {
     /// Every page was read.
     pub(super) fn settle(&self) {
         let (adopted, has_leftovers) = self.lock().book.settle();
+        (self.0.on_change)(Change::Storing(true));
         for uid in &adopted {
             (self.0.on_change)(Change::Adopted { uid });
         }
@@ -175,16 +188,11 @@ impl Journal {
         }
     }
 
-    fn stay_in_memory(&self, reason: &str) {
+    /// Only while this run has stored nothing: what memory forgets while its page keeps it is replayed at the next start, whatever has
+    /// become of it since.
+    pub(super) fn stay_in_memory(&self) {
         let gone = {
             let mut state = self.lock();
-            if state.stored {
-                tracing::warn!(
-                    reason,
-                    "no right to write Leases: intents stay in memory, so a crash can leak a volume; grant get, list, \
-                     create and update of leases in this namespace, or pass --intent-journal=false to silence this"
-                );
-            }
             state.stored = false;
             let gone = state.book.give_up_storing();
             answer(std::mem::take(&mut state.waiting).into_values().flatten(), &Ok(()));
@@ -194,5 +202,18 @@ impl Journal {
         for intent in &gone {
             (self.0.on_change)(Change::Left { intent });
         }
+        (self.0.on_change)(Change::Storing(false));
+    }
+
+    /// Everything is to be stored, on pages from this one on.
+    fn store_from(&self, first: usize) {
+        {
+            let mut state = self.lock();
+            state.stored = true;
+            for uid in state.book.store_from(first) {
+                state.waiting.entry(uid).or_default();
+            }
+        }
+        self.0.work.notify_one();
     }
 }

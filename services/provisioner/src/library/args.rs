@@ -29,8 +29,8 @@ pub struct ProvisionerArgs {
     /// Volumes made at a time, and separately deleted
     #[arg(long, value_name = "COUNT", default_value_t = Options::default().driver.workers)]
     worker_threads: usize,
-    /// How long one try to make a volume may take before it counts as going on in the background
-    #[arg(long, value_name = "DURATION", default_value = "15s")]
+    /// One try to make a volume that takes longer is cancelled, and the volume asked for again; 0 is no limit
+    #[arg(long, value_name = "DURATION", default_value = "0s")]
     timeout: GoDuration,
     /// Wait after the first failure for a claim or volume; doubled after each further one
     #[arg(long, value_name = "DURATION", default_value = "1s")]

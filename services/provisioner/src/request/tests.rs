@@ -37,11 +37,12 @@ fn a_block_claim_asks_for_a_device() {
     assert!(matches!(call.volume_capabilities[0].access_type, Some(AccessType::Block(_))));
 }
 
+/// A driver that looks at the first of them made another volume than beside the original.
 #[test]
-fn every_access_mode_becomes_a_capability() {
+fn every_access_mode_becomes_a_capability_in_the_order_of_the_claim() {
     let modes = json!(["ReadOnlyMany", "ReadWriteOnce"]);
     let intent = build_with(|claim| claim["spec"]["accessModes"] = modes, |_| {}).unwrap();
-    assert_eq!(intent.request.modes, [1, 3]);
+    assert_eq!(intent.request.modes, [3, 1]);
 }
 
 #[test]

@@ -61,12 +61,21 @@ pub fn is_gone(controller: &Controller, intent: &Intent) -> bool {
     }
 }
 
+/// Whether the object that the record names is being deleted.
+pub fn is_going(controller: &Controller, intent: &Intent) -> bool {
+    let Some(source) = &intent.request.source else { return false };
+    match object(controller, &source.origin()).meta() {
+        View::Known(meta) => meta.uid == source.uid && meta.is_deleting(),
+        View::Absent | View::Unknown => false,
+    }
+}
+
 pub fn gather(controller: &Controller, origin: &Origin, told: Known) -> SourceSnapshot {
     let facts = &controller.facts;
     let object = object(controller, origin);
-    let is_used = match object.meta() {
-        View::Known(meta) => controller.journal().uses(&meta.uid),
-        View::Absent | View::Unknown => false,
+    let users = match object.meta() {
+        View::Known(meta) => controller.journal().users(&meta.uid),
+        View::Absent | View::Unknown => Vec::new(),
     };
     let waiting = controller.caches.claims.by_index("source", &origin.to_string());
     // Who may not use it cannot keep it either.
@@ -80,7 +89,7 @@ pub fn gather(controller: &Controller, origin: &Origin, told: Known) -> SourceSn
         facts: Arc::clone(facts),
         origin: origin.clone(),
         object,
-        is_used,
+        users,
         others,
         need: controller.needs.get(origin),
         is_awaited: !ours.is_empty(),

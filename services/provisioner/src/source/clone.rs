@@ -24,7 +24,7 @@ pub fn check(asked: &Asked<'_>, source: &View<Claim>, volume: &View<Volume>) -> 
     if phase != ClaimPhase::Bound || !source.names_volume() {
         return Err(Problem::BindClaim { origin: origin(), phase }.into());
     }
-    if source.class_name().is_empty() {
+    if !source.has_class() {
         return Err(Problem::HaveClass { origin: origin() }.into());
     }
     let (requested, least) = (asked.claim.requested(), source.requested());

@@ -118,12 +118,13 @@ fn a_ready_snapshot_gives_its_handle_and_a_bound_claim_that_of_its_volume() {
     let source = restore(|_| {}, content_with(|_| {}), &facts()).unwrap().unwrap();
     let (namespace, name) = ("shop".to_owned(), "nightly".to_owned());
     let uid = SNAPSHOT_UID.to_owned();
-    let expected = Source { kind: SourceKind::Snapshot, namespace, name, uid, handle: "pool-a/s1".into(), held: true };
+    let expected =
+        Source { kind: SourceKind::Snapshot, namespace, name, uid, handle: "pool-a/s1".into(), released: false };
     assert_eq!(source, expected);
     let source = clone(&source_claim_with(|_| {}), View::Known(source_volume_with(|_| {})), &facts()).unwrap().unwrap();
     let (namespace, name) = ("shop".to_owned(), "old".to_owned());
     let uid = SOURCE_UID.to_owned();
-    let expected = Source { kind: SourceKind::Claim, namespace, name, uid, handle: "pool-a/0".into(), held: true };
+    let expected = Source { kind: SourceKind::Claim, namespace, name, uid, handle: "pool-a/0".into(), released: false };
     assert_eq!(source, expected);
 }
 
@@ -288,7 +289,7 @@ fn each_check_of_a_cloned_claim_names_field_value_and_way_out() {
             &["status.phase of PersistentVolumeClaim shop/old is Pending", "Bound"],
         ),
         (|c| c["spec"]["volumeName"] = "".into(), &["goes on once it is Bound"]),
-        (|c| c["spec"]["storageClassName"] = "".into(), &["spec.storageClassName"]),
+        (|c| c["spec"]["storageClassName"] = Value::Null, &["spec.storageClassName"]),
         (
             |c| c["spec"]["resources"]["requests"]["storage"] = "2Gi".into(),
             &["requests.storage is 1Gi", "of PersistentVolumeClaim shop/old is 2Gi", "at least 2Gi"],
@@ -316,6 +317,21 @@ fn each_check_of_a_cloned_claim_names_field_value_and_way_out() {
     assert!(
         said(gone).contains("spec.volumeName of PersistentVolumeClaim shop/old is \"pv-old\", which does not exist")
     );
+}
+
+/// As the original: only a claim that says nothing at all of a class is refused.
+#[test]
+fn a_claim_that_was_bound_by_hand_without_a_class_can_be_cloned() {
+    let spoils: [Spoil; 2] = [
+        |c| c["spec"]["storageClassName"] = "".into(),
+        |c| {
+            c["spec"]["storageClassName"] = Value::Null;
+            c["metadata"]["annotations"] = json!({ "volume.beta.kubernetes.io/storage-class": "" });
+        },
+    ];
+    for spoil in spoils {
+        assert!(clone(&source_claim_with(spoil), View::Known(source_volume_with(|_| {})), &facts()).is_ok());
+    }
 }
 
 #[test]

@@ -74,6 +74,8 @@ struct State {
     seen_secrets: BTreeMap<String, String>,
     /// Set for a driver whose volumes are on one node.
     node: Option<String>,
+    /// Whether ids are the names as they are, on each node.
+    plain: bool,
     asked_for: Vec<TopologyRequirement>,
     /// GetCapacity is answered when all drivers that share this were asked.
     together: Option<Arc<Barrier>>,
@@ -101,6 +103,13 @@ impl Driver {
     pub fn on(node: &str) -> Self {
         let driver = Self::default();
         driver.0.lock().unwrap().node = Some(node.to_owned());
+        driver
+    }
+
+    /// The driver of one node, whose ids do not tell the node, as csi-driver-lvm's.
+    pub fn plain_on(node: &str) -> Self {
+        let driver = Self::on(node);
+        driver.0.lock().unwrap().plain = true;
         driver
     }
 
@@ -280,9 +289,12 @@ impl Controller for Driver {
         if let Some(Next::DoneAndSilent) = next {
             std::future::pending::<()>().await;
         }
-        let node = self.0.lock().unwrap().node.clone();
+        let (node, plain) = {
+            let state = self.0.lock().unwrap();
+            (state.node.clone(), state.plain)
+        };
         // Ids are unique in the cluster, as Kubernetes wants them.
-        let volume_id = node.iter().fold(request.name, |name, node| format!("{node}/{name}"));
+        let volume_id = node.iter().filter(|_| !plain).fold(request.name, |name, node| format!("{node}/{name}"));
         let accessible_topology = node.iter().map(|node| place(node)).collect();
         let content_source = request.volume_content_source.filter(|_| !matches!(next, Some(Next::Unfilled)));
         let volume =

@@ -24,6 +24,8 @@ enum Next {
     MadeAndSays(Provisioned),
     /// Made, and nothing is ever said.
     MadeAndSilent,
+    /// Made, after this time.
+    Slow(Duration),
 }
 
 #[derive(Clone, Default)]
@@ -58,27 +60,26 @@ impl Shelf {
 impl Provisioner for Shelf {
     async fn provision(&self, options: ProvisionOptions) -> Provisioned {
         let made = options.made("hostPath", json!({ "path": "/shelf" }));
-        let (is_silent, says) = {
+        let (silence, says) = {
             let mut state = self.0.lock().unwrap();
             let made = Provisioned::Finished(Ok(match state.node {
                 Some(node) => made.only_from(HOSTNAME, node),
                 None => made,
             }));
             state.asked.push(options.clone());
-            let (is_made, is_silent, says) = match state.next.pop_front() {
-                None => (true, false, made),
-                Some(Next::Says(says)) => (false, false, says),
-                Some(Next::MadeAndSays(says)) => (true, false, says),
-                Some(Next::MadeAndSilent) => (true, true, made),
+            let (is_made, silence, says) = match state.next.pop_front() {
+                None => (true, Duration::ZERO, made),
+                Some(Next::Says(says)) => (false, Duration::ZERO, says),
+                Some(Next::MadeAndSays(says)) => (true, Duration::ZERO, says),
+                Some(Next::MadeAndSilent) => (true, Duration::MAX, made),
+                Some(Next::Slow(silence)) => (true, silence, made),
             };
             if is_made {
                 state.volumes.insert(options.volume);
             }
-            (is_silent, says)
+            (silence, says)
         };
-        if is_silent {
-            std::future::pending::<()>().await;
-        }
+        tokio::time::sleep(silence).await;
         says
     }
 
@@ -101,8 +102,12 @@ impl Provisioner for Shelf {
 }
 
 fn start(world: &World, shelf: &Shelf) -> Running {
+    start_with(world, shelf, Options::of_library())
+}
+
+fn start_with(world: &World, shelf: &Shelf, options: Options) -> Running {
     let shelf = shelf.clone();
-    world.start_with(|context| library::run(context, DRIVER, Arc::new(shelf), Options::default()))
+    world.start_with(|context| library::run(context, DRIVER, Arc::new(shelf), options))
 }
 
 async fn world_and_shelf() -> (World, Shelf) {
@@ -257,14 +262,29 @@ async fn reschedule_gives_the_claim_back_and_another_node_is_tried() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_try_that_never_answers_is_followed_up_until_known() {
+async fn a_slow_try_is_waited_for_unless_a_limit_is_asked_for() {
+    let (world, shelf) = world_and_shelf().await;
+    shelf.next(Next::Slow(Duration::from_secs(3600)));
+    let running = start(&world, &shelf);
+    let name = world.make_claim("db", "1Gi").await;
+    tokio::time::sleep(Duration::from_secs(3590)).await;
+    world.settle().await;
+    assert!(world.volume(&name).await.is_null() && world.events("ProvisioningFailed").await.is_empty());
+    wait().await;
+    world.until("the volume", async || world.volume(&name).await.is_object()).await;
+    assert_eq!(shelf.asked().len(), 1);
+    running.drain().await.unwrap();
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_try_that_never_answers_is_cancelled_and_followed_up_where_a_limit_is_asked_for() {
     let (world, shelf) = world_and_shelf().await;
     shelf.next(Next::MadeAndSilent);
-    let running = start(&world, &shelf);
+    let running = start_with(&world, &shelf, Options::default());
     let name = world.make_claim("db", "1Gi").await;
     wait().await;
     world.until("the volume", async || world.volume(&name).await.is_object()).await;
-    assert!(world.events("ProvisioningFailed").await[0].contains("DeadlineExceeded"));
+    assert!(world.events("ProvisioningFailed").await[0].contains("DeadlineExceeded: cancelled after 10 s"));
     assert_eq!(world.events("Provisioning").await.len(), 1, "who waits for longer than a second is told");
     assert_eq!(shelf.asked().len(), 2);
     assert_eq!(shelf.volumes(), 1);

@@ -19,9 +19,13 @@ fn options(node: &str) -> Options {
 }
 
 async fn start(world: &World) -> Vec<(Driver, Running)> {
+    start_with(world, Driver::on).await
+}
+
+async fn start_with(world: &World, driver_on: fn(&str) -> Driver) -> Vec<(Driver, Running)> {
     let mut nodes = Vec::new();
     for node in NODES {
-        let driver = Driver::on(node);
+        let driver = driver_on(node);
         let running = world.start_beside(driver.clone(), options(node));
         world.ready(&running).await;
         nodes.push((driver, running));
@@ -90,6 +94,26 @@ async fn of_nodes_that_take_a_claim_at_the_same_moment_one_makes_the_volume() {
     assert_eq!(world.claim_updates(), 1, "who was second wrote over the first");
 }
 
+/// Each of a thousand nodes told it, and asked for the class again and again.
+#[tokio::test(start_paused = true)]
+async fn of_a_claim_that_binds_at_once_and_cannot_be_served_people_hear_from_one_node() {
+    let world = plain_world().await;
+    let nodes = start(&world).await;
+    let selector = json!({ "matchLabels": { "disk": "fast" } });
+    world.make_claim_with("db", |claim| claim["spec"]["selector"] = selector).await;
+    world.make_claim_with("web", |claim| claim["spec"]["storageClassName"] = "none".into()).await;
+    tokio::time::sleep(Duration::from_secs(60)).await;
+    world.until("the word", async || !world.events("ProvisioningFailed").await.is_empty()).await;
+    tokio::time::sleep(Duration::from_secs(600)).await;
+    world.settle().await;
+    let told = world.events("ProvisioningFailed").await;
+    assert!(told.len() == 1 && told[0].contains("spec.selector cannot be met"), "{told:?}");
+    let failures =
+        nodes.iter().filter(|(_, running)| running.context.metrics.encode().contains("provision_failed_total{"));
+    assert_eq!(failures.count(), 1);
+    assert!(world.selected_node("db").await.is_string());
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_node_without_room_leaves_the_claim_to_one_that_has_it() {
     let world = plain_world().await;
@@ -148,12 +172,19 @@ async fn the_journal_of_a_node_goes_with_it_unless_it_has_a_record() {
     running.drain().await.unwrap();
 }
 
+/// Where the id is the name, the other node's object was taken for that of the first one's volume, which stayed for ever.
 #[tokio::test(start_paused = true)]
 async fn a_full_node_that_may_have_made_the_volume_gives_the_claim_back_and_deletes_what_it_made() {
+    for (driver_on, handle) in [(Driver::on as fn(&str) -> Driver, "n2/"), (Driver::plain_on, "")] {
+        gives_back_and_deletes(driver_on, handle).await;
+    }
+}
+
+async fn gives_back_and_deletes(driver_on: fn(&str) -> Driver, handle: &str) {
     let world = plain_world().await;
     // Else a third node may take the claim between the refusal and the scheduler's next choice.
     world.wait_for_consumers().await;
-    let nodes = start(&world).await;
+    let nodes = start_with(&world, driver_on).await;
     nodes[0].0.next(Next::DoneAndSilent);
     nodes[0].0.next(Next::Fails(Code::ResourceExhausted, "the pool is full"));
     let name = world.make_claim("db", "1Gi").await;
@@ -163,7 +194,7 @@ async fn a_full_node_that_may_have_made_the_volume_gives_the_claim_back_and_dele
     world.until("the refusal", async || world.selected_node("db").await != "n1").await;
     world.select_node("db", "n2".into()).await;
     world.until("the volume", async || world.volume(&name).await.is_object()).await;
-    assert_eq!(world.volume(&name).await["spec"]["csi"]["volumeHandle"], format!("n2/{name}"));
+    assert_eq!(world.volume(&name).await["spec"]["csi"]["volumeHandle"], format!("{handle}{name}"));
     assert_eq!(holders(&nodes), ["n1", "n2"]);
     tokio::time::sleep(Duration::from_secs(600)).await;
     world.until("the cleanup", async || holders(&nodes) == ["n2"]).await;

@@ -140,6 +140,36 @@ async fn a_retained_volume_without_its_claim_reference_survives_its_object_and_a
     assert_eq!(world.driver.calls(), ["CreateVolume"]);
 }
 
+/// With the journal off, or the original in its place, a record stays that knows nothing of what became of the volume. The replay
+/// found the volume whose object had been deleted to keep the data, and deleted it.
+#[tokio::test(start_paused = true)]
+async fn a_retained_volume_that_only_an_old_record_knows_is_kept_and_named() {
+    let world = World::new();
+    world.make_class(json!({}), "Retain").await;
+    world.driver.next(Next::DoneAndSilent);
+    let running = world.start(Options::default());
+    let name = world.make_claim("db", "1Gi").await;
+    world.until("the call", async || world.driver.volumes() == [name.clone()]).await;
+    running.crash();
+    let running = world.start(Options { journal: false, ..Options::default() });
+    world.until("the volume", async || world.volume(&name).await.is_object()).await;
+    world.delete_claim("db").await;
+    world.release(&name).await;
+    world.send(Method::DELETE, &format!("/api/v1/persistentvolumes/{name}"), Value::Null).await;
+    world.until("the object's end", async || world.volume(&name).await.is_null()).await;
+    running.drain().await.unwrap();
+    assert_eq!(world.journal().await.len(), 1);
+    let running = world.start(Options::default());
+    world.until("the event", async || !world.events("VolumeRetained").await.is_empty()).await;
+    world.settle().await;
+    let said = world.events("VolumeRetained").await.remove(0);
+    assert!(said.contains(&format!("volume \"{name}\" of driver")) && said.contains("it is kept"), "{said}");
+    assert!(running.context.metrics.encode().contains("stowage_provisioner_retained_volumes_total 1"));
+    running.drain().await.unwrap();
+    assert_eq!(world.driver.volumes(), [name]);
+    assert!(world.journal().await.is_empty());
+}
+
 /// Neither forgotten nor cleaned up, the record was decided on at every backoff for ever.
 #[tokio::test(start_paused = true)]
 async fn the_record_of_a_retained_volume_without_its_claim_reference_ends_after_a_restart() {
@@ -154,6 +184,78 @@ async fn the_record_of_a_retained_volume_without_its_claim_reference_ends_after_
     assert!(world.journal().await.is_empty());
     assert_eq!(world.driver.volumes(), [name]);
     assert_eq!(world.driver.calls(), ["CreateVolume", "CreateVolume"]);
+}
+
+/// One refusal and memory forgot what its page kept: the object could go, and the next run deleted the data.
+#[tokio::test(start_paused = true)]
+async fn a_retained_volume_keeps_its_object_until_its_record_is_gone_also_while_leases_may_not_be_written() {
+    let (world, running, name) = reused_volume(true).await;
+    world.send(Method::DELETE, &format!("/api/v1/persistentvolumes/{name}"), Value::Null).await;
+    tokio::time::sleep(std::time::Duration::from_secs(120)).await;
+    world.settle().await;
+    assert!(world.volume(&name).await.is_object(), "its record is on its page still");
+    assert_eq!(world.journal().await.len(), 1);
+    world.permit_all();
+    tokio::time::sleep(std::time::Duration::from_secs(120)).await;
+    world.until("the object's end", async || world.volume(&name).await.is_null()).await;
+    assert!(world.journal().await.is_empty());
+    running.crash();
+    let running = world.start(Options::default());
+    world.ready(&running).await;
+    world.settle().await;
+    running.drain().await.unwrap();
+    assert_eq!(world.driver.volumes(), [name]);
+    assert_eq!(world.driver.calls(), ["CreateVolume", "CreateVolume"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_claim_waits_while_its_record_may_not_be_written_and_is_told_why() {
+    let world = plain_world().await;
+    let running = world.start(Options::default());
+    world.ready(&running).await;
+    world.forbid(Some(Method::PUT), "/leases");
+    let name = world.make_claim("db", "1Gi").await;
+    world.until("the word", async || !world.events("ProvisioningFailed").await.is_empty()).await;
+    let said = world.events("ProvisioningFailed").await.remove(0);
+    assert!(said.contains("may not write the intent journal") && said.contains("grant get, list, create"), "{said}");
+    assert!(world.driver.calls().is_empty());
+    world.permit_all();
+    tokio::time::sleep(std::time::Duration::from_secs(60)).await;
+    world.until("the volume", async || world.volume(&name).await.is_object()).await;
+    running.drain().await.unwrap();
+}
+
+/// A refusal at the start switched the journal off for the whole run.
+#[tokio::test(start_paused = true)]
+async fn a_right_that_comes_after_the_start_stores_what_is_at_work_and_finds_what_an_earlier_run_left() {
+    let world = plain_world().await;
+    world.driver.next(Next::DoneAndSilent);
+    let running = world.start(Options::default());
+    let lost = world.make_claim("lost", "1Gi").await;
+    world.until("the call", async || world.driver.volumes() == [lost.clone()]).await;
+    running.crash();
+    world.delete_claim("lost").await;
+
+    world.forbid_leases();
+    let running = world.start(Options::default());
+    world.ready(&running).await;
+    let gauge = |value| format!("stowage_provisioner_intents_in_memory {value}");
+    assert!(running.context.metrics.encode().contains(&gauge(1)));
+    for _ in 0..30 {
+        world.driver.next(Next::Fails(Code::Aborted, "still at it"));
+    }
+    let name = world.make_claim("db", "1Gi").await;
+    world.until("the call", async || world.driver.calls().len() == 2).await;
+    world.permit_all();
+    tokio::time::sleep(std::time::Duration::from_secs(61)).await;
+    world.until("its record", async || world.journal().await.contains(&name.replace("pvc-", ""))).await;
+    assert!(running.context.metrics.encode().contains(&gauge(0)));
+    while world.driver.takes_next().is_some() {}
+    tokio::time::sleep(std::time::Duration::from_secs(600)).await;
+    world.until("both ends", async || world.driver.volumes() == [name.clone()]).await;
+    world.until("the journal's end", async || world.journal().await.is_empty()).await;
+    assert!(world.volume(&name).await.is_object());
+    running.drain().await.unwrap();
 }
 
 #[tokio::test(start_paused = true)]

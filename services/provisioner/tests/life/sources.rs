@@ -250,6 +250,106 @@ async fn a_request_is_replayed_as_it_was_after_a_crash_also_when_its_snapshot_is
     }
 }
 
+/// Deletes what nobody but us has anything against.
+async fn delete(world: &World, path: &str, kept: &[&str]) {
+    world.send(Method::PATCH, path, json!({ "metadata": { "finalizers": kept } })).await;
+    world.send(Method::DELETE, path, Value::Null).await;
+}
+
+/// The driver looks at the source before the name, and the snapshot-controller of the original deletes the content whatever our
+/// finalizer says: the VolumeSnapshot and its namespace stayed for ever.
+#[tokio::test(start_paused = true)]
+async fn a_snapshot_is_let_go_when_its_claim_is_gone_and_the_driver_misses_it() {
+    let world = world().await;
+    install(&world).await;
+    make_snapshot(&world, true, &[], json!({})).await;
+    world.driver.next(Next::DoneAndSilent);
+    (0..3).for_each(|_| world.driver.next(Next::Fails(Code::NotFound, "there is no such snapshot")));
+    let running = world.start(Options::default());
+    let name = fill(&world, "db", "1Gi", from_snapshot()).await;
+    world.until("the call", async || world.driver.volumes() == [name.clone()]).await;
+    world.delete_claim("db").await;
+    let path = format!("{SNAPSHOTS}/nightly");
+    delete(&world, &path, &[HELD]).await;
+    world.send(Method::DELETE, &format!("{CONTENTS}/content"), Value::Null).await;
+    world.until("the word", async || !world.events("SourceInUse").await.is_empty()).await;
+    assert!(world.events("SourceInUse").await[0].contains("for default/db"));
+    tokio::time::sleep(std::time::Duration::from_secs(30)).await;
+    world.until("the snapshot's end", async || world.get(&path).await.is_null()).await;
+    let said = world.events("SourceReleased").await.remove(0);
+    assert!(said.contains("VolumeSnapshot default/nightly is let go") && said.contains("(NotFound)"), "{said}");
+    // It is asked on, also after a crash, until the driver tells.
+    assert_eq!(world.journal().await.len(), 1);
+    running.crash();
+    let running = world.start(Options::default());
+    world.ready(&running).await;
+    tokio::time::sleep(std::time::Duration::from_secs(1000)).await;
+    world.until("the cleanup", async || world.driver.volumes().is_empty()).await;
+    running.drain().await.unwrap();
+    assert!(world.journal().await.is_empty());
+}
+
+/// `kubectl delete ns` during a clone whose secret is in the claim's namespace.
+#[tokio::test(start_paused = true)]
+async fn a_cloned_claim_is_let_go_when_the_new_one_and_its_secret_are_gone() {
+    let world = world().await;
+    let running = world.start(Options::default());
+    let old = world.make_claim("old", "1Gi").await;
+    world.until("the source", async || world.volume(&old).await.is_object()).await;
+    bind(&world, "old", &old).await;
+    world.send(Method::DELETE, "/apis/storage.k8s.io/v1/storageclasses/fast", Value::Null).await;
+    let secret = json!({
+        "csi.storage.k8s.io/provisioner-secret-name": "keys",
+        "csi.storage.k8s.io/provisioner-secret-namespace": "${pvc.namespace}",
+    });
+    world.make_class(secret, "Delete").await;
+    let keys = json!({ "apiVersion": "v1", "kind": "Secret", "metadata": { "name": "keys" } });
+    world.send(Method::POST, "/api/v1/namespaces/default/secrets", keys).await;
+    world.driver.next(Next::DoneAndSilent);
+    fill(&world, "new", "1Gi", from_claim()).await;
+    world.until("the call", async || world.driver.volumes().len() == 2).await;
+    world.send(Method::DELETE, "/api/v1/namespaces/default/secrets/keys", Value::Null).await;
+    world.delete_claim("new").await;
+    let path = format!("{CLAIMS}/old");
+    delete(&world, &path, &[CLONED]).await;
+    world.settle().await;
+    assert!(world.get(&path).await.is_object(), "the call may still be under way");
+    tokio::time::sleep(std::time::Duration::from_secs(30)).await;
+    world.until("the source's end", async || world.get(&path).await.is_null()).await;
+    assert!(world.events("SourceReleased").await[0].contains("PersistentVolumeClaim default/old is let go"));
+    assert_eq!(world.journal().await.len(), 1);
+    running.drain().await.unwrap();
+}
+
+/// Another driver's Go sidecar takes our finalizer away. The record was forgotten, and the volume had no owner.
+#[tokio::test(start_paused = true)]
+async fn a_volume_is_found_though_its_snapshot_lost_our_finalizer_and_the_driver_missed_it_for_a_while() {
+    for crashes in [false, true] {
+        let world = world().await;
+        install(&world).await;
+        make_snapshot(&world, true, &[], json!({})).await;
+        world.driver.next(Next::DoneAndSilent);
+        (0..2).for_each(|_| world.driver.next(Next::Fails(Code::NotFound, "there is no such snapshot")));
+        let mut running = world.start(Options::default());
+        let name = fill(&world, "db", "1Gi", from_snapshot()).await;
+        world.until("the call", async || world.driver.volumes() == [name.clone()]).await;
+        world.delete_claim("db").await;
+        delete(&world, &format!("{SNAPSHOTS}/nightly"), &[]).await;
+        world.send(Method::DELETE, &format!("{CONTENTS}/content"), Value::Null).await;
+        if crashes {
+            running.crash();
+            running = world.start(Options::default());
+        }
+        let missed = "VolumeSnapshot default/nightly is gone; it is asked again";
+        tokio::time::sleep(std::time::Duration::from_secs(30)).await;
+        world.until("the word", async || said(&world, missed).await).await;
+        tokio::time::sleep(std::time::Duration::from_secs(1000)).await;
+        world.until("the cleanup", async || world.driver.volumes().is_empty()).await;
+        running.drain().await.unwrap();
+        assert!(world.journal().await.is_empty(), "{crashes}");
+    }
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_crash_between_finalizer_and_call_and_between_call_and_object_leaves_the_snapshot_free_in_the_end() {
     let world = world().await;

@@ -7,11 +7,14 @@ use tonic::Code;
 
 use stowage_csi::code;
 use stowage_model::claim::Claim;
+use stowage_runtime::caller::NO_SECRET;
+use stowage_runtime::events::Note;
 use stowage_runtime::operation::State;
 
 use super::{give_back, refuse};
 use crate::decide::{Action, Decision, Why};
-use crate::intent::{Intent, Source, SourceKind};
+use crate::intent::{Intent, Source};
+use crate::journal::RECORD;
 use crate::ownership::Ownership;
 use crate::request::Problem;
 use crate::snapshot::ClaimSnapshot;
@@ -29,7 +32,7 @@ pub fn fill(
     let refuse = |source| refuse(s, claim, Problem::Fill { source }, now);
     let missing = match source::find(claim, &s.facts, s.source.as_ref(), begun, now) {
         Ok(None) => return Ok(intent),
-        Ok(Some(source)) => return Ok(intent.filled_from(Source { held: is_held(s, source.kind), ..source })),
+        Ok(Some(source)) => return Ok(intent.filled_from(source)),
         Err(missing) => missing,
     };
     Err(Box::new(match missing {
@@ -53,30 +56,55 @@ pub fn fill(
 /// A call from a source that may go would fail for good, and leave open what an earlier one made.
 pub fn protect(s: &ClaimSnapshot, intent: &Intent) -> Option<Decision> {
     let source = intent.request.source.as_ref()?;
-    if s.is_unprotected {
-        return Some(Decision::act([Action::Protect(source.clone())], Why::Unprotected));
+    s.is_unprotected.then(|| Decision::act([Action::Protect(source.clone())], Why::Unprotected))
+}
+
+/// Nobody waits for the volume any more, and the driver may never tell whether it was made: some look at the source before
+/// they look at the name, and a secret goes with its namespace. That holds no source that somebody deletes. The record goes
+/// on: that the driver misses the source does not say that it has no volume, and our finalizer may have been taken away by
+/// others.
+pub fn release(s: &ClaimSnapshot, intent: &Intent, now: Timestamp) -> Option<Decision> {
+    let source = intent.request.source.as_ref()?;
+    let word = s.creation.as_ref().and_then(|record| match &record.state {
+        State::Failed(failure) | State::Uncertain(failure) => Some(failure.code.as_str()),
+        State::Running | State::Done(_) => None,
+    })?;
+    let is_missed = code::from_name(word) == Some(Code::NotFound);
+    if !is_missed && word != NO_SECRET {
+        return None;
     }
-    // The record must not promise what the role does not allow.
-    let unheld = (source.held && !is_held(s, source.kind)).then(|| Source { held: false, ..source.clone() })?;
-    Some(Decision::act([Action::Record(Arc::new(intent.clone().filled_from(unheld)))], Why::Unrecorded))
+    if s.is_source_going && !source.released {
+        let (note, intent) = (released(s, intent, source, word), Arc::new(intent.clone().without_hold()));
+        return Some(Decision::act([Action::Release { intent, note }], Why::Unanswerable));
+    }
+    let note = unanswered(s, intent, source, word);
+    let is_told = !s.is_source_gone || s.told.until(&(), &note, now).is_some();
+    (!is_told).then(|| Decision::act([Action::Tell(note)], Why::Unanswerable))
 }
 
-/// As the original: where the role does not let snapshots be held, they are used without.
-fn is_held(s: &ClaimSnapshot, kind: SourceKind) -> bool {
-    kind == SourceKind::Claim || !s.is_protecting_forbidden
+fn released(s: &ClaimSnapshot, intent: &Intent, source: &Source, word: &str) -> Note {
+    let message = format!(
+        "{} is let go: whether driver {:?} has made volume {} from it for claim {}, which is gone, may never be told \
+         ({word}); it is asked on, and what it finds is deleted",
+        source.origin(),
+        s.facts.driver,
+        intent.volume,
+        intent.claim.key(),
+    );
+    Note::warning("SourceReleased", message)
 }
 
-/// Whether a record that was found need not be asked about any more. A source that is held stays until the record is gone;
-/// so where it went all the same, it was never held and nothing was called for. That the driver misses the source too is
-/// asked for, because a finalizer can be taken away by hand, and is not enough alone: some drivers look at the source
-/// before they look whether they have made the volume.
-pub fn was_never_called(s: &ClaimSnapshot, intent: &Intent) -> bool {
-    let was_to_be_held = intent.request.source.as_ref().is_some_and(|source| source.held);
-    let is_missed = s.creation.as_ref().is_some_and(|record| match &record.state {
-        State::Failed(failure) => code::from_name(&failure.code) == Some(Code::NotFound),
-        _ => false,
-    });
-    was_to_be_held && s.is_source_gone && is_missed
+fn unanswered(s: &ClaimSnapshot, intent: &Intent, source: &Source, word: &str) -> Note {
+    let message = format!(
+        "whether driver {:?} has made volume {} is not known: {word}, and {} is gone; it is asked again every {} s. If it has \
+         none, stop the provisioner, remove annotation {RECORD}{} of its Lease, and start it",
+        s.facts.driver,
+        intent.volume,
+        source.origin(),
+        s.facts.options.driver.retry.max.as_secs(),
+        intent.claim.uid,
+    );
+    Note::warning("ProvisioningFailed", message)
 }
 
 /// Whether all that is left to do is to say what is wrong.

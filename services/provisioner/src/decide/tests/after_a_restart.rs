@@ -32,6 +32,35 @@ fn create_answered_and_claim_deleted_in_between_replays_then_deletes_then_forget
     assert_eq!(decide(&s, now()), Decision::act([Action::Forget], Why::CleanedUp));
 }
 
+/// It was deleted, and it may have been somebody's since the record was written.
+#[test]
+fn what_a_found_record_made_is_kept_where_its_class_retains_and_nobody_has_it() {
+    let mut s = restarted(&facts());
+    let mut retaining = (*intent()).clone();
+    retaining.class.reclaim_policy = "Retain".into();
+    let intent = Arc::new(retaining);
+    s.recorded = Some(Recorded { intent: Arc::clone(&intent), durable: true, maybe_made: true, inherited: true });
+    s.claim = None;
+    s.creation = ended(State::Done(made()), 0);
+    let keep = Action::Keep { intent: Arc::clone(&intent), handle: HANDLE.into() };
+    assert_eq!(decide(&s, now()), Decision::act([keep], Why::Retained));
+    let owned = ClaimSnapshot { owner: Some("imported".into()), ..s.clone() };
+    assert_eq!(decide(&owned, now()), Decision::act([Action::Forget], Why::OwnedBy("imported".into())));
+    let spoils: [(Spoil, Why); 3] = [
+        (bind, Why::Retained),
+        (mark_deleting, Why::Unwanted),
+        (|claim| claim["spec"]["volumeName"] = "static".into(), Why::Unwanted),
+    ];
+    for (spoil, why) in spoils {
+        let mut there = s.clone();
+        set_claim(&mut there, spoil);
+        assert_eq!(decide(&there, now()).why, why, "one that never named it never had it");
+    }
+    // What this run has made was nobody's yet.
+    s.recorded = Some(Recorded { intent, durable: true, maybe_made: true, inherited: false });
+    assert_eq!(decide(&s, now()).why, Why::Unwanted);
+}
+
 #[test]
 fn volume_saved_and_event_not_sent_only_forgets_the_record() {
     let facts = facts();

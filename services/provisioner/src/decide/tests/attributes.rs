@@ -66,7 +66,7 @@ fn what_was_recorded_stands_until_the_driver_refuses_it() {
     s.attributes = found(DRIVER);
     let intent = recorded_by(&s);
     s.attributes = None;
-    s.recorded = Some(Recorded { intent: Arc::clone(&intent), durable: true, maybe_made: false });
+    s.recorded = Some(Recorded { intent: Arc::clone(&intent), durable: true, maybe_made: false, inherited: false });
     assert_eq!(decide(&s, now()).actions, [Action::Create { intent: Arc::clone(&intent), wanted: true }]);
     // The class may have been made anew meanwhile.
     s.creation = ended(State::Failed(failure("InvalidArgument")), 1);

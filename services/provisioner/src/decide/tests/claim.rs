@@ -11,7 +11,7 @@ fn nothing_is_called_before_the_intent_is_recorded() {
     let facts = facts();
     assert_eq!(decide(&fresh(&facts), now()), Decision::act([Action::Record(intent())], Why::Unrecorded));
     let mut s = fresh(&facts);
-    s.recorded = Some(Recorded { intent: intent(), durable: false, maybe_made: false });
+    s.recorded = Some(Recorded { intent: intent(), durable: false, maybe_made: false, inherited: false });
     assert_eq!(decide(&s, now()).actions, [Action::Record(intent())]);
     s.recorded = recorded(false);
     assert_eq!(decide(&s, now()).actions, create(true));
@@ -142,6 +142,53 @@ fn a_claim_of_nobody_is_taken_where_its_volume_has_room() {
     s.room = room(State::Done(true));
     let decision = decide(&s, later(9));
     assert!(matches!(decision.actions.as_slice(), [Action::Take(_)]), "{decision:?}");
+}
+
+/// Every node told it, and counted it as a failure.
+#[test]
+fn of_all_nodes_only_the_one_that_has_the_claim_tells_what_is_wrong_with_it() {
+    let segments = [("node".to_owned(), "a".to_owned())].into();
+    let node = Some(crate::facts::NodeFacts { name: "a".into(), segments });
+    let mut facts = Facts { topology: true, node, ..facts() };
+    facts.options.node_deployment = Some(crate::options::NodeDeployment { node: "a".into(), ..Default::default() });
+    let spoils: [fn(&mut ClaimSnapshot, &mut Value); 5] = [
+        |s, _| s.class = None,
+        |s, _| s.volume = View::Known(volume_with(|volume| volume["spec"]["claimRef"]["uid"] = "other".into())),
+        |_, claim| claim["spec"]["selector"] = json!({ "matchLabels": { "a": "b" } }),
+        |s, claim| {
+            claim["spec"]["volumeAttributesClassName"] = "gold".into();
+            let state = State::Done(crate::snapshot::LookedUp { name: "gold".into(), class: None });
+            s.attributes = Some(Record { state, since: now(), failures: 0, retry_at: now() });
+        },
+        |s, claim| {
+            claim["spec"]["dataSource"] = crate::source::tests::cloning();
+            let source = crate::source::tests::source_claim_with(|claim| claim["status"]["phase"] = "Pending".into());
+            s.source = Some(crate::source::tests::found_claim(source, View::Absent));
+        },
+    ];
+    for (index, spoil) in spoils.into_iter().enumerate() {
+        let at = |node: Value| {
+            let mut s = fresh(&facts);
+            let claim = claim_with(|claim| {
+                spoil(&mut s, claim);
+                claim["metadata"]["annotations"]["volume.kubernetes.io/selected-node"] = node;
+            });
+            ClaimSnapshot { claim: Some(Arc::new(claim)), ..s }
+        };
+        assert_eq!(decide(&at("b".into()), now()), Decision::rest(Why::OtherNode), "{index}");
+        let ours = decide(&at("a".into()), now());
+        assert!(matches!(ours.actions.as_slice(), [Action::Tell(_)]), "{index} {ours:?}");
+        let mut open = at("".into());
+        // Without its class nobody knows who may take it, and a name that is taken is no reason to.
+        if index < 2 {
+            assert_eq!(decide(&open, now()), Decision::rest(Why::OtherNode));
+            continue;
+        }
+        assert_eq!(decide(&open, now()), Decision::act([Action::Bid], Why::Bidding), "{index}");
+        open.bid = Some(crate::ownership::Bid { at: now(), failures: 0 });
+        let taken = decide(&open, now());
+        assert!(matches!(taken.actions.as_slice(), [Action::Take(_)]), "{index} {taken:?}");
+    }
 }
 
 #[test]
@@ -285,7 +332,7 @@ fn failures_back_off_and_what_the_driver_calls_invalid_waits_five_minutes() {
 fn a_record_that_rests_is_taken_up_when_its_call_is_due_and_not_before() {
     let facts = facts();
     let mut s = fresh(&facts);
-    s.recorded = Some(Recorded { intent: intent(), durable: false, maybe_made: false });
+    s.recorded = Some(Recorded { intent: intent(), durable: false, maybe_made: false, inherited: false });
     s.creation = ended(State::Failed(failure("Internal")), 2);
     assert_eq!(decide(&s, now()), Decision::wait_until(later(2), Why::BacksOff));
     assert_eq!(decide(&s, later(2)), Decision::act([Action::Record(intent())], Why::Unrecorded));
@@ -304,7 +351,7 @@ fn a_request_that_names_other_places_by_now_waits_for_its_call() {
     other.request.places = Some(Requirement { requisite: Places::of(vec![place]), first: 0 });
     for durable in [true, false] {
         let mut s = fresh(&facts);
-        s.recorded = Some(Recorded { intent: Arc::new(other.clone()), durable, maybe_made: false });
+        s.recorded = Some(Recorded { intent: Arc::new(other.clone()), durable, maybe_made: false, inherited: false });
         let decision = decide(&s, now());
         assert_eq!(decision.actions, [Action::Record(intent())], "nothing was called for");
         s.creation = ended(State::Failed(failure("Internal")), 2);

@@ -58,10 +58,12 @@ impl World {
     /// What the key of the source is decided to need.
     fn look_at_source(&mut self, facts: &Facts) {
         let Found { origin, object, .. } = found_snapshot(self.source(), content());
-        let (facts, is_used) = (Arc::new(facts.clone()), self.uses_source());
+        let facts = Arc::new(facts.clone());
+        let claim = stowage_model::object::Key::namespaced("shop", "db");
+        let users = if self.uses_source() { vec![claim] } else { Vec::new() };
         let need = Need::default();
         let (others, told) = (Vec::new(), Known::default());
-        let s = SourceSnapshot { facts, origin, object, is_used, others, need, is_awaited: false, told };
+        let s = SourceSnapshot { facts, origin, object, users, others, need, is_awaited: false, told };
         for action in super::super::decide(&Snapshot::Source(Box::new(s)), later(self.clock)).actions {
             assert!(matches!(action, Action::Unprotect { .. }), "{action:?}");
             self.held = false;
@@ -85,8 +87,8 @@ impl World {
                 .and_then(|claim| Origin::of(claim))
                 .map(|_| found_snapshot(self.source(), content())),
             is_unprotected: !self.held && self.uses_source(),
+            is_source_going: false,
             is_source_gone: false,
-            is_protecting_forbidden: false,
             are_attributes_unserved: false,
             attributes: self.attributes.clone(),
             bid: None,
@@ -103,7 +105,7 @@ impl World {
                 if self.recorded.as_ref().is_none_or(|recorded| recorded.intent != intent) {
                     self.attributes = None;
                 }
-                self.recorded = Some(Recorded { intent, durable: true, maybe_made: false });
+                self.recorded = Some(Recorded { intent, durable: true, maybe_made: false, inherited: false });
             }
             Action::LookUp(name) => {
                 let class = json!({ "metadata": { "name": name }, "driverName": DRIVER, "parameters": { "a": "b" } });

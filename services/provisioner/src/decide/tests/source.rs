@@ -34,7 +34,10 @@ fn filled() -> Arc<Intent> {
 }
 
 fn begun(maybe_made: bool) -> ClaimSnapshot {
-    ClaimSnapshot { recorded: Some(Recorded { intent: filled(), durable: true, maybe_made }), ..restored() }
+    ClaimSnapshot {
+        recorded: Some(Recorded { intent: filled(), durable: true, maybe_made, inherited: false }),
+        ..restored()
+    }
 }
 
 #[test]
@@ -76,46 +79,81 @@ fn a_request_that_may_have_been_sent_is_replayed_also_when_its_source_is_gone() 
     assert_eq!(decide(&s, now()).actions, [Action::Create { intent: filled(), wanted: false }]);
 }
 
+/// Our finalizer may have been taken away by another driver's sidecar, and the driver look at the source before the name.
 #[test]
-fn a_record_whose_source_went_before_it_was_held_is_done_with_when_the_driver_misses_it_too() {
-    for claim in [restored().claim, None] {
+fn a_source_that_is_gone_and_missed_by_the_driver_does_not_say_that_nothing_was_made() {
+    for inherited in [true, false] {
         let mut s = begun(true);
-        s.claim = claim;
-        s.source = None;
+        s.recorded = Some(Recorded { intent: filled(), durable: true, maybe_made: true, inherited });
         s.is_source_gone = true;
-        let wanted = s.claim.is_some();
-        assert_eq!(decide(&s, now()).actions, [Action::Create { intent: filled(), wanted }], "the driver is asked");
+        s.source = None;
         s.creation = ended(State::Failed(failure("NotFound")), 4);
-        assert_eq!(decide(&s, now()), Decision::act([Action::Forget], Why::NothingMade));
-        // Each of these alone leaves open whether an earlier call made a volume.
-        let there = ClaimSnapshot { is_source_gone: false, ..s.clone() };
-        assert_eq!(decide(&there, now()).why, Why::BacksOff);
-        let refused = ClaimSnapshot { creation: ended(State::Failed(failure("Internal")), 4), ..s.clone() };
-        assert_eq!(decide(&refused, now()).why, Why::BacksOff);
-        let unheld = Recorded { intent: unheld(), durable: true, maybe_made: true };
-        let unheld = ClaimSnapshot { recorded: Some(unheld), ..s.clone() };
-        assert_eq!(decide(&unheld, now()).why, Why::BacksOff);
+        assert_eq!(decide(&s, now()).why, Why::BacksOff, "the claim was told by the call");
+        s.claim = None;
+        let decision = decide(&s, now());
+        let [Action::Tell(note)] = decision.actions.as_slice() else { panic!("{decision:?}") };
+        for part in ["volume pvc-7c9e", "VolumeSnapshot shop/nightly is gone", "intent.provisioner.stowage.dev/7c9e"] {
+            assert!(note.message.contains(part), "{}", note.message);
+        }
+        s.told = Known::of((), note.clone(), later(2700));
+        assert_eq!(decide(&s, now()), Decision::wait_until(later(300), Why::BacksOff), "and asked on");
+        assert_eq!(decide(&s, later(300)).actions, [Action::Create { intent: filled(), wanted: false }]);
     }
+}
+
+/// It was held for ever, and its namespace with it.
+#[test]
+fn a_source_that_is_deleted_is_let_go_once_nobody_waits_and_the_driver_may_never_tell() {
+    let released = Arc::new((*filled()).clone().without_hold());
+    let words = [
+        State::Failed(failure("NotFound")),
+        State::Uncertain(failure("NotFound")),
+        State::Uncertain(failure("SecretUnavailable")),
+    ];
+    for word in words {
+        let mut s = begun(true);
+        (s.claim, s.source, s.is_source_going) = (None, None, true);
+        s.creation = ended(word, 4);
+        let decision = decide(&s, now());
+        let [Action::Release { intent, note }] = decision.actions.as_slice() else { panic!("{decision:?}") };
+        assert_eq!((intent, note.reason), (&released, "SourceReleased"));
+        assert!(note.message.contains("VolumeSnapshot shop/nightly is let go"), "{}", note.message);
+        let intent = Arc::clone(&released);
+        s.recorded = Some(Recorded { intent, durable: true, maybe_made: true, inherited: false });
+        assert!(decide(&s, now()).actions.is_empty(), "once");
+        assert_eq!(decide(&s, later(300)).actions, [Action::Create { intent: Arc::clone(&released), wanted: false }]);
+        // Each of these alone is no reason.
+        let there = ClaimSnapshot { is_source_going: false, recorded: begun(true).recorded, ..s.clone() };
+        assert!(decide(&there, now()).actions.is_empty());
+        let wanted = ClaimSnapshot { claim: restored().claim, recorded: begun(true).recorded, ..s.clone() };
+        assert!(decide(&wanted, now()).actions.is_empty());
+        let creation = ended(State::Failed(failure("Internal")), 4);
+        let refused = ClaimSnapshot { creation, recorded: begun(true).recorded, ..s.clone() };
+        assert!(decide(&refused, now()).actions.is_empty());
+    }
+    assert!(released.asks_the_same_besides_places(&filled()), "its backoff goes on");
 }
 
 #[test]
-fn no_call_from_a_snapshot_that_may_not_be_held_before_its_record_says_so() {
-    for (maybe_made, claim) in [(false, restored().claim), (true, restored().claim), (true, None)] {
-        let mut s = begun(maybe_made);
-        s.claim = claim;
-        s.is_protecting_forbidden = true;
-        assert_eq!(decide(&s, now()).actions, [Action::Record(unheld())]);
-        s.recorded = Some(Recorded { intent: unheld(), durable: false, maybe_made });
-        assert_eq!(decide(&s, now()).actions, [Action::Record(unheld())], "it is not stored yet");
-        s.recorded = Some(Recorded { intent: unheld(), durable: true, maybe_made });
-        let wanted = s.claim.is_some();
-        assert_eq!(decide(&s, now()).actions, [Action::Create { intent: unheld(), wanted }]);
+fn a_source_that_is_deleted_tells_for_whose_volume_it_is_held() {
+    let mut s = held(content());
+    s.users = waiting(1);
+    assert_eq!(decide_source(&s), Decision::rest(Why::InUse));
+    let Found { object, .. } = found_snapshot(
+        snapshot_with(|s| {
+            s["metadata"]["finalizers"] = json!([HELD]);
+            mark_deleting(s);
+        }),
+        content(),
+    );
+    s.object = object;
+    let decision = decide_source(&s);
+    let [Action::Tell(note)] = decision.actions.as_slice() else { panic!("{decision:?}") };
+    for part in ["VolumeSnapshot shop/nightly is being deleted", HELD, "for shop/db-1; see the events", "has answered"]
+    {
+        assert!(note.message.contains(part), "{}", note.message);
     }
-}
-
-fn unheld() -> Arc<Intent> {
-    let source = filled().request.source.clone().unwrap();
-    Arc::new((*filled()).clone().filled_from(crate::intent::Source { held: false, ..source }))
+    assert_eq!((note.reason, decision.why), ("SourceInUse", Why::InUse));
 }
 
 #[test]
@@ -190,8 +228,8 @@ fn source(found: Found) -> SourceSnapshot {
     let Found { origin, object, .. } = found;
     let facts = Arc::new(facts());
     let need = Need::default();
-    let (others, told) = (Vec::new(), Known::default());
-    SourceSnapshot { facts, origin, object, is_used: false, others, need, is_awaited: false, told }
+    let (users, others, told) = (Vec::new(), Vec::new(), Known::default());
+    SourceSnapshot { facts, origin, object, users, others, need, is_awaited: false, told }
 }
 
 fn decide_source(s: &SourceSnapshot) -> Decision {
@@ -238,9 +276,9 @@ fn a_source_that_is_deleted_and_held_for_claims_tells_which_and_the_way_out() {
 fn a_snapshot_is_freed_when_no_volume_is_made_from_it_any_more() {
     let mut s = held(content());
     assert_eq!(decide_source(&s), unprotect(&s, SNAPSHOT_UID));
-    s.is_used = true;
+    s.users = waiting(1);
     assert_eq!(decide_source(&s), Decision::rest(Why::InUse));
-    (s.is_used, s.others) = (false, waiting(1));
+    (s.users, s.others) = (Vec::new(), waiting(1));
     assert_eq!(decide_source(&s), Decision::rest(Why::InUse));
     let free = source(found_snapshot(snapshot_with(|_| {}), content()));
     assert_eq!(decide_source(&free), Decision::rest(Why::Unprotected));

@@ -180,10 +180,11 @@ impl Book {
             let taken = self.pages.get(&page).map_or(0, |fill| fill.live + fill.leaving);
             taken + self.foreign_on(page) + bytes <= limit
         };
-        let beside = self.pages.iter().filter(|(page, fill)| fill.records == 0 && **page >= FIRST_PAGE);
+        let first = FIRST_PAGE.max(self.first);
+        let beside = self.pages.iter().filter(|(page, fill)| fill.records == 0 && **page >= first);
         let beside = beside.map(|(page, _)| *page).find(|page| has_room(*page, PAGE_BYTES));
         let free = |page: &usize| !self.pages.contains_key(page) && has_room(*page, RECORD_BYTES);
-        beside.or_else(|| (FIRST_PAGE..).find(free)).unwrap_or(FIRST_PAGE)
+        beside.or_else(|| (first..).find(free)).unwrap_or(first)
     }
 
     /// Takes in the parts that stand on a page and are not known.

@@ -97,6 +97,59 @@ fn a_record_with_fields_of_the_future_is_adopted_and_kept_as_it_is() {
     assert_eq!(lease["metadata"]["annotations"][&key], record.to_string());
 }
 
+/// A backup that was put back, in a second cluster too, had its old records replayed, and what they found deleted.
+#[test]
+fn the_records_on_a_copy_of_a_page_are_not_settled() {
+    let mut first = Book::new("run-1");
+    let mut lease = page(&first);
+    first.edit(0, &mut lease, true);
+    assert_eq!(lease["metadata"]["annotations"][STAMP], Value::Null, "it has no uid yet");
+    lease["metadata"]["uid"] = "lease-1".into();
+    first.enter(fixture::intent()).unwrap();
+    first.edit(0, &mut lease, false);
+    assert_eq!(lease["metadata"]["annotations"][STAMP], "lease-1");
+
+    let mut same = lease.clone();
+    assert_eq!(Book::new("run-2").edit(0, &mut same, true).adopted, [fixture::UID]);
+    lease["metadata"]["uid"] = "lease-2".into();
+    let mut book = Book::new("run-2");
+    assert!(book.edit(0, &mut lease, true).adopted.is_empty() && book.uids().is_empty());
+    let annotations = &lease["metadata"]["annotations"];
+    assert_eq!(annotations[STAMP], "lease-2");
+    assert_eq!(annotations[format!("{COPY}{}", fixture::UID)], fixture::intent().encode(), "nothing is lost");
+    assert_eq!(annotations[format!("{RECORD}{}", fixture::UID)], Value::Null);
+    // The page is ours from here on.
+    assert!(Book::new("run-3").edit(0, &mut lease, true).adopted.is_empty());
+}
+
+#[test]
+fn what_stayed_in_memory_is_stored_beside_the_records_of_earlier_runs() {
+    let mut earlier = Book::new("run-1");
+    earlier.enter(intent_of("a", 1)).unwrap();
+    let mut stored = BTreeMap::new();
+    write_all(&mut earlier, &mut stored);
+
+    let mut book = Book::new("run-2");
+    for intent in [intent_of("a", 2), intent_of("b", 1)] {
+        book.enter(intent).unwrap();
+        book.give_up_storing();
+    }
+    assert_eq!(book.store_from(1), ["a", "b"]);
+    let mut lease = stored[&0].clone();
+    book.edit(0, &mut lease, true);
+    let key = format!("{RECORD}a");
+    assert_eq!(lease["metadata"]["annotations"][&key], intent_of("a", 1).encode(), "only it finds what run-1 made");
+    book.settle();
+    write_all(&mut book, &mut stored);
+    assert_eq!(stored[&1]["metadata"]["annotations"][&key], intent_of("a", 2).encode());
+    assert!(["a", "b"].iter().all(|uid| book.get(uid).unwrap().stage == Stage::Stored));
+    // Once the claim needs ours no more, theirs is taken in.
+    book.leave("a");
+    write_all(&mut book, &mut stored);
+    assert_eq!(book.edit(0, &mut lease, true).adopted, ["a"]);
+    assert!(book.get("a").unwrap().inherited);
+}
+
 #[test]
 fn a_record_that_cannot_be_read_is_left_alone() {
     let mut book = Book::new("run-1");
