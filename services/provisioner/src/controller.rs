@@ -19,7 +19,7 @@ use stowage_runtime::events::Recorder;
 use stowage_runtime::operation::{Operations, Running};
 use stowage_runtime::queue::Queue;
 use stowage_runtime::told::Told;
-use stowage_runtime::{Context, Stop};
+use stowage_runtime::{Context, Process, Stop};
 
 use crate::atlas::Atlas;
 use crate::calls::Calls;
@@ -127,11 +127,11 @@ pub fn run_limited(
 async fn serve_driver(context: Context, driver: Driver, options: Options, publishing: Option<Api>) -> Result<(), Stop> {
     let found = context.unless_shutdown(Facts::of(&driver, &context, options)).await;
     let Some(facts) = found.transpose()?.map(Arc::new) else { return Ok(()) };
-    let (known, met) = (Arc::clone(&facts), driver.clone());
+    let (known, met, process) = (Arc::clone(&facts), driver.clone(), Process::clone(&context));
     tokio::select! {
         biased;
         ended = serve_facts(context, driver, facts, publishing) => ended,
-        stop = known.moves(&met) => Err(stop),
+        stop = known.moves(&process, &met) => Err(stop),
     }
 }
 

@@ -7,11 +7,11 @@ use stowage_csi::v1::{
     NodeGetInfoRequest, controller_service_capability::rpc::Type as ControllerCapability,
     plugin_capability::service::Type as PluginCapability,
 };
-use stowage_csi::{Channel, Deadline, identity};
+use stowage_csi::{Deadline, identity};
 use stowage_model::access_mode::{AccessMode, AccessModes};
 use stowage_model::topology::Segments;
 use stowage_runtime::driver::Driver;
-use stowage_runtime::{Context, Stop};
+use stowage_runtime::{Context, Process, Stop};
 
 use crate::library::Provisioner;
 use crate::options::Options;
@@ -57,10 +57,13 @@ pub struct NodeFacts {
 }
 
 /// Where the driver says that this node is.
-async fn place(channel: &Channel, deadline: Deadline) -> Result<Segments, identity::Error> {
-    let mut client = NodeClient::new(channel.clone());
-    let info = deadline.call(NodeGetInfoRequest {}, |request| client.node_get_info(request)).await;
-    let info = info.map_err(|source| identity::Error::CallDriver { rpc: "NodeGetInfo", source })?;
+async fn place(process: &Process, driver: &Driver, deadline: Deadline) -> Result<Segments, identity::Error> {
+    let mut client = NodeClient::new(driver.channel.clone());
+    let asked = async {
+        let info = deadline.call(NodeGetInfoRequest {}, |request| client.node_get_info(request)).await;
+        info.map_err(|source| identity::Error::CallDriver { rpc: "NodeGetInfo", source })
+    };
+    let info = process.ask(&driver.name, "/csi.v1.Node/NodeGetInfo", asked).await?;
     Ok(info.accessible_topology.map(|place| place.segments).unwrap_or_default())
 }
 
@@ -72,7 +75,8 @@ impl Facts {
     pub async fn of(driver: &Driver, context: &Context, options: Options) -> Result<Self, Stop> {
         let node = match &options.node_deployment {
             Some(deployment) => {
-                let segments = place(&driver.channel, Deadline(options.driver.timeout)).await.map_err(|error| {
+                let asked = place(context, driver, Deadline(options.driver.timeout));
+                let segments = asked.await.map_err(|error| {
                     let reason =
                         format!("the driver at {} does not say where it is: {error}", options.driver.csi_address);
                     Stop::Unable { reason: format!("{reason}; check that it serves the Node service") }
@@ -102,13 +106,13 @@ impl Facts {
     }
 
     /// Resolves when the driver comes back and says that this node is elsewhere.
-    pub async fn moves(&self, driver: &Driver) -> Stop {
+    pub async fn moves(&self, process: &Process, driver: &Driver) -> Stop {
         let Some(NodeFacts { segments, .. }) = self.node.clone() else { return std::future::pending().await };
-        let (channel, deadline) = (driver.channel.clone(), Deadline(self.options.driver.timeout));
+        let (process, asked, deadline) = (process.clone(), driver.clone(), Deadline(self.options.driver.timeout));
         let is_here = move || {
-            let (channel, segments) = (channel.clone(), segments.clone());
+            let (process, driver, segments) = (process.clone(), asked.clone(), segments.clone());
             let asked: BoxFuture<'static, _> =
-                Box::pin(async move { Ok(place(&channel, deadline).await? == segments) });
+                Box::pin(async move { Ok(place(&process, &driver, deadline).await? == segments) });
             asked
         };
         driver.changes("place of this node", is_here).await
