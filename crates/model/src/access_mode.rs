@@ -151,6 +151,20 @@ impl fmt::Debug for AccessModes {
     }
 }
 
+impl AccessMode {
+    /// The mode that a CSI capability of this number was asked for with; that of one node stands for ReadWriteOnce, though a
+    /// driver that tells no pods apart is asked the same for ReadWriteOncePod.
+    pub const fn of_csi(number: i32) -> Option<Self> {
+        match number {
+            1 | 7 => Some(Self::ReadWriteOnce),
+            3 => Some(Self::ReadOnlyMany),
+            5 => Some(Self::ReadWriteMany),
+            6 => Some(Self::ReadWriteOncePod),
+            _ => None,
+        }
+    }
+}
+
 /// The access mode of a CSI volume capability, with the contract's numbers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum CsiAccessMode {
@@ -259,6 +273,7 @@ mod tests {
             assert_eq!(to_csi(mode, false), Ok(plain));
             assert_eq!(to_csi(mode, true), Ok(finer));
             assert_eq!(fold_to_csi([mode].into(), true), Ok(finer));
+            assert_eq!(AccessMode::of_csi(finer.number()), Some(mode));
         }
     }
 

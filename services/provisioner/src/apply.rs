@@ -50,7 +50,7 @@ impl Controller {
             Action::Create { intent, wanted } => self.create(intent, wanted).await,
             Action::MakeVolume { intent, made } => self.make_volume(&intent, &made).await,
             Action::CleanUp { intent, handle } => self.clean_up(&intent, handle).await,
-            Action::Keep { intent, handle } => self.keep(key, &intent, &handle).await,
+            Action::Keep { intent, made } => self.keep(key, &intent, &made).await,
             Action::Protect(source) => self.protect(&source).await,
             Action::Release { intent, note } => self.release(key, intent, note).await,
             Action::Unprotect { origin, uid } => self.unprotect(&origin, &uid).await,
@@ -262,18 +262,33 @@ impl Controller {
         Ok(())
     }
 
-    /// The volume stays, and whoever reads this gives it an owner.
-    async fn keep(&self, key: Key, intent: &Intent, handle: &VolumeHandle) -> Result<(), Error> {
-        self.check_unwanted(intent, handle).await?;
-        let (driver, handle) = (&self.facts.driver, handle.as_str());
+    /// The volume stays, and gets an object of a claim that is gone: as released as any other that is retained.
+    async fn keep(&self, key: Key, intent: &Intent, made: &Made) -> Result<(), Error> {
+        self.check_lease()?;
+        self.check_unwanted(intent, &made.handle).await?;
+        let mut body = volume::unclaimed(intent, made, &self.facts).map_err(Error::other)?;
+        if intent.class.plugin.is_some() {
+            migrated::translate(&mut body).map_err(Error::other)?;
+        }
+        let (driver, handle) = (&self.facts.driver, made.handle.as_str());
+        let shown = match self.api().create(&self.caches.volumes, body).await {
+            Ok(_) => format!("PersistentVolume {:?} stands for it", intent.volume),
+            // Another volume's object has the name: then only people can give it one.
+            Err(error) if error.is_already_exists() => {
+                format!(
+                    "make a PersistentVolume for it, for {:?} is another volume's, or delete it there",
+                    intent.volume
+                )
+            }
+            Err(source) => return Err(Error::write("create the object of a retained volume")(source)),
+        };
         tracing::warn!(
             claim = %intent.claim.key(), volume = intent.volume, handle, class = intent.class.name,
-            "no PersistentVolume stands for a volume of a class that retains; it is kept: make one, or delete it in the driver"
+            "a volume of a class that retains was made for a claim that is gone; it is kept: {shown}"
         );
         let message = format!(
-            "volume {handle:?} of driver {driver:?} was made for this claim, and no PersistentVolume stands for it now; it is \
-             kept, because StorageClass {:?} had the reclaim policy {:?}: make a PersistentVolume with that volumeHandle, or \
-             delete it in the driver",
+            "volume {handle:?} of driver {driver:?} was made for this claim, which is gone; it is kept, because StorageClass \
+             {:?} had the reclaim policy {:?}: {shown}",
             intent.class.name, intent.class.reclaim_policy
         );
         self.calls.recorder.record(&intent.claim.reference(), Note::warning("VolumeRetained", message));

@@ -49,10 +49,10 @@ pub enum Action {
         intent: Arc<Intent>,
         handle: VolumeHandle,
     },
-    /// Leave a volume that has no owner to people: its class says that data is not deleted, and it may have some.
+    /// Make the object of a volume whose claim is gone: its class says that data is not deleted, and it may have some.
     Keep {
         intent: Arc<Intent>,
-        handle: VolumeHandle,
+        made: Made,
     },
     /// Hold the source, so that it stays while a volume is made from it.
     Protect(Source),

@@ -58,6 +58,25 @@ pub fn body(claim: &Claim, intent: &Intent, made: &Made, facts: &Facts) -> Value
     })
 }
 
+/// The object of a volume whose claim is gone, as its record knows that.
+pub fn unclaimed(intent: &Intent, made: &Made, facts: &Facts) -> serde_json::Result<Value> {
+    let modes: Vec<&str> =
+        intent.request.modes.iter().filter_map(|mode| AccessMode::of_csi(*mode)).map(AccessMode::as_str).collect();
+    let volume_mode = if intent.request.mount.is_some() { VolumeMode::Filesystem } else { VolumeMode::Block };
+    let claim = serde_json::from_value(json!({
+        "metadata": {
+            "namespace": intent.claim.namespace, "name": intent.claim.name, "uid": intent.claim.uid, "resourceVersion": "0",
+        },
+        "spec": { "accessModes": modes, "volumeMode": volume_mode.as_str() },
+    }))?;
+    let mut body = body(&claim, intent, made, facts);
+    // Nobody knows the last one.
+    if let Some(claim) = body["spec"]["claimRef"].as_object_mut() {
+        claim.remove("resourceVersion");
+    }
+    Ok(body)
+}
+
 fn annotations(intent: &Intent, facts: &Facts) -> Value {
     let deletion = intent.secrets.provisioner.as_ref();
     let mut annotations = json!({

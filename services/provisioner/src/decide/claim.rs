@@ -215,7 +215,9 @@ fn settle(s: &ClaimSnapshot, recorded: &Recorded, now: Timestamp) -> Decision {
         }
         (Some(made), None) => clean_up(s, recorded, made, now),
         (None, Some(claim)) => create(s, recorded, claim, now),
-        (None, None) if !recorded.maybe_made => Decision::act([Action::Forget], Why::NothingMade),
+        (None, None) if !recorded.maybe_made || source::was_never_called_for(s, recorded) => {
+            Decision::act([Action::Forget], Why::NothingMade)
+        }
         // Only the same request sent again tells whether there is a volume, and which. A driver that will not say is
         // asked rarely, but for ever.
         (None, None) => {
@@ -312,8 +314,8 @@ fn clean_up(s: &ClaimSnapshot, recorded: &Recorded, made: &Made, now: Timestamp)
     // that is there and does not name it never had it.
     let may_be_used = s.claim.as_ref().is_none_or(|claim| claim.spec.volume_name == intent.volume);
     if recorded.inherited && may_be_used && !intent.deletes() {
-        let (intent, handle) = (Arc::clone(intent), made.handle.clone());
-        return Decision::act([Action::Keep { intent, handle }], Why::Retained);
+        let (intent, made) = (Arc::clone(intent), made.clone());
+        return Decision::act([Action::Keep { intent, made }], Why::Retained);
     }
     let done =
         s.cleanup.as_ref().is_some_and(|record| matches!(&record.state, State::Done(handle) if *handle == made.handle));

@@ -7,6 +7,13 @@ use crate::requirement::Cluster;
 use super::*;
 
 #[test]
+fn the_object_for_a_claim_that_is_gone_is_the_same_but_for_the_claims_version() {
+    let mut expected = body(&claim(), &intent(), &made(), &facts());
+    expected["spec"]["claimRef"].as_object_mut().unwrap().remove("resourceVersion");
+    assert_eq!(unclaimed(&intent(), &made(), &facts()).unwrap(), expected);
+}
+
+#[test]
 fn the_object_of_a_plain_volume_is_exactly_the_originals() {
     let made = Made { context: BTreeMap::from([("token".into(), "t1".into())]), ..made() };
     assert_eq!(

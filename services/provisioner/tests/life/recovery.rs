@@ -143,7 +143,7 @@ async fn a_retained_volume_without_its_claim_reference_survives_its_object_and_a
 /// With the journal off, or the original in its place, a record stays that knows nothing of what became of the volume. The replay
 /// found the volume whose object had been deleted to keep the data, and deleted it.
 #[tokio::test(start_paused = true)]
-async fn a_retained_volume_that_only_an_old_record_knows_is_kept_and_named() {
+async fn a_retained_volume_that_only_an_old_record_knows_is_kept_and_gets_its_object_again() {
     let world = World::new();
     world.make_class(json!({}), "Retain").await;
     world.driver.next(Next::DoneAndSilent);
@@ -166,6 +166,12 @@ async fn a_retained_volume_that_only_an_old_record_knows_is_kept_and_named() {
     assert!(said.contains(&format!("volume \"{name}\" of driver")) && said.contains("it is kept"), "{said}");
     assert!(running.context.metrics.encode().contains("stowage_provisioner_retained_volumes_total 1"));
     running.drain().await.unwrap();
+    let volume = world.volume(&name).await;
+    assert_eq!(volume["spec"]["persistentVolumeReclaimPolicy"], "Retain");
+    assert_eq!(
+        (&volume["spec"]["claimRef"]["name"], &volume["spec"]["csi"]["volumeHandle"]),
+        (&json!("db"), &json!(name))
+    );
     assert_eq!(world.driver.volumes(), [name]);
     assert!(world.journal().await.is_empty());
 }

@@ -14,7 +14,7 @@ use stowage_runtime::operation::State;
 use super::{give_back, refuse};
 use crate::decide::{Action, Decision, Why};
 use crate::intent::{Intent, Source};
-use crate::journal::RECORD;
+use crate::journal::{RECORD, Recorded};
 use crate::ownership::Ownership;
 use crate::request::Problem;
 use crate::snapshot::ClaimSnapshot;
@@ -57,6 +57,22 @@ pub fn fill(
 pub fn protect(s: &ClaimSnapshot, intent: &Intent) -> Option<Decision> {
     let source = intent.request.source.as_ref()?;
     s.is_unprotected.then(|| Decision::act([Action::Protect(source.clone())], Why::Unprotected))
+}
+
+/// So many times in a row has the driver to miss a source that is gone. Some look at the source before they look at the name
+/// and may be wrong for a while; nobody is asked for ever for a call that was never made.
+const MISSED: u32 = 4;
+
+/// Whether the call that an earlier run recorded was never made: the source is held from before the first call until the record
+/// is gone, so one that went, and that the driver misses too, went before. What this run has called for itself is not judged so:
+/// our finalizer may have been taken away by others meanwhile.
+pub fn was_never_called_for(s: &ClaimSnapshot, recorded: &Recorded) -> bool {
+    let is_held = recorded.intent.request.source.as_ref().is_some_and(|source| !source.released);
+    let is_missed = s.creation.as_ref().is_some_and(|record| match &record.state {
+        State::Failed(failure) => code::from_name(&failure.code) == Some(Code::NotFound) && record.failures >= MISSED,
+        State::Running | State::Done(_) | State::Uncertain(_) => false,
+    });
+    recorded.inherited && is_held && s.is_source_gone && is_missed
 }
 
 /// Nobody waits for the volume any more, and the driver may never tell whether it was made: some look at the source before

@@ -42,7 +42,7 @@ fn what_a_found_record_made_is_kept_where_its_class_retains_and_nobody_has_it() 
     s.recorded = Some(Recorded { intent: Arc::clone(&intent), durable: true, maybe_made: true, inherited: true });
     s.claim = None;
     s.creation = ended(State::Done(made()), 0);
-    let keep = Action::Keep { intent: Arc::clone(&intent), handle: HANDLE.into() };
+    let keep = Action::Keep { intent: Arc::clone(&intent), made: made() };
     assert_eq!(decide(&s, now()), Decision::act([keep], Why::Retained));
     let owned = ClaimSnapshot { owner: Some("imported".into()), ..s.clone() };
     assert_eq!(decide(&owned, now()), Decision::act([Action::Forget], Why::OwnedBy("imported".into())));

@@ -82,23 +82,44 @@ fn a_request_that_may_have_been_sent_is_replayed_also_when_its_source_is_gone() 
 /// Our finalizer may have been taken away by another driver's sidecar, and the driver look at the source before the name.
 #[test]
 fn a_source_that_is_gone_and_missed_by_the_driver_does_not_say_that_nothing_was_made() {
-    for inherited in [true, false] {
-        let mut s = begun(true);
-        s.recorded = Some(Recorded { intent: filled(), durable: true, maybe_made: true, inherited });
-        s.is_source_gone = true;
-        s.source = None;
-        s.creation = ended(State::Failed(failure("NotFound")), 4);
-        assert_eq!(decide(&s, now()).why, Why::BacksOff, "the claim was told by the call");
-        s.claim = None;
-        let decision = decide(&s, now());
-        let [Action::Tell(note)] = decision.actions.as_slice() else { panic!("{decision:?}") };
-        for part in ["volume pvc-7c9e", "VolumeSnapshot shop/nightly is gone", "intent.provisioner.stowage.dev/7c9e"] {
-            assert!(note.message.contains(part), "{}", note.message);
-        }
-        s.told = Known::of((), note.clone(), later(2700));
-        assert_eq!(decide(&s, now()), Decision::wait_until(later(300), Why::BacksOff), "and asked on");
-        assert_eq!(decide(&s, later(300)).actions, [Action::Create { intent: filled(), wanted: false }]);
+    let mut s = begun(true);
+    s.is_source_gone = true;
+    s.source = None;
+    s.creation = ended(State::Failed(failure("NotFound")), 4);
+    assert_eq!(decide(&s, now()).why, Why::BacksOff, "the claim was told by the call");
+    s.claim = None;
+    let decision = decide(&s, now());
+    let [Action::Tell(note)] = decision.actions.as_slice() else { panic!("{decision:?}") };
+    for part in ["volume pvc-7c9e", "VolumeSnapshot shop/nightly is gone", "intent.provisioner.stowage.dev/7c9e"] {
+        assert!(note.message.contains(part), "{}", note.message);
     }
+    s.told = Known::of((), note.clone(), later(2700));
+    assert_eq!(decide(&s, now()), Decision::wait_until(later(300), Why::BacksOff), "and asked on");
+    assert_eq!(decide(&s, later(300)).actions, [Action::Create { intent: filled(), wanted: false }]);
+}
+
+/// A crash between the record and the hold on its source left a record that was asked about for ever.
+#[test]
+fn a_found_record_whose_source_went_before_it_was_held_is_done_with_when_the_driver_misses_it_too() {
+    let found = |intent| Some(Recorded { intent, durable: true, maybe_made: true, inherited: true });
+    let mut s = begun(true);
+    (s.recorded, s.claim, s.source, s.is_source_gone) = (found(filled()), None, None, true);
+    let word = |state, failures| Some(Record { state, since: now(), failures, retry_at: now() });
+    s.creation = word(State::Failed(failure("NotFound")), 4);
+    assert_eq!(decide(&s, now()), Decision::act([Action::Forget], Why::NothingMade));
+    // Each of these alone leaves open whether an earlier call made a volume.
+    let released = Arc::new((*filled()).clone().without_hold());
+    let there = ClaimSnapshot { is_source_gone: false, ..s.clone() };
+    assert_ne!(decide(&there, now()).why, Why::NothingMade);
+    for creation in [
+        word(State::Failed(failure("NotFound")), 3),
+        word(State::Failed(failure("Internal")), 4),
+        word(State::Uncertain(failure("NotFound")), 4),
+    ] {
+        assert_ne!(decide(&ClaimSnapshot { creation, ..s.clone() }, now()).why, Why::NothingMade);
+    }
+    s.recorded = found(released);
+    assert_ne!(decide(&s, now()).why, Why::NothingMade);
 }
 
 /// It was held for ever, and its namespace with it.
