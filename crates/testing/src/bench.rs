@@ -4,6 +4,7 @@
 mod bound;
 mod counting;
 
+use std::collections::BTreeSet;
 use std::future::Future;
 use std::sync::Arc;
 use std::time::Duration;
@@ -52,15 +53,15 @@ pub async fn watch<T: Projection>(user: &Api) -> (Cache<T>, Running) {
 
 /// Waits until so many objects are as wanted, or have been.
 pub async fn until<T: Projection>(objects: &Cache<T>, count: usize, is_so: fn(&T) -> bool) {
-    let (sender, mut seen) = tokio::sync::watch::channel(0);
+    let (sender, mut seen) = tokio::sync::watch::channel(BTreeSet::new());
     objects.on_change(move |change| {
-        let is = |object: Option<&Arc<T>>| object.is_some_and(|object| is_so(object));
-        if is(change.after) && !is(change.before) {
-            sender.send_modify(|count| *count += 1);
+        if change.after.is_some_and(|object| is_so(object)) {
+            sender.send_if_modified(|seen| seen.insert(change.key.clone()));
         }
     });
+    // Those that were so before anybody listened.
     objects.replay();
-    seen.wait_for(|seen| *seen >= count).await.expect("the cache outlives its watch");
+    seen.wait_for(|seen| seen.len() >= count).await.expect("the cache outlives its watch");
 }
 
 /// Until none of them has asked for anything for a while: the one place where a benchmark has to wait by the clock.

@@ -1,4 +1,5 @@
-//! A layer of the client that counts what is asked of the server.
+//! A layer of the client that counts what is asked of the server, and has it answered on a task of its own, as over a
+//! connection: a server in the same process would else be asked by the one task of its client, and be as fast as one core.
 
 use std::collections::BTreeMap;
 use std::future::Future;
@@ -8,6 +9,7 @@ use std::task::{Context, Poll};
 
 use http::{Request, Response, StatusCode};
 use kube::client::Body;
+use tokio::task::JoinHandle;
 use tower::{Layer, Service};
 
 use crate::rights::Right;
@@ -76,6 +78,23 @@ impl<S> Layer<S> for Counting {
     }
 }
 
+/// An answer that is worked on elsewhere for as long as somebody waits for it.
+struct Elsewhere<T>(JoinHandle<T>);
+
+impl<T> Future for Elsewhere<T> {
+    type Output = T;
+
+    fn poll(mut self: Pin<&mut Self>, task: &mut Context<'_>) -> Poll<T> {
+        Pin::new(&mut self.0).poll(task).map(|ended| ended.expect("a server does not panic, and nobody else aborts it"))
+    }
+}
+
+impl<T> Drop for Elsewhere<T> {
+    fn drop(&mut self) {
+        self.0.abort();
+    }
+}
+
 /// A service whose requests are counted.
 #[derive(Clone)]
 pub struct Counted<S> {
@@ -87,8 +106,8 @@ impl<S, B> Service<Request<Body>> for Counted<S>
 where
     S: Service<Request<Body>, Response = Response<B>>,
     S::Future: Send + 'static,
-    S::Error: 'static,
-    B: 'static,
+    S::Error: Send + 'static,
+    B: Send + 'static,
 {
     type Response = Response<B>;
     type Error = S::Error;
@@ -101,7 +120,7 @@ where
     fn call(&mut self, request: Request<Body>) -> Self::Future {
         let right = Right::of(request.method(), request.uri().path(), request.uri().query().unwrap_or_default());
         let counts = Arc::clone(&self.counts);
-        let answer = self.inner.call(request);
+        let answer = Elsewhere(tokio::spawn(self.inner.call(request)));
         Box::pin(async move {
             let answer = answer.await?;
             if let Some(right) = right.filter(|right| right.verb != "watch") {
