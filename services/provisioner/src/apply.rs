@@ -262,7 +262,7 @@ impl Controller {
         Ok(())
     }
 
-    /// The volume stays, and gets an object of a claim that is gone: as released as any other that is retained.
+    /// The volume stays, and gets an object: of a claim that is gone it is as released as any other that is retained.
     async fn keep(&self, key: Key, intent: &Intent, made: &Made) -> Result<(), Error> {
         self.check_lease()?;
         self.check_unwanted(intent, &made.handle).await?;
@@ -284,10 +284,10 @@ impl Controller {
         };
         tracing::warn!(
             claim = %intent.claim.key(), volume = intent.volume, handle, class = intent.class.name,
-            "a volume of a class that retains was made for a claim that is gone; it is kept: {shown}"
+            "a volume of a class that retains had no object; it is kept: {shown}"
         );
         let message = format!(
-            "volume {handle:?} of driver {driver:?} was made for this claim, which is gone; it is kept, because StorageClass \
+            "volume {handle:?} of driver {driver:?} was made for this claim and had no object; it is kept, because StorageClass \
              {:?} had the reclaim policy {:?}: {shown}",
             intent.class.name, intent.class.reclaim_policy
         );
