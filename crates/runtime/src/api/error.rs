@@ -254,7 +254,7 @@ mod tests {
         Error::from_client("patch", &id, kube::Error::Api(status)).failed_test_is_conflict()
     }
 
-    /// Both bodies are kube-apiserver's, with code 422 and reason Invalid. Every one used to be taken for a conflict, so that
+    /// Both bodies are as kube-apiserver's sources make them (not recorded), with code 422 and reason Invalid. Every one used to be taken for a conflict, so that
     /// nobody was told of a policy that refuses our finalizer.
     #[test]
     fn only_a_json_patch_that_does_not_apply_is_a_conflict_and_not_one_that_a_policy_refuses() {
